@@ -173,7 +173,7 @@ chaos-k8s: $(VENV)/.cluster debian-cluster ## a cluster on a Kubernetes under fa
 	    $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(abspath $(JSON))) $(CHAOS)
 
 manifests: $(VENV)/.tests ## write manifests/install from the chart
-	PYTHONPATH=tests/support $(BIN)/python -m migratory_node.rendered
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_node.chart
 
 crds: $(VENV)/.tests ## write manifests/crds from the models
 	$(BIN)/python -m migratory_resources.crd manifests/crds charts/migratory/crds

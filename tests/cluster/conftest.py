@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from migratory_node.kubectl import Kubectl, Refused
-from migratory_node.places import ROOT, NodeError, Places
-from migratory_node.pods import Cluster, Pods, make_cluster, own_namespace
-from migratory_node.prometheus import Prometheus, watching
+from migratory_node.kubectl import Kubectl, KubectlError
+from migratory_node.paths import ROOT, NodeError, NodePaths
+from migratory_node.pods import Cluster, Pods, make_cluster, temporary_namespace
+from migratory_node.prometheus import Prometheus, run_prometheus
 
 SYSTEM = "migratory-system"
 INSTALL = str(ROOT / "manifests" / "install")
@@ -23,12 +23,12 @@ INSTALL = str(ROOT / "manifests" / "install")
 
 @pytest.fixture(scope="session")
 def kubeconfig() -> Path:
-    path = Path(os.environ.get("MIGRATORY_KUBECONFIG") or Places.usual().kubeconfig)
+    path = Path(os.environ.get("MIGRATORY_KUBECONFIG") or NodePaths.default().kubeconfig)
     if not path.exists():
         pytest.skip("no cluster: `make cluster` starts one")
     try:
         Kubectl(path)("get", "--raw", "/readyz")
-    except (Refused, NodeError) as error:
+    except (KubectlError, NodeError) as error:
         pytest.skip(f"the cluster of {path} does not answer: {error}")
     return path
 
@@ -72,7 +72,7 @@ def alone(operator: Kubectl) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def shared(operator: Kubectl) -> Iterator[Kubectl]:
     """Create a namespace for all tests of a module."""
-    yield from own_namespace(operator.kubeconfig)
+    yield from temporary_namespace(operator.kubeconfig)
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +85,14 @@ def standing(shared: Kubectl) -> Kubectl:
 @pytest.fixture(scope="module")
 def prometheus(shared: Kubectl) -> Iterator[Prometheus]:
     """Run Prometheus in the module's namespace, with its brokers and load pods, and the chart's rules."""
-    with watching(shared) as found:
+    with run_prometheus(shared) as found:
         yield found
 
 
 @pytest.fixture
 def kube(operator: Kubectl) -> Iterator[Kubectl]:
     """Create a namespace for one test, which must disappear within 90 seconds of its deletion."""
-    yield from own_namespace(operator.kubeconfig)
+    yield from temporary_namespace(operator.kubeconfig)
 
 
 @pytest.fixture

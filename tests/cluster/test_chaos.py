@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from migratory_node.kubectl import Kubectl
-from migratory_node.places import ROOT
+from migratory_node.paths import ROOT
 
 pytestmark = pytest.mark.timeout(600)
 FAULTS = ("kill-forced", "zookeeper-leader")

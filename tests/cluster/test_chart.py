@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 import yaml
-from migratory_node import rendered
-from migratory_node.places import ROOT, NodeError
+from migratory_node import chart
+from migratory_node.chart import CHART, INSTALL, KUBERNETES, helm, render_chart
+from migratory_node.paths import ROOT, NodeError
 from migratory_node.processes import run
-from migratory_node.rendered import CHART, INSTALL, KUBERNETES, helm, template
 
 Object = dict[str, Any]
 MONITORED = "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true"
 
 
 def objects(*arguments: str) -> dict[tuple[str, str], Object]:
-    found = [thing for thing in yaml.safe_load_all(template(*arguments)) if thing]
+    found = [thing for thing in yaml.safe_load_all(render_chart(*arguments)) if thing]
     return {(thing["kind"], thing["metadata"]["name"]): thing for thing in found}
 
 
@@ -37,7 +37,7 @@ def environment(made: dict[tuple[str, str], Object]) -> dict[str, str]:
 
 
 def test_the_install_manifests_are_rendered_from_the_chart() -> None:
-    assert (INSTALL / "operator.yaml").read_text() == rendered.operator(), "run `make manifests`"
+    assert (INSTALL / "operator.yaml").read_text() == chart.operator(), "run `make manifests`"
 
 
 def test_the_chart_passes_helm_lint() -> None:
@@ -73,7 +73,7 @@ def test_scope_namespace_renders_roles_and_nothing_cluster_wide() -> None:
     kinds = [kind for kind, _ in made]
     assert not [kind for kind in kinds if kind.startswith("Cluster")]
     roles = [thing for thing in yaml.safe_load_all(
-        template("--no-hooks", "--set", "operator.scope=namespace,operator.namespaces={a,b}")
+        render_chart("--no-hooks", "--set", "operator.scope=namespace,operator.namespaces={a,b}")
     ) if thing and thing["kind"] == "Role"]  # fmt: skip
     assert [role["metadata"]["namespace"] for role in roles] == ["migratory-system", "a", "b"]
     assert environment(made)["MIGRATORY_NAMESPACES"] == "migratory-system,a,b"
@@ -86,13 +86,13 @@ def test_large_numbers_zeros_and_false_are_rendered_as_given(tmp_path: Path) -> 
         "limits": {"connectsPerSecond": 1000000, "heartbeat": 0},
         "zookeeper": {"storage": {"ephemeral": False}},
     }
-    by_file = template(values(tmp_path, {"cluster": {"create": True, "spec": spec}}))
+    by_file = render_chart(values(tmp_path, {"cluster": {"create": True, "spec": spec}}))
     sets = (
         "cluster.create=true,cluster.spec.brokers.replicas=0,cluster.spec.topics.maxTopics=1000000,"
         "cluster.spec.topics.cache.maxBytes=8388608,cluster.spec.limits.connectsPerSecond=1000000,"
         "cluster.spec.limits.heartbeat=0,cluster.spec.zookeeper.storage.ephemeral=false"
     )
-    by_set = template("--set", sets)
+    by_set = render_chart("--set", sets)
     for text in (by_file, by_set):
         assert "e+" not in text
         found = next(thing for thing in yaml.safe_load_all(text) if thing and thing["kind"] == "MigratoryCluster")
@@ -176,7 +176,7 @@ def test_a_tag_that_looks_like_a_number_keeps_its_text(tmp_path: Path, tag: str)
 )
 def test_unknown_values_are_rejected_with_their_path(given: str) -> None:
     with pytest.raises(NodeError) as refused:
-        template("--set", given)
+        render_chart("--set", given)
     path = given.partition("=")[0]
     assert path.split(".")[-1] in str(refused.value) or path.split(".")[0] in str(refused.value)
 
@@ -194,7 +194,7 @@ def test_unknown_values_are_rejected_with_their_path(given: str) -> None:
 )
 def test_values_of_the_wrong_type_are_rejected(tmp_path: Path, given: Object) -> None:
     with pytest.raises(NodeError, match="values don't meet the specifications"):
-        template(values(tmp_path, given))
+        render_chart(values(tmp_path, given))
 
 
 def test_the_readme_names_every_value() -> None:

@@ -9,7 +9,7 @@ import json
 
 import pytest
 from migratory_node.kubectl import Kubectl, Object
-from migratory_node.pods import settled
+from migratory_node.pods import wait_settled
 
 pytestmark = pytest.mark.timeout(600)
 CHILDREN = [
@@ -59,7 +59,7 @@ def test_every_object_that_is_edited_or_deleted_is_restored(standing: Kubectl) -
         return set(found) == set(CHILDREN) and all(one["metadata"]["uid"] != uids[key] for key, one in found.items())
 
     kube.until(made_again, "every child to come back", 90)
-    kube.ready("quotes")
+    kube.wait_ready("quotes")
     told = [event["message"] for event in kube.list("events") if event["reason"] == "Restored"]
     assert any("ServiceAccount quotes was deleted" in message for message in told)
 
@@ -69,7 +69,7 @@ def test_an_edited_stateful_set_is_restored(standing: Kubectl) -> None:
     standing.until(
         lambda: (standing.get("statefulset", "quotes-broker") or {})["spec"]["replicas"] == 3, "three replicas", 60
     )
-    standing.ready("quotes")
+    standing.wait_ready("quotes")
 
 
 def test_conditions_of_other_writers_stay(standing: Kubectl) -> None:
@@ -90,7 +90,7 @@ def test_conditions_of_other_writers_stay(standing: Kubectl) -> None:
     standing("apply", *as_auditor, "-f", "-", given=json.dumps(body))
     standing("delete", "pod", "quotes-broker-0", "--wait=false")
     standing.until(lambda: standing.condition("quotes", "Ready")[0] == "False", "not ready", 60)
-    standing.ready("quotes")
+    standing.wait_ready("quotes")
     assert standing.condition("quotes", "Audited") == ("True", "ByHand")
 
 
@@ -101,7 +101,7 @@ def test_a_paused_cluster_is_repaired_after_it_resumes(standing: Kubectl) -> Non
     standing("delete", "pod", "quotes-broker-1", "--wait=false")
     # The status is still written, so the operator has reconciled.
     standing.until(lambda: standing.condition("quotes", "Ready")[0] == "False", "not ready", 60)
-    standing.ready("quotes")
+    standing.wait_ready("quotes")
     assert standing.get("poddisruptionbudget", "quotes-broker") is None
     assert "Paused" in [event["reason"] for event in standing.list("events")]
     standing("annotate", "mgc", "quotes", "migratory.dev/paused-")
@@ -110,7 +110,7 @@ def test_a_paused_cluster_is_repaired_after_it_resumes(standing: Kubectl) -> Non
 
 def test_a_rollout_of_zookeeper_stops_at_its_first_failure(standing: Kubectl) -> None:
     kube = standing
-    kube.ready("quotes")
+    kube.wait_ready("quotes")
     selector = "app.kubernetes.io/component=zookeeper"
 
     def uids() -> list[str]:
@@ -127,5 +127,5 @@ def test_a_rollout_of_zookeeper_stops_at_its_first_failure(standing: Kubectl) ->
     assert kube.condition("quotes", "Degraded")[1] in pulling
     assert uids() == after, "nothing else is replaced"
     kube.patch("mgc", "quotes", {"spec": {"zookeeper": {"image": None}}})
-    settled(kube)
+    wait_settled(kube)
     assert sum(was != now for was, now in zip(before, uids(), strict=True)) == 1, "those that ran were never touched"

@@ -11,40 +11,40 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from migratory_node import rendered
-from migratory_node.kubectl import Kubectl, Refused
-from migratory_node.pods import ONE, make_cluster, own_namespace
-from migratory_node.rendered import CHART
+from migratory_node import chart
+from migratory_node.chart import CHART
+from migratory_node.kubectl import Kubectl, KubectlError
+from migratory_node.pods import SMALLEST, make_cluster, temporary_namespace
 
 pytestmark = pytest.mark.timeout(600)
 ALL = "app.kubernetes.io/name=migratory-operator"
 CRD = "migratoryclusters.migratory.dev"
 
 
-def by_helm(kube: Kubectl, *arguments: str) -> str:
-    return rendered.by_helm(kube.kubeconfig, kube.namespace, *arguments)
+def run_helm(kube: Kubectl, *arguments: str) -> str:
+    return chart.run_helm(kube.kubeconfig, kube.namespace, *arguments)
 
 
 def test_helm_installs_upgrades_and_uninstalls_a_cluster(alone: None, kube: Kubectl) -> None:
     wanted = ("--set", "cluster.create=true,cluster.name=quotes,cluster.spec.topics.groups=20",
               "--set", "cluster.spec.brokers.drain.period=2s")  # fmt: skip
-    told = by_helm(kube, "install", "whole", str(CHART), "--wait", "--timeout=3m", *wanted)
+    told = run_helm(kube, "install", "whole", str(CHART), "--wait", "--timeout=3m", *wanted)
     assert "mgc/quotes" in told, "the notes say how to wait for it"
-    kube.ready("quotes")
-    assert "Phase:          Succeeded" in by_helm(kube, "test", "whole", "--timeout=2m")
+    kube.wait_ready("quotes")
+    assert "Phase:          Succeeded" in run_helm(kube, "test", "whole", "--timeout=2m")
 
     # An older definition, as of an older release: the upgrade updates it.
     columns = (kube.get("crd", CRD) or {})["spec"]["versions"][0]["additionalPrinterColumns"]
     first = "/spec/versions/0/additionalPrinterColumns/0"
     kube("patch", "crd", CRD, "--type=json", "-p", json.dumps([{"op": "remove", "path": first}]))
     broker = (kube.get("pod", "quotes-broker-0") or {})["metadata"]["uid"]
-    by_helm(kube, "upgrade", "whole", str(CHART), "--wait", "--timeout=3m", *wanted,
+    run_helm(kube, "upgrade", "whole", str(CHART), "--wait", "--timeout=3m", *wanted,
             "--set", "operator.podAnnotations.release=second")  # fmt: skip
     assert (kube.get("crd", CRD) or {})["spec"]["versions"][0]["additionalPrinterColumns"] == columns
-    kube.ready("quotes")
+    kube.wait_ready("quotes")
     assert (kube.get("pod", "quotes-broker-0") or {})["metadata"]["uid"] == broker, "the cluster was left alone"
 
-    by_helm(kube, "uninstall", "whole", "--wait", "--timeout=2m")
+    run_helm(kube, "uninstall", "whole", "--wait", "--timeout=2m")
     kinds = "mgc,statefulsets,pods,services,configmaps,pdb,networkpolicies,pvc,serviceaccounts,deployments,jobs,roles"
 
     def left() -> list[str]:
@@ -62,14 +62,14 @@ def test_helm_installs_upgrades_and_uninstalls_a_cluster(alone: None, kube: Kube
 @pytest.fixture(scope="module")
 def two(alone: None, operator: Kubectl) -> Iterator[tuple[Kubectl, Kubectl]]:
     """Create two namespaces, each with its own operator and a cluster of the same name."""
-    namespace = contextmanager(own_namespace)
+    namespace = contextmanager(temporary_namespace)
     only_here = "operator.scope=namespace,operator.resyncSeconds=2,crds.upgrade=false"
     with namespace(operator.kubeconfig) as first, namespace(operator.kubeconfig) as second:
         for kube in (first, second):
-            by_helm(kube, "install", "own", str(CHART), "--skip-crds", "--set", only_here)
-            make_cluster(kube, ONE, ready=False)
+            run_helm(kube, "install", "own", str(CHART), "--skip-crds", "--set", only_here)
+            make_cluster(kube, SMALLEST, ready=False)
         for kube in (first, second):
-            kube.ready("quotes")
+            kube.wait_ready("quotes")
         yield first, second
         # The namespaces are deleted with the clusters in them, and without an operator.
         for kube in (first, second):
@@ -93,9 +93,9 @@ def test_an_operator_of_one_namespace_needs_only_a_role(two: tuple[Kubectl, Kube
     assert refused == []
     assert "WARNING" not in log, log
     assert kube("auth", "can-i", "list", "pods", account(kube)).strip() == "yes"
-    with pytest.raises(Refused):
+    with pytest.raises(KubectlError):
         kube("auth", "can-i", "list", "pods", "--all-namespaces", account(kube))
-    with pytest.raises(Refused):
+    with pytest.raises(KubectlError):
         other("auth", "can-i", "list", "pods", account(kube))
 
 
@@ -124,4 +124,4 @@ def test_operators_of_two_namespaces_are_independent(two: tuple[Kubectl, Kubectl
     kube("delete", "mgc", "quotes", "--timeout=60s", limit=90)
     kube.until(lambda: not kube.list("pods,statefulsets,services,configmaps", ours), "nothing left", 90)
     assert {one["metadata"]["uid"] for one in other.list("pods,statefulsets,services,configmaps", ours)} == uids
-    other.ready("quotes")
+    other.wait_ready("quotes")

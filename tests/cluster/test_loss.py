@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from migratory_node.kubectl import Kubectl
-from migratory_node.load import flawless, load
+from migratory_node.load import assert_nothing_lost, load
 
 pytestmark = pytest.mark.timeout(600)
 NAME = "quotes"
@@ -19,13 +19,13 @@ def test_deleting_a_broker_without_grace_loses_no_publication(standing: Kubectl)
     uid = (kube.get("pod", victim) or {})["metadata"]["uid"]
     kube("delete", "pod", victim, *NOW)
     kube.until(lambda: (kube.get("pod", victim) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid, "a new pod")
-    kube.ready(NAME)
-    assert set(flawless(kube, "broker-dies")["reconnect_reasons"]) - {"moved"}, "nobody noticed"
+    kube.wait_ready(NAME)
+    assert set(assert_nothing_lost(kube, "broker-dies")["reconnect_reasons"]) - {"moved"}, "nobody noticed"
 
 
 def test_deleting_one_and_then_all_zookeeper_pods_loses_no_publication(standing: Kubectl) -> None:
     kube = standing
-    kube.ready(NAME)
+    kube.wait_ready(NAME)
     load(kube, "zookeeper-dies", 60)
 
     def members() -> int:
@@ -36,5 +36,5 @@ def test_deleting_one_and_then_all_zookeeper_pods_loses_no_publication(standing:
     kube.until(lambda: members() == 3, "three members", 90)
     kube("delete", "pod", *(f"{NAME}-zookeeper-{number}" for number in range(3)), *NOW)
     kube.until(lambda: kube.condition(NAME, "CoordinationAvailable")[0] == "False", "no quorum", 60)
-    kube.ready(NAME)
-    flawless(kube, "zookeeper-dies")
+    kube.wait_ready(NAME)
+    assert_nothing_lost(kube, "zookeeper-dies")

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from migratory_node.chart import CHART, run_helm
 from migratory_node.kubectl import Kubectl, Object
-from migratory_node.places import ROOT
+from migratory_node.paths import ROOT
 from migratory_node.pods import BROKER_IMAGE, Pods
-from migratory_node.prometheus import Prometheus, watching
-from migratory_node.rendered import CHART, by_helm
+from migratory_node.prometheus import Prometheus, run_prometheus
 
 pytestmark = pytest.mark.timeout(600)
 NAME = "quotes"
@@ -48,12 +48,12 @@ def prometheus(alone: None, shared: Kubectl) -> Iterator[Prometheus]:
     """Run Prometheus with the chart's objects, an operator and a cluster of three that Helm installs."""
     tag = BROKER_IMAGE.rpartition(":")[2]
     sets = [part for values in VALUES for part in ("--set", values)]
-    with watching(shared, objects=()) as found:
-        by_helm(shared.kubeconfig, shared.namespace, "install", "own", str(CHART), "--skip-crds", "--wait",
+    with run_prometheus(shared, objects=()) as found:
+        run_helm(shared.kubeconfig, shared.namespace, "install", "own", str(CHART), "--skip-crds", "--wait",
                 "--timeout=3m", *sets, "--set-string", f"image.tag={tag}")  # fmt: skip
-        shared.ready(NAME)
+        shared.wait_ready(NAME)
         yield found
-        by_helm(shared.kubeconfig, shared.namespace, "uninstall", "own", "--wait", "--timeout=2m")
+        run_helm(shared.kubeconfig, shared.namespace, "uninstall", "own", "--wait", "--timeout=2m")
 
 
 def load(kube: Kubectl, run: str, seconds: int) -> None:
@@ -153,7 +153,7 @@ def test_alerts_for_a_missing_broker_fire_until_it_is_back(prometheus: Prometheu
         fires(kube, prometheus, alert, namespace=kube.namespace, cluster=NAME)
     assert kube.condition(NAME, "Degraded")[1] in {"ErrImagePull", "ImagePullBackOff"}
     kube.patch("mgc", NAME, {"spec": {"brokers": {"image": None}}})
-    kube.ready(NAME)
+    kube.wait_ready(NAME)
     clears(kube, prometheus, *alerts)
 
 
@@ -169,7 +169,7 @@ def test_the_alert_for_uncoordinated_groups_fires_until_zookeeper_is_back(
     kube("delete", "pod", victim, "--grace-period=0", "--force")
     fires(kube, prometheus, "MigratoryGroupsWithoutCoordinator", cluster=NAME)
     kube.patch("mgc", NAME, {"spec": {"zookeeper": {"image": None}}})
-    kube.ready(NAME)
+    kube.wait_ready(NAME)
     clears(kube, prometheus, "MigratoryGroupsWithoutCoordinator", "MigratoryClusterNotReady")
 
 

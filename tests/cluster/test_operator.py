@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 from migratory_node.kubectl import Kubectl
-from migratory_node.pods import ONE, Pods, make_cluster
+from migratory_node.pods import SMALLEST, Pods, make_cluster
 
 pytestmark = pytest.mark.timeout(600)
 LABEL = "app.kubernetes.io/name=migratory-operator"
@@ -32,18 +32,18 @@ def weigh(kube: Kubectl, weight: int) -> None:
 @pytest.fixture(scope="module")
 def small(operator: Kubectl, shared: Kubectl) -> Kubectl:
     """Create a cluster of one broker, and kill the operator meanwhile."""
-    make_cluster(shared, ONE, ready=False)
+    make_cluster(shared, SMALLEST, ready=False)
     shared.until(lambda: shared.list("statefulsets"), "the first StatefulSet")
     operator("delete", "pod", "-l", LABEL, "--grace-period=0", "--force")
     return shared
 
 
 def test_an_operator_killed_during_a_change_completes_it(small: Kubectl) -> None:
-    small.ready("quotes")
+    small.wait_ready("quotes")
 
 
 def test_a_change_without_an_operator_is_applied_by_the_next(operator: Kubectl, small: Kubectl) -> None:
-    small.ready("quotes")
+    small.wait_ready("quotes")
     operator("scale", "deployment", "migratory", "--replicas=0")
     operator.until(lambda: not operator.list("pods", LABEL), "no operator")
     weigh(small, 7)
@@ -58,7 +58,7 @@ def test_watches_alone_suffice_without_resync(operator: Kubectl, small: Kubectl)
     operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=3600")
     try:
         operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
-        small.ready("quotes")
+        small.wait_ready("quotes")
         weigh(small, 3)
         small.until(lambda: weights(small) == [3], "the change", 60)
         small("delete", "configmap", "quotes-servers")
@@ -88,10 +88,10 @@ def subscribed(kube: Kubectl) -> bool:
 
 
 def test_clusters_of_one_name_in_two_namespaces_are_independent(small: Kubectl, kube: Kubectl) -> None:
-    small.ready("quotes")
+    small.wait_ready("quotes")
     before, weighed = untouched(small), weights(small)
     assert len(before) > 8
-    make_cluster(kube, ONE)
+    make_cluster(kube, SMALLEST)
     both, server = {"first": small, "second": kube}, ("--server", "ws://quotes-clients:8080/ws")
     for where in both.values():
         Pods(where).start("sub", "sub", "greetings", "--count", "1", *server)
@@ -113,7 +113,7 @@ def test_clusters_of_one_name_in_two_namespaces_are_independent(small: Kubectl, 
     kube.until(lambda: not untouched(kube), "nothing left of the second", 90)
     assert untouched(small) == before
     assert weights(small) == weighed
-    small.ready("quotes")
+    small.wait_ready("quotes")
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def cut_off(address: str) -> Iterator[None]:
 
 
 def test_an_edit_while_the_api_server_is_silent_is_applied_later(operator: Kubectl, small: Kubectl) -> None:
-    small.ready("quotes")
+    small.wait_ready("quotes")
     before = weights(small)
     (pod,) = operator.list("pods", LABEL)
     address = pod["status"]["podIP"]

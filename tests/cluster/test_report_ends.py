@@ -9,8 +9,8 @@ import json
 import os
 
 import pytest
-from migratory_node.kubectl import Kubectl, Object, Refused
-from migratory_node.slowmetrics import now, slow_metrics
+from migratory_node.kubectl import Kubectl, KubectlError, Object
+from migratory_node.slow_prometheus import now, start_slow_prometheus
 
 pytestmark = pytest.mark.timeout(600)
 OPERATOR = "app.kubernetes.io/name=migratory-operator"
@@ -57,7 +57,7 @@ def pods(kube: Kubectl, name: str, component: str) -> list[Object]:
 def asked(shared: Kubectl) -> Kubectl:
     """Create all reports in the module's namespace."""
     kube = shared
-    url = slow_metrics(kube, now())
+    url = start_slow_prometheus(kube, now())
     kube.apply(
         {
             "apiVersion": "migratory.dev/v1alpha1",
@@ -179,5 +179,5 @@ def test_a_schedule_makes_one_report_per_slot(asked: Kubectl) -> None:
 
 
 def test_a_reports_spec_is_immutable(asked: Kubectl) -> None:
-    with pytest.raises(Refused, match="is immutable: create another report"):
+    with pytest.raises(KubectlError, match="is immutable: create another report"):
         asked.patch("slar", "hangs", {"spec": {"window": "2m"}})

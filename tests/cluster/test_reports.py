@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from migratory_node.figures import CLIENTS, prometheus
 from migratory_node.kubectl import Kubectl, Object
-from migratory_node.pods import ONE, Pods, make_cluster, urls
-from migratory_node.prometheus import Prometheus
+from migratory_node.pods import SMALLEST, Pods, make_cluster, urls
+from migratory_node.prometheus import CLIENT_LABELS, Prometheus, start_static_prometheus
 
 pytestmark = pytest.mark.timeout(900)
 SMALL: Object = {"cpu": "50m"}
@@ -47,14 +46,14 @@ def measured(shared: Kubectl) -> Measured:
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}},
         }
     )
-    watch = prometheus(kube, "quotes")
-    make_cluster(kube, {**ONE, "sla": {"prometheus": {"url": watch.url}, "objectives": [COMPLETE, IMPOSSIBLE]}})
+    watch = start_static_prometheus(kube, "quotes")
+    make_cluster(kube, {**SMALLEST, "sla": {"prometheus": {"url": watch.url}, "objectives": [COMPLETE, IMPOSSIBLE]}})
     pods.load(
         "load", "--server", urls(kube, "quotes"), "--subscribers", "20", "--topics", "5", "--rate", "5",
         "--duration", "55", "--warmup", "1", "--workers", "1", "--cluster", "quotes",
         "--metrics-listen", "0.0.0.0:9100", "--scrape-interval", "15",
     )  # fmt: skip
-    kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENTS.items()))
+    kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENT_LABELS.items()))
     kube.until(lambda: watch.value('up{job="client"}') == 1, "the load is scraped", 120)
     # Its counters start at zero within the window: the process is hardly older.
     start = int(time.time()) - 3

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from migratory_node.evenness import CLIENTS, evens_out
 from migratory_node.kubectl import Kubectl, Object
-from migratory_node.load import flawless, load, mark
-from migratory_node.pods import BROKER_IMAGE, is_settled, settled
+from migratory_node.load import CLIENTS, assert_clients_balance, assert_nothing_lost, load, mark
+from migratory_node.pods import BROKER_IMAGE, is_settled, wait_settled
 
 pytestmark = pytest.mark.timeout(900)
 BROKERS, MEMBERS = "app.kubernetes.io/component=broker", "app.kubernetes.io/component=zookeeper"
@@ -36,10 +35,11 @@ def happened(kube: Kubectl) -> list[str]:
 def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kubectl, standing: Kubectl) -> None:
     """The operator is killed meanwhile, unless it runs outside of the cluster."""
     kube = standing
-    settled(kube)
+    wait_settled(kube)
     old, led = {**uids(kube, MEMBERS), **uids(kube, BROKERS)}, leader(kube)
     load(kube, "update")
-    evens_out(kube)  # while ZooKeeper's members are replaced brokers are calm, and would even out how the load began
+    # Before the update: brokers would balance the clients of the load's start while ZooKeeper's members are replaced.
+    assert_clients_balance(kube)
     mark(kube, "update", "update")
     same_by_another_name = BROKER_IMAGE if "/" in BROKER_IMAGE else f"docker.io/library/{BROKER_IMAGE}"
     change = {
@@ -69,7 +69,7 @@ def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kube
     assert order[3:] == [f"quotes-broker-{number}" for number in (2, 1, 0)]
     assert {"RolloutStarted", "RolloutFinished"} <= set(happened(kube))
 
-    account = flawless(kube, "update", cease=True)
+    account = assert_nothing_lost(kube, "update", cease=True)
     assert set(account["reconnect_reasons"]) - {"moved"}, "nobody noticed"
     (update,) = account["marks"]
     changes = update["clients_by_reconnects"]
@@ -80,7 +80,7 @@ def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kube
 
 def test_a_bad_image_stops_at_the_first_broker_and_is_corrected_by_another_edit(standing: Kubectl) -> None:
     kube = standing
-    settled(kube)
+    wait_settled(kube)
     before = uids(kube, BROKERS)
     kube.patch("mgc", "quotes", {"spec": {"brokers": {"image": "nowhere.invalid/no/such:1"}}})
     kube.until(lambda: kube.condition("quotes", "Progressing") == ("False", "RolloutStopped"), "it stopped", 120)
@@ -96,7 +96,7 @@ def test_a_bad_image_stops_at_the_first_broker_and_is_corrected_by_another_edit(
     )
     kube.until(lambda: kube.condition("quotes", "Progressing") == ("False", "RolloutStopped"), "it stopped again", 120)
     kube.patch("mgc", "quotes", {"spec": {"brokers": {"image": None}}})
-    settled(kube)
+    wait_settled(kube)
     assert kube.condition("quotes", "Degraded")[0] == "False"
     after = uids(kube, BROKERS)
     assert after["quotes-broker-2"] not in (before["quotes-broker-2"], stopped["quotes-broker-2"])

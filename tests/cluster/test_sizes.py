@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from migratory_node.evenness import CLIENTS, evens_out
-from migratory_node.kubectl import Kubectl, Object, Refused
-from migratory_node.load import flawless, load, mark
-from migratory_node.pods import ONE, Cluster, settled
+from migratory_node.kubectl import Kubectl, KubectlError, Object
+from migratory_node.load import CLIENTS, assert_clients_balance, assert_nothing_lost, load, mark
+from migratory_node.pods import SMALLEST, Cluster, wait_settled
 
 pytestmark = pytest.mark.timeout(600)
 BROKERS = "app.kubernetes.io/component=broker"
@@ -25,16 +24,16 @@ def evict(kube: Kubectl, pod: str) -> None:
 
 def resize(kube: Kubectl, replicas: int) -> None:
     kube("scale", "mgc", "quotes", f"--replicas={replicas}")
-    settled(kube)
+    wait_settled(kube)
     kube.until(lambda: len(kube.list("pods", BROKERS)) == replicas, f"{replicas} broker pods", 60)
 
 
 def test_two_clusters_with_long_similar_names_are_independent(kube: Kubectl, cluster: Cluster) -> None:
     first, second = "m" * 39 + "a", "m" * 39 + "b"
-    cluster(ONE, first, ready=False)
-    cluster(ONE, second, ready=False)
+    cluster(SMALLEST, first, ready=False)
+    cluster(SMALLEST, second, ready=False)
     for name in (first, second):
-        kube.ready(name)
+        kube.wait_ready(name)
         selector = f"app.kubernetes.io/instance={name}"
         assert {pod["metadata"]["name"] for pod in kube.list("pods", selector)} == {
             f"{name}-broker-0",
@@ -47,7 +46,7 @@ def test_two_clusters_with_long_similar_names_are_independent(kube: Kubectl, clu
 
 def test_a_disruption_budget_exists_only_with_several_brokers(kube: Kubectl, cluster: Cluster) -> None:
     # Enough time to hand over all topic groups: with one copy, those that a broker still coordinates are lost with it.
-    cluster({**ONE, "brokers": {"replicas": 1, "drain": {"period": "30s"}}, "zookeeper": {"replicas": 3}})
+    cluster({**SMALLEST, "brokers": {"replicas": 1, "drain": {"period": "30s"}}, "zookeeper": {"replicas": 3}})
 
     def budgets() -> dict[str, Object]:
         return {budget["metadata"]["name"]: budget for budget in kube.list("pdb")}
@@ -56,7 +55,7 @@ def test_a_disruption_budget_exists_only_with_several_brokers(kube: Kubectl, clu
     (only,) = kube.list("pods", BROKERS)
     evict(kube, "quotes-broker-0")
     kube.until(lambda: kube.condition("quotes", "Ready")[0] == "False", "one broker less", 60)
-    kube.ready("quotes")
+    kube.wait_ready("quotes")
 
     before = kube.list("pods", BROKERS)[0]["metadata"]["uid"]
     assert before != only["metadata"]["uid"]
@@ -67,17 +66,17 @@ def test_a_disruption_budget_exists_only_with_several_brokers(kube: Kubectl, clu
     )
     for component in ("broker", "zookeeper"):
         evict(kube, f"quotes-{component}-0")
-        with pytest.raises(Refused, match="disruption budget"):
+        with pytest.raises(KubectlError, match="disruption budget"):
             evict(kube, f"quotes-{component}-1")
     kube.until(lambda: kube.condition("quotes", "Ready")[0] == "False", "one broker less", 60)
-    kube.ready("quotes")
+    kube.wait_ready("quotes")
 
     uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)}
     resize(kube, 1)
     assert set(budgets()) == {"quotes-zookeeper"}
     (left,) = kube.list("pods", BROKERS)
     assert left["metadata"]["uid"] == uids["quotes-broker-0"]
-    with pytest.raises(Refused, match=r"spec\.brokers\.replicas"):
+    with pytest.raises(KubectlError, match=r"spec\.brokers\.replicas"):
         kube.patch("mgc", "quotes", {"spec": {"brokers": {"replicas": 0}}})
     assert (kube.get("mgc", "quotes") or {})["spec"]["brokers"]["replicas"] == 1
 
@@ -86,20 +85,20 @@ def test_scaling_from_three_to_five_and_back_under_load(kube: Kubectl, cluster: 
     cluster()
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)}
     for replicas in (2, 0):
-        with pytest.raises(Refused, match=r"spec\.brokers\.replicas"):
+        with pytest.raises(KubectlError, match=r"spec\.brokers\.replicas"):
             kube("scale", "mgc", "quotes", f"--replicas={replicas}")
     load(kube, "sizes")
-    evens_out(kube)
+    assert_clients_balance(kube)
     mark(kube, "sizes", "more")
     resize(kube, 5)
     brokers = {one["name"]: one for one in (kube.get("mgc", "quotes") or {})["status"]["brokers"]}
     assert all(brokers[f"quotes-broker-{number}"]["ready"] for number in range(5))
-    evens_out(kube)
+    assert_clients_balance(kube)
     mark(kube, "sizes", "fewer")
     resize(kube, 3)
     assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)} == before
-    evens_out(kube)
-    account = flawless(kube, "sizes", cease=True)
+    assert_clients_balance(kube)
+    account = assert_nothing_lost(kube, "sizes", cease=True)
     more, fewer = (entry["clients_by_reconnects"] for entry in account["marks"])
     print(f"clients by moves, from three to five: {more}, and back: {fewer}, {account['reconnect_reasons']}")
     assert set(account["reconnect_reasons"]) <= {"moved", "drained"}, "nobody lost a link"

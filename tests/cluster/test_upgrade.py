@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from migratory_node.kubectl import Kubectl
-from migratory_node.load import flawless, load
+from migratory_node.load import assert_nothing_lost, load
 from migratory_node.pods import BROKER_IMAGE, ZOOKEEPER_IMAGE, is_settled
 
 pytestmark = pytest.mark.timeout(900)
@@ -69,6 +69,6 @@ def test_pods_of_the_operator_0_1_0_are_replaced_one_by_one_under_load(kube: Kub
         assert "MIGRATORY_REVISION" in environment
     for name in ("quotes-broker", "quotes-zookeeper"):
         assert (kube.get("statefulset", name) or {})["spec"]["updateStrategy"] == {"type": "OnDelete"}
-    account = flawless(kube, "upgrade", cease=True)
+    account = assert_nothing_lost(kube, "upgrade", cease=True)
     assert set(account["reconnect_reasons"]) - {"moved"}, "nobody noticed"
     print(f"clients by changes of broker: {account['clients_by_reconnects']}, {account['reconnect_reasons']}")

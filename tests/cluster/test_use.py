@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from migratory_node.kubectl import Kubectl
-from migratory_node.places import ROOT
-from migratory_node.pods import Pods, listed, urls
+from migratory_node.paths import ROOT
+from migratory_node.pods import Pods, listed_urls, urls
 
 pytestmark = pytest.mark.timeout(600)
 EVERYTHING = "statefulsets,pods,services,configmaps,pdb,networkpolicies,pvc,serviceaccounts"
@@ -19,7 +19,7 @@ EVERYTHING = "statefulsets,pods,services,configmaps,pdb,networkpolicies,pvc,serv
 def example(shared: Kubectl) -> Iterator[Kubectl]:
     """Apply the example cluster, and check that its deletion leaves nothing."""
     shared("apply", "-f", str(ROOT / "manifests" / "examples" / "cluster.yaml"))
-    shared.ready("quotes")
+    shared.wait_ready("quotes")
     yield shared
     shared("delete", "mgc", "quotes", "--timeout=60s")
     shared.until(
@@ -31,7 +31,7 @@ def example(shared: Kubectl) -> Iterator[Kubectl]:
 
 def test_the_example_becomes_ready_with_a_full_status(example: Kubectl) -> None:
     kube = example
-    found = kube.ready("quotes")
+    found = kube.wait_ready("quotes")
     assert found["status"]["ready"] == "3/3"
     # The schema must have every field that the operator writes: others are pruned silently.
     assert set(found["status"]) == {
@@ -49,7 +49,7 @@ def test_the_example_becomes_ready_with_a_full_status(example: Kubectl) -> None:
         event["reason"] for event in kube.list("events") if event["involvedObject"]["kind"] == "MigratoryCluster"
     ]
     assert "Ready" in reasons
-    assert listed(kube, "quotes") == [server["url"] for server in found["status"]["servers"]]
+    assert listed_urls(kube, "quotes") == [server["url"] for server in found["status"]["servers"]]
 
 
 def test_a_client_in_a_pod_reaches_all_brokers_through_the_service(example: Kubectl) -> None:
@@ -69,7 +69,7 @@ def test_clients_inside_and_outside_the_pod_network_exchange_messages(example: K
     exposed = {"expose": {"type": "NodePort", "host": host}, "drain": {"period": "2s"}}
     kube.patch("mgc", "quotes", {"spec": {"brokers": exposed}})
     kube.until(lambda: urls(kube, "quotes").startswith(f"ws://{host}:"), "the outer addresses", 60)
-    kube.ready("quotes")
+    kube.wait_ready("quotes")
     kube.until(lambda: kube.condition("quotes", "Progressing") == ("False", "Settled"), "all brokers anew", 300)
     services = {service["metadata"]["name"]: service for service in kube.list("services")}
     ports = [services[f"quotes-broker-{number}"]["spec"]["ports"][0]["nodePort"] for number in range(3)]

@@ -17,10 +17,10 @@ from typing import TypeVar
 
 import click
 
-from migratory_node import engine, monitoring, rendered, volumes
+from migratory_node import chart, docker_engine, monitoring, volumes
 from migratory_node.binaries import DEBIAN, FOR_IMAGES, missing_packages, node_binary, pause_binary
 from migratory_node.cluster import Node
-from migratory_node.places import ROOT, NodeError, Places
+from migratory_node.paths import ROOT, NodeError, NodePaths
 from migratory_node.processes import run, succeeds
 
 STAGES = ("broker", "operator", "zookeeper", "spark")
@@ -30,181 +30,179 @@ T = TypeVar("T")
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """A Kubernetes for the tests: the cluster of MIGRATORY_KUBECONFIG; or kind's, where kind is installed and Docker
-    runs; or one node of our own."""
+    """A Kubernetes for the tests: the cluster of MIGRATORY_KUBECONFIG, or kind's where kind and Docker are there, or a
+    node on this machine."""
 
 
 @main.command()
 def up() -> None:
-    """Start it, wait until it is ready, print its kubeconfig."""
+    """Start the cluster, wait until it is ready, print its kubeconfig's path."""
     print(start())
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def during(command: tuple[str, ...]) -> None:
-    """Run COMMAND with a cluster that has the images of this tree, and helm: one that runs is used and stays, else one
-    is started and ended. What each part took is told at the end."""
-    took: list[str] = []
-    there = running()
+    """Run COMMAND with helm and a cluster that has this tree's images. A running cluster is used and stays; otherwise
+    one is started and stopped. Prints the time of each step at the end."""
+    durations: list[str] = []
+    was_running = running()
     try:
-        # side by side: one mostly computes, another mostly waits for the network
+        # in parallel: one step mostly computes, another mostly waits for the network
         with ThreadPoolExecutor() as pool:
-            cluster = pool.submit(timed, took, "cluster", start)
-            helm = pool.submit(timed, took, "helm", rendered.helm)
-            built = pool.submit(timed, took, "images", build_images)
-            # behind the node, whose build compiles most of what these are made of
+            cluster = pool.submit(timed, durations, "cluster", start)
+            helm = pool.submit(timed, durations, "helm", chart.helm)
+            built = pool.submit(timed, durations, "images", build_images)
+            # after the node, whose build compiles most of their modules
             cluster.result()
-            watch = pool.submit(timed, took, "prometheus", build_monitoring)
+            watch = pool.submit(timed, durations, "prometheus", build_monitoring)
         helm.result()
         host = built.result()
-        timed(took, "images into it", lambda: load_images(host))
+        timed(durations, "images into it", lambda: load_images(host))
         load_archive(watch.result())
-        code = timed(took, "command", lambda: subprocess.run(command, check=False).returncode)
+        code = timed(durations, "command", lambda: subprocess.run(command, check=False).returncode)
     finally:
-        if not there:
-            timed(took, "end", end)
-        print("cluster:", ", ".join(took), file=sys.stderr)
+        if not was_running:
+            timed(durations, "stop", stop)
+        print("cluster:", ", ".join(durations), file=sys.stderr)
     sys.exit(code)
 
 
 @main.command()
-@click.option(
-    "--behind", is_flag=True, help="Leave the cores to others once there are images; for a session of its own (setsid)."
-)
+@click.option("--behind", is_flag=True, help="Lower the priority after the images; for a session of its own (setsid).")
 def prepare(behind: bool) -> None:
-    """Make what `during` takes minutes for where nothing is kept, and start no cluster: this tree's images, and the
-    programs that Go builds. What each part took is told at the end. Where it fails, or is ended by SIGTERM, an engine
-    that it started ends as well; else `during` finds it, and ends it."""
-    took: list[str] = []
-    places = Places.usual()
-    there = engine.running(places)
-    signal.signal(signal.SIGTERM, _leave)
+    """Build what `during` needs minutes for, without starting a cluster: this tree's images, and the Go programs.
+    Prints the time of each step at the end. A Docker engine that it started is stopped on failure and SIGTERM;
+    otherwise `during` uses and stops it."""
+    durations: list[str] = []
+    paths = NodePaths.default()
+    was_running = docker_engine.running(paths)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
-        # First what writes gigabytes, while those that it is run beside are not sensitive to that yet.
-        timed(took, "images", build_images)
+        # First the images, which write gigabytes, before the tests beside it are sensitive to that.
+        timed(durations, "images", build_images)
         if behind:
             yield_cores()
-        timed(took, "programs", build_programs)
+        timed(durations, "programs", build_programs)
     except BaseException:
-        if not there:
-            engine.stop(places)
+        if not was_running:
+            docker_engine.stop(paths)
         raise
     finally:
-        print("prepared:", ", ".join(took), file=sys.stderr)
+        print("prepared:", ", ".join(durations), file=sys.stderr)
 
 
 @main.command()
 def missing() -> None:
-    """Print the Debian packages that are missing for a node of our own and for images."""
+    """Print the Debian packages that are missing for a node on this machine and for image builds."""
     if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
         print(*missing_packages({**DEBIAN, **FOR_IMAGES}))
 
 
 @main.command()
 def kubeconfig() -> None:
-    """Print the path of its kubeconfig."""
+    """Print the path of the cluster's kubeconfig."""
     print(kubeconfig_path())
 
 
 @main.command()
 def down() -> None:
-    """End it, and its data."""
-    end()
+    """Stop the cluster and delete its data."""
+    stop()
 
 
-def end() -> None:
-    places = Places.usual()
+def stop() -> None:
+    paths = NodePaths.default()
     if "MIGRATORY_KUBECONFIG" in os.environ:
-        print("MIGRATORY_KUBECONFIG names a cluster that is not ours to end", file=sys.stderr)
+        print("MIGRATORY_KUBECONFIG names a cluster that was not started here; stop it yourself", file=sys.stderr)
         return
     if _kind():
         run(["kind", "delete", "cluster", "--name", KIND])
     else:
-        Node(places).down()
-        engine.stop(places)
+        Node(paths).down()
+        docker_engine.stop(paths)
 
 
 @main.command()
-@click.option("--base", help="The images' base; one made of Debian's packages where it can't be pulled.")
+@click.option("--base", help="The base image (default: one made of Debian's packages).")
 @click.argument("stages", nargs=-1)
 def images(base: str | None, stages: tuple[str, ...]) -> None:
-    """Build images, all of them unless some are named, and bring them into the node; without names also what the
-    tests run a Prometheus of."""
+    """Build the images STAGES, or all, and load them into the cluster; without names also those of the tests'
+    Prometheus."""
     load_images(build_images(base, stages), stages)
     if not stages:
         load_archive(build_monitoring())
 
 
-def timed(took: list[str], name: str, what: Callable[[], T]) -> T:
-    """What it gives; how long that took is noted, also when it fails."""
+def timed(durations: list[str], name: str, what: Callable[[], T]) -> T:
+    """Call `what` and return its value. Note how long it took, also when it fails."""
     began = time.monotonic()
     try:
         return what()
     finally:
-        took.append(f"{name} {time.monotonic() - began:.0f} s")
+        durations.append(f"{name} {time.monotonic() - began:.0f} s")
 
 
-def _leave(number: int, _: object) -> None:
-    """Once: `make` passes on what its whole group was sent."""
+def _exit_on_signal(number: int, _: object) -> None:
+    """Exit on the first signal. Ignore later ones: `make` forwards what its whole process group received."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def yield_cores() -> None:
-    """The kernel shares cores among sessions before it looks at their processes' niceness."""
+    """Lower the priority of this process and its session: the kernel shares cores among sessions before processes."""
     os.nice(19)
     group = Path("/proc/self/autogroup")
-    # a kernel without it, or one that refuses: what is made is the same, only less politely
+    # some kernels lack it or refuse: then the build only competes more
     with contextlib.suppress(OSError):
         group.write_text("19")
 
 
 def build_programs() -> None:
-    """All that Go builds: the node, which most of the others' modules are compiled for, is first."""
-    places = Places.usual()
+    """Build all Go programs, the node first: its build compiles most of the others' modules."""
+    paths = NodePaths.default()
     if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
-        node_binary(places)
-        pause_binary(places)
+        node_binary(paths)
+        pause_binary(paths)
     build_monitoring()
-    rendered.helm()
+    chart.helm()
 
 
 def build_images(base: str | None = None, stages: tuple[str, ...] = ()) -> str:
-    """The engine that has them then."""
-    places = Places.usual()
-    host = engine.engine(places)
+    """Build images. Return the host of the Docker engine that has them."""
+    paths = NodePaths.default()
+    host = docker_engine.ensure_running(paths)
     environment = {**os.environ, "DOCKER_HOST": host}
     names = stages or STAGES
-    command = [str(ROOT / "docker" / "build"), "--base", base or engine.base(places, host), *names]
+    command = [str(ROOT / "docker" / "build"), "--base", base or docker_engine.ensure_base_image(paths, host), *names]
     if subprocess.run(command, env=environment, check=False).returncode:
-        raise NodeError("the images were not built")
+        raise NodeError("the images were not built; see the output above")
     return host
 
 
 def load_images(host: str, stages: tuple[str, ...] = ()) -> None:
     loaded = [f"migratory-{stage}:{_version()}" for stage in stages or STAGES]
     if "MIGRATORY_KUBECONFIG" in os.environ:
-        print("load them into your cluster yourself:", *loaded, file=sys.stderr)
+        print("load these images into your cluster yourself:", *loaded, file=sys.stderr)
     elif _kind():
         run(["kind", "load", "docker-image", "--name", KIND, *loaded])
     else:
-        Node(Places.usual()).load(loaded, host)
+        Node(NodePaths.default()).import_from_engine(loaded, host)
 
 
 def build_monitoring() -> bytes:
-    """All programs of a Prometheus in the cluster; the images of those that run there."""
-    places = Places.usual()
-    monitoring.operator(places)
-    return monitoring.archive(places)
+    """Build the programs of a Prometheus. Return the images of those that run in the cluster."""
+    paths = NodePaths.default()
+    monitoring.build_operator(paths)
+    return monitoring.build_archive(paths)
 
 
 def load_archive(archive: bytes) -> None:
-    """Images as `docker save` writes them."""
+    """Load images as `docker save` writes them into the cluster."""
     if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
-        Node(Places.usual()).take(archive)
+        Node(NodePaths.default()).import_archive(archive)
         return
-    path = Places.usual().cache / "images.tar"
+    path = NodePaths.default().cache / "images.tar"
     path.write_bytes(archive)
     if "MIGRATORY_KUBECONFIG" in os.environ:
         print(f"load the images of {path} into your cluster yourself", file=sys.stderr)
@@ -214,33 +212,33 @@ def load_archive(archive: bytes) -> None:
 
 @main.command("volumes", hidden=True)
 def serve_volumes() -> None:
-    volumes.serve(Places.usual())
+    volumes.serve(NodePaths.default())
 
 
 def kubeconfig_path() -> Path:
     given = os.environ.get("MIGRATORY_KUBECONFIG")
     if given:
         return Path(given)
-    places = Places.usual()
-    return places.cache / "kind.kubeconfig" if _kind() else places.kubeconfig
+    paths = NodePaths.default()
+    return paths.cache / "kind.kubeconfig" if _kind() else paths.kubeconfig
 
 
 def running() -> bool:
-    """Whether there is a cluster already, which is somebody's who is not through with it."""
+    """Return whether there is a running cluster, which must then stay."""
     if "MIGRATORY_KUBECONFIG" in os.environ:
         return True
     if _kind():
         return KIND in run(["kind", "get", "clusters"]).split()
-    return Node(Places.usual()).running
+    return Node(NodePaths.default()).running
 
 
 def start() -> Path:
-    """Its kubeconfig once it is ready; at once where it is already."""
+    """Start the cluster unless it runs. Return its kubeconfig once it is ready."""
     path = kubeconfig_path()
     if "MIGRATORY_KUBECONFIG" in os.environ:
         return path
     if not _kind():
-        return Node(Places.usual()).up()
+        return Node(NodePaths.default()).up()
     if not succeeds(["kind", "export", "kubeconfig", "--name", KIND, "--kubeconfig", str(path)]):
         path.parent.mkdir(parents=True, exist_ok=True)
         run(["kind", "create", "cluster", "--name", KIND, "--kubeconfig", str(path), "--wait", "120s"])
@@ -248,7 +246,7 @@ def start() -> Path:
 
 
 def _version() -> str:
-    """The images' tag: what the install manifests name."""
+    """Return the images' tag, as the install manifests name it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return str(project["version"])
 

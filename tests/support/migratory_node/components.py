@@ -1,4 +1,4 @@
-"""The node's parts: their configuration files and command lines, in the order in which they are started."""
+"""The node's components: their configuration files and command lines, in the order in which they are started."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import secrets
 from pathlib import Path
 
 from migratory_node.binaries import PAUSE, PLUGINS
-from migratory_node.places import API_PORT, DOMAIN, ETCD_PORT, GATEWAY, NODE, PODS, SERVICES, Places
+from migratory_node.paths import API_PORT, DOMAIN, ETCD_PORT, GATEWAY, NODE, PODS, SERVICES, NodePaths
 from migratory_node.processes import run
 
 
-def containerd(places: Places) -> list[str]:
+def containerd(paths: NodePaths) -> list[str]:
     config = f"""\
 version = 2
-root = "{places.state}/containerd"
+root = "{paths.state}/containerd"
 state = "/run/migratory-node"
 [grpc]
-  address = "{places.containerd_socket}"
+  address = "{paths.containerd_socket}"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "docker.io/{PAUSE}"
-  # root without CAP_SYS_RESOURCE can't lower the score: every sandbox fails with "can't get final child's PID"
+  # root without CAP_SYS_RESOURCE can't lower the score, and every sandbox fails with "can't get final child's PID"
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{PLUGINS}"
-    conf_dir = "{places.state}/cni"
+    conf_dir = "{paths.state}/cni"
 """
-    path = places.state / "containerd.toml"
+    path = paths.state / "containerd.toml"
     path.write_text(config)
     return ["containerd", "-c", str(path)]
 
 
-def etcd(places: Places) -> list[str]:
+def etcd(paths: NodePaths) -> list[str]:
     clients, peers = f"http://127.0.0.1:{ETCD_PORT}", f"http://127.0.0.1:{ETCD_PORT + 1}"
     return [
         "etcd",
-        f"--data-dir={places.state}/etcd",
+        f"--data-dir={paths.state}/etcd",
         f"--listen-client-urls={clients}",
         f"--advertise-client-urls={clients}",
         f"--listen-peer-urls={peers}",
@@ -45,31 +45,31 @@ def etcd(places: Places) -> list[str]:
     ]
 
 
-def api_server(places: Places) -> list[str]:
-    key, public = places.state / "sa.key", places.state / "sa.pub"
+def api_server(paths: NodePaths) -> list[str]:
+    key, public = paths.state / "sa.key", paths.state / "sa.pub"
     if not key.exists():
         run(["openssl", "genrsa", "-out", str(key), "2048"])
         run(["openssl", "rsa", "-in", str(key), "-pubout", "-out", str(public)])
     return [
         "kube-apiserver",
         f"--etcd-servers=http://127.0.0.1:{ETCD_PORT}",
-        f"--cert-dir={places.state}/certs",
+        f"--cert-dir={paths.state}/certs",
         f"--secure-port={API_PORT}",
         f"--advertise-address={GATEWAY}",
         f"--service-cluster-ip-range={SERVICES}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={public}",
         f"--service-account-signing-key-file={key}",
-        f"--token-auth-file={_token_file(places)}",
+        f"--token-auth-file={_token_file(paths)}",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged",
         "--kubelet-preferred-address-types=InternalIP",
     ]
 
 
-def kubeconfig(places: Places) -> Path:
-    """For the administrator, and for the node's own parts."""
-    token = _token_file(places).read_text().partition(",")[0]
+def kubeconfig(paths: NodePaths) -> Path:
+    """Write the kubeconfig of the administrator and the node's own components."""
+    token = _token_file(paths).read_text().partition(",")[0]
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -78,7 +78,7 @@ def kubeconfig(places: Places) -> Path:
                 "name": "migratory",
                 "cluster": {
                     "server": f"https://{GATEWAY}:{API_PORT}",
-                    "certificate-authority": f"{places.state}/certs/apiserver.crt",
+                    "certificate-authority": f"{paths.state}/certs/apiserver.crt",
                 },
             }
         ],
@@ -86,37 +86,37 @@ def kubeconfig(places: Places) -> Path:
         "contexts": [{"name": "migratory", "context": {"cluster": "migratory", "user": "admin"}}],
         "current-context": "migratory",
     }
-    path = places.kubeconfig
+    path = paths.kubeconfig
     path.touch(mode=0o600)
     path.write_text(json.dumps(config, indent=2))
     return path
 
 
-def controllers(places: Places) -> list[str]:
+def controllers(paths: NodePaths) -> list[str]:
     return [
         "kube-controller-manager",
-        f"--kubeconfig={places.kubeconfig}",
-        f"--service-account-private-key-file={places.state}/sa.key",
-        f"--root-ca-file={places.state}/certs/apiserver.crt",
+        f"--kubeconfig={paths.kubeconfig}",
+        f"--service-account-private-key-file={paths.state}/sa.key",
+        f"--root-ca-file={paths.state}/certs/apiserver.crt",
         "--use-service-account-credentials",
         "--leader-elect=false",
-        # a test machine's node is never away for long, and tests that kill pods wait for less
+        # a test node is never away for long, and tests that kill pods expect a quick reaction
         "--node-monitor-period=2s",
     ]
 
 
-def scheduler(places: Places) -> list[str]:
-    return ["kube-scheduler", f"--kubeconfig={places.kubeconfig}", "--leader-elect=false"]
+def scheduler(paths: NodePaths) -> list[str]:
+    return ["kube-scheduler", f"--kubeconfig={paths.kubeconfig}", "--leader-elect=false"]
 
 
-def kubelet(places: Places) -> list[str]:
+def kubelet(paths: NodePaths) -> list[str]:
     config = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "cgroupDriver": "cgroupfs",
         "failSwapOn": False,
         "failCgroupV1": False,
-        "containerRuntimeEndpoint": f"unix://{places.containerd_socket}",
+        "containerRuntimeEndpoint": f"unix://{paths.containerd_socket}",
         "clusterDNS": [GATEWAY],
         "clusterDomain": DOMAIN,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
@@ -126,24 +126,24 @@ def kubelet(places: Places) -> list[str]:
         "syncFrequency": "10s",
         "maxPods": 100,
     }
-    path = places.state / "kubelet.yaml"
+    path = paths.state / "kubelet.yaml"
     path.write_text(json.dumps(config, indent=2))
     return [
         "kubelet",
-        f"--kubeconfig={places.kubeconfig}",
+        f"--kubeconfig={paths.kubeconfig}",
         f"--config={path}",
-        f"--root-dir={places.state}/kubelet",
-        f"--cert-dir={places.state}/kubelet/pki",
+        f"--root-dir={paths.state}/kubelet",
+        f"--cert-dir={paths.state}/kubelet/pki",
         f"--hostname-override={NODE}",
-        # loopback is refused
+        # the kubelet rejects loopback addresses
         f"--node-ip={GATEWAY}",
     ]
 
 
-def proxy(places: Places) -> list[str]:
+def proxy(paths: NodePaths) -> list[str]:
     return [
         "kube-proxy",
-        f"--kubeconfig={places.kubeconfig}",
+        f"--kubeconfig={paths.kubeconfig}",
         f"--hostname-override={NODE}",
         f"--cluster-cidr={PODS}",
         "--proxy-mode=iptables",
@@ -151,26 +151,26 @@ def proxy(places: Places) -> list[str]:
     ]
 
 
-def dns(places: Places) -> list[str]:
+def dns(paths: NodePaths) -> list[str]:
     corefile = f"""\
 .:53 {{
     bind {GATEWAY}
     ready {GATEWAY}:8181
     errors
     kubernetes {DOMAIN} in-addr.arpa {{
-        kubeconfig {places.kubeconfig} migratory
+        kubeconfig {paths.kubeconfig} migratory
         pods insecure
     }}
     cache 2
 }}
 """
-    path = places.state / "Corefile"
+    path = paths.state / "Corefile"
     path.write_text(corefile)
     return ["coredns", "-conf", str(path)]
 
 
-def _token_file(places: Places) -> Path:
-    path = places.state / "tokens.csv"
+def _token_file(paths: NodePaths) -> Path:
+    path = paths.state / "tokens.csv"
     if not path.exists():
         path.touch(mode=0o600)
         path.write_text(f"{secrets.token_urlsafe(24)},admin,admin,system:masters\n")

@@ -1,4 +1,4 @@
-"""kubectl as tests use it: objects in and out as dictionaries, every command and every wait with a limit."""
+"""kubectl for tests: objects as dictionaries, and a time limit for every command and wait."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 _POLL = 0.5
 
 
-class Refused(Exception):
-    """kubectl ended with an error; its text."""
+class KubectlError(Exception):
+    """kubectl failed. The text is its error output."""
 
 
 class Kubectl:
-    """In one namespace. `kubectl("get", "pods")` gives what it prints."""
+    """kubectl in one namespace. `kubectl("get", "pods")` returns its output."""
 
     def __init__(self, kubeconfig: Path, namespace: str = "default") -> None:
         self.kubeconfig = kubeconfig
@@ -29,29 +29,29 @@ class Kubectl:
         self._tool = kubectl()
 
     def __call__(self, *arguments: str, given: str | None = None, limit: float = 60.0) -> str:
-        """:raises Refused:"""
+        """:raises KubectlError:"""
         command = [self._tool, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
         result = subprocess.run(command, input=given, capture_output=True, text=True, timeout=limit, check=False)
         if result.returncode:
-            raise Refused(result.stderr.strip() or result.stdout.strip())
+            raise KubectlError(result.stderr.strip() or result.stdout.strip())
         return result.stdout
 
-    def apply(self, *things: Object) -> None:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(things)})
+    def apply(self, *objects: Object) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         self("apply", "-f", "-", given=text)
 
     def get(self, kind: str, name: str) -> Object | None:
-        """None when there is none."""
+        """Return an object, or None when it does not exist."""
         try:
             found: Object = json.loads(self("get", kind, name, "-o", "json"))
-        except Refused as error:
+        except KubectlError as error:
             if "NotFound" in str(error):
                 return None
             raise
         return found
 
     def list_all(self, kind: str, labels: str) -> list[Object]:
-        """Of all namespaces."""
+        """Return the objects of all namespaces."""
         found: list[Object] = json.loads(self("get", kind, "--all-namespaces", "-o", "json", "-l", labels))["items"]
         return found
 
@@ -63,29 +63,29 @@ class Kubectl:
         self("patch", kind, name, "--type=merge", "-p", json.dumps(change))
 
     def until(self, condition: Callable[[], T], what: str, limit: float = 120.0) -> T:
-        """The first true value. What is refused meanwhile counts as false.
+        """Return the first true value of `condition`. An error of kubectl counts as false.
 
-        :raises AssertionError: the time is up; with the pods and Events as they are.
+        :raises AssertionError: it timed out; the text has the pods and Events.
         """
         deadline = time.monotonic() + limit
         while True:
             try:
                 found = condition()
-            except Refused:
+            except KubectlError:
                 found = None
             if found:
                 return found
             if time.monotonic() > deadline:
-                raise AssertionError(f"did not happen within {limit:g} s: {what}\n{self._state()}")
+                raise AssertionError(f"not within {limit:g} s: {what}\n{self._state()}")
             time.sleep(_POLL)
 
     def condition(self, name: str, type_: str, kind: str = "mgc") -> tuple[str, str]:
-        """Status and reason; ("", "") when there is none."""
+        """Return status and reason of a condition; ("", "") when there is none."""
         found = (self.get(kind, name) or {}).get("status", {}).get("conditions", [])
         return next(((one["status"], one["reason"]) for one in found if one["type"] == type_), ("", ""))
 
-    def ready(self, name: str, limit: float = 300.0) -> Object:
-        """The cluster once it is ready for its present spec."""
+    def wait_ready(self, name: str, limit: float = 300.0) -> Object:
+        """Return the cluster once it is ready for its current spec."""
 
         def settled() -> Object | None:
             found = self.get("mgc", name) or {}
@@ -100,6 +100,6 @@ class Kubectl:
         for what in (("get", "mgc,pods,statefulsets", "-o", "wide"), ("get", "events", "--sort-by=.lastTimestamp")):
             try:
                 parts.append(self(*what)[-3000:])
-            except Refused as error:
+            except KubectlError as error:
                 parts.append(str(error))
         return "\n".join(parts)

@@ -1,15 +1,24 @@
-"""A load in a pod whose generator accounts for every delivery, while tests do things to the cluster."""
+"""A load in a pod, which accounts for every delivery while tests change the cluster, and the balance of its clients."""
 
 from __future__ import annotations
 
 import json
+import time
 
 from migratory_node.kubectl import Kubectl, Object
 from migratory_node.pods import RESULT, Pods, urls
 
 SUBSCRIBERS, PUBLISHERS = 60, 4
-_LONGEST = 1800.0
-# In the pod: until the file `cease` is there, or for so long. What is in the file `mark` becomes a mark, and it goes.
+CLIENTS = SUBSCRIBERS + PUBLISHERS
+BROKERS = "app.kubernetes.io/component=broker"
+MAX_RATIO = 1.15
+"""The promised maximum of a broker's clients over the mean after a change of size: decision 4, balance of clients."""
+BALANCED_RATIO = 1.1
+"""Below this ratio brokers move no clients."""
+STABLE_SECONDS = 10.0
+"""In which no client may be asked to move. A pass of balancing takes 7 s."""
+_MAX_SECONDS = 1800.0
+# Runs in the pod until the file `cease` exists or the duration is over. A file `mark` is removed, and its text marks.
 _SCRIPT = f"""\
 import asyncio, json, pathlib, sys
 from migratory_loadtest import Load, Scenario
@@ -32,8 +41,9 @@ if __name__ == "__main__":
 """
 
 
-def load(kube: Kubectl, run: str, seconds: float = _LONGEST, cluster: str = "quotes") -> None:
-    """Publishers and subscribers that verify every delivery, for so long or until `flawless` ends it. It runs then."""
+def load(kube: Kubectl, run: str, seconds: float = _MAX_SECONDS, cluster: str = "quotes") -> None:
+    """Start publishers and subscribers that verify every delivery, for `seconds` or until `assert_nothing_lost` ends
+    them. Return when they are connected."""
     scenario = {
         "servers": urls(kube, cluster).split(","),
         "subscribers": SUBSCRIBERS,
@@ -45,7 +55,7 @@ def load(kube: Kubectl, run: str, seconds: float = _LONGEST, cluster: str = "quo
         "workers": 1,
         "patience": 40.0,
     }
-    # a file, because the generator's workers are processes that load the main module anew
+    # in a file, because the generator's workers are processes that import the main module again
     start = 'printf "%s" "$0" >/tmp/load.py && exec python3 /tmp/load.py "$1"'
     Pods(kube).start(run, "-c", start, _SCRIPT, json.dumps(scenario), command=["/bin/sh"])
 
@@ -56,15 +66,15 @@ def load(kube: Kubectl, run: str, seconds: float = _LONGEST, cluster: str = "quo
 
 
 def mark(kube: Kubectl, run: str, name: str) -> None:
-    """From here to the next mark the account has an entry of its own in `marks`."""
+    """Begin a new entry of the account's `marks`."""
     write = f"printf {name} >/tmp/next && mv /tmp/next /tmp/mark && while [ -e /tmp/mark ]; do sleep 0.1; done"
     kube("exec", run, "--", "sh", "-c", write)
 
 
-def flawless(kube: Kubectl, run: str, *, cease: bool = False, limit: float = 240.0) -> Object:
-    """What the load counted: everything that was published was acknowledged, and delivered once and in order.
+def assert_nothing_lost(kube: Kubectl, run: str, *, cease: bool = False, limit: float = 240.0) -> Object:
+    """Assert that everything published was acknowledged, and delivered once and in order. Return the account.
 
-    :param cease: whether it ends now.
+    :param cease: end the load now.
     """
     if cease:
         kube("exec", run, "--", "touch", "/tmp/cease")
@@ -74,3 +84,30 @@ def flawless(kube: Kubectl, run: str, *, cease: bool = False, limit: float = 240
     assert account["delivered"] == account["expected"] > 0
     assert account["acknowledged"] == account["published"] > 0
     return account
+
+
+def balance_status(kube: Kubectl) -> list[Object]:
+    """Return what each broker says about its clients: their number, and how many it asked to move so far."""
+    at = f"/api/v1/namespaces/{kube.namespace}/pods"
+    names = [pod["metadata"]["name"] for pod in kube.list("pods", BROKERS)]
+    return [json.loads(kube("get", "--raw", f"{at}/{name}:8082/proxy/v1/status"))["logic"]["balance"] for name in names]
+
+
+def assert_clients_balance(kube: Kubectl) -> None:
+    """Assert that all brokers come to have about as many clients, and that a second pass of balancing moves none."""
+
+    def balanced() -> list[Object]:
+        found = balance_status(kube)
+        counts = [one["clients"] for one in found]
+        all_connected = sum(counts) == CLIENTS and not any(one["waits_for"] for one in found)
+        return found if all_connected and max(counts) <= BALANCED_RATIO * CLIENTS / len(counts) else []
+
+    first = kube.until(balanced, "as many clients on each broker", 180)
+    end = time.monotonic() + STABLE_SECONDS
+    while time.monotonic() < end:
+        now = balance_status(kube)
+        assert [one["asked"] for one in now] == [one["asked"] for one in first], (
+            "clients are balanced: none may be asked to move"
+        )
+        assert max(one["clients"] for one in now) <= MAX_RATIO * CLIENTS / len(now), now
+        time.sleep(1.0)

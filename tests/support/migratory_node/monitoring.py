@@ -1,10 +1,9 @@
-"""What a Prometheus in the cluster is made of: the Prometheus operator's programs and Prometheus itself, each built of
-its Go module as the node is, in images of nothing else: no engine and no registry is needed. The definitions are those
-of the operator's module.
+"""The programs of a Prometheus in the cluster: the Prometheus operator's and Prometheus itself, each built from its Go
+module, in images without anything else, so that no engine and no registry is needed. The custom resource definitions
+are those of the operator's module.
 
-Debian's Prometheus would not do: it has no discovery by Kubernetes, which all that the operator writes goes by. The
-module's has every discovery that there is, and with it the libraries of two dozen clouds; so it is built of a copy that
-registers one.
+Debian's Prometheus lacks the discovery by Kubernetes, which the operator's configuration needs. The module has every
+discovery, and with them the libraries of two dozen clouds. So it is built from a copy that registers one discovery.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from migratory_node.binaries import OPERATOR_MODULE, Prepare, built, image_archive, monitoring_binary
-from migratory_node.places import MONITORING_SOURCES, Places
+from migratory_node.binaries import OPERATOR_MODULE, SourcePatch, build, image_archive, monitoring_binary
+from migratory_node.paths import MONITORING_SOURCES, NodePaths
 from migratory_node.processes import run
 
 KINDS = ("prometheuses", "prometheusrules", "servicemonitors", "podmonitors", "probes")
-"""The definitions that the operator needs to run a Prometheus; it does without those of Alertmanager and Thanos."""
+"""The definitions that the operator needs to run a Prometheus, without those of Alertmanager and Thanos."""
 RELOADER = "prometheus-config-reloader"
 VERSION = "3.5.0"
-"""Of Prometheus: it decides which options the operator gives it. Its module counts otherwise, v0.305.0."""
+"""Prometheus's version, by which the operator chooses its options. The module's own version is v0.305.0."""
 _SERVER_MODULE = "github.com/prometheus/prometheus"
 _SERVER_SOURCES = MONITORING_SOURCES / "server"
 _PLUGINS = f"""\
@@ -30,24 +29,24 @@ package plugins
 
 import _ "{_SERVER_MODULE}/discovery/kubernetes"
 """
-# It was written for the client library before the one that the node is built with.
+# The module uses the client library before the one that the node is built with.
 _CHANGE = (
     "cache.DefaultWatchErrorHandler(r, err)",
     "cache.DefaultWatchErrorHandler(context.Background(), r, err)",
 )
 
 
-def server(places: Places) -> Path:
-    """Prometheus: a minute and a half of one core, behind the node and the operator."""
-    prepare = Prepare(f"{_PLUGINS}{_CHANGE}", lambda: _with_one_discovery(places))
+def build_server(paths: NodePaths) -> Path:
+    """Return Prometheus. A build takes a minute and a half of one core, after the node and the operator."""
+    patch = SourcePatch(f"{_PLUGINS}{_CHANGE}", lambda: _patch_sources(paths))
     flags = f"-s -w -X github.com/prometheus/common/version.Version={VERSION}"
-    return built(places, "prometheus-server", f"{_SERVER_MODULE}/cmd/prometheus", flags, _SERVER_SOURCES, prepare)
+    return build(paths, "prometheus-server", f"{_SERVER_MODULE}/cmd/prometheus", flags, _SERVER_SOURCES, patch)
 
 
-def _with_one_discovery(places: Places) -> Path:
-    copy = places.cache / "prometheus-source"
+def _patch_sources(paths: NodePaths) -> Path:
+    copy = paths.cache / "prometheus-source"
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(_module(_SERVER_MODULE, _SERVER_SOURCES), copy / "module", copy_function=shutil.copyfile)
+    shutil.copytree(_module_folder(_SERVER_MODULE, _SERVER_SOURCES), copy / "module", copy_function=shutil.copyfile)
     for folder in (copy / "module").rglob("*"):
         if folder.is_dir():
             folder.chmod(0o755)
@@ -65,13 +64,13 @@ def _with_one_discovery(places: Places) -> Path:
     return copy / "go.mod"
 
 
-def operator(places: Places) -> Path:
-    return monitoring_binary(places, "operator")
+def build_operator(paths: NodePaths) -> Path:
+    return monitoring_binary(paths, "operator")
 
 
 @cache
 def images() -> tuple[str, str]:
-    """The tags of the images of Prometheus and of the config reloader: other contents have others."""
+    """Return the image tags of Prometheus and of the config reloader. Other contents have other tags."""
     digest = hashlib.sha256(f"{VERSION}{_PLUGINS}{_CHANGE}".encode())
     for sources in (MONITORING_SOURCES, _SERVER_SOURCES):
         digest.update((sources / "go.sum").read_bytes())
@@ -79,21 +78,21 @@ def images() -> tuple[str, str]:
     return f"migratory-node/prometheus:{tag}", f"migratory-node/config-reloader:{tag}"
 
 
-def archive(places: Places) -> bytes:
-    """Both images, as `docker save` writes them."""
-    files = {"bin/prometheus": server(places), f"bin/{RELOADER}": monitoring_binary(places, RELOADER)}
-    of_prometheus, of_reloader = images()
-    return image_archive(files, {of_prometheus: "/bin/prometheus", of_reloader: f"/bin/{RELOADER}"})
+def build_archive(paths: NodePaths) -> bytes:
+    """Return both images as `docker save` writes them."""
+    files = {"bin/prometheus": build_server(paths), f"bin/{RELOADER}": monitoring_binary(paths, RELOADER)}
+    prometheus, reloader = images()
+    return image_archive(files, {prometheus: "/bin/prometheus", reloader: f"/bin/{RELOADER}"})
 
 
-def definitions() -> dict[str, Path]:
-    """Of the custom resources by kind, as the module has them."""
-    folder = _module(OPERATOR_MODULE, MONITORING_SOURCES)
+def crd_files() -> dict[str, Path]:
+    """Return the files of the custom resource definitions by kind."""
+    folder = _module_folder(OPERATOR_MODULE, MONITORING_SOURCES)
     folder = folder / "example" / "prometheus-operator-crd"
     return {kind: folder / f"monitoring.coreos.com_{kind}.yaml" for kind in KINDS}
 
 
-def _module(module: str, sources: Path) -> Path:
-    """Where Go keeps it, downloaded if need be."""
+def _module_folder(module: str, sources: Path) -> Path:
+    """Return the folder of a module's sources. Download it if necessary."""
     run(["go", "mod", "download", module], cwd=sources)
     return Path(run(["go", "list", "-m", "-f", "{{.Dir}}", module], cwd=sources).strip())

@@ -1,4 +1,4 @@
-"""The pods' network: a bridge that is there before the first pod, because the API server and DNS have its address."""
+"""The pods' network: a bridge that exists before the first pod, as the API server and DNS listen on its address."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from migratory_node.places import BRIDGE, GATEWAY, PODS, NodeError, Places
+from migratory_node.paths import BRIDGE, GATEWAY, PODS, NodeError, NodePaths
 from migratory_node.processes import run, succeeds
 
 
-def up(places: Places) -> None:
+def up(paths: NodePaths) -> None:
     if not succeeds(["ip", "link", "show", BRIDGE]):
         run(["ip", "link", "add", BRIDGE, "type", "bridge"])
         run(["ip", "addr", "add", f"{GATEWAY}/{PODS.rpartition('/')[2]}", "dev", BRIDGE])
     run(["ip", "link", "set", BRIDGE, "up"])
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
-    # A Docker engine drops what is forwarded for others, and filters what crosses a bridge.
+    # A Docker engine drops other forwarded packets, and filters those that cross a bridge.
     for way in ("-i", "-o"):
         rule = ["FORWARD", way, BRIDGE, "-j", "ACCEPT"]
         if not succeeds(["iptables", "-C", *rule]):
@@ -34,7 +34,7 @@ def up(places: Places) -> None:
         },
         {"type": "portmap", "capabilities": {"portMappings": True}},
     ]
-    folder = places.state / "cni"
+    folder = paths.state / "cni"
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"cniVersion": "1.0.0", "name": "migratory", "plugins": plugins}, indent=2)
     (folder / "10-bridge.conflist").write_text(text)
@@ -44,18 +44,18 @@ def down() -> None:
     for way in ("-i", "-o"):
         succeeds(["iptables", "-D", "FORWARD", way, BRIDGE, "-j", "ACCEPT"])
     succeeds(["ip", "link", "del", BRIDGE])
-    # host-local remembers addresses beyond a restart, and would run out of them
+    # host-local remembers addresses across restarts, and would run out of them
     succeeds(["rm", "-rf", "/var/lib/cni/networks/migratory"])
-    # A kubelet takes none of its chains along. One of another Kubernetes makes its own anew within a minute.
+    # A kubelet leaves its chains behind. One of another Kubernetes recreates its own within a minute.
     for tool in ("iptables", "ip6tables"):
         for table in ("mangle", "filter", "nat"):
             with contextlib.suppress(NodeError):  # no IPv6 here, or no such table
-                for command in without_kubelet(run([f"{tool}-save", "-t", table])):
+                for command in kubelet_removal(run([f"{tool}-save", "-t", table])):
                     succeeds([tool, "-t", table, *command])
 
 
-def without_kubelet(saved: str) -> Iterator[list[str]]:
-    """The commands that take a kubelet's chains out of a table, whose text is `saved`: jumps to them come first."""
+def kubelet_removal(saved: str) -> Iterator[list[str]]:
+    """Yield the iptables commands that remove a kubelet's chains from a saved table, jumps to them first."""
     lines = saved.splitlines()
     chains = [line[1:].split()[0] for line in lines if line.startswith(":KUBE-")]
     for line in lines:

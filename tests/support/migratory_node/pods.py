@@ -1,4 +1,4 @@
-"""What tests run in the cluster beside what the operator runs there, and what they read of it."""
+"""Pods and clusters that tests create, and what they read from the operator's objects."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BROKER_IMAGE = os.environ.get("MIGRATORY_BROKER_IMAGE", "migratory-broker:0.1.0"
 ZOOKEEPER_IMAGE = os.environ.get("MIGRATORY_ZOOKEEPER_IMAGE", "migratory-zookeeper:0.1.0")
 RESULT = "RESULT:"
 Cluster = Callable[..., str]
-"""The fixture that makes a cluster: `cluster(spec, name, ready=True)` gives its name."""
-ONE: Object = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
-"""The smallest cluster that there is."""
+"""The fixture that makes a cluster: `cluster(spec, name, ready=True)` returns its name."""
+SMALLEST: Object = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
+"""The spec of the smallest cluster."""
 
 
 class Pods:
@@ -28,15 +28,15 @@ class Pods:
         self._kube = kube
 
     def load(self, name: str, *options: str, **container_fields: Any) -> None:
-        """`migratory bench run` with these options; its result stands at the end of the pod's log."""
+        """Start `migratory bench run` with these options. Its result ends the pod's log."""
         command = (
             f"migratory bench run {shlex.join(options)} --json /tmp/result.json; echo {RESULT}; cat /tmp/result.json"
         )
         self.start(name, "-c", command, command=["/bin/sh"], **container_fields)
 
     def account(self, name: str, limit: float = 240.0) -> Object:
-        """What the load generator counted, once it has ended. Its own verdict also minds a machine that was too busy
-        to send in time, which says nothing about what was lost."""
+        """Return the load generator's counts once it has ended. Its own verdict also considers whether the machine was
+        too busy to send in time, which says nothing about losses."""
         _, log = self.end(name, limit)
         before, found, result = log.partition(f"{RESULT}\n")
         assert found, f"no result:\n{before}"
@@ -66,7 +66,7 @@ class Pods:
         return self._kube("logs", name)
 
     def end(self, name: str, limit: float = 120.0) -> tuple[str, str]:
-        """(phase, log) of a pod that has ended."""
+        """Wait for the end of a pod. Return its phase and log."""
 
         def ended() -> str:
             phase = (self._kube.get("pod", name) or {}).get("status", {}).get("phase", "")
@@ -76,10 +76,10 @@ class Pods:
 
 
 def make_cluster(kube: Kubectl, spec: Object | None = None, name: str = "quotes", *, ready: bool = True) -> str:
-    """One that fits a small node; waits until it is ready unless told otherwise. Gives its name."""
-    asked = spec or {}
-    brokers = {"drain": {"period": "2s"}, **asked.get("brokers", {})}
-    small: Object = {"topics": {"groups": 20}, **asked, "brokers": brokers}
+    """Make a cluster that fits a small node, wait until it is ready if `ready`, and return its name."""
+    wanted = spec or {}
+    brokers = {"drain": {"period": "2s"}, **wanted.get("brokers", {})}
+    small: Object = {"topics": {"groups": 20}, **wanted, "brokers": brokers}
     kube.apply(
         {
             "apiVersion": "migratory.dev/v1alpha1",
@@ -89,39 +89,39 @@ def make_cluster(kube: Kubectl, spec: Object | None = None, name: str = "quotes"
         }
     )
     if ready:
-        kube.ready(name)
+        kube.wait_ready(name)
     return name
 
 
 def is_settled(kube: Kubectl, name: str = "quotes") -> bool:
-    """Whether the operator has nothing left to do for its present spec."""
+    """Return whether the operator has nothing left to do for the current spec."""
     found = kube.get("mgc", name) or {}
     current = found.get("status", {}).get("observedGeneration") == found.get("metadata", {}).get("generation")
     return current and kube.condition(name, "Progressing") == ("False", "Settled")
 
 
-def settled(kube: Kubectl, name: str = "quotes", limit: float = 300.0) -> Object:
-    """The cluster once that is so, and it is ready."""
+def wait_settled(kube: Kubectl, name: str = "quotes", limit: float = 300.0) -> Object:
+    """Return the cluster once it is settled and ready."""
     kube.until(lambda: is_settled(kube, name), f"{name} settled", limit)
-    return kube.ready(name)
+    return kube.wait_ready(name)
 
 
 def urls(kube: Kubectl, name: str) -> str:
-    """The servers of a cluster's status, as commands take them."""
+    """Return the servers of a cluster's status, as commands take them."""
     status = (kube.get("mgc", name) or {}).get("status", {})
     return ",".join(server["url"] for server in status["servers"])
 
 
-def listed(kube: Kubectl, name: str) -> list[str]:
-    """The URLs in the server list's ConfigMap."""
+def listed_urls(kube: Kubectl, name: str) -> list[str]:
+    """Return the URLs in the server list's ConfigMap."""
     data = (kube.get("configmap", f"{name}-servers") or {}).get("data", {})
     return [server["url"] for server in json.loads(data["servers.json"])["servers"]]
 
 
-def own_namespace(kubeconfig: Path) -> Iterator[Kubectl]:
-    """A namespace, which must be gone within a minute and a half of its deletion.
+def temporary_namespace(kubeconfig: Path) -> Iterator[Kubectl]:
+    """Yield a new namespace, whose deletion at the end must take less than a minute and a half.
 
-    MIGRATORY_TEST_NAMESPACE names it, for an operator outside of the cluster that cares for that one alone.
+    MIGRATORY_TEST_NAMESPACE names it, for an operator outside of the cluster that watches that one alone.
     """
     kube = Kubectl(kubeconfig, os.environ.get("MIGRATORY_TEST_NAMESPACE") or f"test-{uuid.uuid4().hex[:8]}")
     kube("create", "namespace", kube.namespace)

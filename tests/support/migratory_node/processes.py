@@ -1,4 +1,4 @@
-"""The node's processes: started to outlive the command that started them, found again by their process ids."""
+"""The node's processes, which outlive the command that started them and are found again by their process ids."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from migratory_node.places import NodeError
+from migratory_node.paths import NodeError
 
 _POLL = 0.2
 
 
 class Processes:
-    """Each has NAME.log and NAME.pid in `folder`. A process id is believed only while its command is the same."""
+    """Named processes with NAME.log and NAME.pid in `folder`. A recorded id counts only with the recorded start time,
+    as ids are reused."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def start(self, name: str, command: Sequence[str], environment: dict[str, str] | None = None) -> None:
-        """Does nothing when it runs already."""
+        """Start a process, unless it runs already."""
         if self.running(name):
             return
         log = self._folder / f"{name}.log"
-        # Not by subprocess, whose objects mind that their process is to live on without them.
+        # Not by subprocess, whose objects warn when their process outlives them.
         pid = os.posix_spawnp(
             command[0],
             list(command),
@@ -44,7 +45,7 @@ class Processes:
         return self._pid(name) is not None
 
     def stop(self, name: str, limit: float = 10.0) -> None:
-        """SIGTERM, and SIGKILL for what is still there after `limit` seconds."""
+        """Send SIGTERM, and SIGKILL if it still runs after `limit` seconds."""
         pid = self._pid(name)
         if pid is not None:
             os.kill(pid, signal.SIGTERM)
@@ -62,7 +63,7 @@ class Processes:
         return path.read_bytes()[-2000:].decode(errors="replace") if path.exists() else ""
 
     def wait(self, what: str, ready: Callable[[], bool], limit: float, name: str) -> None:
-        """Until `ready`. :raises NodeError: the time is up or the process `name` ended, with the end of its log."""
+        """Poll `ready`. :raises NodeError: it timed out, or the process ended; the text has the end of its log."""
         deadline = time.monotonic() + limit
         while not ready():
             if not self.running(name):
@@ -80,7 +81,7 @@ class Processes:
 
 
 def run(command: Sequence[str], **options: object) -> str:
-    """:raises NodeError: it failed, with what it said."""
+    """Return a command's output. :raises NodeError: it failed; the text has its error output."""
     result = subprocess.run(command, check=False, capture_output=True, text=True, **options)  # type: ignore[call-overload]
     if result.returncode:
         raise NodeError(f"{' '.join(command[:6])} failed: {result.stderr.strip() or result.stdout.strip()}")
@@ -88,18 +89,19 @@ def run(command: Sequence[str], **options: object) -> str:
 
 
 def succeeds(command: Sequence[str]) -> bool:
+    """Return whether a command exits with 0."""
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 def unmount_below(root: Path) -> None:
-    """Deepest first."""
+    """Unmount everything below `root`, deepest first."""
     points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for point in sorted((point for point in points if point.startswith(f"{root}{os.sep}")), reverse=True):
         succeeds(["umount", "--lazy", point])
 
 
 def _started(pid: int) -> str:
-    """When it was started, in clock ticks since boot: with it a process id names one process. Empty when it is gone."""
+    """Return when a process was started, in clock ticks since boot; empty when it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

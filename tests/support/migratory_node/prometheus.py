@@ -1,9 +1,8 @@
-"""A real Prometheus in a test's namespace: it scrapes what ServiceMonitors and PodMonitors there say, and keeps the
-rules of PrometheusRules.
+"""A real Prometheus in a test's namespace, configured by the ServiceMonitors, PodMonitors and PrometheusRules there, or
+statically.
 
-The Prometheus operator that sees to it runs beside the tests and looks at that namespace alone, so that tests in
-others are not in its way. What it needs of the cluster, its definitions, stays: as in a cluster whose administrator
-installed them.
+Its Prometheus operator runs beside the tests and watches that namespace alone, so that tests in other namespaces do not
+interfere. The operator's definitions stay in the cluster, as an administrator would install them.
 """
 
 from __future__ import annotations
@@ -19,11 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from migratory_node import monitoring, rendered
-from migratory_node.kubectl import Kubectl, Object, Refused
-from migratory_node.places import Places
+import yaml
+
+from migratory_node import chart, monitoring
+from migratory_node.kubectl import Kubectl, KubectlError, Object
+from migratory_node.paths import NodePaths
 
 NAME = "watch"
+STATIC_NAME = "figures"
+CLIENT_LABELS = {"migratory.dev/metrics": "clients"}
+"""Labels of the pod whose port 9100 the static Prometheus scrapes."""
 _SERVICE = "prometheus-operated"
 _SERVICE_ACCOUNT = "prometheus"
 _API = "monitoring.coreos.com/v1"
@@ -36,18 +40,18 @@ _RELOADER = [
     f"--watched-dir=/etc/prometheus/rules/prometheus-{NAME}-rulefiles-0",
     "--watch-interval=2s",
 ]
-"""What the operator gives it, but for the last: of changes that follow one another within seconds its watch misses
-some, and it looks by itself every three minutes."""
+"""The operator's options, and a watch interval: the reloader's watch misses some changes within seconds of each other,
+and by default it polls every three minutes."""
 INTERVAL = "1s"
-"""Of scrapes and of rules, where a monitor or a group of rules names none."""
+"""Of scrapes and of rules whose monitor or group names none."""
 OBJECTS = ("podmonitor", "prometheusrule")
-"""Templates of the chart that a Prometheus goes by, but for the operator's own ServiceMonitor."""
+"""The chart's templates for a Prometheus, without the operator's own ServiceMonitor."""
 
 
 class Prometheus:
-    """`url` is for who is in the cluster, the queries are asked through the API server.
+    """A Prometheus in the cluster. `url` is for pods; queries go through the API server.
 
-    :param service: its name, and that of its port.
+    :param service: the names of its Service and port.
     """
 
     def __init__(self, kube: Kubectl, service: tuple[str, str] = (_SERVICE, "web")) -> None:
@@ -56,41 +60,41 @@ class Prometheus:
         self._path = f"/api/v1/namespaces/{kube.namespace}/services/{':'.join(service)}/proxy/api/v1"
 
     def ask(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and value of each series now; nothing while Prometheus does not answer."""
+        """Return labels and current value of each series."""
         values = urllib.parse.urlencode({"query": query})
         return [(one["metric"], float(one["value"][1])) for one in self._get(f"query?{values}")["result"]]
 
     def value(self, query: str) -> float | None:
-        """Of the only series; None when there is none."""
+        """Return the value of the only series, or None when there is none."""
         found = self.ask(query)
         assert len(found) < 2, f"{query}: {found}"
         return found[0][1] if found else None
 
     def up(self, **labels: str) -> list[str]:
-        """Pods that answered the last scrape, of the jobs and namespaces that `labels` name."""
-        return sorted(metric["pod"] for metric, value in self.ask(f"up{_chosen(labels)}") if value == 1)
+        """Return the pods with these labels whose last scrape succeeded."""
+        return sorted(metric["pod"] for metric, value in self.ask(f"up{_selector(labels)}") if value == 1)
 
     def firing(self, alert: str, **labels: str) -> list[dict[str, str]]:
-        """The labels of each such alert that fires now."""
-        asked = _chosen({"alertname": alert, "alertstate": "firing", **labels})
-        return [metric for metric, _ in self.ask(f"ALERTS{asked}")]
+        """Return the labels of each firing alert of this name."""
+        selector = _selector({"alertname": alert, "alertstate": "firing", **labels})
+        return [metric for metric, _ in self.ask(f"ALERTS{selector}")]
 
     def firing_now(self) -> list[str]:
-        """Names of all alerts that fire."""
+        """Return the names of all firing alerts."""
         return sorted({metric["alertname"] for metric, _ in self.ask('ALERTS{alertstate="firing"}')})
 
     def names(self) -> list[str]:
-        """Of everything that was ever scraped or recorded."""
+        """Return the names of all series."""
         found: list[str] = self._answer("label/__name__/values")
         return found
 
     def alerts(self) -> list[Object]:
-        """With their annotations."""
+        """Return all alerts with their annotations."""
         found: list[Object] = self._get("alerts")["alerts"]
         return found
 
     def rules(self) -> list[Object]:
-        """Everything that was loaded, each with its health and what the last evaluation said."""
+        """Return all loaded rules, with their health and last error."""
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def _get(self, path: str) -> Object:
@@ -102,49 +106,51 @@ class Prometheus:
 
 
 @contextmanager
-def watching(kube: Kubectl, *, objects: Sequence[str] = OBJECTS, settings: Sequence[str] = ()) -> Iterator[Prometheus]:
-    """In `kube`'s namespace, until the end of the context.
+def run_prometheus(
+    kube: Kubectl, *, objects: Sequence[str] = OBJECTS, settings: Sequence[str] = ()
+) -> Iterator[Prometheus]:
+    """Run a Prometheus in `kube`'s namespace until the end of the context.
 
-    :param objects: templates of the chart that are applied as it renders them for this namespace.
-    :param settings: the chart's values for them, as `--set` takes them.
+    :param objects: templates of the chart to render for this namespace and apply.
+    :param settings: values of the chart for them, as `--set` takes them.
     """
-    places = Places.usual()
-    _define(kube)
-    with tempfile.TemporaryDirectory() as folder, _operator(kube, places, Path(folder) / "operator.log"):
+    paths = NodePaths.default()
+    _install_crds(kube)
+    with tempfile.TemporaryDirectory() as folder, _operator(kube, paths, Path(folder) / "operator.log"):
         kube.apply(*_access(kube.namespace), _prometheus())
         if objects:
             kube("apply", "-f", "-", given=chart_objects(kube.namespace, objects, settings))
         pod = f"prometheus-{NAME}-0"
         kube.until(lambda: kube("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=1s"), "Prometheus", 120)
         yield Prometheus(kube)
-        # while there is still who takes it away
+        # while the operator runs, which deletes its pods
         kube("delete", "prometheus", NAME, "--wait=false")
         kube.until(lambda: kube.get("statefulset", f"prometheus-{NAME}") is None, "no Prometheus", 60)
 
 
 def chart_objects(namespace: str, templates: Sequence[str], settings: Sequence[str]) -> str:
-    """What the chart makes of `templates`, one or more, for an operator that looks after this namespace alone."""
-    assert templates, "helm takes none for all"
+    """Render these templates of the chart for an operator that watches this namespace alone."""
+    assert templates, "name a template: without one helm renders all"
     enabled = "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true"
     sets = (f"operator.scope=namespace,{enabled}", *settings)
     shown = [f"--show-only=templates/{name}.yaml" for name in templates]
-    return rendered.template(*shown, *(part for one in sets for part in ("--set", one)), namespace=namespace)
+    return chart.render_chart(*shown, *(part for one in sets for part in ("--set", one)), namespace=namespace)
 
 
-def _define(kube: Kubectl) -> None:
-    there = {one["metadata"]["name"] for one in kube.list("crd")}
-    for kind, path in monitoring.definitions().items():
+def _install_crds(kube: Kubectl) -> None:
+    existing = {one["metadata"]["name"] for one in kube.list("crd")}
+    for kind, path in monitoring.crd_files().items():
         name = f"{kind}.monitoring.coreos.com"
-        if name not in there:
+        if name not in existing:
             kube("apply", "--server-side", "-f", str(path), limit=120)
             kube.until(partial(kube, "get", "--raw", f"/apis/{_API}/{kind}"), f"{name} served", 60)
 
 
 @contextmanager
-def _operator(kube: Kubectl, places: Places, log: Path) -> Iterator[None]:
+def _operator(kube: Kubectl, paths: NodePaths, log: Path) -> Iterator[None]:
     reloader = monitoring.images()[1]
     command = [
-        str(monitoring.operator(places)),
+        str(monitoring.build_operator(paths)),
         f"--namespaces={kube.namespace}",
         f"--prometheus-config-reloader=docker.io/{reloader}",
         "--kubelet-endpoints=false",
@@ -158,7 +164,7 @@ def _operator(kube: Kubectl, places: Places, log: Path) -> Iterator[None]:
         )
         try:
             yield
-        except (AssertionError, Refused) as error:
+        except (AssertionError, KubectlError) as error:
             error.add_note(f"The Prometheus operator said:\n{log.read_text(errors='replace')[-3000:]}")
             raise
         finally:
@@ -171,7 +177,7 @@ def _operator(kube: Kubectl, places: Places, log: Path) -> Iterator[None]:
 
 
 def _access(namespace: str) -> list[Object]:
-    """What Prometheus may see: who there is to be scraped."""
+    """Return the role that lets Prometheus discover its targets."""
     rules = [
         {"apiGroups": [""], "resources": ["services", "endpoints", "pods"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
@@ -194,20 +200,20 @@ def _access(namespace: str) -> list[Object]:
 
 
 def _prometheus() -> Object:
-    everything: Object = {}
+    match_all: Object = {}
     spec = {
         "image": f"docker.io/{monitoring.images()[0]}",
         "imagePullPolicy": "IfNotPresent",
         "version": f"v{monitoring.VERSION}",
         "serviceAccountName": _SERVICE_ACCOUNT,
-        "serviceMonitorSelector": everything,
-        "podMonitorSelector": everything,
-        "ruleSelector": everything,
+        "serviceMonitorSelector": match_all,
+        "podMonitorSelector": match_all,
+        "ruleSelector": match_all,
         "scrapeInterval": INTERVAL,
         "evaluationInterval": INTERVAL,
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "securityContext": {"runAsUser": 10001, "runAsNonRoot": True, "fsGroup": 10001},
-        # its own pace, of seconds between two looks, is for a Prometheus that reads old data at its start
+        # the default probes are too slow for tests: they suit a Prometheus that reads old data at its start
         "containers": [
             {"name": "prometheus", "startupProbe": _QUICK, "readinessProbe": _QUICK},
             {"name": "config-reloader", "args": _RELOADER},
@@ -216,5 +222,70 @@ def _prometheus() -> Object:
     return {"apiVersion": _API, "kind": "Prometheus", "metadata": {"name": NAME}, "spec": spec}
 
 
-def _chosen(labels: dict[str, str]) -> str:
+def _selector(labels: dict[str, str]) -> str:
     return "{" + ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items()) + "}"
+
+
+# ---- without the Prometheus operator ---------------------------------------------------------------------------------
+
+
+def start_static_prometheus(kube: Kubectl, cluster: str) -> Prometheus:
+    """Start a Prometheus that needs no operator: it scrapes a broker, a client and the operator by their DNS names,
+    with the alerts about the operator. Its jobs are broker, client and operator."""
+    jobs = {
+        "broker": f"{cluster}-broker-0.{cluster}-broker:8082",
+        "client": f"{STATIC_NAME}-client:9100",
+        "operator": "migratory-metrics.migratory-system:8080",
+    }
+    config = {
+        # on a busy machine: a time further than two and a half intervals from a scrape is not covered
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in jobs.items()
+        ],
+        "rule_files": ["/config/rules.yml"],
+    }
+    (rules,) = yaml.safe_load_all(chart_objects(kube.namespace, ("prometheusrule",), ()))
+    groups = [group for group in rules["spec"]["groups"] if group["name"] == "migratory-operator"]
+    kube.apply(
+        _static_object(
+            "ConfigMap", data={"prometheus.yml": json.dumps(config), "rules.yml": json.dumps({"groups": groups})}
+        ),
+        _headless_service(STATIC_NAME, {"app": STATIC_NAME}, 9090),
+        _headless_service(f"{STATIC_NAME}-client", CLIENT_LABELS, 9100),
+        _static_pod(),
+    )
+    kube.until(lambda: kube("wait", "--for=condition=Ready", f"pod/{STATIC_NAME}", "--timeout=1s"), "Prometheus", 120)
+    return Prometheus(kube, (STATIC_NAME, "9090"))
+
+
+def _static_object(kind: str, name: str = STATIC_NAME, **fields: object) -> Object:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "labels": {"app": STATIC_NAME}}, **fields}
+
+
+def _headless_service(name: str, selector: dict[str, str], port: int) -> Object:
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector, "ports": [{"port": port}]}
+    return _static_object("Service", name, spec=spec)
+
+
+def _static_pod() -> Object:
+    container = {
+        "name": "prometheus",
+        "image": f"docker.io/{monitoring.images()[0]}",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/prometheus"],
+        "args": ["--config.file=/config/prometheus.yml", "--storage.tsdb.path=/data", "--log.level=warn"],
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "readinessProbe": {"httpGet": {"path": "/-/ready", "port": 9090}, "periodSeconds": 1, "failureThreshold": 120},
+        "volumeMounts": [{"name": "config", "mountPath": "/config"}, {"name": "data", "mountPath": "/data"}],
+    }
+    return _static_object(
+        "Pod",
+        spec={
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "securityContext": {"runAsUser": 10001, "runAsNonRoot": True, "fsGroup": 10001},
+            "containers": [container],
+            "volumes": [{"name": "config", "configMap": {"name": STATIC_NAME}}, {"name": "data", "emptyDir": {}}],
+        },
+    )

@@ -1,4 +1,4 @@
-"""Gives pods the volumes that they claim: a folder of this machine for each, as soon as it is known which pod wants it.
+"""The provisioner of volumes: a folder of this machine for each claim, once its pod is scheduled.
 
 Runs as a process of the node (`python -m migratory_node volumes`).
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from migratory_node.binaries import kubectl
-from migratory_node.places import NODE, Places
+from migratory_node.paths import NODE, NodePaths
 
 CLASS = "folder"
 STORAGE_CLASS = {
@@ -24,16 +24,16 @@ STORAGE_CLASS = {
     "volumeBindingMode": "WaitForFirstConsumer",
     "reclaimPolicy": "Delete",
 }
-_EVERY = 1.0
+_POLL_SECONDS = 1.0
 
 
-def serve(places: Places) -> None:
-    """For ever."""
+def serve(paths: NodePaths) -> None:
+    """Create and delete volumes until the process ends."""
     tool = kubectl()
 
-    def ask(*arguments: str, given: object = None) -> Any:
+    def call_kubectl(*arguments: str, given: object = None) -> Any:
         answer = subprocess.run(
-            [tool, f"--kubeconfig={places.kubeconfig}", *arguments],
+            [tool, f"--kubeconfig={paths.kubeconfig}", *arguments],
             input=None if given is None else json.dumps(given),
             capture_output=True,
             text=True,
@@ -46,24 +46,24 @@ def serve(places: Places) -> None:
         return json.loads(answer.stdout) if "json" in arguments else answer.stdout
 
     while True:
-        claims = ask("get", "pvc", "--all-namespaces", "-o", "json")
+        claims = call_kubectl("get", "pvc", "--all-namespaces", "-o", "json")
         for claim in (claims or {"items": []})["items"]:
-            chosen = claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node")
+            node = claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node")
             if (
-                chosen == NODE
+                node == NODE
                 and claim["status"].get("phase") == "Pending"
                 and claim["spec"].get("storageClassName") == CLASS
             ):
-                ask("apply", "--server-side", "-f", "-", given=_volume(claim, places.volumes))
-        volumes = ask("get", "pv", "-o", "json")
+                call_kubectl("apply", "--server-side", "-f", "-", given=_volume(claim, paths.volumes))
+        volumes = call_kubectl("get", "pv", "-o", "json")
         for volume in (volumes or {"items": []})["items"]:
             if (
                 volume["status"].get("phase") in ("Released", "Failed")
                 and volume["spec"].get("storageClassName") == CLASS
             ):
-                ask("delete", "pv", volume["metadata"]["name"], "--wait=false")
+                call_kubectl("delete", "pv", volume["metadata"]["name"], "--wait=false")
                 shutil.rmtree(volume["spec"]["local"]["path"], ignore_errors=True)
-        time.sleep(_EVERY)
+        time.sleep(_POLL_SECONDS)
 
 
 def _volume(claim: dict[str, Any], folder: Path) -> dict[str, Any]:

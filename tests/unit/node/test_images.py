@@ -1,4 +1,4 @@
-"""Each image has the libraries that what runs in it imports: told by importing it with all others out of sight."""
+"""Each image has the libraries that its programs import: they are imported while all other libraries are hidden."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ RUN = {
         "migratory_spark.prometheus.source",
     ],
 }
-"""Modules by stage."""
+"""The modules that run in the image of each stage."""
 
-# Distributions that are named, and what those need; everything else can't be found.
+# The named distributions and their requirements are visible, everything else is hidden.
 _SCRIPT = """
 import importlib, importlib.metadata as metadata, re, sys
 from packaging.requirements import Requirement
@@ -78,7 +78,7 @@ print(len(hidden))
 
 
 @pytest.mark.parametrize("stage", RUN)
-def test_an_image_has_what_it_imports(stage: str) -> None:
+def test_image_has_the_libraries_of_its_modules(stage: str) -> None:
     part = re.search(rf"AS build-{stage}\n(.*?)AS {stage}\n", DOCKERFILE, re.S)
     assert part is not None
     extras = re.findall(r"/build/docker/install ([a-z ]+)\n", part[1])

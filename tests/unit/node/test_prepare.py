@@ -1,4 +1,4 @@
-"""What is made beside other tests, before there is a cluster: who it yields to, what is left when it fails, and CI."""
+"""`prepare`, which runs beside other tests: its priority, what is left when it fails, and CI's use of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from migratory_node import __main__ as node
-from migratory_node import engine
-from migratory_node.places import NodeError, Places
+from migratory_node import docker_engine
+from migratory_node.paths import NodeError, NodePaths
 
 ROOT = Path(__file__).parents[3]
 SHOW = """
@@ -27,7 +27,7 @@ print(os.nice(0), group.read_text().split()[-1] if group.exists() else "19")
 """
 
 
-def test_it_yields_to_other_sessions() -> None:
+def test_yield_cores_lowers_the_priority_of_process_and_session() -> None:
     shown = subprocess.run(
         [sys.executable, "-c", SHOW], env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support")},
         start_new_session=True, capture_output=True, text=True, check=True, timeout=30,
@@ -37,17 +37,17 @@ def test_it_yields_to_other_sessions() -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("failing", ["build_images", "build_programs", ""])
-def test_an_engine_is_ended_that_was_started_for_nothing(
+def test_prepare_stops_an_engine_that_it_started_when_it_fails(
     monkeypatch: pytest.MonkeyPatch, there: bool, failing: str
 ) -> None:
-    ended: list[Places] = []
+    ended: list[NodePaths] = []
 
     def make(name: str) -> None:
         if name == failing:
             raise NodeError(f"no {name}")
 
-    monkeypatch.setattr(engine, "running", lambda places: there)
-    monkeypatch.setattr(engine, "stop", ended.append)
+    monkeypatch.setattr(docker_engine, "running", lambda paths: there)
+    monkeypatch.setattr(docker_engine, "stop", ended.append)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     for name in ("build_images", "build_programs"):
         monkeypatch.setattr(node, name, lambda name=name: make(name))
@@ -56,17 +56,17 @@ def test_an_engine_is_ended_that_was_started_for_nothing(
     assert bool(ended) == (bool(failing) and not there)
 
 
-def test_once_it_is_told_to_end_it_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it ends the engine: a session's end reaches it directly, and by `make`."""
+def test_exit_on_signal_ignores_later_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session's end reaches it directly and through `make`, while it stops the engine."""
     handlers: dict[int, object] = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     with pytest.raises(SystemExit) as left:
-        node._leave(signal.SIGTERM, None)
+        node._exit_on_signal(signal.SIGTERM, None)
     assert left.value.code == 143
     assert handlers == {signal.SIGTERM: signal.SIG_IGN}
 
 
-# ---- what CI runs, with a `make` that notes what it is asked for -----------------------------------------------------
+# ---- the script of CI, with a `make` that records its targets --------------------------------------------------------
 
 MAKE = """\
 #!/bin/sh
@@ -79,7 +79,7 @@ esac
 
 
 def ci(folder: Path, prepare: str, test: str) -> tuple[int, list[str], str]:
-    """Exit code, targets, output."""
+    """Run the script of CI. Return exit code, targets and output."""
     make = folder / "make"
     make.write_text(MAKE)
     make.chmod(0o755)
@@ -92,7 +92,7 @@ def ci(folder: Path, prepare: str, test: str) -> tuple[int, list[str], str]:
     return done.returncode, calls.read_text().split(), done.stdout
 
 
-def test_ci_tests_while_it_prepares(tmp_path: Path) -> None:
+def test_ci_runs_tests_while_it_prepares(tmp_path: Path) -> None:
     begun = f"until [ -e {tmp_path}/calls.pid ]; do sleep 0.01; done"
     code, targets, output = ci(
         tmp_path, prepare=f"until grep -q ^test$ {tmp_path}/calls; do sleep 0.01; done", test=begun
@@ -103,14 +103,14 @@ def test_ci_tests_while_it_prepares(tmp_path: Path) -> None:
     assert "as prepared" in output
 
 
-def test_ci_fails_where_nothing_could_be_prepared_and_shows_why(tmp_path: Path) -> None:
+def test_ci_fails_with_the_output_of_a_failed_preparation(tmp_path: Path) -> None:
     code, targets, output = ci(tmp_path, prepare="echo no compiler; exit 3", test="true")
     assert code != 0
     assert "cluster-test" not in targets
     assert "no compiler" in output
 
 
-def test_ci_ends_what_prepares_when_tests_fail(tmp_path: Path) -> None:
+def test_ci_stops_the_preparation_when_tests_fail(tmp_path: Path) -> None:
     begun = f"until [ -e {tmp_path}/calls.pid ]; do sleep 0.01; done; exit 5"
     began = time.monotonic()
     code, targets, output = ci(tmp_path, prepare="sleep 25", test=begun)

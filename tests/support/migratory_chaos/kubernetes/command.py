@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from migratory_node.kubectl import Object, Refused
-from migratory_node.places import NodeError, Places
+from migratory_node.kubectl import KubectlError, Object
+from migratory_node.paths import NodeError, NodePaths
 from migratory_node.pods import BROKER_IMAGE
 
 from migratory_chaos.kubernetes.environment import image_tag, prepare_environment
@@ -89,14 +89,14 @@ def _run(arguments: argparse.Namespace) -> int:
     except UnknownKind as error:
         print(f"chaos-k8s: {error}", file=sys.stderr)
         return 2
-    kubeconfig = arguments.kubeconfig or Places.usual().kubeconfig
+    kubeconfig = arguments.kubeconfig or NodePaths.default().kubeconfig
     if not kubeconfig.exists():
         print(f"chaos-k8s: {kubeconfig} does not exist; start a cluster with `make cluster`", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was made is deleted
     try:
         result = _run_on(kubeconfig, kinds, arguments)
-    except (Refused, NodeError, NoAnswer, AssertionError) as error:
+    except (KubectlError, NodeError, NoAnswer, AssertionError) as error:
         print(f"chaos-k8s: the cluster did not become ready: {error}", file=sys.stderr)
         return 1
     data = result.as_data()

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from migratory_node.kubectl import Kubectl, Object, Refused
-from migratory_node.places import ROOT
-from migratory_node.rendered import template
+from migratory_node.chart import render_chart
+from migratory_node.kubectl import Kubectl, KubectlError, Object
+from migratory_node.paths import ROOT
 
 CRDS = str(ROOT / "manifests" / "crds")
 CLUSTER = "quotes"
@@ -73,7 +73,7 @@ def prepare_environment(
     :param cluster: the name of an existing one; empty: one is made of `spec`.
     :param choice: `own` installs an operator into the namespace, `outside` relies on one that runs elsewhere, `auto`
         uses the one in the cluster that watches the namespace, or else installs one.
-    :raises Refused, AssertionError: the cluster does not become ready; the text says why.
+    :raises KubectlError, AssertionError: the cluster does not become ready; the text says why.
     """
     kube = Kubectl(kubeconfig, namespace or f"chaos-{uuid.uuid4().hex[:8]}")
     made = kube.get("namespace", kube.namespace) is None
@@ -115,7 +115,7 @@ def _wait_ready(kube: Kubectl, name: str) -> None:
         return bool(ready.get("status") == "True")
 
     kube.until(settled, f"{name} ready", READY_SECONDS)
-    kube.ready(name, READY_SECONDS)
+    kube.wait_ready(name, READY_SECONDS)
 
 
 def resource(spec: Object) -> Object:
@@ -131,7 +131,7 @@ def find_operator(kube: Kubectl) -> Operator | None:
     """Return the operator in a pod that watches the namespace; None also where other namespaces can't be read."""
     try:
         found = kube.list_all("deployments", OPERATORS)
-    except Refused:
+    except KubectlError:
         return None
     for deployment in found:
         if kube.namespace in (watched_namespaces(deployment) or (kube.namespace,)):
@@ -163,4 +163,4 @@ def install_operator(kube: Kubectl, tag: str) -> Operator:
 
 def _operator_manifest(kube: Kubectl, tag: str) -> str:
     only = ("--no-hooks", "--set", "operator.scope=namespace,crds.upgrade=false", "--set-string", f"image.tag={tag}")
-    return template(*only, name="chaos", namespace=kube.namespace)
+    return render_chart(*only, name="chaos", namespace=kube.namespace)

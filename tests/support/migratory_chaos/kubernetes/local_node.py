@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from migratory_node.places import NODE, PODS, Places
+from migratory_node.paths import NODE, PODS, NodePaths
 from migratory_node.processes import Processes, run, succeeds
 
 DAEMONS = ("kubelet", "containerd")
@@ -19,29 +19,29 @@ START_SECONDS = 60.0
 
 
 class LocalNode:
-    """The node of `Places.usual()`, for one namespace."""
+    """The node of `NodePaths.default()`, for one namespace."""
 
     name = NODE
 
-    def __init__(self, places: Places, namespace: str) -> None:
-        self._places = places
-        self._processes = Processes(places.state)
+    def __init__(self, paths: NodePaths, namespace: str) -> None:
+        self._paths = paths
+        self._processes = Processes(paths.state)
         self._comment = f"migratory-chaos {namespace}"
         self._commands: dict[str, list[str]] = {}
 
     @classmethod
     def find(cls, kubeconfig: Path, namespace: str) -> LocalNode | None:
         """Return the node, or None when the cluster is another one or this process is not root."""
-        places = Places.usual()
-        local = places.kubeconfig.exists() and places.kubeconfig.samefile(kubeconfig)
-        if not local or os.geteuid() != 0 or not Processes(places.state).running("kubelet"):
+        paths = NodePaths.default()
+        local = paths.kubeconfig.exists() and paths.kubeconfig.samefile(kubeconfig)
+        if not local or os.geteuid() != 0 or not Processes(paths.state).running("kubelet"):
             return None
-        return cls(places, namespace)
+        return cls(paths, namespace)
 
     def process_ids(self) -> dict[str, int]:
         """Return the ids of the daemons that run."""
         running = [name for name in DAEMONS if self._processes.running(name)]
-        return {name: int((self._places.state / f"{name}.pid").read_text().split()[0]) for name in running}
+        return {name: int((self._paths.state / f"{name}.pid").read_text().split()[0]) for name in running}
 
     def stop_daemons(self) -> None:
         for name, pid in self.process_ids().items():
@@ -63,7 +63,7 @@ class LocalNode:
         run([*self._ctr(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", container])
 
     def _ctr(self) -> list[str]:
-        return ["ctr", "-a", str(self._places.containerd_socket)]
+        return ["ctr", "-a", str(self._paths.containerd_socket)]
 
     def cut(self, address: str) -> None:
         """Drop what is forwarded between a pod and all other pods, both ways. What the node itself sends (probes, DNS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from migratory_node.kubectl import Refused
+from migratory_node.kubectl import KubectlError
 
 from migratory_chaos.engine import Fault, Observation, poll_until
 from migratory_chaos.kubernetes.scene import KubernetesScene
@@ -149,7 +149,7 @@ class DeleteOperator(Fault[KubernetesScene]):
         async def restored() -> Observation:
             try:
                 found = scene.target.kube.get("configmap", servers) is not None
-            except Refused:
+            except KubectlError:
                 found = False
             return found, servers if found else "nothing"
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from migratory_node.kubectl import Kubectl, Object, Refused
-from migratory_node.places import Places
-from migratory_node.prometheus import watching
+from migratory_node.kubectl import Kubectl, KubectlError, Object
+from migratory_node.paths import NodePaths
+from migratory_node.prometheus import run_prometheus
 
 from migratory_chaos.engine import poll_until
 from migratory_chaos.kubernetes.result import NO_REPORT
@@ -33,12 +33,12 @@ def provide_prometheus(kube: Kubectl, choice: str) -> Iterator[str]:
         `auto`: `own` where the node is this machine's, else `none`; anything else: the URL of an existing one.
     """
     if choice == "auto":
-        usual = Places.usual().kubeconfig
+        usual = NodePaths.default().kubeconfig
         choice = "own" if usual.exists() and usual.samefile(kube.kubeconfig) else "none"
     if choice != "own":
         yield "" if choice == "none" else choice
         return
-    with watching(kube) as prometheus:
+    with run_prometheus(kube) as prometheus:
         yield prometheus.url
 
 
@@ -66,13 +66,13 @@ async def create_report(target: Target, name: str, began: datetime, ended: datet
     }
     try:
         target.kube("apply", "-f", "-", given=json.dumps(wanted))
-    except Refused as error:
+    except KubectlError as error:
         return no_report(f"the API server rejects the SLAReport: {error}", failed=True)
 
     async def look() -> Object:
         return final_status(target, name)
 
-    found = await poll_until(look, REPORT_SECONDS, 2.0, (Refused,))
+    found = await poll_until(look, REPORT_SECONDS, 2.0, (KubectlError,))
     if not found:
         return no_report(f"it did not end within {REPORT_SECONDS:g} s", failed=True)
     return read_status(name, found)

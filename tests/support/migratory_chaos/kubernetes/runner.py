@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
-from migratory_node.kubectl import Object, Refused
+from migratory_node.kubectl import KubectlError, Object
 from migratory_testing.accounts import recount
 
 from migratory_chaos.engine import Engine, LoadError, Schedule
@@ -94,7 +94,7 @@ class KubernetesRun(Engine[KubernetesScene]):
             self.load_began = time.monotonic() - float(self.load.status()["elapsed"])
             result.errors += await self.inject_faults()
             await self._account()
-        except (LoadError, NoAnswer, Refused) as error:
+        except (LoadError, NoAnswer, KubectlError) as error:
             result.errors.append(str(error))
         finally:
             if self.node is not None:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
-from migratory_node.kubectl import Refused
+from migratory_node.kubectl import KubectlError
 
 from migratory_chaos.engine import Observation, Scene
 from migratory_chaos.kubernetes.environment import Operator
@@ -20,7 +20,7 @@ class KubernetesScene(Scene):
 
     PROOF_SECONDS: ClassVar[float] = 150.0
     PROOF_INTERVAL: ClassVar[float] = 0.5
-    TRANSIENT: ClassVar[tuple[type[Exception], ...]] = (Refused,)
+    TRANSIENT: ClassVar[tuple[type[Exception], ...]] = (KubectlError,)
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from migratory_node.binaries import kubectl
-from migratory_node.kubectl import Kubectl, Object, Refused
+from migratory_node.kubectl import Kubectl, KubectlError, Object
 
 from migratory_chaos.metrics import Metrics, coordinated_groups, find_unhealthy_brokers, parse_metrics, sum_metric
 
@@ -161,7 +161,7 @@ class Target:
         command = "exec 3<>/dev/tcp/127.0.0.1/2181 && echo srvr >&3 && cat <&3"
         try:
             answer = self.kube("exec", member, "--", "bash", "-c", command, limit=20)
-        except Refused:
+        except KubectlError:
             return ""
         return next((line.split()[1] for line in answer.splitlines() if line.startswith("Mode: ")), "")
 
@@ -178,7 +178,7 @@ class Target:
             groups = self.spec("topics", "groups")
             answers = {name: self.metrics(name) for name in sorted(self.pods(BROKER))}
             return find_unhealthy_brokers(answers, 100 if groups is None else int(groups))
-        except Refused as error:
+        except KubectlError as error:
             return [f"the API server: {error}"]
 
     def _unhealthy_status(self) -> list[str]:

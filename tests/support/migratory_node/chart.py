@@ -1,4 +1,4 @@
-"""`python -m migratory_node.rendered`: writes manifests/install from the chart, with helm, and the chart's README.
+"""`python -m migratory_node.chart`: writes manifests/install from the chart, with helm, and the chart's README.
 
 helm is on PATH, or is built from its Go module.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from migratory_node.binaries import go_tool
-from migratory_node.places import ROOT, Places
+from migratory_node.binaries import build_go_tool
+from migratory_node.paths import ROOT, NodePaths
 from migratory_node.processes import run
 
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
@@ -21,31 +21,32 @@ CHART = ROOT / "charts" / "migratory"
 INSTALL = ROOT / "manifests" / "install"
 SYSTEM = "migratory-system"
 KUBERNETES = "--kube-version=1.34.0"
-"""A helm that was not built by its own makefile takes itself for one of Kubernetes 1.20."""
+"""A helm that was not built by its own makefile assumes Kubernetes 1.20."""
 _HEAD = "# Rendered from charts/migratory by `make manifests`; change it there.\n"
 
 
 def helm() -> str:
-    return shutil.which("helm") or str(go_tool(Places.usual(), HELM, "helm"))
+    """Return the path of helm, built if it is not on PATH."""
+    return shutil.which("helm") or str(build_go_tool(NodePaths.default(), HELM, "helm"))
 
 
-def template(*arguments: str, name: str = "migratory", namespace: str = SYSTEM) -> str:
-    """What `helm template` makes of the chart."""
+def render_chart(*arguments: str, name: str = "migratory", namespace: str = SYSTEM) -> str:
+    """Return the output of `helm template` for the chart."""
     return run([helm(), "template", name, str(CHART), f"--namespace={namespace}", KUBERNETES, *arguments])
 
 
-def by_helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
-    """helm, in a namespace of a cluster."""
+def run_helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
+    """Run helm in a namespace of a cluster."""
     return run([helm(), f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", *arguments], timeout=300)
 
 
 def operator() -> str:
-    """The operator as manifests/install has it: what Helm alone needs is left out."""
-    return _HEAD + template("--no-hooks", "--set", "crds.upgrade=false")
+    """Return the operator of manifests/install, without what only Helm needs."""
+    return _HEAD + render_chart("--no-hooks", "--set", "crds.upgrade=false")
 
 
 def readme() -> str:
-    """A table of all values, from values.yaml: a comment above a value is its text."""
+    """Return the chart's README: a table of all values of values.yaml, described by the comments above them."""
     rows: list[str] = []
     path: list[str] = []
     comment: list[str] = []
@@ -75,7 +76,7 @@ def readme() -> str:
 
 
 def _flow(value: str) -> dict[str, object]:
-    """`{a: 1, b: {c: 2}}` as paths; empty for anything else."""
+    """Return the paths and values of a mapping such as `{a: 1, b: {c: 2}}`; empty for anything else."""
     found = yaml.safe_load(value) if value.startswith("{") else None
     return dict(_paths(found, "")) if found else {}
 
@@ -106,6 +107,7 @@ helm test migratory --namespace market
 
 
 def write() -> None:
+    """Write the README and manifests/install."""
     (CHART / "README.md").write_text(readme())
     (INSTALL / "operator.yaml").write_text(operator())
 

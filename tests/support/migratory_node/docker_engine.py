@@ -1,4 +1,4 @@
-"""An engine that builds images, and a base for them, where none runs and no image registry is reached."""
+"""A Docker engine that builds images, and a base image, for machines without an engine or an image registry."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import os
 import shutil
 from pathlib import Path
 
-from migratory_node.places import NodeError, Places
+from migratory_node.paths import NodeError, NodePaths
 from migratory_node.processes import Processes, run, succeeds, unmount_below
 
 BASE = "migratory-base:trixie"
 _MIRROR = "http://deb.debian.org/debian"
 
 
-def engine(places: Places) -> str:
-    """`DOCKER_HOST` of an engine that answers; one of our own if there is no other.
+def ensure_running(paths: NodePaths) -> str:
+    """Return `DOCKER_HOST` of a running engine, or start one.
 
-    Ours has no network of its own and touches no firewall: builds use the machine's network.
+    The started one has no network and changes no firewall rules: builds use the machine's network.
     """
-    given = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if shutil.which("docker") is None:
         raise NodeError("no docker client: apt-get install --no-install-recommends docker.io")
-    if _answers(given):
-        return given
-    folder = places.cache / "engine"
+    if _answers(host):
+        return host
+    folder = paths.cache / "engine"
     socket = folder / "engine.sock"
     folder.mkdir(parents=True, exist_ok=True)
     processes = Processes(folder)
@@ -48,34 +48,34 @@ def engine(places: Places) -> str:
     return f"unix://{socket}"
 
 
-def running(places: Places) -> bool:
-    """Whether ours is."""
-    return Processes(places.cache / "engine").running("dockerd")
+def running(paths: NodePaths) -> bool:
+    """Return whether the engine that `ensure_running` started still runs."""
+    return Processes(paths.cache / "engine").running("dockerd")
 
 
-def stop(places: Places) -> None:
-    """Ours, if it runs. Its images stay."""
-    folder = places.cache / "engine"
+def stop(paths: NodePaths) -> None:
+    """Stop the engine that `ensure_running` started. Its images stay."""
+    folder = paths.cache / "engine"
     Processes(folder).stop("dockerd")
     unmount_below(folder)
 
 
-def base(places: Places, host: str) -> str:
-    """An image with Python on Debian, made of Debian's packages if the engine has none yet."""
+def ensure_base_image(paths: NodePaths, host: str) -> str:
+    """Return an image with Python on Debian, made of Debian's packages unless the engine has it."""
     docker = ["docker", "--host", host]
     if succeeds([*docker, "image", "inspect", BASE]):
         return BASE
     if shutil.which("debootstrap") is None:
         raise NodeError("no debootstrap: apt-get install --no-install-recommends debootstrap")
-    folder = places.cache / "base"
+    folder = paths.cache / "base"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     packages = "--include=python3,python3-venv,ca-certificates"
     run(["debootstrap", "--variant=minbase", packages, "trixie", str(folder), _MIRROR])
     run(["chroot", str(folder), "apt-get", "clean"])
-    for waste in ("var/lib/apt/lists", "usr/share/doc", "usr/share/man"):
-        shutil.rmtree(folder / waste, ignore_errors=True)
-        (folder / waste).mkdir()
+    for unused in ("var/lib/apt/lists", "usr/share/doc", "usr/share/man"):
+        shutil.rmtree(folder / unused, ignore_errors=True)
+        (folder / unused).mkdir()
     _import(folder, docker)
     shutil.rmtree(folder)
     return BASE

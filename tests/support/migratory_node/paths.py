@@ -1,4 +1,4 @@
-"""Where things lie, and addresses: one node on a machine, under a folder of the user's cache."""
+"""Paths and addresses of the node, of which a machine has one, below a folder of the user's cache."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ DOMAIN = "cluster.local"
 
 
 class NodeError(Exception):
-    """The node can't be had; says what to do."""
+    """The node can't be started or used. The text says what to do."""
 
 
 @dataclass(frozen=True)
-class Places:
-    """`cache` outlives the node: binaries, the images' base. `state` is the node."""
+class NodePaths:
+    """The paths of a node. `cache` outlives it (binaries, the images' base), `state` does not."""
 
     cache: Path
 
     @classmethod
-    def usual(cls) -> Places:
-        chosen = os.environ.get("MIGRATORY_CLUSTER_HOME")
-        return cls(Path(chosen) if chosen else Path.home() / ".cache" / "migratory-cluster")
+    def default(cls) -> NodePaths:
+        home = os.environ.get("MIGRATORY_CLUSTER_HOME")
+        return cls(Path(home) if home else Path.home() / ".cache" / "migratory-cluster")
 
     @property
     def state(self) -> Path:

@@ -1,6 +1,6 @@
-"""A pod that answers as a Prometheus does, but under each path only the one who asked first: others wait for ever.
+"""A pod that answers like a Prometheus, but on each path only its first client: all others wait for ever.
 
-So a report's driver finds its samples there, makes its executors, and these hang in the middle of the work.
+So a report's driver finds its samples and starts executors, which hang in the middle of their work.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ http.server.ThreadingHTTPServer(("", 9090), Handler).serve_forever()
 """
 
 
-def slow_metrics(kube: Kubectl, end: datetime) -> str:
-    """The URL, without a path. `/silent` answers nobody at all."""
+def start_slow_prometheus(kube: Kubectl, end: datetime) -> str:
+    """Return the URL, without a path. The path `/silent` answers no client."""
     times = [round((end - timedelta(seconds=back)).timestamp() * 1000) for back in range(60, 0, -1)]
     labels = {"__name__": "migratory_received_total", "cluster": "quotes", "instance": "load:1", "broker": "b0"}
     answer = streamed([(labels, [(time, float(number)) for number, time in enumerate(times)])])
