@@ -1,4 +1,4 @@
-"""Each fuzzer for a short while; and that a fuzzer finds what is there to be found."""
+"""A short campaign of each fuzzer, and checks that a fuzzer detects planted mistakes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from migratory_fuzz import campaign, corpus, targets
 
 LIMIT = 120
 EXECUTIONS = {"frames": 5000, "codec": 5000, "handshake": 5000, "peer": 5000, "clusterfile": 2000, "zookeeper": 60}
-"""Beside the kept inputs: some ten seconds each, and nearly the same ones each time: new ones are what `make fuzz` is
-for."""
+"""Executions beside the stored inputs: some ten seconds each, nearly the same inputs each time. `make fuzz` finds
+new ones."""
 FOLDER = Path(__file__).parent
 
 pytestmark = [pytest.mark.usefixtures("atheris"), pytest.mark.timeout(240)]

@@ -49,7 +49,7 @@ def test_trace_is_identical_in_every_process(words: tuple[str, ...]) -> None:
 
 
 def test_trace_that_depends_on_hashes_is_detected() -> None:
-    """The order of a set of strings, as a core might send by it, does differ between these two processes."""
+    """The order of a set of strings, by which a core might send, differs between these two processes."""
     order = [
         subprocess.run(
             [sys.executable, "-c", "print([*{f'broker-{number}' for number in range(9)}])"],

@@ -152,7 +152,7 @@ def test_search_detects_a_planted_fault(name: str, invariant: int, more: tuple[s
     done = command("--planted", name, "--budget", "120", *more)
     assert done.returncode == 1, done.stderr
     assert f"VIOLATION invariant {invariant}" in done.stdout
-    assert "decisions: {" in done.stdout  # what led there, and the trace of it
+    assert "decisions: {" in done.stdout  # the decisions that led there, and the trace
     assert re.search(r"\*\* +'crash|PublishRequest", done.stdout)
 
 

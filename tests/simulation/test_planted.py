@@ -154,7 +154,7 @@ def test_search_tries_schedules_after_the_first_seeds() -> None:
 
 @pytest.mark.parametrize("name", schedules.ALL)
 def test_correct_code_passes_every_schedule(name: str) -> None:
-    """And the script comes to its end: the circumstances that it is for did come about."""
+    """The script also comes to its end, so its situation did occur."""
     reports = [schedules.run_trial(name, seed) for seed in (1, 2)]
     assert [report.violation for report in reports] == ["", ""]
     assert any(report.coverage[f"schedule {name}"] for report in reports)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from migratory_broker.core.logic.events import Attach, Attached, Gap
 from migratory_protocol.positions import Position
-from migratory_simulation import forgetting
 from migratory_simulation.external_checker import Violation
 from migratory_simulation.options import draw_options
 from migratory_simulation.plans import Plan
@@ -68,7 +67,7 @@ def a_publisher(world: World) -> tuple[Process, Process, str, str]:
 
 def forgets(world: World, process: Process, topic: str) -> None:
     replica = process.logic.groups[0].replica
-    forgetting.check(world.internal, process, 0, (replica.promised, replica.synced), replica.topics[topic])
+    world.internal.check_forgotten(process, 0, (replica.promised, replica.synced), replica.topics[topic])
 
 
 def test_coordinator_that_forgets_a_publisher_too_early_is_a_violation(world: World) -> None:

@@ -30,7 +30,7 @@ def test_minimise_removes_what_is_not_needed(culprits: tuple[int, ...]) -> None:
 
 
 def test_minimise_leaves_nothing_removable() -> None:
-    """Also when more than one subset fails, and when failing has no reason."""
+    """Also when several subsets fail, or when failures are random."""
     for number in range(30):
         random = Random(number)
         reasons = [set(random.sample(range(12), random.randint(1, 4))) for _ in range(3)]
@@ -69,7 +69,7 @@ def test_passing_run_cannot_be_shrunk() -> None:
 
 
 def test_shrunk_schedule_of_a_planted_fault_still_fails() -> None:
-    """What a failing run prints is enough to run the smaller schedule, which breaks the same invariant."""
+    """The printed command runs the smaller schedule, which breaks the same invariant."""
     name = "sequence numbers restart at takeover"
     done = command("--planted", name, "--profile", "short", "--seeds", "60", "--jobs", "1")
     assert done.returncode == 1, done.stderr

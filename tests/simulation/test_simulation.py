@@ -54,7 +54,7 @@ def test_counters_that_are_zero_are_reported() -> None:
     ],
 )
 def test_seed_that_failed_before_passes(seed: int, profile: Profile) -> None:
-    """docs/contributing/simulation.md, "Faults found"."""
+    """The seeds of docs/contributing/simulation.md, "Faults found"."""
     report = run_seed(seed, options=draw_options(seed, profile))
     assert report.violation == ""
     assert report.coverage["acknowledged"] > 0

@@ -156,7 +156,7 @@ def test_requests_without_a_connection_end_as_unknown(setting: Setting) -> None:
 
 
 def test_broken_connection_executes_a_prefix_and_reports_all_as_unknown() -> None:
-    """Over many breaks: nothing, something and everything are applied, and never a request without those before it."""
+    """Over many breaks none, some and all requests are executed, and never one without those before it."""
     applied = set()
     late = 0
     for seed in range(200):

@@ -1,1 +1,1 @@
-"""Targets with a mistake in them, so that the fuzzing itself can be seen to fail."""
+"""Targets with a deliberate mistake, to test that the fuzzing detects failures."""

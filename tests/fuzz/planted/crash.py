@@ -1,4 +1,5 @@
-"""Fails for inputs that begin with three certain bytes: coverage finds one after the other, chance hardly ever."""
+"""Fails for inputs that begin with three certain bytes: coverage finds one after the other, random inputs hardly
+ever."""
 
 from collections.abc import Iterator
 

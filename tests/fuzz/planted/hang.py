@@ -1,4 +1,4 @@
-"""Takes longer than any input may for inputs that begin with a certain byte."""
+"""Exceeds the time limit for inputs that begin with a certain byte."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Keeps a little of every input."""
+"""Keeps a part of every input in memory."""
 
 from collections.abc import Iterator
 

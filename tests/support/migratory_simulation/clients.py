@@ -54,7 +54,7 @@ class ClientLink:
         self.connection: Connection | None = None
         self.parser = frames.FrameParser("client", 4_000_000)
         self.asked: dict[int, dict[str, Position | None]] = {}  # request -> topic -> after
-        self.snapshots: dict[int, set[str]] = {}  # request -> topics whose latest publication was asked for
+        self.snapshots: dict[int, set[str]] = {}  # request -> topics with a requested snapshot
         self.topics: dict[str, WireTopic] = {}
 
 

@@ -16,7 +16,6 @@ from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.peer import BrokerId
 from migratory_protocol.positions import Position
 
-from migratory_simulation import forgetting
 from migratory_simulation.epochs import Committed, EpochState, Incarnations
 from migratory_simulation.external_checker import Key, Violation, key_of
 
@@ -234,11 +233,38 @@ class InternalChecker:
                 if known is None or known[0] != log.last or known[1] != log.base or known[2] != rows:
                     lasts[topic] = (log.last, log.base, rows)
                     if known is not None and rows < known[2]:
-                        forgetting.check(self, process, group, state, log)
+                        self.check_forgotten(process, group, state, log)
                     self._grown(process, (process.name, process.incarnation), group, state, log, known)
                     committed = self.committed.get((topic, replica.first))
                     if log.committed > (0 if committed is None else committed.last):
                         raise Violation(5, f"{process.label} takes {topic} for committed up to {log.committed}")
+
+    def check_forgotten(self, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
+        """Check FORGET-ALIKE for a publisher table that has become shorter in the epoch `state` (promised, synced).
+
+        A coordinator forgets a publisher that was silent for the duplicate window by its own clock. The other brokers
+        forget the publishers that it has forgotten, and no others.
+        """
+        term = self.epochs.get((group, state[1]))
+        if term is None or state[0] != state[1]:
+            return
+        rows = log.table.rows
+        owner = self.process_of(term.record.owner)
+        if owner is process:
+            now = process.local_now()
+            for publisher, numbered in term.publishers.get(log.name, {}).items():
+                silent = now - numbered
+                if publisher not in rows and silent < self.world.options.duplicate_window - SLACK:
+                    where = f"{process.label} forgets {publisher} in {log.name}"
+                    raise Violation(4, f"{where} {silent:.1f} s after its last publication")
+        elif owner is not None:
+            replica = owner.logic.groups[group].replica
+            theirs = replica.topics.get(log.name)
+            # A member with the same log has been told of the same forgotten publishers.
+            if (replica.promised, replica.synced) == state and theirs is not None and theirs.last == log.last:
+                early = sorted(theirs.table.rows.keys() - rows.keys())
+                if early:
+                    raise Violation(4, f"{process.label} has forgotten {early} in {log.name}, its coordinator has not")
 
     def _moved(
         self,

@@ -42,7 +42,7 @@ class Edit:
 
     @property
     def file(self) -> str:
-        """The path of the module, relative to the repository."""
+        """Return the path of the module, relative to the repository."""
         return str(self.path.relative_to(ROOT))
 
     @property

@@ -120,7 +120,7 @@ def member_dies(cluster: ScriptedCluster) -> Steps:
     yield from cluster.settled()
     coordinator = cluster.current()
     cluster.crash(min(cluster.others(coordinator), key=cluster.clients_of), 10.0)
-    yield 0.5 * cluster.tempo  # what was under way
+    yield 0.5 * cluster.tempo  # messages in flight
     yield cluster.commits(1.2, "a member that coordinates nothing died, and nothing is committed any more", coordinator)
 
 

@@ -224,7 +224,7 @@ class World:
 
     @property
     def time(self) -> float:
-        """Virtual seconds since the start."""
+        """Return the virtual seconds since the start."""
         return self.scheduler.now
 
     # ---- the run
