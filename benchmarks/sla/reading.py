@@ -18,17 +18,17 @@ MATCHERS = '{__name__=~"migratory_.*"}'
 _CHILD = """
 import json, sys, time
 from migratory_spark.prometheus import partitions
-from migratory_spark.prometheus.arrow import Batches
+from migratory_spark.prometheus.arrow import ArrowBatches
 from migratory_spark.prometheus.options import parse_options
 url, matchers, api, shape, start, end = sys.argv[1:]
 options = parse_options({"url": url, "matchers": matchers, "api": api, "shape": shape})
-batches = Batches(options.shape, options.columns)
+batches = ArrowBatches(options.shape, options.columns)
 began, used, samples, total = time.perf_counter(), time.process_time(), 0, 0.0
 for begin, until in partitions.cut(int(start), int(end)):
     for block in partitions.read(options, begin, until):
         samples += len(block)
         total += float(block.values.sum())
-        for batch in batches.of([block]):
+        for batch in batches.from_blocks([block]):
             pass
 print(json.dumps({"samples": samples, "total": total, "wall": time.perf_counter() - began,
                   "cpu": time.process_time() - used}))

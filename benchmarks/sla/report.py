@@ -9,14 +9,18 @@ from pathlib import Path
 
 from migratory_local.processes.java import find_java, spark_home
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
-from migratory_spark.jobs.inputs import Folder, Servers
+from migratory_spark.jobs.inputs import PrometheusServers, RecorderFolder
 from migratory_spark.report.build import sla_report
 from migratory_spark.session import local_session
 
 
 def main(source: str, place: str, start_ms: int, end_ms: int, cores: int, work: Path, result: Path) -> None:
     with local_session(spark_home(find_java(), work), work, cores) as session:
-        known = Folder(Path(place), None) if source == "parquet" else Servers(place, None, start_ms, end_ms, {})
+        known = (
+            RecorderFolder(Path(place), None)
+            if source == "parquet"
+            else PrometheusServers(place, None, start_ms, end_ms, {})
+        )
         samples = known.samples(session)
         # The first samples are all zero, so a window that begins a step before them has the same truth.
         report = sla_report(session, samples, start_ms / 1000 - 1, end_ms / 1000, DEFAULT_OBJECTIVES)

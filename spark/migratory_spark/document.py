@@ -1,7 +1,7 @@
-"""The report as types: what `sla_report` answers, and what its JSON holds. Nothing is computed here.
+"""The report document: types of what `sla_report` returns and its JSON holds. Nothing is computed here.
 
-Names end in their unit; moments are RFC 3339 in UTC with milliseconds. Null stands where nothing was measured or nobody
-counted, which is not the same as zero; there is never a NaN. Counts are whole numbers.
+Names end in their unit. Moments are RFC 3339 in UTC with milliseconds. Null means that nothing was measured or counted,
+which is not the same as zero. There is never a NaN. Counts are integers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SCHEMA = "migratory.dev/sla-report/v1alpha2"
 Verdict = Literal["met", "missed", "insufficient"]
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A distribution in the columns of the published tables. `max` is the upper bound of the highest bucket that holds
-    something. Quantiles are null where nothing was measured, and where exporters share no bucket bound."""
+class DistributionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A distribution in the columns of the published tables. `max` is the upper bound of the highest bucket that is not
+    empty. Quantiles are null if nothing was measured, or if exporters share no bucket bound."""
 
     count: int
     median: float | None
@@ -28,21 +28,21 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     p99: float | None
     max: float | None
     median_bucket: tuple[float, float | None] | None = None
-    """The bucket (above, at most) that holds the median; `at most` is null for the one without an upper bound. Only in
-    summaries of a whole window."""
+    """The bucket (above, at most) that holds the median; `at most` is null for the bucket without an upper bound. Only
+    in summaries of a whole window."""
     note: str = ""
-    """What the quantiles rest on where that is not plain: buckets that differ between exporters."""
+    """How quantiles were computed if the exporters' buckets differ, else empty."""
 
 
-class WindowSummary(Summary, frozen=True, kw_only=True):
-    """One broker's deliveries in one table row's time."""
+class WindowSummary(DistributionSummary, frozen=True, kw_only=True):
+    """One broker's deliveries in the time of one table row."""
 
     start: str
     broker: str
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """[start, end). `zone` is the one whose hours and days the report counts in."""
+class ReportWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """The report's window [start, end). `zone` is the time zone of its hours and days."""
 
     start: str
     end: str
@@ -50,9 +50,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One exporter of client metrics. One that ended early may have counted up to `uncertain_seconds` of work that
-    nobody scraped."""
+class ScrapeTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """An exporter of client metrics. One that ended early may have counted up to `uncertain_seconds` of work that was
+    not scraped."""
 
     name: str
     first: str
@@ -65,48 +65,50 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     uncertain_seconds: float
 
 
-class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """`share` of the window lies within two and a half scrape intervals of a scrape."""
+class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
+    """Scrape coverage: `share` of the window lies within two and a half scrape intervals of a scrape."""
 
     share: float
     scrape_interval_seconds: float | None
     longest_gap_seconds: float
     scrapes: int
-    targets: list[Target]
+    targets: list[ScrapeTarget]
 
 
-class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read, from a little before the window on (for the counters' values at its start)."""
+class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The samples that were read, from an hour before the window on (for the counters' values at its start)."""
 
     series: int
     samples: int
     repeated: int
-    """(series, time) that was told more than once, or by a second server: counted once."""
+    """Samples of a (series, time) that was exported more than once or by a second server; it counts once."""
     stale: int
     nan: int
     restarts: int
-    """Series of counters that began again at zero."""
+    """Restarts of counters, by series."""
     older: int
-    """Series of counters that began before the window by their own account, and were scraped only within it."""
+    """Series of counters that started before the window and were scraped only within it."""
     different_buckets: list[str]
     """Histograms whose exporters have different buckets; they are merged on the common bounds."""
 
 
-class Gaps(msgspec.Struct, frozen=True, kw_only=True):
-    """Receipts that told of missing publications."""
+class GapCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Receipts that reported missing publications, by kind."""
 
     truncated: int | None
     reset: int | None
 
 
-class BrokerDelivery(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerDeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries of one broker, as clients counted them."""
+
     received: int | None
     lost: int | None
     reconnects: int | None
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """As clients counted."""
+class DeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries, as clients counted them."""
 
     expected: int | None
     received: int | None
@@ -115,13 +117,13 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     reordered: int | None
     reconnects: int | None
     publish_errors: int | None
-    gaps: Gaps
-    by_broker: dict[str, BrokerDelivery]
+    gaps: GapCounts
+    by_broker: dict[str, BrokerDeliveryCounts]
 
 
-class Availability(msgspec.Struct, frozen=True, kw_only=True):
-    """Publications acknowledged of those answered: a ratio of sums, never a mean of ratios. `share` is null without an
-    attempt."""
+class AvailabilityCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Acknowledged publications of all that were acknowledged or failed: a ratio of sums, not a mean of ratios. `share`
+    is null without an attempt."""
 
     attempts: int | None
     failures: int | None
@@ -131,7 +133,7 @@ class Availability(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted in one table row's time, of all brokers together."""
+    """Counts of all brokers together in the time of one table row."""
 
     start: str
     seconds: float
@@ -142,49 +144,49 @@ class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
     received: int
     lost: int
     reconnects: int
-    latency_ms: Summary
+    latency_ms: DistributionSummary
 
 
 class CalendarRow(WindowRow, frozen=True, kw_only=True):
-    """An hour or a day of the zone; `local` is its start there with the offset, which tells a repeated hour's two rows
-    apart."""
+    """An hour or a day of the zone. `local` is its start there with the offset, by which the two rows of a repeated
+    hour differ."""
 
     local: str
 
 
 class Calendar(msgspec.Struct, frozen=True, kw_only=True):
-    """`unit` is "hour" for windows of up to four days, else "day"."""
+    """Rows by hour for windows of up to four days, else by day."""
 
     unit: Literal["hour", "day"]
     zone: str
     rows: list[CalendarRow]
 
 
-class Heat(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries by time and latency: `counts[i][j]` in the window that begins at `starts[i]`, above `bounds_ms[j-1]`
-    (0 for the first) and at most `bounds_ms[j]`; the last column is what was above every bound."""
+class LatencyHeatmap(msgspec.Struct, frozen=True, kw_only=True):
+    """Deliveries by time and latency: `counts[i][j]` are those in the row that begins at `starts[i]`, above
+    `bounds_ms[j-1]` (0 for the first) and at most `bounds_ms[j]`. The last column is above every bound."""
 
     starts: list[str]
     bounds_ms: list[float]
     counts: list[list[int]]
 
 
-class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """Live deliveries between a sender and a receiver on one clock. `cumulative` is [bound in ms, deliveries at or
-    below it], rising; `all.count` may be higher than its last one."""
+class LatencySection(msgspec.Struct, frozen=True, kw_only=True):
+    """Latency of live deliveries between a sender and a receiver on one clock. `cumulative` has pairs of a bound in ms
+    and the deliveries at or below it, sorted; `all.count` may be higher than the last one."""
 
-    all: Summary
-    by_broker: dict[str, Summary]
+    all: DistributionSummary
+    by_broker: dict[str, DistributionSummary]
     by_window: list[WindowSummary]
     window_seconds: float
     over_time: list[WindowSummary]
-    """As `by_window`, of all brokers together (`broker` is empty)."""
+    """Like `by_window`, for all brokers together (`broker` is empty)."""
     cumulative: list[tuple[float, int]]
-    heat: Heat
+    heat: LatencyHeatmap
 
 
-class Connections(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients of one broker, as the broker told: null where it did not answer in that time."""
+class BrokerConnections(msgspec.Struct, frozen=True, kw_only=True):
+    """Clients of one broker by its own count; null where it was not scraped in that time."""
 
     broker: str
     mean: float | None
@@ -194,9 +196,9 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
     """The mean in each window of the table."""
 
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of an incident, as the samples show it. `kind`: silent (a broker's scrapes end), back, restarted,
-    takeover, reconnects, publish_errors. `count` where something is counted."""
+class IncidentStepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of an incident. `kind` is silent (a broker's scrapes end), back, restarted, takeover, reconnects or
+    publish_errors. `count` is null for kinds that are not counted."""
 
     kind: str
     at: str
@@ -205,9 +207,9 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None
 
 
-class Affected(msgspec.Struct, frozen=True, kw_only=True):
-    """Who was touched: clients by the broker that they lost, interruptions of publishers, groups that another broker
-    took over."""
+class IncidentImpact(msgspec.Struct, frozen=True, kw_only=True):
+    """The impact of an incident: clients by the broker that they lost, interruptions of publishers, groups that another
+    broker took over."""
 
     clients_by_broker: dict[str, int]
     clients: int
@@ -216,13 +218,13 @@ class Affected(msgspec.Struct, frozen=True, kw_only=True):
     takeovers: int
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
-    """The same columns before an incident (from the one before it, or the window's start), while it lasted, and after
-    it (until the next one, or the window's end)."""
+class LatencyAround(msgspec.Struct, frozen=True, kw_only=True):
+    """Latency before an incident (from the previous one or the window's start), during it, and after it (until the next
+    one or the window's end)."""
 
-    before: Summary
-    during: Summary
-    after: Summary
+    before: DistributionSummary
+    during: DistributionSummary
+    after: DistributionSummary
 
 
 class ConnectionsAround(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,9 +235,10 @@ class ConnectionsAround(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """`kind` as given by who caused it, or as found: "broker died", "broker restarted", "takeover", "reconnect wave".
-    `at` is the last moment at which all was well, `at_uncertain_seconds` how much later it may have begun. `resume` is
-    what clients waited, `publish_gap` what publishers waited; both from the incident to the next."""
+    """An incident. `kind` is given by the caller, or one of "broker died", "broker restarted", "takeover" and
+    "reconnect wave". `at` is the last moment before it began, `at_uncertain_seconds` how much later it may have begun.
+    `resume` is the time that clients waited, `publish_gap` the time that publishers waited, from this incident to the
+    next."""
 
     kind: str
     broker: str
@@ -243,17 +246,17 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     until: str
     at_uncertain_seconds: float
     found: bool
-    """Found in the samples, not told by the caller."""
-    happenings: list[Happening]
-    affected: Affected
-    latency_ms: Around
-    resume_seconds: Summary
-    publish_gap_seconds: Summary
+    """Whether it was found in the samples, and not given by the caller."""
+    happenings: list[IncidentStepRow]
+    affected: IncidentImpact
+    latency_ms: LatencyAround
+    resume_seconds: DistributionSummary
+    publish_gap_seconds: DistributionSummary
     connections: ConnectionsAround
 
 
-class Burn(msgspec.Struct, frozen=True, kw_only=True):
-    """How quickly the budget was spent in the last `window_seconds`: 1 spends it exactly in the objective's window.
+class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the error budget was spent in the last `window_seconds`: 1 spends it exactly in the objective's window.
     `rate` is null without an event, without data for all of the window, and with a target of 100%, which has no
     budget."""
 
@@ -264,7 +267,7 @@ class Burn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Events from the start of the objective's window to `end`."""
+    """The error budget at a moment: events from the start of the objective's window to `end`."""
 
     end: str
     good: int
@@ -273,8 +276,8 @@ class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the objective was judged over. `kind`: report (the report's own window), rolling, day, week, month, quarter,
-    year (so far). `coverage` is the share of it that was scraped."""
+    """The time over which an objective was judged. `kind` is report (the report's own window), rolling, or a calendar
+    period so far. `coverage` is the share of it that was scraped."""
 
     kind: Literal["report", "rolling", "day", "week", "month", "quarter", "year"]
     start: str
@@ -283,10 +286,10 @@ class ObjectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """`good` of `total` events (or slices of time) were as promised. `compliance` = good / total; `budget_left` is the
-    share of the allowed failures that is left, below 0 when overspent. Null where nothing can be said; `reason` says
-    why."""
+class ObjectiveResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on an objective. `good` of `total` events (or slices of time) met it; `compliance` is good / total.
+    `budget_left` is the share of the error budget that is left, below 0 when overspent. Null means unknown; `reason`
+    says why."""
 
     name: str
     type: str
@@ -301,39 +304,39 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     threshold_ms: float | None
     counts: Literal["occurrences", "slices"]
     unit: str
-    """What is counted, in words: deliveries, expected deliveries, resumes, publish gaps, publications, slices."""
+    """Name of the counted events: deliveries, expected deliveries, resumes, publish gaps, publications, slices."""
     silent_slices: int | None
-    """Slices of time without an event: they are neither good nor bad."""
+    """Slices of time without an event, which are neither good nor bad."""
     bad_slices: list[str]
     """Starts of the first 100 bad slices."""
     window: ObjectiveWindow
-    burn: list[Burn]
+    burn: list[BurnRate]
     budget_over_time: list[BudgetPoint]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One window of time of one cluster."""
+class SlaReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The SLA report of one cluster in one window of time."""
 
     schema: str = SCHEMA
     cluster: str
-    """As the samples name it; several are joined by commas."""
-    window: Window
-    coverage: Coverage
-    samples: Samples
+    """The cluster's name in the samples; several are joined by commas."""
+    window: ReportWindow
+    coverage: WindowCoverage
+    samples: SampleCounts
     notes: list[str]
-    """What a reader of the figures should know, one sentence each."""
-    delivery: Delivery
-    availability: Availability
-    latency_ms: Latency
-    estimated_latency_ms: Summary
-    """Across clocks, shown and not judged unless an objective asks for it."""
-    replay_latency_ms: Summary
-    resume_seconds: Summary
-    publish_gap_seconds: Summary
-    publish_ms: Summary
+    """What is uncertain about the figures, one sentence each."""
+    delivery: DeliveryCounts
+    availability: AvailabilityCounts
+    latency_ms: LatencySection
+    estimated_latency_ms: DistributionSummary
+    """Latency across two clocks. It is not judged unless an objective asks for it."""
+    replay_latency_ms: DistributionSummary
+    resume_seconds: DistributionSummary
+    publish_gap_seconds: DistributionSummary
+    publish_ms: DistributionSummary
     windows: list[WindowRow]
     calendar: Calendar
-    connections: list[Connections]
+    connections: list[BrokerConnections]
     incidents: list[Incident]
-    objectives: list[Result]
+    objectives: list[ObjectiveResult]
     verdict: Verdict

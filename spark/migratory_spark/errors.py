@@ -1,27 +1,27 @@
-"""What can go wrong between here and a Prometheus server. Every text names the server and what to do."""
+"""Errors of reading samples. Every text says what was wrong and what to do."""
 
 from __future__ import annotations
 
 
 class NoSamples(Exception):
-    """There is nothing to read; the text names the folder."""
+    """There is nothing to read. The text names the folder or the servers."""
 
 
 class BadSamples(ValueError):
-    """A table or file that does not have the columns of samples, or can't be read; the text names it and says what it
-    should be."""
+    """A table or file does not have the columns of samples, or cannot be read. The text names it and what is
+    expected."""
 
 
 class SourceError(Exception):
-    """Reading failed; the text says why and what to do."""
+    """Reading from Prometheus servers failed. The text names the server and what to do."""
 
 
 class OptionError(SourceError, ValueError):
-    """An option of the data source is missing, unknown or wrong."""
+    """An option of the data source is missing, unknown or invalid."""
 
 
 class ServerError(SourceError):
-    """A server did not answer, or answered what can't be used. `server` is its URL."""
+    """A server did not answer, or its answer cannot be used. `server` is its URL."""
 
     def __init__(self, server: str, text: str) -> None:
         super().__init__(f"{server}: {text}")
@@ -33,17 +33,17 @@ class ServerError(SourceError):
         return type(self), (self.server, self.text)
 
 
-class Unsupported(ServerError):
-    """The server has no such interface (404, 405, 501): another one may do."""
+class InterfaceUnsupported(ServerError):
+    """The server does not have the interface (404, 405, 501). Another interface may work."""
 
 
-class TooMuch(ServerError):
-    """The server refuses so much at once (400, 413, 422 or 503 about a limit): less time may do."""
+class QueryTooLarge(ServerError):
+    """The server refuses the size of a query (400, 413, 422 or 503 about a limit). A shorter time may work."""
 
 
-class BrokenAnswer(ServerError):
-    """The answer ended early or is not what the protocol says: asking again may do."""
+class BrokenResponse(ServerError):
+    """A response ended early or violates the protocol. A retry may work."""
 
 
-class NothingFound(SourceError, NoSamples):
-    """The servers have no sample of what was asked for; the text says what is known about the reason."""
+class NoSamplesFound(SourceError, NoSamples):
+    """The servers have no sample that matches. The text gives the reason as far as it is known."""

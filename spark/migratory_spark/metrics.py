@@ -1,4 +1,4 @@
-"""The metrics that a report reads, by their names in samples, and what each is read for (docs/metrics.md)."""
+"""Names of the metrics that a report reads, and what each is read for (docs/reference/metrics.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RESUME = "migratory_resume_seconds"
 PUBLISH_GAP = "migratory_publish_gap_seconds"
 PUBLISH = "migratory_publish_seconds"
 SQUARES = {LATENCY: "migratory_delivery_latency_seconds_squared_total"}
-"""Counters that make a histogram's deviation exact."""
+"""By histogram, the counter of squares that makes its standard deviation exact."""
 HISTOGRAMS = (LATENCY, RESUME, PUBLISH_GAP, PUBLISH)
 
 EXPECTED = "migratory_expected_total"
@@ -24,32 +24,33 @@ TAKEOVERS = "migratory_takeovers_total"
 PUBLISHED = "migratory_published_total"
 SENT_BYTES = "migratory_sent_bytes_total"
 BROKER_COUNTERS = (TAKEOVERS, PUBLISHED, SENT_BYTES)
-"""Told by brokers. The last two fall when a broker restarts."""
+"""Counters that brokers export. The last two fall when a broker restarts."""
 COUNTERS = (EXPECTED, RECEIVED, LOST, DUPLICATES, REORDERED, GAPS, RECONNECTS, PUBLISH_ERRORS, *BROKER_COUNTERS)
 
 CLIENTS = "migratory_clients"
 GAUGES = (CLIENTS,)
 
 PROCESS_START = "process_start_time_seconds"
-"""When a target's process began: it tells a fast restart, after which a counter may already be higher than before."""
+"""The start time of a target's process. It reveals a fast restart, after which a counter may already be higher than
+before."""
 
 CLIENT_METRICS = (RECEIVED, EXPECTED, f"{LATENCY}_count", RECONNECTS)
 PUBLISHER_METRICS = (f"{PUBLISH}_count", PUBLISH_ERRORS)
-"""Told by clients, publishers and load generators: without a scrape of these nothing is known."""
+"""Metrics that clients, publishers and load generators export. Without a scrape of them nothing is known."""
 
 LABELS = ("cluster", "job", "instance", "broker", "clock", "phase", "reason", "receipt", "le")
-"""Those by which series of one metric differ; any other is the scraper's."""
+"""Labels by which series of one metric differ. All others are added by the scraper."""
 
 SHARED = ("up", PROCESS_START)
-"""Metrics without the label `cluster`: they are the scraper's, or the process's."""
+"""Metrics without the label `cluster`, which the scraper or the process exports."""
 
 Role = Literal["clients", "publishers", "brokers"]
 
 _PARTS = ("_total", "_bucket", "_count", "_sum")
 
 
-def role(metric: str) -> Role | None:
-    """As what a target is scraped that tells this metric; None for metrics that do not show it."""
+def role_of(metric: str) -> Role | None:
+    """Return the role of a target that exports `metric`, or None if the metric does not show it."""
     if metric in CLIENT_METRICS:
         return "clients"
     if metric in PUBLISHER_METRICS:
@@ -57,13 +58,13 @@ def role(metric: str) -> Role | None:
     return "brokers" if metric in (CLIENTS, *BROKER_COUNTERS) else None
 
 
-def tells_a_beginning(metric: str) -> bool:
+def shows_start(metric: str) -> bool:
+    """Return whether the metric's value is the time at which a counter or a process started."""
     return metric.endswith("_created") or metric == PROCESS_START
 
 
 def family(metric: str) -> str:
-    """The name that `_created` is put behind: that of a counter without `_total`, that of a histogram without its
-    parts."""
+    """Return the name without its ending (`_total`, `_bucket`, …), as `_created` is appended to."""
     for ending in _PARTS:
         if metric.endswith(ending):
             return metric.removesuffix(ending)
@@ -71,19 +72,21 @@ def family(metric: str) -> str:
 
 
 def counters() -> list[str]:
-    """All series that only rise, parts of histograms included."""
+    """Return all series that only rise, including the parts of histograms."""
     parts = [f"{histogram}{part}" for histogram in HISTOGRAMS for part in ("_bucket", "_sum", "_count")]
     return [*COUNTERS, *SQUARES.values(), *parts]
 
 
 def created() -> list[str]:
-    """Series that tell when a counter began."""
+    """Return the series whose values are the start times of counters."""
     return sorted({f"{family(metric)}_created" for metric in counters()})
 
 
 def is_counter(metric: str) -> bool:
+    """Return whether the metric only rises, by its ending."""
     return metric.endswith(_PARTS)
 
 
 def all_metrics() -> list[str]:
+    """Return every metric that a report reads."""
     return [*counters(), *GAUGES, *created(), PROCESS_START]

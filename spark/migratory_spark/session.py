@@ -1,4 +1,4 @@
-"""A Spark session on this machine. The one place that sets Spark's own options."""
+"""Spark sessions: on this machine, and as submitted by `spark-submit`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""Most of a report's time in the JVM is starting it: the second compiler would not pay, for what is done with single
-samples is done in Python's numpy. One thread that collects garbage leaves the cores to the tasks."""
+"""Options of the JVM. Most of a report's time in the JVM is its start, and work on single samples is done in numpy, so
+the second compiler would not pay. One thread for garbage collection leaves the cores to the tasks."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -23,16 +23,19 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 def local_session(
     java_home: Path | None = None, work_dir: Path | None = None, cores: int | None = None, memory: str | None = None
 ) -> Iterator[SparkSession]:
-    """A session on `cores` local cores (all when None), ended with the block. `memory` is the JVM's, such as "4g"
-    (1 GiB when None); what does not fit into it goes to disk.
+    """Yield a session on this machine and stop it at the end of the block.
 
-    `java_home` names the JRE to use where the machine's own `JAVA_HOME` is not to be taken. Spark's scratch files go
-    below `work_dir`. Raises what PySpark raises when no usable Java is found.
+    Raises PySpark's error if no usable Java is found.
+
+    :param java_home: The JRE to use instead of the environment's `JAVA_HOME`.
+    :param work_dir: Folder of Spark's scratch files.
+    :param cores: Local cores; None for all.
+    :param memory: Memory of the JVM, such as "4g"; None for 1 GiB. Data that does not fit goes to disk.
     """
-    # Workers must be the same interpreter as this one, with the same packages.
+    # Workers must run the same interpreter with the same packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # The driver is reached on loopback only, whatever this machine's name resolves to.
+    # The driver listens on loopback only, whatever the machine's name resolves to.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
@@ -43,9 +46,9 @@ def local_session(
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        # Windows are computed in UTC; a zone is a matter of display.
+        # Windows are computed in UTC; time zones are applied by `times.py`.
         .config("spark.sql.session.timeZone", "UTC")
-        # Few samples become one task, many become tasks of this size, which fit into memory beside one another.
+        # Few samples become one task, many become tasks of this size, which fit into memory together.
         .config("spark.sql.shuffle.partitions", "64")
         .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
         .config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "64m")
@@ -68,10 +71,13 @@ def local_session(
 
 @contextmanager
 def submitted_session(name: str) -> Iterator[SparkSession]:
-    """Ended with the block, so that executors go whatever happened. Without `spark-submit` it is a local one."""
+    """Yield the session of `spark-submit`, or a local one, and stop it at the end of the block.
+
+    The submitter chooses master, memory and executors.
+    """
     session = SparkSession.builder.appName(name).getOrCreate()
     try:
-        # What results depend on is not the submitter's to say.
+        # Results depend on these settings, so the submitter's are overridden.
         session.conf.set("spark.sql.session.timeZone", "UTC")
         session.conf.set("spark.sql.ansi.enabled", "true")
         yield session
@@ -80,14 +86,14 @@ def submitted_session(name: str) -> Iterator[SparkSession]:
 
 
 def _end_java() -> None:
-    """PySpark keeps its Java process until the interpreter ends; a report that is done leaves none behind."""
+    """Stop the Java process, which PySpark would keep until the interpreter ends."""
     gateway = SparkContext._gateway
     if gateway is None:
         return
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
     process = gateway.proc
-    # The gateway reads its standard input and ends when that does.
+    # The gateway reads its standard input and exits when that ends.
     process.stdin.close()
     try:
         process.wait(timeout=10)

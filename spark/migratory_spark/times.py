@@ -1,7 +1,7 @@
-"""Hours, days and months of a time zone, and how long a report's rows are. Calendar arithmetic alone, no Spark.
+"""Times: hours, days and longer periods of a time zone, RFC 3339 text, and the length of a report's rows.
 
-Moments are milliseconds since 1970 in UTC throughout; a zone only says where its hours and days begin. So an hour that
-a clock change repeats is two hours, told apart by their offsets, and neither the machine's zone nor Spark's matters.
+Moments are milliseconds since 1970 in UTC throughout. A zone only says where its hours and days begin. So an hour that
+a clock change repeats is two hours with different offsets, and neither the machine's zone nor Spark's matters.
 """
 
 from __future__ import annotations
@@ -13,68 +13,72 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from migratory_resources.objectives import Period
 
 HOUR_MS = 3_600_000
-MOST_WINDOWS = 240
-"""Rows of a report whose length nobody asked for: as many as a plot can show."""
-MOST_HOURS = 4 * 24
-"""A report over more hours counts days."""
-_LENGTHS = (
+MAX_ROWS = 240
+"""Rows of a report at most if their length is not given: as many as a plot can show."""
+MAX_HOURLY_MS = 4 * 24 * HOUR_MS
+"""Length of a window up to which its calendar rows are hours. Those of a longer one are days."""
+_ROW_SECONDS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
 )  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def zone(name: str) -> ZoneInfo:
-    """Raises ValueError for a name that is not in the tz database."""
+    """Return the time zone of that name. Raises ValueError for a name that is not in the tz database."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, ZoneInfoNotFoundError) as error:
-        raise ValueError(f"{name!r} is no time zone of the tz database, such as Europe/Bucharest") from error
+        raise ValueError(
+            f"{name!r} is not a time zone of the tz database; use a name such as Europe/Bucharest"
+        ) from error
 
 
 def row_seconds(seconds: float) -> float:
-    """The shortest length of rows that gives at most MOST_WINDOWS of them."""
-    for length in _LENGTHS:
-        if seconds <= length * MOST_WINDOWS:
+    """Return the shortest length of rows, in seconds, that gives at most MAX_ROWS of them."""
+    for length in _ROW_SECONDS:
+        if seconds <= length * MAX_ROWS:
             return float(length)
-    return seconds / MOST_WINDOWS
+    return seconds / MAX_ROWS
 
 
 def iso(moment_ms: int) -> str:
-    """RFC 3339 in UTC."""
+    """Return the moment in RFC 3339, in UTC with milliseconds."""
     return _at(moment_ms, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def local(moment_ms: int, tz: ZoneInfo) -> str:
-    """RFC 3339 with the zone's offset, to the second."""
+    """Return the moment in RFC 3339, with the zone's offset, to the second."""
     return _at(moment_ms, tz).isoformat(timespec="seconds")
 
 
 def period_start(period: Period, moment_ms: int, tz: ZoneInfo) -> int:
-    """When the period began that the stretch of time up to `moment_ms` lies in: on a boundary, the period before."""
-    here = _at(moment_ms - 1, tz)
+    """Return the start of the period that ends at or after `moment_ms`: on a boundary, of the period before it."""
+    local_time = _at(moment_ms - 1, tz)
     match period:
         case "day":
-            return _midnight(here.date(), tz)
+            return _midnight(local_time.date(), tz)
         case "week":
-            return _midnight(here.date() - timedelta(days=here.weekday()), tz)
+            return _midnight(local_time.date() - timedelta(days=local_time.weekday()), tz)
         case "month":
-            return _midnight(here.date().replace(day=1), tz)
+            return _midnight(local_time.date().replace(day=1), tz)
         case "quarter":
-            return _midnight(date(here.year, (here.month - 1) // 3 * 3 + 1, 1), tz)
+            return _midnight(date(local_time.year, (local_time.month - 1) // 3 * 3 + 1, 1), tz)
         case "year":
-            return _midnight(date(here.year, 1, 1), tz)
+            return _midnight(date(local_time.year, 1, 1), tz)
 
 
-def units(start_ms: int, end_ms: int, tz: ZoneInfo) -> tuple[Literal["hour", "day"], list[int]]:
-    """The hours of the zone that [start, end) touches, or its days where it is long; each by its beginning, the first
-    by `start_ms`."""
-    unit: Literal["hour", "day"] = "hour" if end_ms - start_ms <= MOST_HOURS * HOUR_MS else "day"
+def calendar_units(start_ms: int, end_ms: int, tz: ZoneInfo) -> tuple[Literal["hour", "day"], list[int]]:
+    """Return the unit and the starts of the zone's hours that [start, end) touches, or of its days for a long window.
+
+    The first start is `start_ms`.
+    """
+    unit: Literal["hour", "day"] = "hour" if end_ms - start_ms <= MAX_HOURLY_MS else "day"
     following = _next_hour if unit == "hour" else _next_day
-    found, moment = [], start_ms
+    starts, moment = [], start_ms
     while moment < end_ms:
-        found.append(moment)
+        starts.append(moment)
         moment = following(moment, tz)
-    return unit, found
+    return unit, starts
 
 
 def _at(moment_ms: int, tz: ZoneInfo | type(UTC)) -> datetime:  # type: ignore[valid-type]
@@ -87,8 +91,10 @@ def _ms(moment: datetime) -> int:
 
 
 def _midnight(day: date, tz: ZoneInfo) -> int:
-    """The first moment of a day: of a midnight that a clock change repeats the first one, of one that it leaves out the
-    moment of the change."""
+    """Return the first moment of a day.
+
+    A midnight that a clock change repeats is the first of both. One that it skips is the moment of the change.
+    """
     return _ms(datetime(day.year, day.month, day.day, tzinfo=tz).astimezone(UTC))
 
 
@@ -97,16 +103,16 @@ def _next_day(moment_ms: int, tz: ZoneInfo) -> int:
 
 
 def _next_hour(moment_ms: int, tz: ZoneInfo) -> int:
-    here = _at(moment_ms, tz)
-    into = here.minute * 60_000 + here.second * 1000 + here.microsecond // 1000
-    following = moment_ms + HOUR_MS - into
-    if _at(following - 1, tz).utcoffset() == here.utcoffset():
+    local_time = _at(moment_ms, tz)
+    into_hour = local_time.minute * 60_000 + local_time.second * 1000 + local_time.microsecond // 1000
+    following = moment_ms + HOUR_MS - into_hour
+    if _at(following - 1, tz).utcoffset() == local_time.utcoffset():
         return following
     # The clock changes within the hour, as it did in some years in some places: a row ends there.
     before, after = moment_ms, following - 1
     while after - before > 1:
         middle = (before + after) // 2
-        if _at(middle, tz).utcoffset() == here.utcoffset():
+        if _at(middle, tz).utcoffset() == local_time.utcoffset():
             before = middle
         else:
             after = middle

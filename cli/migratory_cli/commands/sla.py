@@ -21,8 +21,8 @@ from migratory_spark.jobs.command_line import (
     REPORT,
     VERDICTS,
     BadInput,
-    Ending,
-    Unreadable,
+    ExitOnError,
+    SamplesUnreadable,
     objectives_option,
     options,
     result_file,
@@ -57,10 +57,10 @@ def report(**values: Any) -> None:
       migratory sla report --samples out/samples --start -5m
       migratory sla report --prometheus http://127.0.0.1:9090 --start ... --end ... --html report.html
     """
-    with Ending():
-        from migratory_spark.jobs.sla_report import Question, run_report
+    with ExitOnError():
+        from migratory_spark.jobs.sla_report import ReportOptions, run_report
 
-        code = run_report(Question(**values), _session)
+        code = run_report(ReportOptions(**values), _session)
     sys.exit(code)
 
 
@@ -76,7 +76,7 @@ def compare_reports(**values: Any) -> None:
     Example:
       migratory sla compare before.json after.json --html comparison.html
     """
-    with Ending():
+    with ExitOnError():
         from migratory_spark.jobs.sla_compare import run_compare
 
         code = run_compare(**values)
@@ -87,7 +87,7 @@ def compare_reports(**values: Any) -> None:
 @options(*COMPACT)
 def compact(**values: Any) -> None:
     """Rewrite recorded samples into fewer files, one per day."""
-    with Ending():
+    with ExitOnError():
         from migratory_spark.jobs.recorder_compact import run_compact
 
         code = run_compact(**values, open_session=_session)
@@ -107,7 +107,7 @@ def rules(objectives: Path | None, resource: str | None) -> None:
       migratory sla rules --objectives cluster.yaml > rules.yaml
       migratory sla rules --prometheus-rule quotes | kubectl apply -f -
     """
-    with Ending():
+    with ExitOnError():
         from migratory_spark.alerting.rules import rule_file, rule_resource
         from migratory_spark.jobs.sla_report import load_objectives
 
@@ -135,7 +135,7 @@ def fetch(name: str, namespace: str, wait: float, json_file: Path | None, html_f
     Example:
       migratory sla fetch quotes-202611271030 -n market --html report.html
     """
-    with Ending():
+    with ExitOnError():
         code = _run_fetch(name, namespace, wait, {"report.json": json_file, "report.html": html_file})
     sys.exit(code)
 
@@ -155,7 +155,7 @@ def _session() -> Iterator[SparkSession]:
         try:
             java_home = spark_home(find_java(), scratch)
         except LocalError as error:
-            raise Unreadable(str(error)) from None
+            raise SamplesUnreadable(str(error)) from None
         with local_session(java_home, scratch) as session:
             yield session
 
@@ -169,9 +169,9 @@ def _run_fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path 
     :raises Unreadable: if the report failed or the cluster does not answer.
     """
     paths = {f"--{file.rpartition('.')[2]}": path for file, path in files.items()}
-    outputs.check_apart(paths)
+    outputs.check_distinct(paths)
     for option, path in paths.items():
-        outputs.check(option, path)
+        outputs.check_file(option, path)
     return asyncio.run(_fetch(name, namespace, wait, files))
 
 
@@ -194,11 +194,11 @@ async def _fetch(name: str, namespace: str, wait: float, files: Mapping[str, Pat
     except ReportUnavailable as error:
         raise BadInput(str(error)) from None
     except ApiError as error:
-        raise Unreadable(f"the cluster does not answer: {error}") from None
+        raise SamplesUnreadable(f"the cluster does not answer: {error}") from None
     finally:
         await api.close()
     if report.verdict is None:
-        raise Unreadable(f"the report failed: {report.message}")
+        raise SamplesUnreadable(f"the report failed: {report.message}")
     click.echo(f"{report.verdict}: {report.message}")
     for file, path in files.items():
         if path is None:

@@ -112,7 +112,7 @@ def write_request(
 
 def main(request_path: Path, report_path: Path) -> None:
     """Make the report: the body of the process."""
-    from migratory_spark.report.build import Incident, as_plain, build_report
+    from migratory_spark.report.build import KnownIncident, as_plain, build_report
     from migratory_spark.session import local_session
 
     request = json.loads(request_path.read_text())
@@ -123,7 +123,7 @@ def main(request_path: Path, report_path: Path) -> None:
             request["start"],
             request["end"],
             [Objective.model_validate(objective) for objective in request["objectives"]],
-            [Incident(**incident) for incident in request["incidents"]],
+            [KnownIncident(**incident) for incident in request["incidents"]],
         )
     report = msgspec.structs.replace(report, notes=[*request["notes"], *report.notes])
     if request["page"] is not None:

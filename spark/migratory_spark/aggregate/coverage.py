@@ -1,7 +1,7 @@
-"""Who was scraped, and when nobody was: the time of which nothing is known.
+"""Scrape coverage: when each exporter was scraped, and the gaps of which nothing is known.
 
-A counter keeps its sum across a gap, so a gap of one exporter costs nothing but the moment of what it counted. What
-can't be made up for is time in which nobody was scraped, and the last interval of an exporter that ended.
+A counter keeps its sum across a gap, so a gap of one exporter loses nothing but the moments of its events. Two things
+cannot be recovered: time in which no exporter was scraped, and the last interval of an exporter that ended.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from migratory_spark.metrics import Role
 from migratory_spark.read.series_pack import Ints
 
 ALLOWED_INTERVALS = 2.5
-"""A stretch without a scrape is a gap when it is longer than so many scrape intervals: one missed scrape is none."""
+"""Scrape intervals after which time without a scrape is a gap: one missed scrape is none."""
 MINIMUM_COVERAGE = 0.95
-"""Share of the window that scrapes must cover; below it no verdict is given."""
-MOST_GAPS = 1000
-"""Of one exporter, the first ones."""
+"""Share of the window that scrapes must cover. Below it no verdict is given."""
+MAX_GAPS = 1000
+"""Gaps and restarts of one exporter that are kept, the first ones."""
 
 
 @dataclass(slots=True, frozen=True)
-class Exporter:
-    """One scraped target in one role, in ms. A broker is named by its label, others by job and instance. `gaps` are
-    stretches between its scrapes that are too long; `restarts` the scrapes that saw a counter begin again. `interval`
-    is 0 where it is not known: of a target that was scraped once, nothing but that moment is covered."""
+class ScrapedExporter:
+    """One scraped target in one role; times in ms.
+
+    A broker is named by its label, others by job and instance. `gaps` are intervals between scrapes that are too long,
+    `restarts` the scrapes that showed a counter's restart. `interval` is the scrape interval, 0 where it is unknown: of
+    a target that was scraped once, only that moment is covered.
+    """
 
     role: Role
     name: str
@@ -40,19 +43,20 @@ class Exporter:
     restarts: tuple[int, ...]
 
     @property
-    def allowed(self) -> float:
+    def allowed_gap(self) -> float:
+        """The longest time without a scrape that is no gap, in ms."""
         return ALLOWED_INTERVALS * self.interval
 
-    def missing(self, start: int, end: int) -> list[Interval]:
-        """Intervales of [start, end] without it, its time before the first and after the last scrape included."""
-        edges = [(start, self.first), *self.gaps, (self.last, end)]
-        clipped = [(max(one, start), min(other, end)) for one, other in edges]
-        return [(one, other) for one, other in clipped if other - one > self.allowed]
+    def gaps_within(self, start: int, end: int) -> list[Interval]:
+        """Return the gaps in [start, end], including the time before the first and after the last scrape."""
+        gaps = [(start, self.first), *self.gaps, (self.last, end)]
+        clipped = [(max(begin, start), min(finish, end)) for begin, finish in gaps]
+        return [(begin, finish) for begin, finish in clipped if finish - begin > self.allowed_gap]
 
 
 @dataclass(slots=True, frozen=True)
-class Covered:
-    """Of a stretch of time: the `share` that scrapes cover, the longest time without one, how many there were."""
+class ScrapeCoverage:
+    """Coverage of a window: the share that scrapes cover, the longest time without one (ms), their number."""
 
     share: float
     longest: int
@@ -61,51 +65,55 @@ class Covered:
 
 
 @dataclass(slots=True, frozen=True)
-class Exporters:
-    found: tuple[Exporter, ...]
+class ScrapedExporters:
+    """All exporters of a window."""
 
-    def of(self, *roles: Role) -> list[Exporter]:
-        return [exporter for exporter in self.found if exporter.role in roles]
+    exporters: tuple[ScrapedExporter, ...]
 
-    def covered(self, start: int, end: int, *roles: Role) -> Covered:
-        """Time counts as covered while any exporter of these roles was scraped."""
-        seen = [one for one in self.of(*roles) if one.first <= end and one.last >= start]
-        if not seen or end <= start:
-            return Covered(0.0, max(0, end - start), 0, None)
-        nobody = intersection([one.missing(start, end) for one in seen])
-        uncovered = sum(other - one for one, other in nobody)
-        interval = sorted(one.interval for one in seen)[len(seen) // 2]
-        longest = max([other - one for one, other in nobody], default=round(interval))
-        return Covered(1 - uncovered / (end - start), longest, max(one.scrapes for one in seen), interval)
+    def with_role(self, *roles: Role) -> list[ScrapedExporter]:
+        """Return the exporters of these roles."""
+        return [exporter for exporter in self.exporters if exporter.role in roles]
+
+    def coverage(self, start: int, end: int, *roles: Role) -> ScrapeCoverage:
+        """Return the coverage of [start, end]. Time is covered while any exporter of these roles was scraped."""
+        exporters = [each for each in self.with_role(*roles) if each.first <= end and each.last >= start]
+        if not exporters or end <= start:
+            return ScrapeCoverage(0.0, max(0, end - start), 0, None)
+        common_gaps = intersection([exporter.gaps_within(start, end) for exporter in exporters])
+        uncovered = sum(finish - begin for begin, finish in common_gaps)
+        interval = sorted(exporter.interval for exporter in exporters)[len(exporters) // 2]
+        longest = max([finish - begin for begin, finish in common_gaps], default=round(interval))
+        scrapes = max(exporter.scrapes for exporter in exporters)
+        return ScrapeCoverage(1 - uncovered / (end - start), longest, scrapes, interval)
 
 
 @dataclass(slots=True, frozen=True)
-class Scrapes:
-    """Of one target in one role: when it was scraped, in order, and when a counter was seen to have begun again."""
+class ScrapeTimes:
+    """Sorted times of one target's scrapes in one role, and of those that showed a counter's restart."""
 
     times: Ints
     restarts: Ints
 
     @classmethod
-    def of(cls, times: Sequence[Ints], restarts: Sequence[Ints]) -> Scrapes:
-        """Of what its series tell. A scrape is one, however many series were told in it."""
+    def from_series(cls, times: Sequence[Ints], restarts: Sequence[Ints]) -> ScrapeTimes:
+        """Return the times of all the target's series, each scrape once."""
         return cls(np.unique(np.concatenate(times)), np.unique(np.concatenate(restarts)))
 
-    def exporter(self, role: Role, name: str, start_ms: int, end_ms: int) -> Exporter | None:
-        """Within [start, end]; None if it was not scraped then."""
+    def exporter_within(self, role: Role, name: str, start_ms: int, end_ms: int) -> ScrapedExporter | None:
+        """Return the exporter within [start, end], or None if it was not scraped then."""
         first, after = np.searchsorted(self.times, (start_ms, end_ms + 1)).tolist()
         times = self.times[first:after]
         if not len(times):
             return None
-        begun, ended = np.searchsorted(self.restarts, (start_ms, end_ms + 1)).tolist()
+        first_restart, after_restart = np.searchsorted(self.restarts, (start_ms, end_ms + 1)).tolist()
         steps = np.diff(times)
-        # The lower of two middle ones. One step alone may be a gap, and none is nothing: then those before the window
-        # tell, too.
+        # The median of the steps, of two middle ones the lower. One step may itself be a gap, and none says nothing:
+        # then the steps before the window count, too.
         usual = np.sort(steps if len(steps) > 1 else np.diff(self.times[:after]))
         interval = float(usual[(len(usual) - 1) // 2]) if len(usual) else 0.0
-        long = np.flatnonzero(steps > ALLOWED_INTERVALS * interval)[:MOST_GAPS]
-        return Exporter(
+        long = np.flatnonzero(steps > ALLOWED_INTERVALS * interval)[:MAX_GAPS]
+        return ScrapedExporter(
             role, name, int(times[0]), int(times[-1]), len(times), interval, int(steps.max(initial=0)),
             tuple(zip(times[long].tolist(), times[long + 1].tolist(), strict=True)),
-            tuple(self.restarts[begun:ended][:MOST_GAPS].tolist()),
+            tuple(self.restarts[first_restart:after_restart][:MAX_GAPS].tolist()),
         )  # fmt: skip

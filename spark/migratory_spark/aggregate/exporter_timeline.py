@@ -1,7 +1,7 @@
-"""One pass over the series that show when exporters were scraped: who was, when nobody was, what rose meanwhile.
+"""The exporters' timeline: one pass finds when each exporter was scraped, its gaps and restarts, and incident counters.
 
-A target's series are all in one place, so what is told of it there is all there is; rises of one broker's counters are
-told by many targets, and come as parts. Numpy alone.
+All series of a target are in one partition, so its timeline there is complete. Increases of one broker's counters are
+exported by many targets and come in parts. Uses numpy only.
 """
 
 from __future__ import annotations
@@ -11,123 +11,157 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from migratory_spark.aggregate.coverage import Exporter, Exporters, Scrapes
-from migratory_spark.aggregate.incidents import EPISODES, Episode, Happened, episodes, rising, together
-from migratory_spark.aggregate.increases import Guide, rises
-from migratory_spark.aggregate.series_catalog import Catalogue
+from migratory_spark.aggregate.coverage import ScrapedExporter, ScrapedExporters, ScrapeTimes
+from migratory_spark.aggregate.incidents import (
+    EPISODE_METRICS,
+    Episode,
+    IncidentStep,
+    episode_steps,
+    find_episodes,
+    merge_episodes,
+)
+from migratory_spark.aggregate.increases import SeriesIndex, compute_increases
+from migratory_spark.aggregate.series_catalog import SeriesCatalog
 from migratory_spark.aggregate.time_grid import Interval
-from migratory_spark.metrics import Role, role
-from migratory_spark.read.merge import Flat
-from migratory_spark.read.series_pack import Floats, Ints, exporter
+from migratory_spark.metrics import Role, role_of
+from migratory_spark.read.merge import SeriesBatch
+from migratory_spark.read.series_pack import Floats, Ints, exporter_name
 
-_HELD = 1_000_000
-"""Moments of one target that are held before they are put together."""
+_MAX_PENDING = 1_000_000
+"""Scrape times of one target that a pass holds before it removes repeated ones."""
 
-Target = tuple[Role, str]
+ExporterKey = tuple[Role, str]
+"""Role and name of a scraped target."""
+EpisodeKey = tuple[str, str]
+"""Metric and broker."""
 
 
 @dataclass(slots=True)
-class Watched:
-    """`exporters` by span, in the order of the spans."""
+class TimelineResult:
+    """A partition's exporters within each window, in the order of the windows, and episodes of increases."""
 
-    exporters: list[list[Exporter]]
-    episodes: dict[tuple[str, str], list[Episode]]
+    exporters: list[list[ScrapedExporter]]
+    episodes: dict[EpisodeKey, list[Episode]]
 
 
 @dataclass(slots=True, frozen=True)
-class Watch:
-    """`target` and `rising` number a series' target and what its rises are put together with, in the order of the
-    guide; -1 where there is none. Exporters are looked at within each of `spans`, rises within the first."""
+class TimelinePass:
+    """A pass that finds exporters within each of `windows`, and episodes within the first.
 
-    guide: Guide
-    targets: tuple[Target, ...]
-    target: Ints
-    risings: tuple[tuple[str, str], ...]
-    rising: Ints
-    spans: tuple[Interval, ...]
+    `exporter` and `episode` are, for each series in the order of the index, the position in `exporter_keys` and
+    `episode_keys` of its target and of the episodes it belongs to; -1 where there is none.
+    """
+
+    index: SeriesIndex
+    exporter_keys: tuple[ExporterKey, ...]
+    exporter: Ints
+    episode_keys: tuple[EpisodeKey, ...]
+    episode: Ints
+    windows: tuple[Interval, ...]
 
     @classmethod
-    def of(cls, known: Catalogue, spans: Sequence[Interval]) -> Watch:
-        targets: dict[Target, int] = {}
-        risings: dict[tuple[str, str], int] = {}
-        target, rises_of = [], []
-        for entry in known.entries:
-            metric, labels = entry.about.metric, entry.about.labels
-            told = role(metric)
-            target.append(-1 if told is None else targets.setdefault((told, exporter(told, labels)), len(targets)))
-            broker = labels.get("broker", "")
-            rises_of.append(risings.setdefault((metric, broker), len(risings)) if metric in EPISODES else -1)
+    def from_catalog(cls, catalog: SeriesCatalog, windows: Sequence[Interval]) -> TimelinePass:
+        """Return the pass for the series of a catalog."""
+        exporter_numbers: dict[ExporterKey, int] = {}
+        episode_numbers: dict[EpisodeKey, int] = {}
+        exporter, episode = [], []
+        for entry in catalog.entries:
+            metric, labels = entry.stats.metric, entry.stats.labels
+            role = role_of(metric)
+            if role is None:
+                exporter.append(-1)
+            else:
+                exporter.append(exporter_numbers.setdefault((role, exporter_name(role, labels)), len(exporter_numbers)))
+            if metric in EPISODE_METRICS:
+                key = metric, labels.get("broker", "")
+                episode.append(episode_numbers.setdefault(key, len(episode_numbers)))
+            else:
+                episode.append(-1)
         return cls(
-            known.guide, tuple(targets), np.array(target, dtype=np.int64), tuple(risings),
-            np.array(rises_of, dtype=np.int64), tuple(spans),
+            catalog.index, tuple(exporter_numbers), np.array(exporter, dtype=np.int64), tuple(episode_numbers),
+            np.array(episode, dtype=np.int64), tuple(windows),
         )  # fmt: skip
 
-    def __call__(self, flats: Iterable[Flat]) -> Watched:
-        seen: dict[int, _Held] = {}
-        risen: dict[int, _Risen] = {}
-        for flat in flats:
-            place = self.guide.places(flat)
-            found = rises(flat, self.guide)
-            since = np.concatenate((flat.times[:1], flat.times[:-1]))
-            since[flat.starts] = flat.times[flat.starts]
-            for number, inside in _rows(self.target[place], flat):
-                seen.setdefault(number, _Held()).add(flat.times[inside], found.moment[inside][found.restart[inside]])
-            start_ms, end_ms = self.spans[0]
-            rose = (found.rise > 0) & (flat.times > start_ms) & (flat.times <= end_ms)
-            for number, inside in _rows(self.rising[place], flat):
+    def __call__(self, batches: Iterable[SeriesBatch]) -> TimelineResult:
+        scrapes: dict[int, _ScrapeBuffer] = {}
+        episodes: dict[int, _EpisodeBuffer] = {}
+        for batch in batches:
+            position = self.index.positions(batch)
+            increases = compute_increases(batch, self.index)
+            previous = np.concatenate((batch.times[:1], batch.times[:-1]))
+            previous[batch.starts] = batch.times[batch.starts]
+            for number, inside in _numbered_series(self.exporter[position], batch):
+                restarts = increases.restart_at[inside][increases.restart[inside]]
+                scrapes.setdefault(number, _ScrapeBuffer()).add(batch.times[inside], restarts)
+            start_ms, end_ms = self.windows[0]
+            rose = (increases.increase > 0) & (batch.times > start_ms) & (batch.times <= end_ms)
+            for number, inside in _numbered_series(self.episode[position], batch):
                 chosen = np.flatnonzero(rose[inside]) + inside.start
                 if len(chosen):
-                    risen.setdefault(number, _Risen()).add(flat.times[chosen], since[chosen], found.rise[chosen])
-        scrapes = {self.targets[number]: held.scrapes for number, held in seen.items()}
+                    buffer = episodes.setdefault(number, _EpisodeBuffer())
+                    buffer.add(batch.times[chosen], previous[chosen], increases.increase[chosen])
+        times = {self.exporter_keys[number]: buffer.times_so_far for number, buffer in scrapes.items()}
         exporters = [
-            [one for target, each in scrapes.items() if (one := each.exporter(*target, *span)) is not None]
-            for span in self.spans
+            [
+                exporter
+                for key, scrape_times in times.items()
+                if (exporter := scrape_times.exporter_within(*key, *window)) is not None
+            ]
+            for window in self.windows
         ]
-        return Watched(exporters, {self.risings[number]: each.episodes for number, each in risen.items()})
+        return TimelineResult(
+            exporters, {self.episode_keys[number]: buffer.episodes for number, buffer in episodes.items()}
+        )
 
 
-def _rows(numbers: Ints, flat: Flat) -> Iterator[tuple[int, slice]]:
-    """The samples of each series that has a number."""
-    starts = flat.starts
+def _numbered_series(numbers: Ints, batch: SeriesBatch) -> Iterator[tuple[int, slice]]:
+    """Yield number and samples of each series whose number is not negative."""
+    starts = batch.starts
     for row in np.flatnonzero(numbers >= 0).tolist():
-        yield int(numbers[row]), slice(int(starts[row]), int(starts[row] + flat.counts[row]))
+        yield int(numbers[row]), slice(int(starts[row]), int(starts[row] + batch.counts[row]))
 
 
 @dataclass(slots=True)
-class _Held:
+class _ScrapeBuffer:
+    """Scrape times of one target, compacted after every million."""
+
     times: list[Ints] = field(default_factory=list)
     restarts: list[Ints] = field(default_factory=list)
-    loose: int = 0
+    pending: int = 0
 
     def add(self, times: Ints, restarts: Ints) -> None:
         self.times.append(times)
         self.restarts.append(restarts)
-        self.loose += len(times)
-        if self.loose > _HELD:
-            whole = self.scrapes
-            self.times, self.restarts, self.loose = [whole.times], [whole.restarts], 0
+        self.pending += len(times)
+        if self.pending > _MAX_PENDING:
+            compacted = self.times_so_far
+            self.times, self.restarts, self.pending = [compacted.times], [compacted.restarts], 0
 
     @property
-    def scrapes(self) -> Scrapes:
-        return Scrapes.of(self.times, self.restarts)
+    def times_so_far(self) -> ScrapeTimes:
+        return ScrapeTimes.from_series(self.times, self.restarts)
 
 
 @dataclass(slots=True)
-class _Risen:
+class _EpisodeBuffer:
+    """Episodes of one metric and broker."""
+
     episodes: list[Episode] = field(default_factory=list)
 
-    def add(self, times: Ints, since: Ints, rise: Floats) -> None:
-        self.episodes = together([*self.episodes, *rising(times, since, rise)])
+    def add(self, times: Ints, previous: Ints, increase: Floats) -> None:
+        self.episodes = merge_episodes([*self.episodes, *find_episodes(times, previous, increase)])
 
 
-def exporters(parts: Iterable[Watched], span: int) -> Exporters:
-    found = [one for part in parts for one in part.exporters[span]]
-    return Exporters(tuple(sorted(found, key=lambda one: (one.role, one.name))))
+def exporters_within(parts: Iterable[TimelineResult], window: int) -> ScrapedExporters:
+    """Return all partitions' exporters within the window of that number, sorted by role and name."""
+    exporters = [exporter for part in parts for exporter in part.exporters[window]]
+    return ScrapedExporters(tuple(sorted(exporters, key=lambda exporter: (exporter.role, exporter.name))))
 
 
-def happened(parts: Iterable[Watched], start_ms: int) -> list[Happened]:
-    found: dict[tuple[str, str], list[Episode]] = {}
+def counted_steps(parts: Iterable[TimelineResult], start_ms: int) -> list[IncidentStep]:
+    """Return the takeovers, reconnects and publish errors of all partitions as steps of incidents."""
+    by_key: dict[EpisodeKey, list[Episode]] = {}
     for part in parts:
-        for key, told in part.episodes.items():
-            found.setdefault(key, []).extend(told)
-    return episodes(found, start_ms)
+        for key, episodes in part.episodes.items():
+            by_key.setdefault(key, []).extend(episodes)
+    return episode_steps(by_key, start_ms)

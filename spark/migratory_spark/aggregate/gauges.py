@@ -1,6 +1,6 @@
-"""Gauges: what was there at a moment, such as the clients of a broker.
+"""Gauges: values that hold at a moment, such as the clients of a broker.
 
-A value holds for its scrape alone; nothing is carried over a gap or a stale marker. Stale markers end a series until
+A value holds for its scrape only. Nothing is carried over a gap or a stale marker. A stale marker ends a series until
 its next sample; any other NaN is a sample without a number.
 """
 
@@ -13,13 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from migratory_spark.read.merge import is_stale
-from migratory_spark.read.series_pack import Floats, Ints, Pack
+from migratory_spark.read.series_pack import Floats, Ints, SeriesPack
 
 
 @dataclass(slots=True, frozen=True)
-class Gauge:
-    """One series in [start, end). `mean` and `max` of the samples that hold a number; `absent` are the stretches from a
-    stale marker to the next sample, or to the end, in ms."""
+class GaugeSummary:
+    """One gauge series in [start, end).
+
+    `mean` and `max` are those of the samples that hold a number. `absent` are the intervals from a stale marker to the
+    next sample, or to the end, in ms.
+    """
 
     labels: dict[str, str]
     samples: int
@@ -30,36 +33,36 @@ class Gauge:
     absent: tuple[tuple[int, int], ...]
 
 
-def gauges(packs: Iterable[Pack], start_ms: int, end_ms: int) -> list[Gauge]:
-    """Every series in `packs`, by its labels. For one metric, whose samples are held here."""
-    found: dict[tuple[tuple[str, str], ...], list[tuple[int, int, float]]] = {}
+def summarize_gauges(packs: Iterable[SeriesPack], start_ms: int, end_ms: int) -> list[GaugeSummary]:
+    """Return a summary of every series in `packs`, which must be of one metric, sorted by labels."""
+    by_labels: dict[tuple[tuple[str, str], ...], list[tuple[int, int, float]]] = {}
     for pack in packs:
         begin = 0
-        for name, count in zip(pack.names, pack.counts.tolist(), strict=True):
+        for key, count in zip(pack.keys, pack.counts.tolist(), strict=True):
             inside = slice(begin, begin + count)
-            # Of a number and a marker at the same time, told by two servers, the number holds.
+            # Of a number and a marker at the same time, from two servers, the number counts.
             kind = np.where(is_stale(pack.values[inside]), 1, np.where(np.isfinite(pack.values[inside]), 2, 0))
             samples = zip(pack.times[inside].tolist(), kind.tolist(), pack.values[inside].tolist(), strict=True)
-            found.setdefault(name.labels, []).extend(sample for sample in samples if start_ms <= sample[0] < end_ms)
+            by_labels.setdefault(key.labels, []).extend(sample for sample in samples if start_ms <= sample[0] < end_ms)
             begin += count
-    return [_gauge(dict(labels), samples, end_ms) for labels, samples in sorted(found.items()) if samples]
+    return [_summarize(dict(labels), samples, end_ms) for labels, samples in sorted(by_labels.items()) if samples]
 
 
-def _gauge(labels: dict[str, str], samples: list[tuple[int, int, float]], end_ms: int) -> Gauge:
+def _summarize(labels: dict[str, str], samples: list[tuple[int, int, float]], end_ms: int) -> GaugeSummary:
     by_time = {moment: (kind, value) for moment, kind, value in sorted(samples, key=lambda sample: sample[:2])}
     times = [*by_time, end_ms]
     numbers = [value for kind, value in by_time.values() if kind == 2]
-    stale = [place for place, (kind, _) in enumerate(by_time.values()) if kind == 1]
-    return Gauge(
+    stale = [index for index, (kind, _) in enumerate(by_time.values()) if kind == 1]
+    return GaugeSummary(
         labels, len(numbers), len(stale), len(by_time) - len(numbers) - len(stale),
         math.fsum(numbers) / len(numbers) if numbers else None, max(numbers, default=None),
-        tuple((times[place], times[place + 1]) for place in stale),
+        tuple((times[index], times[index + 1]) for index in stale),
     )  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True)
-class Reading:
-    """A broker's gauge in one cell."""
+class GaugeReading:
+    """A broker's gauge in one interval."""
 
     samples: int
     sum: float
@@ -72,22 +75,26 @@ class Reading:
         return self.sum / self.samples
 
     @classmethod
-    def of(cls, times: Ints, values: Floats) -> Reading:
-        """Of one series' samples, at least one, in order."""
+    def from_samples(cls, times: Ints, values: Floats) -> GaugeReading:
+        """Return the reading of one series' samples, of which there is at least one, in the order of time."""
         return cls(len(values), math.fsum(values), float(values.max()), float(values[-1]), int(times[-1]))
 
-    def with_(self, other: Reading) -> Reading:
-        """Of both. Of two that end at the same time the higher one is the last."""
+    def combined(self, other: GaugeReading) -> GaugeReading:
+        """Return the reading of both. If both end at the same time, the higher value is the last."""
         last_ms, last = max((self.last_ms, self.last), (other.last_ms, other.last))
-        return Reading(
+        return GaugeReading(
             self.samples + other.samples, self.sum + other.sum, max(self.max, other.max), last, last_ms
         )  # fmt: skip
 
 
-def by_broker(brokers: Iterable[str], readings: dict[tuple[int, int], Reading]) -> dict[str, dict[int, Reading]]:
-    """By broker and cell; cells without a scrape are missing."""
-    found: dict[str, dict[int, Reading]] = {}
+BrokerReadings = dict[str, dict[int, GaugeReading]]
+"""Readings by broker and interval. Intervals without a scrape are missing."""
+
+
+def readings_by_broker(brokers: Iterable[str], readings: dict[tuple[int, int], GaugeReading]) -> BrokerReadings:
+    """Return the readings by broker name and interval; `readings` has them by broker number and interval."""
+    by_broker: BrokerReadings = {}
     names = list(brokers)
-    for (number, cell), reading in sorted(readings.items()):
-        found.setdefault(names[number], {})[cell] = reading
-    return dict(sorted(found.items()))
+    for (number, interval), reading in sorted(readings.items()):
+        by_broker.setdefault(names[number], {})[interval] = reading
+    return dict(sorted(by_broker.items()))

@@ -1,8 +1,8 @@
-"""Incidents, found in the samples: a broker that died or restarted, a takeover, a wave of reconnects.
+"""Incident detection: a broker that died or restarted, a takeover, a wave of reconnects.
 
-What rose is put into episodes where the samples are (`rising`, `together`), the exporters' gaps and restarts come from
-`coverage.py`; `find` makes incidents of both. An incident that somebody tells of (who killed the broker) takes in what
-was found at its time.
+Increases of counters become episodes where the samples are (`find_episodes`, `merge_episodes`). Gaps and restarts of
+exporters come from `coverage.py`. `find_incidents` makes incidents of both. An incident that the caller knows of
+(because it stopped a broker, say) takes in the steps that were found at its time.
 """
 
 from __future__ import annotations
@@ -13,62 +13,67 @@ from typing import Literal
 
 import numpy as np
 
-from migratory_spark.aggregate.coverage import Exporter, Exporters
-from migratory_spark.aggregate.time_grid import intersection
+from migratory_spark.aggregate.coverage import ScrapedExporter, ScrapedExporters
+from migratory_spark.aggregate.time_grid import Interval, intersection
 from migratory_spark.metrics import PUBLISH_ERRORS, RECONNECTS, TAKEOVERS
 from migratory_spark.read.series_pack import Floats, Ints
 
-CALM_MS = 15_000
-"""What happens within so long of what happened before belongs to it: a session must time out before a takeover."""
+SETTLE_MS = 15_000
+"""Time after a step within which the next one belongs to the same incident: a ZooKeeper session must expire before a
+takeover begins."""
 EPISODE_MS = 5000
-"""Rises with less than that between them are one episode."""
-MOST_EPISODES = 2000
-WAVE_LEAST, WAVE_SHARE = 5, 0.01
-"""Reconnects are a wave when they are at least so many, and that share of the clients."""
+"""Time between two increases up to which they belong to one episode."""
+MAX_STEPS = 2000
+"""Steps that a report looks at, the first ones."""
+MIN_WAVE_RECONNECTS, MIN_WAVE_SHARE = 5, 0.01
+"""Reconnects, and share of the clients, from which on reconnects are an incident."""
 
-Step = Literal["silent", "back", "restarted", "takeover", "reconnects", "publish_errors"]
-_KINDS: dict[str, Step] = {TAKEOVERS: "takeover", RECONNECTS: "reconnects", PUBLISH_ERRORS: "publish_errors"}
-EPISODES = tuple(_KINDS)
-"""Counters whose rises are put into episodes."""
-# The gravest of an incident's steps names it.
-_NAMES: tuple[tuple[Step, str], ...] = (
+StepKind = Literal["silent", "back", "restarted", "takeover", "reconnects", "publish_errors"]
+_STEP_KINDS: dict[str, StepKind] = {TAKEOVERS: "takeover", RECONNECTS: "reconnects", PUBLISH_ERRORS: "publish_errors"}
+EPISODE_METRICS = tuple(_STEP_KINDS)
+"""Counters whose increases become episodes."""
+_INCIDENT_KINDS: tuple[tuple[StepKind, str], ...] = (
     ("silent", "broker died"),
     ("restarted", "broker restarted"),
     ("takeover", "takeover"),
     ("reconnects", "reconnect wave"),
 )
+"""By kind of step, the incident that it makes, the gravest first."""
 
 
 @dataclass(slots=True, frozen=True)
-class Happened:
-    """One step, in ms. It began after `at` and by `seen`, and lasted until `until`; `count` where it is counted."""
+class IncidentStep:
+    """A step of an incident; times in ms. It began after `at` and by `seen`, and lasted until `until`."""
 
-    kind: Step
+    kind: StepKind
     broker: str
     at: int
     seen: int
     until: int
     count: int | None = None
+    """Takeovers, reconnects or publish errors; None for other kinds."""
 
 
 @dataclass(slots=True, frozen=True)
-class Found:
-    """An incident: after `at`, at the latest at `seen`, over at `until`. `broker` is empty where no single one is
-    meant."""
+class DetectedIncident:
+    """An incident; times in ms. It began after `at` and by `seen`, and was over at `until`.
+
+    `broker` is empty if the incident is not that of a single broker.
+    """
 
     kind: str
     broker: str
     at: int
     seen: int
     until: int
-    steps: tuple[Happened, ...] = field(default=())
-    told: bool = False
-    """Told by the caller, not found."""
+    steps: tuple[IncidentStep, ...] = field(default=())
+    known: bool = False
+    """Given by the caller rather than found in the samples."""
 
 
 @dataclass(slots=True, frozen=True)
 class Episode:
-    """Rises with less than EPISODE_MS between them: the first one at `seen` and not before `at`, the last `until`."""
+    """Increases with at most EPISODE_MS between them: the first after `at` and by `seen`, the last at `until`."""
 
     at: int
     seen: int
@@ -76,111 +81,126 @@ class Episode:
     count: float
 
 
-def together(found: Iterable[Episode]) -> list[Episode]:
-    """Episodes of one thing out of parts of them, which may come in any order and from anywhere."""
-    whole: list[Episode] = []
-    for part in sorted(found, key=lambda part: (part.seen, part.at)):
-        if whole and part.seen - whole[-1].until <= EPISODE_MS:
-            last = whole[-1]
-            # What told of the first rise at the same moment may have been looked at earlier before.
-            whole[-1] = replace(last, until=max(last.until, part.until), count=last.count + part.count)
+def merge_episodes(parts: Iterable[Episode]) -> list[Episode]:
+    """Return whole episodes of one counter. Parts may come in any order and from any partition."""
+    episodes: list[Episode] = []
+    for part in sorted(parts, key=lambda part: (part.seen, part.at)):
+        if episodes and part.seen - episodes[-1].until <= EPISODE_MS:
+            last = episodes[-1]
+            # Parts with the same first increase are sorted by `at`: the earliest lower limit stays.
+            episodes[-1] = replace(last, until=max(last.until, part.until), count=last.count + part.count)
         else:
-            whole.append(part)
-    return whole
+            episodes.append(part)
+    return episodes
 
 
-def rising(times: Ints, since: Ints, rise: Floats) -> list[Episode]:
-    """Of rises in any order; `since` is when each series was looked at before."""
-    order = np.lexsort((since, times))
-    times, since, rise = times[order], since[order], rise[order]
+def find_episodes(times: Ints, previous: Ints, increase: Floats) -> list[Episode]:
+    """Return the episodes of increases in any order. `previous` has the time of each series' scrape before."""
+    order = np.lexsort((previous, times))
+    times, previous, increase = times[order], previous[order], increase[order]
     starts = np.flatnonzero(np.concatenate(([True], np.diff(times) > EPISODE_MS))) if len(times) else times
     ends = np.concatenate((starts[1:], [len(times)])).astype(np.int64)
     return [
-        Episode(int(since[first]), int(times[first]), int(times[after - 1]), float(rise[first:after].sum()))
+        Episode(int(previous[first]), int(times[first]), int(times[after - 1]), float(increase[first:after].sum()))
         for first, after in zip(starts.tolist(), ends.tolist(), strict=True)
     ]
 
 
-def episodes(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: int) -> list[Happened]:
-    """Takeovers, reconnects and failed publications, by metric and broker. At most MOST_EPISODES, the first."""
-    found = [
-        Happened(
-            _KINDS[metric], broker, max(episode.at, start_ms), episode.seen, episode.until, round(episode.count)
+def episode_steps(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: int) -> list[IncidentStep]:
+    """Return episodes as steps in the order of time, at most MAX_STEPS. `parts` has them by metric and broker."""
+    steps = [
+        IncidentStep(
+            _STEP_KINDS[metric], broker, max(episode.at, start_ms), episode.seen, episode.until, round(episode.count)
         )
-        for (metric, broker), told in sorted(parts.items())
-        for episode in together(told)
+        for (metric, broker), episodes in sorted(parts.items())
+        for episode in merge_episodes(episodes)
     ]  # fmt: skip
-    return sorted(found, key=lambda step: step.seen)[:MOST_EPISODES]
+    return sorted(steps, key=lambda step: step.seen)[:MAX_STEPS]
 
 
-def silences(exporters: Exporters, start_ms: int, end_ms: int) -> list[Happened]:
-    """Brokers whose scrapes end or whose counters fall, while others are scraped: else it was the scraper that was
-    away."""
-    found = []
-    for broker in exporters.of("brokers"):
-        others = [each for each in exporters.found if each is not broker]
+def broker_steps(exporters: ScrapedExporters, start_ms: int, end_ms: int) -> list[IncidentStep]:
+    """Return steps of brokers whose scrapes end or whose counters restart.
+
+    A gap in which no other exporter was scraped is a gap of the scraper, and no step.
+    """
+    steps = []
+    for broker in exporters.with_role("brokers"):
+        others = [exporter for exporter in exporters.exporters if exporter is not broker]
         if not broker.name or not others:
             continue
-        nobody = intersection([each.missing(start_ms, end_ms) for each in others])
-        gaps = [gap for gap in broker.gaps if not _mostly(gap, nobody)]
+        scraper_gaps = intersection([exporter.gaps_within(start_ms, end_ms) for exporter in others])
+        gaps = [gap for gap in broker.gaps if not _mostly_covered(gap, scraper_gaps)]
         for last, following in gaps:
-            found.append(Happened("silent", broker.name, last, _due(broker, last, following), following))
-            found.append(Happened("back", broker.name, following, following, following))
-        if end_ms - broker.last > broker.allowed and not _mostly((broker.last, end_ms), nobody):
-            found.append(Happened("silent", broker.name, broker.last, _due(broker, broker.last, end_ms), end_ms))
+            steps.append(IncidentStep("silent", broker.name, last, _next_due(broker, last, following), following))
+            steps.append(IncidentStep("back", broker.name, following, following, following))
+        if end_ms - broker.last > broker.allowed_gap and not _mostly_covered((broker.last, end_ms), scraper_gaps):
+            due = _next_due(broker, broker.last, end_ms)
+            steps.append(IncidentStep("silent", broker.name, broker.last, due, end_ms))
         returns = {following for _, following in broker.gaps}
         for moment in broker.restarts:
             at = moment if moment in returns else max(start_ms, round(moment - broker.interval))
-            found.append(Happened("restarted", broker.name, at, moment, moment))
-    return found
+            steps.append(IncidentStep("restarted", broker.name, at, moment, moment))
+    return steps
 
 
-def _due(broker: Exporter, last: int, following: int) -> int:
+def _next_due(broker: ScrapedExporter, last: int, following: int) -> int:
+    """Return when the scrape after `last` was due."""
     return min(round(last + broker.interval), following)
 
 
-def _mostly(gap: tuple[int, int], nobody: Iterable[tuple[int, int]]) -> bool:
-    shared = sum(max(0, min(gap[1], other[1]) - max(gap[0], other[0])) for other in nobody)
+def _mostly_covered(gap: Interval, others: Iterable[Interval]) -> bool:
+    shared = sum(max(0, min(gap[1], other[1]) - max(gap[0], other[0])) for other in others)
     return shared > (gap[1] - gap[0]) / 2
 
 
-def find(happened: Iterable[Happened], told: Sequence[Found], clients: float, served: int | None = None) -> list[Found]:
-    """Incidents in the order of time: those that were told, with what was found at their time, and all others.
+def find_incidents(
+    steps: Iterable[IncidentStep],
+    known: Sequence[DetectedIncident],
+    max_clients: float,
+    first_client_at: int | None = None,
+) -> list[DetectedIncident]:
+    """Return incidents in the order of time: known ones with the steps at their time, and those found in other steps.
 
-    `clients` is the most that were connected; a wave of reconnects must be a share of them to be an incident. `served`:
-    when clients were seen first. Takeovers until then are how a cluster starts: every group gets its coordinator.
+    :param max_clients: The most clients that were connected; a wave of reconnects must be a share of them.
+    :param first_client_at: When clients were first scraped. Takeovers up to then belong to the start of a cluster, when
+        every group gets its coordinator, and are no incidents.
     """
-    steps = sorted(happened, key=lambda step: (step.at, step.seen, step.kind, step.broker))
-    owned: dict[int, list[Happened]] = {}
-    rest = []
-    for step in steps:
-        owner = next((number for number, one in enumerate(told) if _belongs(step, one.at, one.until)), None)
-        owned.setdefault(owner, []).append(step) if owner is not None else rest.append(step)
-    found = [replace(one, steps=tuple(owned.get(number, ())), told=True) for number, one in enumerate(told)]
-    for steps_of_one in _together(rest):
-        incident = _incident(steps_of_one, clients)
-        if incident is not None and not (served is not None and _of_the_start(incident, served)):
-            found.append(incident)
-    return sorted(found, key=lambda one: (one.at, one.until))
+    ordered = sorted(steps, key=lambda step: (step.at, step.seen, step.kind, step.broker))
+    by_incident: dict[int, list[IncidentStep]] = {}
+    unclaimed = []
+    for step in ordered:
+        owner = next((number for number, one in enumerate(known) if _belongs(step, one.at, one.until)), None)
+        by_incident.setdefault(owner, []).append(step) if owner is not None else unclaimed.append(step)
+    incidents = [
+        replace(incident, steps=tuple(by_incident.get(number, ())), known=True) for number, incident in enumerate(known)
+    ]
+    for group in _group_steps(unclaimed):
+        incident = _classify(group, max_clients)
+        if incident is not None and not (first_client_at is not None and _is_cluster_start(incident, first_client_at)):
+            incidents.append(incident)
+    return sorted(incidents, key=lambda incident: (incident.at, incident.until))
 
 
-def _of_the_start(incident: Found, served: int) -> bool:
-    """The last groups may get theirs while the first clients connect."""
-    only = all(step.kind == "takeover" for step in incident.steps)
-    return only and incident.at < served and incident.until <= served + EPISODE_MS
+def _is_cluster_start(incident: DetectedIncident, first_client_at: int) -> bool:
+    # The last groups may get their coordinator while the first clients connect.
+    only_takeovers = all(step.kind == "takeover" for step in incident.steps)
+    return only_takeovers and incident.at < first_client_at and incident.until <= first_client_at + EPISODE_MS
 
 
-def _belongs(step: Happened, at: int, until: int) -> bool:
-    return at - CALM_MS <= step.seen and step.at <= until + CALM_MS
+def _belongs(step: IncidentStep, at: int, until: int) -> bool:
+    return at - SETTLE_MS <= step.seen and step.at <= until + SETTLE_MS
 
 
-def _together(steps: Sequence[Happened]) -> list[list[Happened]]:
-    """Steps that follow one another within CALM_MS. A broker that stays away does not hold an incident open, and what
-    was over before a broker died is no part of its death."""
-    groups: list[list[Happened]] = []
+def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
+    """Return groups of steps that follow one another within SETTLE_MS.
+
+    A broker that stays away does not hold a group open, and steps that were over before a broker died are no part of
+    its death.
+    """
+    groups: list[list[IncidentStep]] = []
     open_until = 0
     for step in steps:
-        if not groups or step.at > open_until + CALM_MS:
+        if not groups or step.at > open_until + SETTLE_MS:
             groups.append([])
             open_until = 0
         elif step.kind == "silent" and not any(other.kind == "silent" for other in groups[-1]):
@@ -193,20 +213,21 @@ def _together(steps: Sequence[Happened]) -> list[list[Happened]]:
     return groups
 
 
-def _incident(steps: Sequence[Happened], clients: float) -> Found | None:
+def _classify(steps: Sequence[IncidentStep], max_clients: float) -> DetectedIncident | None:
+    """Return the incident that the gravest of the steps makes, or None if they make none."""
     reconnects = sum(step.count or 0 for step in steps if step.kind == "reconnects")
-    for kind, name in _NAMES:
+    for kind, name in _INCIDENT_KINDS:
         of_kind = [step for step in steps if step.kind == kind]
         if not of_kind:
             continue
-        if kind == "reconnects" and reconnects < max(WAVE_LEAST, WAVE_SHARE * clients):
+        if kind == "reconnects" and reconnects < max(MIN_WAVE_RECONNECTS, MIN_WAVE_SHARE * max_clients):
             return None
         brokers = {step.broker for step in of_kind}
-        # It is over when clients and publishers are served again, whether or not the broker is back by then.
+        # An incident is over when clients and publishers are served again, whether or not the broker is back.
         ends = [step.until for step in steps if step.kind not in ("silent", "back")]
         seen = min(step.seen for step in of_kind)
         until = max(ends, default=max(step.seen for step in steps))
-        return Found(
+        return DetectedIncident(
             name,
             brokers.pop() if len(brokers) == 1 else "",
             min(step.at for step in of_kind),

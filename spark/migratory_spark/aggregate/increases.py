@@ -1,17 +1,18 @@
-"""Counters to what happened: how much each series rose, sample by sample.
+"""Counters to increases: how much each series rose from sample to sample.
 
-Raw differences, not PromQL's `increase`, which extrapolates and loses what happens at restarts.
+These are raw differences. PromQL's `increase` extrapolates, and loses what happens at restarts.
 
-- A rise belongs to the moment of the later of its two samples.
-- A series that was there before a window counts from its last sample at or before the window's start; one that is born
-  inside it counts from zero, unless its `_created` (or its process's start) says that it is older.
-- A sample lower than the one before is a restart: the counter began again at zero. Where `_created` or the process's
-  start is scraped, that decides: it shows a restart that was too quick to be seen as a fall, and that a lower sample
-  without a restart is a late one. A series that is not there again at once (a label's first use) begins when it comes.
-- Of two servers that tell of a series the second may be a little behind the first. A fall after more than that is a
-  restart whoever tells of it.
+- An increase has the time of the later of its two samples.
+- A series that existed before a window counts from its last sample at or before the window's start. A series that
+  starts inside it counts from zero, unless its `_created` (or its process's start time) says that it is older.
+- A sample below the previous one is a restart: the counter began again at zero. Where `_created` or the process's start
+  time is scraped, that decides instead. It reveals a restart that was too fast to be seen as a fall, and shows that a
+  lower sample without a restart is a late one. A series that does not return at once after a restart (a label's first
+  use) begins when it comes.
+- Of two servers that scrape a series the second may be slightly behind the first. A fall after more than SKEW_MS is a
+  restart, whichever server reports it.
 
-What counts as a sample is settled before, in `merging.py`. Numpy alone.
+`merge.py` decides before what counts as a sample. Uses numpy only.
 """
 
 from __future__ import annotations
@@ -20,87 +21,95 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migratory_spark.read.merge import Bools, Flat
+from migratory_spark.read.merge import Bools, SeriesBatch
 from migratory_spark.read.series_pack import Floats, Ints
 
 SKEW_MS = 5000
-"""`_created` is the exporter's clock, all else the scrapers': how far two clocks may be apart."""
+"""How far two clocks may differ: `_created` is by the exporter's clock, all else by the scrapers'."""
 
 
 @dataclass(slots=True, frozen=True)
-class Guide:
-    """What the catalogue knows of each series, in the order of `series`, which rise: small enough to travel to all who
-    add up samples.
+class SeriesIndex:
+    """What a pass must know of each series to compute its increases, in the order of `series` (sorted fingerprints).
 
-    `evidence` numbers one of `beginnings`, the scrapes that found a counter to have begun anew; -1 where nothing tells.
-    `unborn`: how much of its first value belongs to the window is unknown. Only `counter`s restart.
+    Only counters restart. `evidence` is an index into `restarts`, the times of the scrapes that showed a new start; -1
+    where nothing shows starts. `predates_window`: it is unknown how much of the first value belongs to the window.
+    Small enough to be sent to all executors.
     """
 
     series: Ints
     counter: Bools
-    unborn: Bools
+    predates_window: Bools
     evidence: Ints
-    beginnings: tuple[Ints, ...]
+    restarts: tuple[Ints, ...]
 
-    def places(self, flat: Flat) -> Ints:
-        return np.searchsorted(self.series, flat.series)
+    def positions(self, batch: SeriesBatch) -> Ints:
+        """Return the position in this index of each series of the batch."""
+        return np.searchsorted(self.series, batch.series)
 
 
 @dataclass(slots=True, frozen=True)
-class Rises:
-    """Of each sample: how much its series rose since the one before, whether it shows a restart, and if so, the moment
-    of the scrape that was the first to show it: of a series that came back later, that was another series' sample."""
+class Increases:
+    """For each sample of a batch: its increase, and whether it shows a restart.
 
-    rise: Floats
+    `restart_at` is the time of the scrape that showed the restart first. For a series that came back later, that was a
+    sample of another series.
+    """
+
+    increase: Floats
     restart: Bools
-    moment: Ints
+    restart_at: Ints
 
 
-def rises(flat: Flat, guide: Guide) -> Rises:
-    place = guide.places(flat)
-    first = np.zeros(len(flat.times), dtype=bool)
-    first[flat.starts] = True
-    before = np.empty_like(flat.values)
-    before[1:] = flat.values[:-1]
+def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
+    """Return the increase of each sample over the one before it in its series."""
+    position = index.positions(batch)
+    first = np.zeros(len(batch.times), dtype=bool)
+    first[batch.starts] = True
+    before = np.empty_like(batch.values)
+    before[1:] = batch.values[:-1]
     before[:1] = 0.0
-    fell = flat.values < before
-    if flat.own is not None:
-        since = np.diff(flat.times, prepend=flat.times[:1])
-        fell &= (flat.values < flat.own) | (since > SKEW_MS)
-    counter, evidence = guide.counter[place], guide.evidence[place]
-    restart = fell & np.repeat(counter & (evidence < 0), flat.counts)
-    starts, moment = flat.starts, flat.times.copy()
-    told = np.flatnonzero(counter & (evidence >= 0))
-    for row in told[[len(guide.beginnings[number]) > 0 for number in evidence[told].tolist()]].tolist():
-        inside = slice(starts[row], starts[row] + flat.counts[row])
-        beginnings = guide.beginnings[evidence[row]]
-        shown = _shown(flat.times[inside], flat.values[inside], beginnings, flat.own is not None)
-        there = shown < flat.counts[row]
-        restart[shown[there] + starts[row]] = True
-        moment[shown[there] + starts[row]] = beginnings[there]
+    fell = batch.values < before
+    if batch.own_previous is not None:
+        since = np.diff(batch.times, prepend=batch.times[:1])
+        fell &= (batch.values < batch.own_previous) | (since > SKEW_MS)
+    counter, evidence = index.counter[position], index.evidence[position]
+    restart = fell & np.repeat(counter & (evidence < 0), batch.counts)
+    starts, restart_at = batch.starts, batch.times.copy()
+    with_evidence = np.flatnonzero(counter & (evidence >= 0))
+    has_restarts = [len(index.restarts[number]) > 0 for number in evidence[with_evidence].tolist()]
+    for row in with_evidence[has_restarts].tolist():
+        inside = slice(starts[row], starts[row] + batch.counts[row])
+        restarts = index.restarts[evidence[row]]
+        shown = _first_samples(
+            batch.times[inside], batch.values[inside], restarts, batch.own_previous is not None
+        )  # fmt: skip
+        returned = shown < batch.counts[row]
+        restart[shown[returned] + starts[row]] = True
+        restart_at[shown[returned] + starts[row]] = restarts[returned]
     restart &= ~first
-    rise = flat.values - before
-    # A life begins at zero, and within one only what exceeds the highest sample so far is a rise.
+    increase = batch.values - before
+    # After a start the counter is at zero, and until the next one only what exceeds the highest sample is an increase.
     begins = first | restart
-    rise[begins] = flat.values[begins]
-    rise[starts[guide.unborn[place]]] = 0.0
-    late = np.flatnonzero((rise < 0) & ~begins)
+    increase[begins] = batch.values[begins]
+    increase[starts[index.predates_window[position]]] = 0.0
+    late = np.flatnonzero((increase < 0) & ~begins)
     if len(late):
         lives = np.flatnonzero(begins)
-        ends = np.concatenate((lives[1:], [len(rise)]))
+        ends = np.concatenate((lives[1:], [len(increase)]))
         for life in np.unique(np.searchsorted(lives, late, side="right") - 1).tolist():
-            values = flat.values[lives[life] : ends[life]]
-            top = np.maximum.accumulate(values)
-            rise[lives[life] + 1 : ends[life]] = np.maximum(values[1:] - top[:-1], 0.0)
-    return Rises(rise, restart, moment)
+            values = batch.values[lives[life] : ends[life]]
+            highest = np.maximum.accumulate(values)
+            increase[lives[life] + 1 : ends[life]] = np.maximum(values[1:] - highest[:-1], 0.0)
+    return Increases(increase, restart, restart_at)
 
 
-def _shown(times: Ints, values: Floats, beginnings: Ints, several: bool) -> Ints:
-    """The place of the first sample of each of a series' lives; past the last one where it never came back."""
-    place = np.searchsorted(times, beginnings)
-    if several:
-        # Another server than the one that told of the beginning may be behind, and tell once more of the life before.
-        there = np.minimum(place, len(times) - 1)
-        near = (times[there] > beginnings) & (times[there] - beginnings <= SKEW_MS)
-        place = place + (near & (there > 0) & (values[there] >= values[there - 1]))
-    return place
+def _first_samples(times: Ints, values: Floats, restarts: Ints, several_servers: bool) -> Ints:
+    """Return the index of the series' first sample after each restart, or its length if it never came back."""
+    index = np.searchsorted(times, restarts)
+    if several_servers:
+        # Another server than the one that showed the restart may be behind and report the previous life once more.
+        inside = np.minimum(index, len(times) - 1)
+        near = (times[inside] > restarts) & (times[inside] - restarts <= SKEW_MS)
+        index = index + (near & (inside > 0) & (values[inside] >= values[inside - 1]))
+    return index

@@ -1,6 +1,6 @@
-"""What a report works with once everything is added up: sums by labels and cell, held in numpy.
+"""Observations: totals by group and interval in numpy arrays, and queries on them.
 
-From here on sizes depend on brokers, cells and buckets, not on traffic or on how long was scraped.
+From here on sizes depend on brokers, intervals and buckets, not on traffic or on the length of the window.
 """
 
 from __future__ import annotations
@@ -12,149 +12,166 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from migratory_spark.aggregate.distributions import Distribution, Part
-from migratory_spark.aggregate.series_catalog import NO_LAYOUT, Catalogue, Group
-from migratory_spark.aggregate.time_grid import Cells, Interval
-from migratory_spark.aggregate.totals import Sums, Tally
+from migratory_spark.aggregate.distributions import BucketCounts, Distribution
+from migratory_spark.aggregate.series_catalog import NO_LAYOUT, SeriesCatalog, SeriesGroup
+from migratory_spark.aggregate.time_grid import Interval, TimeGrid
+from migratory_spark.aggregate.totals import Totals, TotalsPlan
 from migratory_spark.metrics import HISTOGRAMS, SQUARES
 
-Where = Callable[[Group], bool]
+GroupFilter = Callable[[SeriesGroup], bool]
 
 
-def anything(_: Group) -> bool:
+def any_group(_: SeriesGroup) -> bool:
+    """Return True: the filter that selects every group."""
     return True
 
 
 @dataclass(slots=True)
 class Observations:
-    """`sums` has for each group a value per cell: of a bucket group a row per cell and a column per bound."""
+    """All totals of a report.
 
-    cells: Cells
+    `totals` has for each group a value by interval; for a group of buckets it has a row by interval and a column by
+    bound.
+    """
+
+    grid: TimeGrid
     bounds: dict[int, tuple[float, ...]]
-    """By layout, rising, the last one infinite unless somebody left it out."""
-    sums: dict[Group, npt.NDArray[np.float64]]
+    """Sorted bounds by layout. The last one is infinite, unless an exporter left it out."""
+    totals: dict[SeriesGroup, npt.NDArray[np.float64]]
     older: int = 0
-    """Series whose first value is left out, because it is older than the window."""
+    """Series whose first value is left out, because they are older than the window."""
     scraped: Mapping[str, Sequence[Interval]] = field(default_factory=dict)
-    """Of each metric the stretches of time between the first and the last sample of its series, apart and in order."""
-    _by_metric: dict[str, list[Group]] = field(init=False)
+    """By metric, the disjoint, sorted intervals between the first and the last sample of its series."""
+    _by_metric: dict[str, list[SeriesGroup]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._by_metric = {}
-        for group in self.sums:
+        for group in self.totals:
             self._by_metric.setdefault(group.metric, []).append(group)
 
-    def groups(self, metric: str, where: Where = anything) -> list[Group]:
+    def groups(self, metric: str, where: GroupFilter = any_group) -> list[SeriesGroup]:
+        """Return the groups of a metric that the filter selects."""
         return [group for group in self._by_metric.get(metric, ()) if where(group)]
 
-    def has(self, metric: str, span: Interval | None = None) -> bool:
-        """Whether any series of `metric` was scraped, be it at zero."""
-        there = [name for name in (metric, f"{metric}_count") if name in self._by_metric]
-        if span is None:
-            return bool(there)
-        # What nothing is told of was made by hand, in tests.
+    def was_scraped(self, metric: str, interval: Interval | None = None) -> bool:
+        """Return whether any series of `metric` was scraped, even if it stayed at zero."""
+        names = [name for name in (metric, f"{metric}_count") if name in self._by_metric]
+        if interval is None:
+            return bool(names)
+        # Observations that tests build by hand have no times of scrapes: they count as scraped.
         return any(
-            name not in self.scraped or any(first <= span[1] and last > span[0] for first, last in self.scraped[name])
-            for name in there
+            name not in self.scraped
+            or any(first <= interval[1] and last > interval[0] for first, last in self.scraped[name])
+            for name in names
         )
 
-    def share(self, metric: str, span: Interval, slack_ms: float) -> float:
-        """Of a stretch of time, how much of it somebody told of `metric`. `slack_ms`: for how long a sample tells."""
-        if not self.has(metric, span):
+    def scraped_share(self, metric: str, interval: Interval, validity_ms: float) -> float:
+        """Return the share of the interval in which `metric` was scraped. A sample is valid for `validity_ms`."""
+        if not self.was_scraped(metric, interval):
             return 0.0
-        after, covered = float(span[0]), 0.0
-        for first, last in self.scraped.get(metric, [span]):
-            begin, end = max(first - slack_ms, after), min(last + slack_ms, span[1])
+        after, covered = float(interval[0]), 0.0
+        for first, last in self.scraped.get(metric, [interval]):
+            begin, end = max(first - validity_ms, after), min(last + validity_ms, interval[1])
             covered, after = covered + max(0.0, end - begin), max(after, end)
-        return covered / (span[1] - span[0]) if span[1] > span[0] else 1.0
+        return covered / (interval[1] - interval[0]) if interval[1] > interval[0] else 1.0
 
-    def total(self, metric: str, where: Where = anything, span: Interval | None = None) -> float:
-        cells = self._cells(span)
-        return math.fsum(float(self.sums[group][cells].sum()) for group in self.groups(metric, where))
+    def total(self, metric: str, where: GroupFilter = any_group, interval: Interval | None = None) -> float:
+        """Return how much the metric rose in the interval, or in all of the time."""
+        columns = self._columns(interval)
+        return math.fsum(float(self.totals[group][columns].sum()) for group in self.groups(metric, where))
 
-    def count(self, metric: str, where: Where = anything, span: Interval | None = None) -> int:
-        """As `total`, of what is counted in whole numbers."""
-        return round(self.total(metric, where, span))
+    def count(self, metric: str, where: GroupFilter = any_group, interval: Interval | None = None) -> int:
+        """Return `total` rounded, for metrics that count whole numbers."""
+        return round(self.total(metric, where, interval))
 
-    def distribution(self, histogram: str, where: Where = anything, span: Interval | None = None) -> Distribution:
-        cells = self._cells(span)
+    def distribution(
+        self, histogram: str, where: GroupFilter = any_group, interval: Interval | None = None
+    ) -> Distribution:
+        """Return the distribution of a histogram's observations in the interval, or in all of the time."""
+        columns = self._columns(interval)
         by_layout: dict[int, npt.NDArray[np.float64]] = {}
         for group in self.groups(f"{histogram}_bucket", where):
             if group.layout != NO_LAYOUT:
-                found = self.sums[group][cells].sum(axis=0)
-                by_layout[group.layout] = by_layout[group.layout] + found if group.layout in by_layout else found
+                counts = self.totals[group][columns].sum(axis=0)
+                by_layout[group.layout] = by_layout[group.layout] + counts if group.layout in by_layout else counts
         return Distribution(
-            tuple(Part.of(self.bounds[layout], counts) for layout, counts in sorted(by_layout.items())),
-            self.total(f"{histogram}_sum", where, span),
-            self._squares(histogram, where, span),
-        )
+            tuple(BucketCounts.from_increases(self.bounds[layout], counts)
+                  for layout, counts in sorted(by_layout.items())),
+            self.total(f"{histogram}_sum", where, interval),
+            self._squares(histogram, where, interval),
+        )  # fmt: skip
 
-    def _squares(self, histogram: str, where: Where, span: Interval | None) -> float | None:
-        """None unless every exporter of the histogram counts them."""
+    def _squares(self, histogram: str, where: GroupFilter, interval: Interval | None) -> float | None:
+        """Return the sum of squares, or None unless every exporter of the histogram counts them."""
         squares = SQUARES.get(histogram)
         if squares is None:
             return None
         counted = {(group.broker, group.clock, group.phase) for group in self.groups(squares, where)}
-        wanted = {(group.broker, group.clock, group.phase) for group in self.groups(f"{histogram}_bucket", where)}
-        return self.total(squares, where, span) if wanted <= counted else None
+        needed = {(group.broker, group.clock, group.phase) for group in self.groups(f"{histogram}_bucket", where)}
+        return self.total(squares, where, interval) if needed <= counted else None
 
     def layouts(self, histogram: str) -> set[int]:
-        """The sets of bounds that exporters of `histogram` have; NO_LAYOUT stands for a bucket that was not always
+        """Return the layouts of the exporters of `histogram`. NO_LAYOUT stands for a bucket that was not always
         there."""
         return {group.layout for group in self.groups(f"{histogram}_bucket")}
 
     def brokers(self, metric: str) -> list[str]:
+        """Return the sorted names of brokers by which the metric or histogram is labeled."""
         names = {group.broker for name in (metric, f"{metric}_bucket") for group in self.groups(name)}
         return sorted(names - {""})
 
-    def _cells(self, span: Interval | None) -> slice:
-        return slice(None) if span is None else self.cells.within(*span)
+    def _columns(self, interval: Interval | None) -> slice:
+        return slice(None) if interval is None else self.grid.within(*interval)
 
 
-def to_add(known: Catalogue, cells: Cells) -> tuple[Tally, dict[Group, tuple[int, int]]]:
-    """The tally of every counter that a report reads, and the lines of each group: first and number, one for each
-    bound of a bucket."""
-    there = [entry for entry in known.counters if entry.there(cells.edges[0], cells.edges[-1])]
-    lines: dict[Group, tuple[int, int]] = {}
+GroupRows = dict[SeriesGroup, tuple[int, int]]
+"""Table rows of each group: the first one and their number, one for each bound of a bucket."""
+
+
+def plan_totals(catalog: SeriesCatalog, grid: TimeGrid) -> tuple[TotalsPlan, GroupRows]:
+    """Return the plan of totals of every counter that a report reads, and the rows of each group."""
+    scraped = [entry for entry in catalog.counters if entry.was_scraped(grid.edges[0], grid.edges[-1])]
+    group_rows: GroupRows = {}
     count = 0
-    for group in sorted({entry.group for entry in there}):
-        wide = 1 if group.layout == NO_LAYOUT else len(known.layouts[group.layout])
-        lines[group] = count, wide
+    for group in sorted({entry.group for entry in scraped}):
+        wide = 1 if group.layout == NO_LAYOUT else len(catalog.layouts[group.layout])
+        group_rows[group] = count, wide
         count += wide
-    chosen = {
-        entry.about.series: lines[entry.group][0]
-        + (0 if entry.group.layout == NO_LAYOUT else known.layouts[entry.group.layout].index(entry.bound or 0.0))
-        for entry in there
+    row_of = {
+        entry.stats.series: group_rows[entry.group][0]
+        + (0 if entry.group.layout == NO_LAYOUT else catalog.layouts[entry.group.layout].index(entry.bound or 0.0))
+        for entry in scraped
     }
-    by_place = [chosen.get(entry.about.series, -1) for entry in known.entries]
-    return Tally(np.array(cells.edges, dtype=np.int64), np.array(by_place, dtype=np.int64)), lines
+    rows = [row_of.get(entry.stats.series, -1) for entry in catalog.entries]
+    return TotalsPlan(np.array(grid.edges, dtype=np.int64), np.array(rows, dtype=np.int64)), group_rows
 
 
-def observed(known: Catalogue, cells: Cells, lines: Mapping[Group, tuple[int, int]], sums: Sums) -> Observations:
-    """What `to_add` asked for, as a report reads it."""
-    values = sums.values
-    found: dict[Group, npt.NDArray[np.float64]] = {}
-    for group, (first, wide) in lines.items():
-        inside = slice(*np.searchsorted(sums.keys, (first * len(cells), (first + wide) * len(cells))).tolist())
-        table = np.zeros((wide, len(cells)))
-        table[np.divmod(sums.keys[inside] - first * len(cells), len(cells))] = values[inside]
-        found[group] = table[0] if group.layout == NO_LAYOUT else np.ascontiguousarray(table.T)
-    older = sum(entry.unborn for entry in known.counters if entry.there(cells.edges[0], cells.edges[-1]))
-    return Observations(cells, dict(enumerate(known.layouts)), found, older, _scraped(known))
+def build_observations(catalog: SeriesCatalog, grid: TimeGrid, group_rows: GroupRows, totals: Totals) -> Observations:
+    """Return observations of the totals that `plan_totals` planned."""
+    values = totals.values
+    by_group: dict[SeriesGroup, npt.NDArray[np.float64]] = {}
+    for group, (first, wide) in group_rows.items():
+        inside = slice(*np.searchsorted(totals.keys, (first * len(grid), (first + wide) * len(grid))).tolist())
+        table = np.zeros((wide, len(grid)))
+        table[np.divmod(totals.keys[inside] - first * len(grid), len(grid))] = values[inside]
+        by_group[group] = table[0] if group.layout == NO_LAYOUT else np.ascontiguousarray(table.T)
+    older = sum(entry.predates_window for entry in catalog.counters if entry.was_scraped(grid.edges[0], grid.edges[-1]))
+    return Observations(grid, dict(enumerate(catalog.layouts)), by_group, older, _scraped_intervals(catalog))
 
 
-def _scraped(known: Catalogue) -> dict[str, list[Interval]]:
-    found: dict[str, list[Interval]] = {}
-    for about in sorted((entry.about for entry in known.counters), key=lambda about: about.first or 0):
-        if about.first is None or about.last is None:
+def _scraped_intervals(catalog: SeriesCatalog) -> dict[str, list[Interval]]:
+    by_metric: dict[str, list[Interval]] = {}
+    for stats in sorted((entry.stats for entry in catalog.counters), key=lambda stats: stats.first or 0):
+        if stats.first is None or stats.last is None:
             continue
-        spans = found.setdefault(about.metric, [])
-        if spans and about.first <= spans[-1][1]:
-            spans[-1] = spans[-1][0], max(spans[-1][1], about.last)
+        intervals = by_metric.setdefault(stats.metric, [])
+        if intervals and stats.first <= intervals[-1][1]:
+            intervals[-1] = intervals[-1][0], max(intervals[-1][1], stats.last)
         else:
-            spans.append((about.first, about.last))
-    return found
+            intervals.append((stats.first, stats.last))
+    return by_metric
 
 
-def histograms_that_differ(seen: Observations) -> list[str]:
-    return [name for name in HISTOGRAMS if len(seen.layouts(name)) > 1]
+def histograms_with_different_buckets(observations: Observations) -> list[str]:
+    """Return the histograms whose exporters have different buckets."""
+    return [name for name in HISTOGRAMS if len(observations.layouts(name)) > 1]

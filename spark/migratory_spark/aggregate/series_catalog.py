@@ -1,6 +1,7 @@
-"""What is known of each series besides its samples: what it is added up with, and what tells when it began.
+"""The series catalog: for each series, the group in which it is added up and the evidence of its starts.
 
-As large as there are series, however long they were scraped: it is made where the report is made, without Spark.
+Its size depends on the number of series, however long they were scraped. It is built in the process that makes the
+report, without Spark.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from migratory_spark.aggregate.increases import SKEW_MS, Guide
+from migratory_spark.aggregate.increases import SKEW_MS, SeriesIndex
 from migratory_spark.metrics import (
     CLIENTS,
     LABELS,
@@ -20,19 +21,22 @@ from migratory_spark.metrics import (
     counters,
     family,
     is_counter,
-    role,
-    tells_a_beginning,
+    role_of,
+    shows_start,
 )
-from migratory_spark.read.merge import About
-from migratory_spark.read.series_pack import exporter
+from migratory_spark.read.merge import SeriesStats
+from migratory_spark.read.series_pack import exporter_name
 
 Bounds = tuple[float, ...]
 
 
 @dataclass(slots=True, frozen=True, order=True)
-class Group:
-    """Series that are added up: a metric with these labels. `layout` numbers the set of bounds of a histogram; there is
-    none (-1) for what is no bucket, and for a bucket that came or went with a release."""
+class SeriesGroup:
+    """Series that are added up: a metric with these labels.
+
+    `layout` is the number of a histogram's set of bounds. It is NO_LAYOUT for a series that is no bucket, and for a
+    bucket that appeared or vanished with a release.
+    """
 
     metric: str
     broker: str
@@ -47,211 +51,234 @@ NO_LAYOUT = -1
 
 
 @dataclass(slots=True, frozen=True)
-class Entry:
-    """A series of the catalogue. `bound` is a bucket's upper bound in seconds, `evidence` the series that tells when
-    this one began, `_created` or the process's start. `unborn` says that by that evidence the counter was older than
-    the window's start, where nobody scraped it: how much of its first value lies in the window is unknown."""
+class CatalogEntry:
+    """A series of the catalog.
 
-    about: About
-    group: Group
+    `bound` is a bucket's upper bound in seconds. `evidence` is the fingerprint of the series that shows when this one
+    started (`_created`, or the process's start time). `predates_window`: by that evidence the counter is older than the
+    window, and nobody scraped it before. How much of its first value lies in the window is unknown.
+    """
+
+    stats: SeriesStats
+    group: SeriesGroup
     bound: float | None
     evidence: int | None
-    unborn: bool
+    predates_window: bool
 
-    def there(self, start_ms: int, end_ms: int) -> bool:
-        """Whether it was scraped in that time. A series that ended before was not; one that stayed at zero was."""
-        first, last = self.about.first, self.about.last
+    def was_scraped(self, start_ms: int, end_ms: int) -> bool:
+        """Return whether the series has samples in that time or around it. One that stayed at zero has."""
+        first, last = self.stats.first, self.stats.last
         return first is not None and last is not None and last > start_ms and first <= end_ms
 
 
 @dataclass(slots=True, frozen=True)
-class Facts:
-    """What there is, in numbers. `several`: some series come from more than one server. `clients`: the most that
-    brokers had, all together. `apart`: labels by which alone series of one exporter differ that were scraped at the
-    same time: whoever scraped it twice, its counts are in the sums twice."""
+class SampleStatistics:
+    """Statistics over all series.
+
+    `several_servers`: some series come from more than one server. `max_clients`: the sum of the brokers' highest client
+    counts. `differing_labels`: labels by which alone series of one exporter differ that were scraped at the same time.
+    Such an exporter was scraped by several servers, and its counts are in the totals several times.
+    """
 
     series: int
     samples: int
-    kept: int
+    unique: int
     stale: int
     nan: int
-    several: bool
-    clients: float
+    several_servers: bool
+    max_clients: float
     clusters: tuple[str, ...]
-    apart: tuple[str, ...]
+    differing_labels: tuple[str, ...]
 
 
 @dataclass(slots=True, frozen=True)
-class Catalogue:
-    """`entries` in the order of their numbers; `layouts` are the sets of bounds, rising, the last one infinite."""
+class SeriesCatalog:
+    """All series of a report. `entries` are sorted by fingerprint. `layouts` are sorted sets of bounds, the last
+    infinite."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[CatalogEntry, ...]
     layouts: tuple[Bounds, ...]
 
     @property
-    def counters(self) -> list[Entry]:
+    def counters(self) -> list[CatalogEntry]:
+        """The counters that a report reads, as far as they have samples."""
         known = frozenset(counters())
-        return [entry for entry in self.entries if entry.about.metric in known and entry.about.samples]
+        return [entry for entry in self.entries if entry.stats.metric in known and entry.stats.samples]
 
-    def undated(self, start_ms: int) -> list[tuple[str, int]]:
-        """Exporters of clients and publishers that were scraped first after `start_ms`, and when, which had counted
-        something by then, while nothing tells since when."""
-        found: dict[str, list[About]] = {}
+    def exporters_of_unknown_start(self, start_ms: int) -> list[tuple[str, int]]:
+        """Return name and first scrape of each exporter whose first values may belong to the time before `start_ms`.
+
+        These are exporters of clients and publishers that were first scraped after `start_ms` with counters above zero,
+        and that export nothing to show when they started.
+        """
+        by_exporter: dict[str, list[SeriesStats]] = {}
         for entry in self.entries:
-            if entry.evidence is None and role(entry.about.metric) in ("clients", "publishers"):
-                found.setdefault(exporter("clients", entry.about.labels), []).append(entry.about)
-        firsts = {name: min(one.first for one in told if one.first is not None)
-                  for name, told in sorted(found.items()) if any(one.samples for one in told)}  # fmt: skip
+            if entry.evidence is None and role_of(entry.stats.metric) in ("clients", "publishers"):
+                by_exporter.setdefault(exporter_name("clients", entry.stats.labels), []).append(entry.stats)
+        firsts = {name: min(stats.first for stats in series if stats.first is not None)
+                  for name, series in sorted(by_exporter.items())
+                  if any(stats.samples for stats in series)}  # fmt: skip
         return [
             (name, first)
             for name, first in firsts.items()
-            if first > start_ms and any(one.first == first and one.least for one in found[name])
+            if first > start_ms and any(stats.first == first and stats.minimum for stats in by_exporter[name])
         ]
 
     @property
-    def guide(self) -> Guide:
-        changes = {entry.about.series: entry.about.changes for entry in self.entries if entry.about.changes}
+    def index(self) -> SeriesIndex:
+        """What passes over the samples must know of each series."""
+        changes = {entry.stats.series: entry.stats.changes for entry in self.entries if entry.stats.changes}
         numbers = {series: number for number, series in enumerate(sorted(changes))}
-        # What tells of no restart is one of them all the same, without a moment.
+        # Evidence that shows no restart is evidence all the same; it shares one empty entry at the end.
         evidence = [
             -1 if entry.evidence is None else numbers.get(entry.evidence, len(numbers)) for entry in self.entries
         ]
-        return Guide(
-            np.array([entry.about.series for entry in self.entries], dtype=np.int64),
-            np.array([is_counter(entry.about.metric) for entry in self.entries], dtype=bool),
-            np.array([entry.unborn for entry in self.entries], dtype=bool),
+        return SeriesIndex(
+            np.array([entry.stats.series for entry in self.entries], dtype=np.int64),
+            np.array([is_counter(entry.stats.metric) for entry in self.entries], dtype=bool),
+            np.array([entry.predates_window for entry in self.entries], dtype=bool),
             np.array(evidence, dtype=np.int64),
             (*(np.array(changes[series], dtype=np.int64) for series in sorted(changes)), np.zeros(0, dtype=np.int64)),
         )
 
 
-def facts(told: Sequence[About]) -> Facts:
-    clusters = {one.labels.get("cluster", "") for one in told} - {""}
-    return Facts(
-        len(told), sum(one.samples for one in told), sum(one.kept for one in told), sum(one.stale for one in told),
-        sum(one.nan for one in told), any(one.several for one in told),
-        math.fsum(one.most or 0.0 for one in told if one.metric == CLIENTS), tuple(sorted(clusters)), _apart(told),
-    )  # fmt: skip
+def sample_statistics(series: Sequence[SeriesStats]) -> SampleStatistics:
+    """Return statistics over all series."""
+    clusters = {stats.labels.get("cluster", "") for stats in series} - {""}
+    return SampleStatistics(
+        len(series),
+        sum(stats.samples for stats in series),
+        sum(stats.unique for stats in series),
+        sum(stats.stale for stats in series),
+        sum(stats.nan for stats in series),
+        any(stats.several_servers for stats in series),
+        math.fsum(stats.maximum or 0.0 for stats in series if stats.metric == CLIENTS),
+        tuple(sorted(clusters)),
+        _differing_labels(series),
+    )
 
 
-def _apart(told: Sequence[About]) -> tuple[str, ...]:
-    exporters: dict[Key, list[About]] = {}
-    for one in told:
-        if role(one.metric) is not None and one.first is not None and one.labels.get("instance"):
-            key = (one.metric, *(one.labels.get(label, "") for label in LABELS))
-            exporters.setdefault(key, []).append(one)
-    found: set[str] = set()
-    for several in exporters.values():
-        several.sort(key=lambda one: one.first or 0)
-        for one, other in pairwise(several):
-            # One that follows the other may be another life of it, on another machine.
-            if (other.first or 0) < (one.last or 0):
-                found |= {name for name, _ in one.labels.items() ^ other.labels.items()}
-    return tuple(sorted(found))
+def _differing_labels(series: Sequence[SeriesStats]) -> tuple[str, ...]:
+    by_identity: dict[Key, list[SeriesStats]] = {}
+    for stats in series:
+        if role_of(stats.metric) is not None and stats.first is not None and stats.labels.get("instance"):
+            key = (stats.metric, *(stats.labels.get(label, "") for label in LABELS))
+            by_identity.setdefault(key, []).append(stats)
+    names: set[str] = set()
+    for duplicates in by_identity.values():
+        duplicates.sort(key=lambda stats: stats.first or 0)
+        for earlier, later in pairwise(duplicates):
+            # A series that follows another may be the same exporter, restarted on another machine.
+            if (later.first or 0) < (earlier.last or 0):
+                names |= {name for name, _ in earlier.labels.items() ^ later.labels.items()}
+    return tuple(sorted(names))
 
 
-def catalogue(told: Iterable[About], start_ms: int) -> Catalogue:
-    """`start_ms`: what was there before counts from its value at that time."""
-    told = sorted(told, key=lambda one: one.series)
-    bounds = {one.series: bound for one in told if (bound := _bound(one)) is not None}
-    layouts, numbers = _layouts(told, bounds)
-    created = _evidence((_siblings(one), one) for one in told if one.metric.endswith("_created"))
-    started = _evidence((_process(one), one) for one in told if one.metric == PROCESS_START)
+def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog:
+    """Return the catalog of all series for windows that start at `start_ms` or later."""
+    series = sorted(series, key=lambda stats: stats.series)
+    bounds = {stats.series: bound for stats in series if (bound := _bound(stats)) is not None}
+    layout_of, layouts = _layouts(series, bounds)
+    created = _start_evidence((_siblings(stats), stats) for stats in series if stats.metric.endswith("_created"))
+    started = _start_evidence((_process(stats), stats) for stats in series if stats.metric == PROCESS_START)
     entries = []
-    for one in told:
-        labels = one.labels
-        group = Group(
-            one.metric,
+    for stats in series:
+        labels = stats.labels
+        group = SeriesGroup(
+            stats.metric,
             labels.get("broker", ""),
             labels.get("clock", ""),
             labels.get("phase", ""),
-            layouts.get(one.series, NO_LAYOUT),
+            layout_of.get(stats.series, NO_LAYOUT),
             labels.get("reason", ""),
             labels.get("receipt", ""),
         )
         evidence = None
-        if is_counter(one.metric) and not tells_a_beginning(one.metric):
-            evidence = created.get(_siblings(one)) or started.get(_process(one))
-        tells = None if evidence is None else evidence.series
-        entries.append(Entry(one, group, bounds.get(one.series), tells, _unborn(one, evidence, start_ms)))
-    return Catalogue(tuple(entries), numbers)
+        if is_counter(stats.metric) and not shows_start(stats.metric):
+            evidence = created.get(_siblings(stats)) or started.get(_process(stats))
+        evidence_series = None if evidence is None else evidence.series
+        predates = _predates_window(stats, evidence, start_ms)
+        entries.append(CatalogEntry(stats, group, bounds.get(stats.series), evidence_series, predates))
+    return SeriesCatalog(tuple(entries), layouts)
 
 
 Key = tuple[object, ...]
 
 
-def _siblings(one: About) -> Key:
-    """The same for all series of a counter or histogram, and what tells when that began."""
-    created = one.metric.endswith("_created")
-    name = one.metric.removesuffix("_created") if created else family(one.metric)
-    return (name, *((key, value) for key, value in sorted(one.labels.items()) if key != "le"))
+def _siblings(stats: SeriesStats) -> Key:
+    """Return a key that all series of one counter or histogram share with the `_created` series of it."""
+    created = stats.metric.endswith("_created")
+    name = stats.metric.removesuffix("_created") if created else family(stats.metric)
+    return (name, *((key, value) for key, value in sorted(stats.labels.items()) if key != "le"))
 
 
-def _process(one: About) -> Key:
-    return one.labels.get("job", ""), one.labels.get("instance", "")
+def _process(stats: SeriesStats) -> Key:
+    return stats.labels.get("job", ""), stats.labels.get("instance", "")
 
 
 @dataclass(slots=True, frozen=True)
-class _Evidence:
+class _StartEvidence:
+    """A series that shows when others started: its first scrape in ms, and the earliest start in seconds."""
+
     series: int
     first: int
-    began: float
+    started: float
 
 
-def _evidence(told: Iterable[tuple[Key, About]]) -> dict[Key, _Evidence]:
-    found: dict[Key, _Evidence] = {}
-    for key, one in told:
-        if one.first is None or one.least is None:
+def _start_evidence(series: Iterable[tuple[Key, SeriesStats]]) -> dict[Key, _StartEvidence]:
+    by_key: dict[Key, _StartEvidence] = {}
+    for key, stats in series:
+        if stats.first is None or stats.minimum is None:
             continue
-        known = found.get(key, _Evidence(one.series, one.first, one.least))
-        found[key] = _Evidence(
-            min(known.series, one.series), min(known.first, one.first), min(known.began, one.least)
+        known = by_key.get(key, _StartEvidence(stats.series, stats.first, stats.minimum))
+        by_key[key] = _StartEvidence(
+            min(known.series, stats.series), min(known.first, stats.first), min(known.started, stats.minimum)
         )  # fmt: skip
-    return found
+    return by_key
 
 
-def _unborn(one: About, evidence: _Evidence | None, start_ms: int) -> bool:
-    if evidence is None or one.first is None or one.first <= start_ms:
+def _predates_window(stats: SeriesStats, evidence: _StartEvidence | None, start_ms: int) -> bool:
+    if evidence is None or stats.first is None or stats.first <= start_ms:
         return False
-    return evidence.first == one.first and evidence.began * 1000 + SKEW_MS < start_ms
+    return evidence.first == stats.first and evidence.started * 1000 + SKEW_MS < start_ms
 
 
-def _bound(one: About) -> float | None:
-    if not one.metric.endswith("_bucket"):
+def _bound(stats: SeriesStats) -> float | None:
+    if not stats.metric.endswith("_bucket"):
         return None
     try:
-        bound = float(one.labels.get("le", ""))
+        bound = float(stats.labels.get("le", ""))
     except ValueError:
         return None
     return None if math.isnan(bound) else bound
 
 
-def _layouts(told: Sequence[About], bounds: dict[int, float]) -> tuple[dict[int, int], tuple[Bounds, ...]]:
-    """The layout of each bucket, by series, and the bounds of each layout.
+def _layouts(series: Sequence[SeriesStats], bounds: dict[int, float]) -> tuple[dict[int, int], tuple[Bounds, ...]]:
+    """Return the layout of each bucket, by series, and the bounds of each layout.
 
-    All buckets of a scrape come together: one that came later than its siblings, or went earlier, belongs to another
-    release of the exporter. (How often each was seen tells nothing: samples may be repeated, in parts.) The one without
-    an upper bound holds everything and is always there; of a histogram without it nobody knows how much the others
-    leave out, so that it has no layout at all.
+    All buckets of a scrape come together: one that appeared later than its siblings, or vanished earlier, belongs to
+    another release of the exporter. (The number of samples says nothing, since samples may be repeated in part.) The
+    bucket without an upper bound holds every observation and always belongs to the layout. A histogram without that
+    bucket has no layout, because the number of observations that the others leave out is unknown.
     """
-    histograms: dict[Key, list[About]] = {}
-    for one in told:
-        if one.metric.endswith("_bucket"):
-            histograms.setdefault((one.metric, _siblings(one)), []).append(one)
-    found: dict[Bounds, list[int]] = {}
+    histograms: dict[Key, list[SeriesStats]] = {}
+    for stats in series:
+        if stats.metric.endswith("_bucket"):
+            histograms.setdefault((stats.metric, _siblings(stats)), []).append(stats)
+    by_bounds: dict[Bounds, list[int]] = {}
     for buckets in histograms.values():
-        since = min([one.first for one in buckets if one.first is not None], default=None)
-        until = max([one.last for one in buckets if one.last is not None], default=None)
+        since = min([bucket.first for bucket in buckets if bucket.first is not None], default=None)
+        until = max([bucket.last for bucket in buckets if bucket.last is not None], default=None)
         always = [
-            one.series
-            for one in buckets
-            if one.series in bounds
+            bucket.series
+            for bucket in buckets
+            if bucket.series in bounds
             and (
-                math.isinf(bounds[one.series])
-                or (since is not None and (one.first, one.last) == (since, until))
+                math.isinf(bounds[bucket.series])
+                or (since is not None and (bucket.first, bucket.last) == (since, until))
             )
         ]  # fmt: skip
-        if any(math.isinf(bounds[series]) for series in always):
-            found.setdefault(tuple(sorted({bounds[series] for series in always})), []).extend(always)
-    layouts = tuple(sorted(found))
-    return {series: number for number, layout in enumerate(layouts) for series in found[layout]}, layouts
+        if any(math.isinf(bounds[bucket]) for bucket in always):
+            by_bounds.setdefault(tuple(sorted({bounds[bucket] for bucket in always})), []).extend(always)
+    layouts = tuple(sorted(by_bounds))
+    return {bucket: number for number, layout in enumerate(layouts) for bucket in by_bounds[layout]}, layouts

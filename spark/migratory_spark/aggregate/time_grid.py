@@ -1,7 +1,6 @@
-"""Time cut into cells at every moment that a report asks about, so that one pass over all samples answers all of it.
+"""Intervals of time, and the grid into which a report cuts time.
 
-Cell i is (edges[i], edges[i + 1]] in milliseconds: a rise is dated by its later sample, so one exactly on an edge
-belongs to the time that ends there.
+The grid has an edge at every moment that a report asks about, so that one pass over all samples answers every question.
 """
 
 from __future__ import annotations
@@ -11,31 +10,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Interval = tuple[int, int]
-"""A stretch of time in ms, from the first to the second."""
+"""Start and end in ms."""
 
-MOST_EDGES = 5000
+MAX_EDGES = 5000
+"""Edges of a grid at most. Each broker, label and bucket has a total for every interval between them."""
 
 
-class TooManyCells(ValueError):
-    """More moments than a report can hold; the text says what to ask for instead."""
+class TooManyIntervals(ValueError):
+    """A report has more intervals than it can hold. The text says what to ask for instead."""
 
 
 @dataclass(slots=True, frozen=True)
-class Cells:
-    """`edges` rise; the first and the last are the ends of what is looked at."""
+class TimeGrid:
+    """Adjacent intervals: number i is (edges[i], edges[i + 1]] in ms.
+
+    An increase has the time of its later sample, so one exactly on an edge belongs to the interval that ends there.
+    """
 
     edges: tuple[int, ...]
 
     @classmethod
-    def at(cls, moments: Iterable[int]) -> Cells:
-        """Raises TooManyCells."""
+    def from_moments(cls, moments: Iterable[int]) -> TimeGrid:
+        """Return the grid with an edge at each moment. Raises TooManyIntervals, or ValueError for fewer than two."""
         edges = tuple(sorted(set(moments)))
         if len(edges) < 2:
             raise ValueError("a stretch of time needs two different ends")
-        if len(edges) > MOST_EDGES:
-            raise TooManyCells(
-                f"{len(edges) - 1} stretches of time are more than {MOST_EDGES - 1}: ask for longer rows or a shorter "
-                "window"
+        if len(edges) > MAX_EDGES:
+            raise TooManyIntervals(
+                f"{len(edges) - 1} intervals are more than {MAX_EDGES - 1}: ask for longer rows or a shorter window"
             )
         return cls(edges)
 
@@ -43,7 +45,7 @@ class Cells:
         return len(self.edges) - 1
 
     def within(self, start_ms: int, end_ms: int) -> slice:
-        """The cells of (start, end]. Raises ValueError unless both are edges."""
+        """Return the numbers of the intervals of (start, end]. Raises ValueError unless both are edges."""
         first, last = bisect_left(self.edges, start_ms), bisect_left(self.edges, end_ms)
         for place, moment in ((first, start_ms), (last, end_ms)):
             if place == len(self.edges) or self.edges[place] != moment:
@@ -52,16 +54,16 @@ class Cells:
 
 
 def intersection(sets: Sequence[Iterable[Interval]]) -> list[Interval]:
-    """The time that lies in a stretch of every set. Each set's stretches are disjoint and rise."""
-    found = list(sets[0]) if sets else []
-    for other in sets[1:]:
-        stretches = list(other)
-        found = [
-            (max(one[0], two[0]), min(one[1], two[1]))
-            for one in found
-            for two in stretches
-            if max(one[0], two[0]) < min(one[1], two[1])
+    """Return the time that lies in an interval of every set. The intervals of each set are disjoint and sorted."""
+    common = list(sets[0]) if sets else []
+    for others in sets[1:]:
+        intervals = list(others)
+        common = [
+            (max(one[0], other[0]), min(one[1], other[1]))
+            for one in common
+            for other in intervals
+            if max(one[0], other[0]) < min(one[1], other[1])
         ]
-        if not found:
+        if not common:
             break
-    return found
+    return common

@@ -1,7 +1,7 @@
-"""One pass over all series that adds up what they rose by, in whatever stretches of time were asked for.
+"""Totals: one pass over all series adds up their increases by group and interval of time.
 
-Sums are exact and do not depend on the order in which samples come or where they lie: whole parts and fractions (to
-10^-12) are added apart, in numbers that hold them. Numpy alone.
+Totals are exact and do not depend on the order or place of the samples: whole parts and fractions (to 10^-12) are added
+separately, in numbers that hold them. Uses numpy only.
 """
 
 from __future__ import annotations
@@ -11,144 +11,157 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migratory_spark.aggregate.gauges import Reading
-from migratory_spark.aggregate.increases import Guide, rises
-from migratory_spark.read.merge import Flat
+from migratory_spark.aggregate.gauges import GaugeReading
+from migratory_spark.aggregate.increases import SeriesIndex, compute_increases
+from migratory_spark.read.merge import SeriesBatch
 from migratory_spark.read.series_pack import Floats, Ints
 
-MOST_NUMBERS = 5_000_000
-"""Sums that a report holds at most: 120 MB on their way from Spark."""
-_LOOSE = 2_000_000
-"""Sums that are held before they are put together."""
+MAX_TOTALS = 5_000_000
+"""Totals that a report holds at most: 120 MB on their way from Spark."""
+_MAX_PENDING = 2_000_000
+"""Totals that a pass holds before it merges those of equal keys."""
 _FRACTIONS = 10**12
 
 
-class TooManySums(ValueError):
-    """More brokers, buckets and rows than a report can hold; the text says what to ask for instead."""
+class TooManyTotals(ValueError):
+    """A report has more brokers, buckets and rows than it can hold. The text says what to ask for instead."""
 
 
 @dataclass(slots=True, frozen=True)
-class Tally:
-    """What to add up: in the stretches (edges[i], edges[i + 1]], and of each series on the line that `lines` says, in
-    the order of the guide; -1 for none."""
+class TotalsPlan:
+    """A table of totals to compute: a column for each interval (edges[i], edges[i + 1]], and rows of series.
+
+    `rows` is the table row of each series in the order of the series index, -1 for a series that is not counted.
+    """
 
     edges: Ints
-    lines: Ints
+    rows: Ints
 
     @property
-    def cells(self) -> int:
+    def columns(self) -> int:
+        """The number of intervals."""
         return len(self.edges) - 1
 
-    def cell(self, times: Ints) -> Ints:
-        """Of each time the number of its stretch; below 0 or `cells` outside of all."""
+    def column_of(self, times: Ints) -> Ints:
+        """Return the interval of each time. It is below 0 or at least `columns` for a time outside of all."""
         return np.searchsorted(self.edges, times, side="left") - 1
 
 
 @dataclass(slots=True, frozen=True)
-class Sums:
-    """`whole[i]` + `part[i]` / 10^12 belong to line keys[i] // cells and cell keys[i] % cells. Keys rise."""
+class Totals:
+    """A sparse table: `whole[i]` + `fraction[i]` / 10^12 is in row keys[i] // columns, column keys[i] % columns.
+
+    Keys are sorted.
+    """
 
     keys: Ints
     whole: Floats
-    part: Ints
+    fraction: Ints
 
     @classmethod
-    def of(cls, several: Sequence[Sums]) -> Sums:
-        keys = np.concatenate([each.keys for each in several])
+    def merged(cls, parts: Sequence[Totals]) -> Totals:
+        """Return the sum of all parts."""
+        keys = np.concatenate([part.keys for part in parts])
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else keys
         if not len(starts):
             return cls(keys, np.zeros(0), np.zeros(0, dtype=np.int64))
-        whole = np.add.reduceat(np.concatenate([each.whole for each in several])[order], starts)
-        part = np.add.reduceat(np.concatenate([each.part for each in several])[order], starts)
-        return cls(keys[starts], whole + part // _FRACTIONS, part % _FRACTIONS)
+        whole = np.add.reduceat(np.concatenate([part.whole for part in parts])[order], starts)
+        fraction = np.add.reduceat(np.concatenate([part.fraction for part in parts])[order], starts)
+        return cls(keys[starts], whole + fraction // _FRACTIONS, fraction % _FRACTIONS)
 
     @classmethod
-    def rises(cls, keys: Ints, rise: Floats) -> Sums:
-        """Of single rises, none of them negative; equal keys follow one another, mostly."""
-        whole = np.floor(rise)
-        part = np.rint((rise - whole) * _FRACTIONS).astype(np.int64)
+    def from_increases(cls, keys: Ints, increase: Floats) -> Totals:
+        """Return the totals of single increases, none negative. Equal keys that follow one another are added up."""
+        whole = np.floor(increase)
+        fraction = np.rint((increase - whole) * _FRACTIONS).astype(np.int64)
         starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        return cls(keys[starts], np.add.reduceat(whole, starts), np.add.reduceat(part, starts))
+        return cls(keys[starts], np.add.reduceat(whole, starts), np.add.reduceat(fraction, starts))
 
     @property
     def values(self) -> Floats:
-        return self.whole + self.part / _FRACTIONS
+        """The totals as floating-point numbers."""
+        return self.whole + self.fraction / _FRACTIONS
 
 
 @dataclass(slots=True)
-class Added:
-    """`sums` by tally, `readings` by broker's number and cell, and how many restarts there were."""
+class AggregateResult:
+    """Totals of each plan, gauge readings by broker number and interval, and the number of restarts."""
 
-    sums: list[Sums]
-    readings: dict[tuple[int, int], Reading]
+    totals: list[Totals]
+    readings: dict[tuple[int, int], GaugeReading]
     restarts: int
 
 
 @dataclass(slots=True, frozen=True)
-class Add:
-    """`gauge` numbers the broker whose gauge a series is, -1 for none; readings are by the cells of the first tally."""
+class AggregatePass:
+    """A pass that computes all plans' totals and reads gauges.
 
-    guide: Guide
-    tallies: tuple[Tally, ...]
+    `gauge` is, for each series in the order of the index, the number of the broker whose gauge it is, -1 for none.
+    Readings are by the intervals of the first plan.
+    """
+
+    index: SeriesIndex
+    plans: tuple[TotalsPlan, ...]
     gauge: Ints
 
-    def __call__(self, flats: Iterable[Flat]) -> Added:
-        loose: list[list[Sums]] = [[] for _ in self.tallies]
-        held = 0
-        added = Added([], {}, 0)
-        for flat in flats:
-            place = self.guide.places(flat)
-            found = rises(flat, self.guide)
-            added.restarts += int(found.restart.sum())
-            for tally, parts in zip(self.tallies, loose, strict=True):
-                if (sums := _sums(tally, flat, tally.lines[place], found.rise)) is not None:
-                    parts.append(sums)
-                    held += len(sums.keys)
-            self._read(flat, self.gauge[place], added.readings)
-            if held > _LOOSE:
-                loose = [[Sums.of(parts)] if parts else [] for parts in loose]
-                held = 0
-        added.sums = [Sums.of([_NOTHING, *parts]) for parts in loose]
-        return added
+    def __call__(self, batches: Iterable[SeriesBatch]) -> AggregateResult:
+        pending: list[list[Totals]] = [[] for _ in self.plans]
+        pending_count = 0
+        result = AggregateResult([], {}, 0)
+        for batch in batches:
+            position = self.index.positions(batch)
+            increases = compute_increases(batch, self.index)
+            result.restarts += int(increases.restart.sum())
+            for plan, parts in zip(self.plans, pending, strict=True):
+                if (totals := _totals(plan, batch, plan.rows[position], increases.increase)) is not None:
+                    parts.append(totals)
+                    pending_count += len(totals.keys)
+            self._read_gauges(batch, self.gauge[position], result.readings)
+            if pending_count > _MAX_PENDING:
+                pending = [[Totals.merged(parts)] if parts else [] for parts in pending]
+                pending_count = 0
+        result.totals = [Totals.merged([_NO_TOTALS, *parts]) for parts in pending]
+        return result
 
-    def _read(self, flat: Flat, gauge: Ints, readings: dict[tuple[int, int], Reading]) -> None:
-        starts = flat.starts
+    def _read_gauges(self, batch: SeriesBatch, gauge: Ints, readings: dict[tuple[int, int], GaugeReading]) -> None:
+        starts, plan = batch.starts, self.plans[0]
         for row in np.flatnonzero(gauge >= 0).tolist():
-            inside = slice(int(starts[row]), int(starts[row] + flat.counts[row]))
-            cell = self.tallies[0].cell(flat.times[inside])
-            for number in np.unique(cell[(cell >= 0) & (cell < self.tallies[0].cells)]).tolist():
-                chosen = cell == number
-                reading = Reading.of(flat.times[inside][chosen], flat.values[inside][chosen])
+            inside = slice(int(starts[row]), int(starts[row] + batch.counts[row]))
+            column = plan.column_of(batch.times[inside])
+            for number in np.unique(column[(column >= 0) & (column < plan.columns)]).tolist():
+                chosen = column == number
+                reading = GaugeReading.from_samples(batch.times[inside][chosen], batch.values[inside][chosen])
                 key = int(gauge[row]), number
-                readings[key] = reading if key not in readings else readings[key].with_(reading)
+                readings[key] = reading if key not in readings else readings[key].combined(reading)
 
 
-_NOTHING = Sums(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64))
+_NO_TOTALS = Totals(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
-def _sums(tally: Tally, flat: Flat, lines: Ints, rise: Floats) -> Sums | None:
-    chosen = flat.of(lines >= 0) if not (lines >= 0).all() else flat
+def _totals(plan: TotalsPlan, batch: SeriesBatch, rows: Ints, increase: Floats) -> Totals | None:
+    """Return the plan's totals of one batch, or None if nothing rose. `rows` has the table row of each series."""
+    chosen = batch.select(rows >= 0) if not (rows >= 0).all() else batch
     if not len(chosen.times):
         return None
-    if chosen is not flat:
-        rise = rise[np.repeat(lines >= 0, flat.counts)]
-    cell = tally.cell(chosen.times)
-    counts = (cell >= 0) & (cell < tally.cells) & (rise != 0)
+    if chosen is not batch:
+        increase = increase[np.repeat(rows >= 0, batch.counts)]
+    column = plan.column_of(chosen.times)
+    counts = (column >= 0) & (column < plan.columns) & (increase != 0)
     if not counts.any():
         return None
-    line = np.repeat(lines[lines >= 0], chosen.counts)
-    return Sums.rises((line * tally.cells + cell)[counts], rise[counts])
+    row = np.repeat(rows[rows >= 0], chosen.counts)
+    return Totals.from_increases((row * plan.columns + column)[counts], increase[counts])
 
 
-def together(parts: Sequence[Added]) -> Added:
-    """Raises TooManySums."""
-    sums = [Sums.of([_NOTHING, *each]) for each in zip(*(part.sums for part in parts), strict=True)]
-    if any(len(each.keys) > MOST_NUMBERS for each in sums):
-        raise TooManySums(f"more than {MOST_NUMBERS:,} sums: ask for longer rows or a shorter window")
-    readings: dict[tuple[int, int], Reading] = {}
+def combine_results(parts: Sequence[AggregateResult]) -> AggregateResult:
+    """Return the sum of the results of all partitions. Raises TooManyTotals."""
+    totals = [Totals.merged([_NO_TOTALS, *each]) for each in zip(*(part.totals for part in parts), strict=True)]
+    if any(len(each.keys) > MAX_TOTALS for each in totals):
+        raise TooManyTotals(f"more than {MAX_TOTALS:,} totals: ask for longer rows or a shorter window")
+    readings: dict[tuple[int, int], GaugeReading] = {}
     for part in parts:
         for key, reading in part.readings.items():
-            readings[key] = reading if key not in readings else readings[key].with_(reading)
-    return Added(sums, readings, sum(part.restarts for part in parts))
+            readings[key] = reading if key not in readings else readings[key].combined(reading)
+    return AggregateResult(totals, readings, sum(part.restarts for part in parts))

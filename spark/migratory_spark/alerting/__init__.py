@@ -1,5 +1,6 @@
-"""What Prometheus and Grafana watch between two reports: recording rules and alerts from objectives, and a dashboard.
+"""Alerting: Prometheus recording rules and alerts from objectives, and a Grafana dashboard.
 
-`indicators.py` says what counts as good, in PromQL; `rules.py` makes the rule file of objectives, `health.py` the
-alerts that need no objective, `dashboard.py` the Grafana dashboard. Text only: nothing here needs Spark or a server.
+Begin with `rules.py`, which makes the rule file of objectives. `indicators.py` expresses good and bad events in PromQL,
+`health.py` has the alerts that need no objective, `dashboard.py` makes the dashboard of the panels in `panels.py`. All
+of it is text; nothing needs Spark or a server. `python -m migratory_spark.alerting FOLDER` writes manifests/monitoring.
 """

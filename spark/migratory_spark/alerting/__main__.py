@@ -17,7 +17,7 @@ HEAD = """\
 
 
 def files() -> dict[str, str]:
-    """Name to content."""
+    """Return the files' contents by name."""
     return {"rules.yaml": HEAD + rule_file(DEFAULT_OBJECTIVES), "dashboard.json": dashboard()}
 
 

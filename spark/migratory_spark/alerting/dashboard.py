@@ -1,7 +1,7 @@
-"""The Grafana dashboard: promises, latency, traffic, and the cluster itself, from top to bottom.
+"""The Grafana dashboard: objectives, latency, traffic, and the cluster itself, from top to bottom.
 
-Laid out here, so that every panel looks like its neighbours, and kept as a file for who has no Python
-(`manifests/monitoring/dashboard.json`).
+The layout is generated, so that all panels look alike. The result is stored as `manifests/monitoring/dashboard.json`
+for users without Python.
 """
 
 from __future__ import annotations
@@ -16,42 +16,44 @@ _SOURCE = {"type": "prometheus", "uid": "${source}"}
 
 
 def dashboard() -> str:
-    """JSON for Grafana 10 and later."""
+    """Return the dashboard as JSON for Grafana 10 and later."""
     panels: list[dict[str, Any]] = []
-    top = 0
+    next_row = 0
     for title, row in ROWS.items():
-        panels.append({"type": "row", "title": title, "gridPos": {"x": 0, "y": top, "w": WIDTH, "h": 1}, "panels": []})
-        top += 1
-        left = 0
+        panels.append(
+            {"type": "row", "title": title, "gridPos": {"x": 0, "y": next_row, "w": WIDTH, "h": 1}, "panels": []}
+        )
+        next_row += 1
+        column = 0
         for panel in row:
             height = 5 if panel.kind == "stat" else 8
-            if left + panel.width > WIDTH:
-                left = 0
-            if left == 0:
-                line = top
-                top += height
-            panels.append(_panel(panel, {"x": left, "y": line, "w": panel.width, "h": height}))
-            left = (left + panel.width) % WIDTH
-    for number, found in enumerate(panels, 1):
-        found["id"] = number
-    made = {
+            if column + panel.width > WIDTH:
+                column = 0
+            if column == 0:
+                current_row = next_row
+                next_row += height
+            panels.append(_panel(panel, {"x": column, "y": current_row, "w": panel.width, "h": height}))
+            column = (column + panel.width) % WIDTH
+    for number, panel_ in enumerate(panels, 1):
+        panel_["id"] = number
+    document = {
         "uid": "migratory",
         "title": "Migratory",
-        "description": "Promises, latency, traffic and brokers of a Migratory cluster.",
+        "description": "Objectives, latency, traffic and brokers of a Migratory cluster.",
         "tags": ["migratory"],
         "schemaVersion": 39,
         "refresh": "15s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "utc",
         "graphTooltip": 1,
-        "annotations": {"list": [_takeover_marks()]},
+        "annotations": {"list": [_takeover_annotations()]},
         "templating": {"list": _variables()},
         "panels": panels,
     }
-    return json.dumps(made, indent=1) + "\n"
+    return json.dumps(document, indent=1) + "\n"
 
 
-def _panel(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+def _panel(panel: Panel, position: dict[str, int]) -> dict[str, Any]:
     custom: dict[str, Any] = {}
     options: dict[str, Any] = {}
     if panel.kind == "timeseries":
@@ -63,7 +65,7 @@ def _panel(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
             "legend": {"displayMode": "list", "placement": "bottom"},
         }
     elif panel.kind == "heatmap":
-        # Buckets are cumulative; Grafana takes neighbours apart by itself where the format says heatmap.
+        # Buckets are cumulative; with the format heatmap Grafana subtracts neighbors itself.
         options = {
             "calculate": False,
             "yAxis": {"unit": panel.unit},
@@ -80,9 +82,9 @@ def _panel(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
     return {
         "type": panel.kind,
         "title": panel.title,
-        "description": panel.about,
+        "description": panel.description,
         "datasource": _SOURCE,
-        "gridPos": place,
+        "gridPos": position,
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "options": options,
         "targets": [
@@ -115,7 +117,7 @@ def _variables() -> list[dict[str, Any]]:
     ]
 
 
-def _takeover_marks() -> dict[str, Any]:
+def _takeover_annotations() -> dict[str, Any]:
     return {
         "name": "Takeovers",
         "datasource": _SOURCE,

@@ -1,7 +1,7 @@
-"""Alerts about brokers and about what their operator says: what a person must look at before clients notice.
+"""Alerts on the health of brokers and of the operator, which need no objective.
 
-Each has its section in docs/operations/alerts.md. A cluster is told by its name and, on Kubernetes, its namespace, a
-label that scraping adds; elsewhere there is none, and grouping by it changes nothing.
+Each has a section in docs/operations/alerts.md. Clusters are identified by name and, on Kubernetes, by namespace, a
+label that scraping adds. Elsewhere that label is missing, and grouping by it changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _BY = "by (namespace, cluster)"
 
 
 def runbook(alert: str) -> str:
-    """The section about an alert, from the repository's root."""
+    """Return the path of the section about an alert, from the repository's root."""
     return f"{RUNBOOKS}#{alert.lower()}"
 
 
@@ -27,17 +27,18 @@ def _alert(name: str, expr: str, severity: str, summary: str, description: str, 
 
 
 def health_alerts() -> list[dict[str, Any]]:
+    """Return alerts on the metrics of brokers."""
     cluster, broker = "{{ $labels.cluster }}", "{{ $labels.broker }}"
     return [
         _alert(
             "MigratoryBrokerMissing",
-            # A broker that is gone has no series any more: what there were in the last hour is what there should be.
-            # With the last one gone there is nothing to count either, and no value would be no alert.
+            # A broker that is gone has no series, so the number of brokers in the last hour is the expected one.
+            # Without any broker there is nothing to count, and a missing value would not alert: hence `* 0`.
             "max_over_time(migratory:brokers:count[1h])"
             f" - (count {_BY} (migratory_member) or max_over_time(migratory:brokers:count[1h]) * 0) > 0",
             "page",
             f"{cluster}: a broker is missing",
-            f"{{{{ $value }}}} brokers of {cluster} that answered scrapes within the last hour do not any more.",
+            f"{{{{ $value }}}} brokers of {cluster} answered scrapes within the last hour and no longer do.",
             "2m",
         ),
         {"record": "migratory:brokers:count", "expr": f"count {_BY} (migratory_member)"},
@@ -45,8 +46,8 @@ def health_alerts() -> list[dict[str, Any]]:
             "MigratoryBrokerNotMember",
             "migratory_member < 1",
             "ticket",
-            f"{broker} of {cluster} is no synced member",
-            f"{broker} still copies groups, or can't; until then it counts as failed. Restart no other broker.",
+            f"{broker} of {cluster} is not a synced member",
+            f"{broker} has not finished copying groups and counts as failed until then. Do not restart another broker.",
             "5m",
         ),
         _alert(
@@ -54,7 +55,7 @@ def health_alerts() -> list[dict[str, Any]]:
             "migratory_fenced > 0",
             "page",
             f"{broker} of {cluster} is cut off",
-            f"{broker} hears too few of the others and has sent its clients away.",
+            f"{broker} reaches too few of the other brokers and has disconnected its clients.",
             "30s",
         ),
         _alert(
@@ -62,18 +63,18 @@ def health_alerts() -> list[dict[str, Any]]:
             f"sum {_BY} (migratory_waiting_groups) > 0",
             "page",
             f"{cluster}: publishing waits in {{{{ $value }}}} groups",
-            "Too few brokers of these groups' last lists can be reached. Bring brokers back.",
+            "Too few members of these groups can be reached. Bring brokers back.",
             "30s",
         ),
         _alert(
             "MigratoryGroupsWithoutCoordinator",
-            # Each broker knows all groups; coordinators of all brokers together should be as many. Where no broker has
-            # any, there is no such series at all.
+            # Each broker knows all groups, and all brokers together should have as many coordinators. Without any
+            # coordinator there is no such series at all.
             f"max {_BY} (sum by (namespace, cluster, broker) (migratory_groups))"
             f' - (sum {_BY} (migratory_groups{{role="coordinator"}}) or sum {_BY} (migratory_groups) * 0) > 0',
             "page",
             f"{cluster}: {{{{ $value }}}} groups have no coordinator",
-            "Nobody numbers publications in these groups; a takeover should take seconds.",
+            "Publications in these groups are not sequenced; a takeover should take seconds.",
             "1m",
         ),
         _alert(
@@ -81,7 +82,7 @@ def health_alerts() -> list[dict[str, Any]]:
             "migratory_replication_lag > 1000",
             "page",
             f"{broker} of {cluster}: {{{{ $value }}}} publications wait for their copies",
-            "Members confirm late or not at all: look at their load and at the network between brokers.",
+            "Members acknowledge late or not at all: check their load and the network between brokers.",
             "1m",
         ),
         _alert(
@@ -90,36 +91,36 @@ def health_alerts() -> list[dict[str, Any]]:
             " sum by (namespace, cluster, le) (rate(migratory_takeover_seconds_bucket[15m]))) > 4",
             "ticket",
             f"{cluster}: a takeover takes {{{{ $value | humanizeDuration }}}}",
-            "Publishing in a group waits for its takeover; two seconds are usual.",
+            "Publishing in a group waits for its takeover, which usually takes two seconds.",
         ),
         _alert(
             "MigratoryHistoryReset",
             f"sum {_BY} (increase(migratory_history_resets_total[15m])) > 0",
             "page",
             f"{cluster}: a history was lost",
-            "So many brokers were replaced at once that a group's history was gone; clients got `reset`.",
+            "Too many brokers were replaced at once and a group's history was lost; clients received `reset`.",
         ),
         _alert(
             "MigratoryCacheTooSmall",
             "delta(migratory_cache_short[15m]) > 0",
             "ticket",
-            f"{broker} of {cluster} forgets too early",
-            "`maxBytes` forces publications out before `minAge`: resumes may be truncated.",
+            f"{broker} of {cluster} evicts publications too early",
+            "`maxBytes` evicts publications younger than `minAge`: resumes may be truncated.",
         ),
         _alert(
             "MigratoryQueuesGrow",
             "migratory_queue_bytes > 200e6",
             "ticket",
-            f"{broker} of {cluster}: {{{{ $value | humanize1024 }}}}B wait for slow clients",
-            "At `limits.queueTotal` (256 MiB by default) the slowest clients are closed.",
+            f"{broker} of {cluster}: {{{{ $value | humanize1024 }}}}B are queued for slow clients",
+            "At `limits.queueTotal` (256 MiB by default) the slowest clients are disconnected.",
             "5m",
         ),
         _alert(
             "MigratorySlowConsumers",
             f'sum {_BY} (rate(migratory_closed_total{{reason="slow_consumer"}}[15m])) * 60 > 1',
             "ticket",
-            f"{cluster}: {{{{ $value | humanize }}}} slow clients a minute are closed",
-            "They read slower than their topics are published; `/v1/status` names them.",
+            f"{cluster}: {{{{ $value | humanize }}}} slow clients a minute are disconnected",
+            "They read more slowly than their topics are published; `/v1/status` lists them.",
             "15m",
         ),
         _alert(
@@ -128,14 +129,14 @@ def health_alerts() -> list[dict[str, Any]]:
             f" and avg {_BY} (migratory_clients) > 100",
             "ticket",
             f"{cluster}: the fullest broker has {{{{ $value | humanize }}}} times the average of clients",
-            "Clients choose at random by weight: after a restart it takes reconnects until they are even again.",
+            "Clients choose brokers at random by weight: after a restart it takes reconnects until they are balanced.",
             "30m",
         ),
     ]
 
 
 def operator_alerts() -> list[dict[str, Any]]:
-    """From the operator's own metrics, whose `namespace` and `cluster` are those of the cluster that it speaks of."""
+    """Return alerts on the operator's metrics, whose `namespace` and `cluster` are those of the reported cluster."""
     cluster = "{{ $labels.namespace }}/{{ $labels.cluster }}"
     condition, listed = "migratory_operator_condition", "migratory_operator_last_list_timestamp_seconds"
     return [
@@ -144,15 +145,15 @@ def operator_alerts() -> list[dict[str, Any]]:
             f'{condition}{{type="Ready"}} != 1',
             "page",
             f"{cluster} is not ready",
-            "Brokers are missing, or coordination is: the condition Ready names the reason.",
+            "Brokers or ZooKeeper are missing: the condition Ready has the reason.",
             "5m",
         ),
         _alert(
             "MigratoryClusterDegraded",
             f'{condition}{{type="Degraded"}} == 1',
             "ticket",
-            f"{cluster} needs a person",
-            "Something will not mend itself: the condition Degraded names it.",
+            f"{cluster} needs manual intervention",
+            "A fault will not heal by itself: the condition Degraded names it.",
             "5m",
         ),
         _alert(
@@ -164,11 +165,11 @@ def operator_alerts() -> list[dict[str, Any]]:
         ),
         _alert(
             "MigratoryOperatorBlind",
-            # Of an operator that is gone the last day still tells when it listed; no value would be no alert.
+            # Of an operator that is gone the last day still has the value; a missing value would not alert.
             f"time() - max by (namespace, service) (max_over_time({listed}[1d])) > 300",
             "ticket",
             "The operator has not listed its clusters for five minutes",
-            "It is away, or the API server does not answer it. Clusters go on as they are; nothing heals or changes.",
+            "It is down, or the API server does not answer it. Clusters keep running; nothing is healed or changed.",
             "1m",
         ),
     ]

@@ -1,7 +1,7 @@
-"""Each objective as PromQL: the rate of all its events and of the bad ones, per cluster.
+"""Service level indicators: each objective as PromQL, the rates of all its events and of the bad ones by cluster.
 
-The same events as in reports (docs/sla.md), but estimated: `rate` extrapolates and loses what happens at restarts.
-Alerts may rest on that; verdicts never do.
+They are the events of reports (docs/reference/sla.md), but estimated: `rate` extrapolates and loses what happens at
+restarts. That is good enough for alerts and not for verdicts.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ from migratory_resources.objectives import Objective
 
 BY = "sum by (cluster)"
 JUDGED = 'clock="same",phase="live"'
-"""Latency that verdicts use: of live deliveries, between a sender and a receiver on one clock."""
+"""Matchers of the latency that verdicts use: live deliveries between a sender and a receiver on one clock."""
 
 Expression = Callable[[str], str]
-"""From a range such as `5m` to PromQL."""
+"""A function from a range such as `5m` to PromQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Indicator:
-    """`bad(range)` and `total(range)` in events per second, by cluster. `measured` has a value only where the
-    histogram has the objective's threshold as a bound; None for objectives without one."""
+    """Expressions of bad and all events per second, by cluster.
+
+    `measured` has a value only if the objective's threshold is a bound of the histogram. It is None for objectives
+    without a threshold.
+    """
 
     bad: Expression
     total: Expression
@@ -31,12 +34,12 @@ class Indicator:
 
 
 def le(seconds: float) -> str:
-    """A bound as exporters write it: `0.25`, `5.0`."""
+    """Return a bound as exporters write it: `0.25`, `5.0`."""
     return str(float(seconds))
 
 
 def indicator(objective: Objective) -> Indicator | None:
-    """None for objectives over slices of time, which are counted by `slice_measure`."""
+    """Return the indicator of an objective, or None for one over slices of time (see `slice_measure`)."""
     match objective.type:
         case "latency" if objective.slices is None:
             return _within("migratory_delivery_latency_seconds", judged_labels(objective), objective.threshold)
@@ -61,7 +64,7 @@ def indicator(objective: Objective) -> Indicator | None:
 
 @dataclass(frozen=True, slots=True)
 class SliceMeasure:
-    """What a slice of time is judged by: recorded as `record`, and bad when it compares as `bad` says."""
+    """The value by which a slice of time is judged. It is recorded as `record`; a slice is bad if `bad` holds."""
 
     record: str
     expression: str
@@ -69,16 +72,16 @@ class SliceMeasure:
 
 
 def slice_measure(objective: Objective) -> SliceMeasure:
-    """Of an objective over slices. It has no value (never NaN) where nothing happened in the slice."""
+    """Return the measure of an objective over slices. It has no value (never NaN) for a slice without events."""
     slices = objective.slices
     assert slices is not None
     span = duration(slices.length)
     if slices.share is not None:
-        found = indicator(objective.model_copy(update={"slices": None}))
-        assert found is not None
-        good = f"1 - ({found.bad(span)}) / ({found.total(span)} > 0)"
+        events = indicator(objective.model_copy(update={"slices": None}))
+        assert events is not None
+        good = f"1 - ({events.bad(span)}) / ({events.total(span)} > 0)"
         return SliceMeasure("migratory_slo:slice_good_ratio", good, f"< bool {_plain(slices.share / Decimal(100))}")
-    assert slices.percentile is not None  # the objective's own rules see to it
+    assert slices.percentile is not None  # validated with the resource
     assert slices.threshold is not None
     share, judged = _plain(slices.percentile / Decimal(100)), judged_labels(objective)
     buckets = f"sum by (cluster, le) (rate(migratory_delivery_latency_seconds_bucket{{{judged}}}[{span}]))"
@@ -91,13 +94,13 @@ def slice_measure(objective: Objective) -> SliceMeasure:
 
 
 def judged_labels(objective: Objective) -> str:
-    """Matchers of the live deliveries that count for a latency objective."""
+    """Return matchers of the live deliveries that count for a latency objective."""
     clocks = objective.clocks
     return f'clock="{clocks[0]}",phase="live"' if len(clocks) == 1 else f'clock=~"{"|".join(clocks)}",phase="live"'
 
 
 def duration(seconds: float) -> str:
-    """As PromQL writes it: the largest unit that divides it."""
+    """Return a duration in PromQL, in the largest unit that divides it."""
     milliseconds = round(seconds * 1000)
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if milliseconds % length == 0:
@@ -120,6 +123,6 @@ def _within(histogram: str, labels: str, threshold: float | None) -> Indicator:
     return Indicator(
         bad=lambda span: f"{total(span)} - {BY} (rate({bucket}[{span}]))",
         total=total,
-        # Over as long a time as `total`: who exported may have ended since.
+        # Over the same range as `total`: the exporter may have ended since.
         measured=lambda span: f"{BY} (rate({bucket}[{span}]))",
     )

@@ -1,4 +1,4 @@
-"""What the dashboard shows: rows of panels, each with what a person should see in it."""
+"""Panels of the dashboard, by row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LATENCY = "migratory_delivery_latency_seconds"
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`queries`: legend and PromQL. `kind`: timeseries, stat or heatmap."""
+    """A panel. `queries` are pairs of legend and PromQL; `kind` is timeseries, stat or heatmap."""
 
     title: str
-    about: str
+    description: str
     queries: list[tuple[str, str]]
     unit: str = "short"
     kind: str = "timeseries"
@@ -47,15 +47,15 @@ _MEAN = f"{_judged('sum')} / {_judged('count')}"
 GOOD_BAD: list[tuple[float | None, str]] = [(None, "green"), (1, "red")]
 
 ROWS: dict[str, list[Panel]] = {
-    "Promises": [
+    "Objectives": [
         Panel(
-            "Error budget left", "Of thirty days, by objective; below zero the objective is missed.",
+            "Error budget left", "Over thirty days, by objective; below zero the objective is missed.",
             [("{{objective}}", f"{BUDGET}{{{CLUSTER}}}")], "percentunit", "stat",
             steps=[(None, "red"), (0, "orange"), (0.25, "green")],
         ),
         Panel(
-            "Lost, doubled, out of order",
-            "As clients counted and verified in the last hour. Anything but 0 is a fault.",
+            "Lost, duplicated, out of order",
+            "As clients counted in the last hour. Anything but 0 is a fault.",
             [
                 (word, f"sum(increase(migratory_{word}_total{{{CLUSTER}}}[1h]))")
                 for word in ("lost", "duplicates", "reordered")
@@ -63,7 +63,7 @@ ROWS: dict[str, list[Panel]] = {
             kind="stat", steps=GOOD_BAD,
         ),
         Panel(
-            "Brokers", "Synced members; brokers that are cut off; groups whose publishing waits.",
+            "Brokers", "Synced members, fenced brokers, groups whose publishing waits.",
             [
                 ("members", f"sum(migratory_member{{{CLUSTER}}})"),
                 ("fenced", f"sum(migratory_fenced{{{CLUSTER}}})"),
@@ -76,7 +76,7 @@ ROWS: dict[str, list[Panel]] = {
             [("{{objective}}", f"{BURN}_1h{{{CLUSTER}}}")], width=12,
         ),
         Panel(
-            "Share of bad events, five minutes", "By objective; no line where nothing happened.",
+            "Share of bad events, five minutes", "By objective; no line without events.",
             [("{{objective}}", f"{RATIO}_5m{{{CLUSTER}}}")], "percentunit", width=12,
         ),
     ],
@@ -90,7 +90,7 @@ ROWS: dict[str, list[Panel]] = {
             [("{{broker}}", f"broker:{_LATENCY}:p99_5m{{{CLUSTER}}}")], "s", width=12,
         ),
         Panel(
-            "Deliveries by latency", "How many fell into each bucket.",
+            "Deliveries by latency", "Deliveries by bucket.",
             [("{{le}}", f"sum by (le) (increase({_LATENCY}_bucket{{{CLUSTER},{JUDGED}}}[$__rate_interval]))")],
             "s", "heatmap", 12,
         ),
@@ -107,7 +107,7 @@ ROWS: dict[str, list[Panel]] = {
             [(f"P{name}", _quantile(share, "migratory_publish_seconds")) for name, share in QUANTILES], "s",
         ),
         Panel(
-            "Resume", "From the loss of a client's link to its last receipt.",
+            "Resume", "From the loss of a client's connection to its last receipt.",
             [(f"P{name}", _quantile(share, "migratory_resume_seconds")) for name, share in QUANTILES], "s",
         ),
         Panel(
@@ -117,14 +117,14 @@ ROWS: dict[str, list[Panel]] = {
     ],
     "Traffic": [
         Panel("Clients", "Connected now.", _gauge("migratory_clients"), stacked=True),
-        Panel("Subscriptions", "Of the clients that are connected.", _gauge("migratory_subscriptions"), stacked=True),
-        Panel("Topics", "Known to each broker; all hold all.", _gauge("migratory_topics")),
+        Panel("Subscriptions", "Of connected clients.", _gauge("migratory_subscriptions"), stacked=True),
+        Panel("Topics", "Known to each broker; every broker holds every topic.", _gauge("migratory_topics")),
         Panel(
-            "Published", "Taken from a broker's own clients.",
+            "Published", "Accepted from a broker's own clients.",
             [("{{broker}}", _rate("migratory_published_total"))], "ops", stacked=True,
         ),
         Panel(
-            "Committed", "As each broker sees it: the lines lie on one another.",
+            "Committed", "As each broker counts it; the lines should coincide.",
             [("{{broker}}", _rate("migratory_committed_total"))], "ops",
         ),
         Panel(
@@ -135,7 +135,7 @@ ROWS: dict[str, list[Panel]] = {
             "Sent", "To clients.", [("{{broker}}", _rate("migratory_sent_bytes_total"))], "Bps", stacked=True,
         ),
         Panel(
-            "Connections that ended", "By reason; slow_consumer, backlog and the client's own faults deserve a look.",
+            "Closed connections", "By reason; slow_consumer, backlog and client faults deserve attention.",
             [("{{reason}}", _rate("migratory_closed_total", by="reason"))], "ops",
         ),
         Panel(
@@ -143,7 +143,7 @@ ROWS: dict[str, list[Panel]] = {
             [("{{reason}}", _rate("migratory_reconnects_total", by="reason"))], "ops",
         ),
         Panel(
-            "Received of expected", "By the load generator; apart only while deliveries are under way.",
+            "Received of expected", "By the load generator; they differ only while deliveries are on their way.",
             [
                 ("received", _rate("migratory_received_total", by="cluster")),
                 ("expected", _rate("migratory_expected_total", by="cluster")),
@@ -151,21 +151,21 @@ ROWS: dict[str, list[Panel]] = {
             "ops",
         ),
         Panel(
-            "Gaps that receipts told of", "Truncated or reset histories.",
+            "Gaps reported by receipts", "Truncated or reset histories.",
             [("gaps", _rate("migratory_gaps_total", by="cluster"))], "ops",
         ),
         Panel(
-            "Publications without acknowledgement", "Refused or given up, by reason.",
+            "Publications without acknowledgement", "Rejected or given up, by reason.",
             [("{{reason}}", _rate("migratory_publish_errors_total", by="reason"))], "ops",
         ),
     ],
     "Cluster": [
         Panel(
-            "Coordinators", "Groups that each broker numbers; even when all are well.",
+            "Coordinators", "Groups that each broker coordinates; balanced when all brokers are healthy.",
             [("{{broker}}", f'migratory_groups{{{CLUSTER},role="coordinator"}}')], stacked=True,
         ),
         Panel(
-            "Groups by role", "Over all brokers; learners and candidates pass by.",
+            "Groups by role", "Over all brokers; learners and candidates are transient.",
             [("{{role}}", f"sum by (role) (migratory_groups{{{CLUSTER}}})")],
         ),
         Panel(
@@ -173,19 +173,19 @@ ROWS: dict[str, list[Panel]] = {
             [("{{broker}}", f"increase(migratory_takeovers_total{{{CLUSTER}}}[5m])")],
         ),
         Panel(
-            "Takeover time", "From its begin to its activation.",
+            "Takeover time", "From its start to its activation.",
             [(f"P{name}", _quantile(share, "migratory_takeover_seconds")) for name, share in QUANTILES], "s",
         ),
-        Panel("Replication lag", "Numbered and not committed yet.", _gauge("migratory_replication_lag")),
-        Panel("Queues", "Bytes that wait for slow clients.", _gauge("migratory_queue_bytes"), "bytes"),
+        Panel("Replication lag", "Sequenced and not committed yet.", _gauge("migratory_replication_lag")),
+        Panel("Queues", "Bytes queued for slow clients.", _gauge("migratory_queue_bytes"), "bytes"),
         Panel("Cache", "Payload bytes.", _gauge("migratory_cache_bytes"), "bytes"),
         Panel(
-            "Forgotten too early",
-            "Publications younger than `minAge` that had to go.",
+            "Evicted too early",
+            "Publications younger than `minAge` that were evicted.",
             _gauge("migratory_cache_short"),
         ),
         Panel(
-            "Histories lost", "New histories begun in the last hour.",
+            "Histories lost", "New histories started in the last hour.",
             [("{{broker}}", f"increase(migratory_history_resets_total{{{CLUSTER}}}[1h])")],
         ),
     ],

@@ -1,8 +1,8 @@
-"""The rule file of objectives: error ratios over several windows, what is left of the budget, burn-rate alerts.
+"""Prometheus rules of objectives: error ratios over several windows, the error budget left, burn-rate alerts.
 
-Burn rate 1 spends the error budget exactly in the objective's period, which is 30 days here. An alert needs the rate
-in a long window, so that it is worth somebody's time, and in a short one, so that it ends soon after the fault; and as
-many events as can show the target at all, so that one bad event at night wakes nobody.
+Burn rate 1 spends the error budget exactly in the objective's period, which is 30 days here. An alert requires the rate
+in a long window, so that the fault matters, and in a short one, so that the alert ends soon after the fault. It also
+requires enough events to prove the target, so that one bad event at night does not page.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BAD = "migratory_slo:bad_events"
 TARGET, BUDGET = "migratory_slo:target", "migratory_slo:budget_left"
 
 
-class Burn(NamedTuple):
-    """Page or ticket when `long` and `short` both burn faster than `rate`."""
+class BurnAlert(NamedTuple):
+    """A burn-rate alert: it fires if the budget burns faster than `rate` in the windows `long` and `short`."""
 
     rate: float
     long: str
@@ -37,34 +37,37 @@ class Burn(NamedTuple):
 
 
 BURNS = (
-    Burn(14.4, "1h", "5m", "page", "2% of a month's budget in an hour"),
-    Burn(6, "6h", "30m", "page", "5% of a month's budget in six hours"),
-    Burn(3, "1d", "2h", "ticket", "10% of a month's budget in a day"),
-    Burn(1, "3d", "6h", "ticket", "10% of a month's budget in three days"),
+    BurnAlert(14.4, "1h", "5m", "page", "2% of a month's budget in an hour"),
+    BurnAlert(6, "6h", "30m", "page", "5% of a month's budget in six hours"),
+    BurnAlert(3, "1d", "2h", "ticket", "10% of a month's budget in a day"),
+    BurnAlert(1, "3d", "6h", "ticket", "10% of a month's budget in three days"),
 )
 WINDOWS = tuple(dict.fromkeys(window for burn in BURNS for window in (burn.short, burn.long)))
 QUANTILES = (("50", "0.5"), ("90", "0.9"), ("95", "0.95"), ("99", "0.99"))
 
 
 def rule_file(objectives: Sequence[Objective]) -> str:
-    """YAML for Prometheus' `rule_files`.
+    """Return YAML for `rule_files` of Prometheus.
 
-    :raises ValueError: for two objectives of one name.
+    :raises ValueError: For two objectives of one name.
     """
-    return _written(rules_of(objectives))
+    return _to_yaml(rules_of(objectives))
 
 
 def rule_resource(objectives: Sequence[Objective], name: str) -> str:
-    """The same as a PrometheusRule, for the Prometheus operator."""
+    """Return the rules as a PrometheusRule, for the Prometheus operator."""
     head = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": {"name": name}}
-    return _written({**head, "spec": rules_of(objectives)})
+    return _to_yaml({**head, "spec": rules_of(objectives)})
 
 
 def rules_of(objectives: Sequence[Objective]) -> dict[str, Any]:
-    """:raises ValueError: for two objectives of one name."""
+    """Return the rules as data.
+
+    :raises ValueError: For two objectives of one name.
+    """
     names = [objective.name for objective in objectives]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"two objectives are named {', '.join(sorted(twice))}: rules tell them apart by name")
+    if duplicates := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two objectives are named {', '.join(sorted(duplicates))}: names must be unique")
     groups: list[dict[str, Any]] = [{"name": "migratory-latency", "rules": _percentiles()}]
     for objective in objectives:
         groups.append({"name": f"migratory-objective-{objective.name}", "rules": objective_rules(objective)})
@@ -73,28 +76,28 @@ def rules_of(objectives: Sequence[Objective]) -> dict[str, Any]:
     return {"groups": groups}
 
 
-def _written(content: dict[str, Any]) -> str:
-    return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=1000)
+def _to_yaml(content: dict[str, Any]) -> str:
+    return yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, width=1000)
 
 
 def objective_rules(objective: Objective) -> list[Rule]:
     labels = {"objective": objective.name}
     target = objective.target / Decimal(100)
     rules = _slices(objective) if objective.slices is not None else _events(objective)
-    rules.append({"record": TARGET, "expr": f"vector({_plain(target)})", "labels": labels})
-    here = f'{{objective="{objective.name}"}}'
+    rules.append({"record": TARGET, "expr": f"vector({_decimal(target)})", "labels": labels})
+    selector = f'{{objective="{objective.name}"}}'
     if target == 1:
-        rules.append(_nothing_allowed(objective, here))
+        rules.append(_any_bad_event(objective, selector))
     else:
-        allowed = _plain(1 - target)
+        allowed = _decimal(1 - target)
         for window in WINDOWS:
-            expr = f"{RATIO}_{window}{here} / {allowed}"
+            expr = f"{RATIO}_{window}{selector} / {allowed}"
             rules.append({"record": f"{BURN}_{window}", "expr": expr, "labels": labels})
-        rules.append({"record": BUDGET, "expr": _budget_left(here, allowed), "labels": labels})
-        rules += [_burning(objective, here, burn, target) for burn in BURNS]
-    found = indicator(objective)
-    if found is not None and found.measured is not None:
-        rules.append(_unmeasured(objective, found.total("1h"), found.measured("1h")))
+        rules.append({"record": BUDGET, "expr": _budget_left(selector, allowed), "labels": labels})
+        rules += [_burning(objective, selector, burn, target) for burn in BURNS]
+    events = indicator(objective)
+    if events is not None and events.measured is not None:
+        rules.append(_unmeasured(objective, events.total("1h"), events.measured("1h")))
     return rules
 
 
@@ -109,7 +112,7 @@ def _percentiles() -> list[Rule]:
             rules.append(
                 {
                     "record": f"{level}:{name}:p{suffix}_5m",
-                    # Without deliveries the quantile is NaN, which would look like a value to whoever adds up.
+                    # Without deliveries the quantile is NaN, which would count as a value.
                     "expr": f"histogram_quantile({share}, {buckets}) and {moving}",
                 }
             )
@@ -117,109 +120,115 @@ def _percentiles() -> list[Rule]:
 
 
 def _events(objective: Objective) -> list[Rule]:
-    found = indicator(objective)
-    assert found is not None
+    events = indicator(objective)
+    assert events is not None
     labels = {"objective": objective.name}
     rules: list[Rule] = []
     for window in WINDOWS:
-        bad, total = found.bad(window), found.total(window)
-        # A window without events has no ratio, rather than NaN.
+        bad, total = events.bad(window), events.total(window)
+        # Without events there is no ratio, rather than NaN.
         rules.append({"record": f"{RATIO}_{window}", "expr": f"({bad}) / ({total} > 0)", "labels": labels})
         rules.append({"record": f"{EVENTS}_{window}", "expr": f"({total}) * {_seconds(window)}", "labels": labels})
-    rules.append({"record": f"{BAD}_5m", "expr": f"({found.bad('5m')}) * 300", "labels": labels})
+    rules.append({"record": f"{BAD}_5m", "expr": f"({events.bad('5m')}) * 300", "labels": labels})
     return rules
 
 
 def _slices(objective: Objective) -> list[Rule]:
     assert objective.slices is not None
     labels, measure = {"objective": objective.name}, slice_measure(objective)
-    here = f'{measure.record}{{objective="{objective.name}"}} {measure.bad}'
+    selector = f'{measure.record}{{objective="{objective.name}"}} {measure.bad}'
     step = duration(objective.slices.length)
     rules: list[Rule] = [{"record": measure.record, "expr": measure.expression, "labels": labels}]
     for window in WINDOWS:
-        over = f"({here})[{window}:{step}]"
+        over = f"({selector})[{window}:{step}]"
         rules.append({"record": f"{RATIO}_{window}", "expr": f"avg_over_time({over})", "labels": labels})
         rules.append({"record": f"{EVENTS}_{window}", "expr": f"count_over_time({over})", "labels": labels})
-    rules.append({"record": f"{BAD}_5m", "expr": f"sum_over_time(({here})[5m:{step}])", "labels": labels})
+    rules.append({"record": f"{BAD}_5m", "expr": f"sum_over_time(({selector})[5m:{step}])", "labels": labels})
     return rules
 
 
-def _budget_left(here: str, allowed: str) -> str:
-    """Weighted by events: a quiet night's bad minute spends little. From what was recorded already, for thirty days of
-    raw samples are too many to read at each evaluation."""
-    bad, total = f"sum_over_time({BAD}_5m{here}[{PERIOD}])", f"sum_over_time({EVENTS}_5m{here}[{PERIOD}])"
+def _budget_left(selector: str, allowed: str) -> str:
+    """Return the budget left, weighted by events: a bad minute of a quiet night spends little.
+
+    It is computed from recorded series, because thirty days of raw samples are too many for each evaluation.
+    """
+    bad, total = f"sum_over_time({BAD}_5m{selector}[{PERIOD}])", f"sum_over_time({EVENTS}_5m{selector}[{PERIOD}])"
     return f"1 - {bad} / ({total} > 0) / {allowed}"
 
 
-def _burning(objective: Objective, here: str, burn: Burn, target: Decimal) -> Rule:
+def _burning(objective: Objective, selector: str, burn: BurnAlert, target: Decimal) -> Rule:
     needed = math.ceil(1 / (1 - target))
     return {
         "alert": "MigratoryBudgetBurns",
         "expr": (
-            f"{BURN}_{burn.long}{here} > {burn.rate:g} and {BURN}_{burn.short}{here} > {burn.rate:g}"
-            f" and {EVENTS}_{burn.long}{here} >= {needed}"
+            f"{BURN}_{burn.long}{selector} > {burn.rate:g} and {BURN}_{burn.short}{selector} > {burn.rate:g}"
+            f" and {EVENTS}_{burn.long}{selector} >= {needed}"
         ),
         "labels": {"severity": burn.severity, "objective": objective.name, "window": burn.long},
         "annotations": {
-            "summary": f"{{{{ $labels.cluster }}}}: objective {objective.name} loses {burn.spends}",
+            "summary": f"{{{{ $labels.cluster }}}}: objective {objective.name} spends {burn.spends}",
             "description": (
-                f"Objective {objective.name} ({_said(objective)}) burns its error budget {{{{ $value | humanize }}}} "
-                f"times as fast as its {PERIOD} allow, over {burn.long} and over {burn.short}."
+                f"Objective {objective.name} ({_describe(objective)}) burns its error budget "
+                f"{{{{ $value | humanize }}}} times as fast as allowed in {PERIOD}, over {burn.long} and {burn.short}."
             ),
             "runbook_url": runbook("MigratoryBudgetBurns"),
         },
     }
 
 
-def _nothing_allowed(objective: Objective, here: str) -> Rule:
-    """From the bad events themselves: losses are verified at a run's end, when nothing is expected any more."""
-    found = indicator(objective)
+def _any_bad_event(objective: Objective, selector: str) -> Rule:
+    """Return the alert of a target of 100%, on any bad event.
+
+    Losses are verified at the end of a run, when no delivery is expected any more, so a ratio would not show them.
+    """
+    events = indicator(objective)
     return {
         "alert": "MigratoryPromiseBroken",
-        "expr": f"({found.bad('5m')}) > 0" if found is not None else f"{RATIO}_5m{here} > 0",
+        "expr": f"({events.bad('5m')}) > 0" if events is not None else f"{RATIO}_5m{selector} > 0",
         "labels": {"severity": "page", "objective": objective.name},
         "annotations": {
-            "summary": f"{{{{ $labels.cluster }}}}: objective {objective.name} allows nothing bad, and something was",
-            "description": f"Within the last five minutes this was broken: {_said(objective)}.",
+            "summary": f"{{{{ $labels.cluster }}}}: objective {objective.name} allows no bad event, and there was one",
+            "description": f"Within the last five minutes this was broken: {_describe(objective)}.",
             "runbook_url": runbook("MigratoryPromiseBroken"),
         },
     }
 
 
 def _unmeasured(objective: Objective, total: str, measured: str) -> Rule:
-    """Without it an objective whose threshold no histogram has as a bound would be silent for ever."""
+    """Return the alert of an objective whose threshold is not a bound of the histogram: its other alerts cannot
+    fire."""
     return {
         "alert": "MigratoryObjectiveNotMeasured",
         "expr": f"({total} > 0) unless on (cluster) ({measured})",
         "for": "15m",
         "labels": {"severity": "ticket", "objective": objective.name},
         "annotations": {
-            "summary": f"{{{{ $labels.cluster }}}}: nobody measures objective {objective.name}",
+            "summary": f"{{{{ $labels.cluster }}}}: objective {objective.name} is not measured",
             "description": (
-                f"The threshold of {objective.name} ({_said(objective)}) is no bound of the exported histogram, so "
-                "nothing can be said about it. Name it to who exports (`migratory bench --threshold SECONDS`)."
+                f"The threshold of {objective.name} ({_describe(objective)}) is not a bound of the exported "
+                "histogram, so it cannot be judged. Add it to the exporter (`migratory bench --threshold SECONDS`)."
             ),
             "runbook_url": runbook("MigratoryObjectiveNotMeasured"),
         },
     }
 
 
-def _said(objective: Objective) -> str:
+def _describe(objective: Objective) -> str:
     slices = objective.slices
     if slices is not None:
-        what = f"slices of {duration(slices.length)} with "
+        text = f"slices of {duration(slices.length)} with "
         if slices.threshold is not None:
-            what += f"P{slices.percentile} within {duration(slices.threshold)}"
+            text += f"P{slices.percentile} within {duration(slices.threshold)}"
         else:
-            what += f"{slices.share}% acknowledged"
+            text += f"{slices.share}% acknowledged"
     elif objective.threshold is not None:
-        what = f"within {duration(objective.threshold)}"
+        text = f"within {duration(objective.threshold)}"
     else:
-        what = "delivered once and in order" if objective.type == "delivery" else "acknowledged"
-    return f"{objective.type}: {objective.target}% {what}"
+        text = "delivered once and in order" if objective.type == "delivery" else "acknowledged"
+    return f"{objective.type}: {objective.target}% {text}"
 
 
-def _plain(value: Decimal) -> str:
+def _decimal(value: Decimal) -> str:
     return format(value.normalize(), "f")
 
 
@@ -227,8 +236,8 @@ def _seconds(window: str) -> int:
     return int(window[:-1]) * {"m": 60, "h": 3600, "d": 86_400}[window[-1]]
 
 
-class _Plain(yaml.SafeDumper):
-    """No anchors: Prometheus reads them, people do not."""
+class _PlainDumper(yaml.SafeDumper):
+    """A dumper without anchors, which are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

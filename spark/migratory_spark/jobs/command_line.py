@@ -1,4 +1,7 @@
-"""The options of the jobs, shared by `spark-submit` and `migratory sla`."""
+"""The command lines of the jobs, shared by `spark-submit` and `migratory sla`: options, exit codes, errors.
+
+A crash must not look like a verdict: Python's own exit code for one is 1, which means "missed" here.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,22 @@ CHANGES = {"same": MET, "better": MET, "worse": MISSED, "unknown": INSUFFICIENT}
 
 
 class BadInput(click.ClickException):
-    """The question itself is wrong: a file, an option, a window."""
+    """An option, a file or a window is wrong."""
 
     exit_code = BAD_INPUT
 
 
-class Unreadable(click.ClickException):
-    """The samples could not be read, or Spark could not work: nothing is known about the objectives."""
+class SamplesUnreadable(click.ClickException):
+    """The samples could not be read, or Spark failed. Nothing is known about the objectives."""
 
     exit_code = UNREADABLE
 
 
-class Ending:
-    """`with Ending(): …`: an error that nobody expected ends with INTERNAL and its traceback, Ctrl-C with INTERRUPTED,
-    where click would say 1."""
+class ExitOnError:
+    """A context that exits with INTERNAL and a traceback after an unexpected error, and with INTERRUPTED after Ctrl-C.
+
+    Click would exit with 1.
+    """
 
     def __enter__(self) -> Self:
         return self
@@ -49,14 +54,15 @@ class Ending:
             raise SystemExit(INTERNAL) from error
 
 
-_LATEST = 253_370_764_800
-"""9999-01-01: a year before dates end, for the days of all zones."""
+_MAX_MOMENT = 253_370_764_800
+"""9999-01-01, a year before dates end, so that the days of every time zone can be computed."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Moment(click.ParamType[float]):
-    """Seconds since 1970, an RFC 3339 time (without a zone it is UTC), `now`, or `-5m`: as long before now."""
+class MomentParam(click.ParamType[float]):
+    """A moment: seconds since 1970, an RFC 3339 time (UTC without a zone), `now`, or a duration before now such
+    as `-5m`."""
 
     name = "time"
 
@@ -67,17 +73,17 @@ class Moment(click.ParamType[float]):
             seconds = _seconds(value)
         except ValueError:
             self.fail(
-                f"{value!r} is neither seconds since 1970, nor a time such as 2026-11-27T10:00:00Z, nor now, nor one "
-                "before now such as -5m or -1h30m", param, ctx,
+                f"{value!r} is not a time; use seconds since 1970, a time such as 2026-11-27T10:00:00Z, now, or a "
+                "duration before now such as -5m or -1h30m", param, ctx,
             )  # fmt: skip
-        # `nan` and `inf` are numbers, too.
-        if not 0 <= seconds < _LATEST:
-            self.fail(f"{value!r} is no moment from 1970 to 9998", param, ctx)
+        # `float` accepts `nan` and `inf`.
+        if not 0 <= seconds < _MAX_MOMENT:
+            self.fail(f"{value!r} is not between 1970 and 9998", param, ctx)
         return seconds
 
 
 def _seconds(text: str) -> float:
-    """Raises ValueError."""
+    """Return seconds since 1970. Raises ValueError."""
     if text == "now":
         return time.time()
     if text.startswith("-") and text[-1].isalpha():
@@ -89,8 +95,8 @@ def _seconds(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-class Setting(click.ParamType[tuple[str, str]]):
-    """NAME=VALUE."""
+class SettingParam(click.ParamType[tuple[str, str]]):
+    """An option of the form NAME=VALUE."""
 
     name = "name=value"
 
@@ -104,54 +110,60 @@ class Setting(click.ParamType[tuple[str, str]]):
 
 
 def result_file(option: str, text: str, name: str | None = None) -> Callable[[Command], Command]:
+    """Return an option that names a file for a result."""
     path = click.Path(dir_okay=False, path_type=Path)
     return click.option(option, name or f"{option.removeprefix('--')}_file", type=path, metavar="FILE", help=text)
 
 
 def objectives_option(text: str) -> Callable[[Command], Command]:
+    """Return the option --objectives."""
     kind = click.Path(exists=True, dir_okay=False, path_type=Path)
-    return click.option("--objectives", type=kind, metavar="FILE", help=f"{text} Without it: {defaults()}.")
+    return click.option("--objectives", type=kind, metavar="FILE", help=f"{text} By default: {describe_defaults()}.")
 
 
-def defaults() -> str:
-    """What is judged unless a file says otherwise, in words."""
+def describe_defaults() -> str:
+    """Return the default objectives in words."""
     words = []
-    for one in DEFAULT_OBJECTIVES:
-        within = f" within {format_duration(one.threshold)}" if one.threshold is not None else ""
-        words.append(f"{one.type}{within} {one.target}%")
+    for objective in DEFAULT_OBJECTIVES:
+        within = f" within {format_duration(objective.threshold)}" if objective.threshold is not None else ""
+        words.append(f"{objective.type}{within} {objective.target}%")
     return ", ".join(words)
 
 
-def _countable(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """`nan` and `inf` are in any range without an upper end."""
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Reject `nan` and `inf`, which are in any range without an upper end."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number of seconds", ctx, param)
+        raise click.BadParameter(f"{value} is not a finite number of seconds", ctx, param)
     return value
 
 
 REPORT = (
-    click.option("--samples", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the recorder's files."),
-    click.option("--prometheus", metavar="URL", help="Or: a Prometheus server, or several with commas between."),
-    click.option("--prometheus-option", "settings", type=Setting(), multiple=True, metavar="NAME=VALUE",
+    click.option("--samples", type=click.Path(path_type=Path), metavar="DIR",
+                 help="Folder of the recorder's Parquet files."),
+    click.option("--prometheus", metavar="URL",
+                 help="A Prometheus server, or several separated by commas, instead of --samples."),
+    click.option("--prometheus-option", "settings", type=SettingParam(), multiple=True, metavar="NAME=VALUE",
                  help="An option of the data source, such as tokenFile=/run/token. May be given several times."),
-    click.option("--start", type=Moment(), required=True,
+    click.option("--start", type=MomentParam(), required=True,
                  help="Start of the window: -5m (before now), RFC 3339 (UTC) or seconds since 1970."),
-    click.option("--end", type=Moment(), default="now", show_default=True, help="End of the window, likewise."),
+    click.option("--end", type=MomentParam(), default="now", show_default=True, help="End of the window, likewise."),
     objectives_option("A MigratoryCluster file; its spec.sla.objectives are judged."),
-    click.option("--cluster", metavar="NAME", help="Only series whose label `cluster` says so."),
-    click.option("--window", type=click.FloatRange(min=0.1), metavar="SECONDS", callback=_countable,
-                 help="Length of the tables' rows. Without it: so that there are at most 240."),
+    click.option("--cluster", metavar="NAME", help="Count only series with this value of the label `cluster`."),
+    click.option("--window", type=click.FloatRange(min=0.1), metavar="SECONDS", callback=_finite,
+                 help="Length of the tables' rows. By default there are at most 240 rows."),
     click.option("--zone", default="UTC", show_default=True, help="Time zone of the table by hour or day."),
     click.option("--replica-label", "replica_labels", multiple=True, metavar="LABEL",
-                 help="A label that tells servers apart which scrape the same. May be given several times."),
-    result_file("--json", "Write the report here."),
-    result_file("--html", "Write the report here as one page with plots."),
+                 help="A label by which only servers that scrape the same targets differ. May be given several times."),
+    result_file("--json", "Write the report to this file."),
+    result_file("--html", "Write the report to this file as one page with plots."),
     click.option("--history", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-                 help="Add the report's rows to tables there, partitioned by day."),
+                 help="Add the report's rows to Parquet tables in this folder, partitioned by day."),
 )  # fmt: skip
 
 
 def options(*wanted: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that adds these options to a command."""
+
     def add(command: Command) -> Command:
         for option in reversed(wanted):
             command = option(command)

@@ -1,4 +1,7 @@
-"""Where a report's samples come from. Looked at before Spark starts: a wrong folder or server is told in no time."""
+"""Inputs of a report: the recorder's folder or Prometheus servers.
+
+They are checked before Spark starts, so that a wrong folder or server is reported at once.
+"""
 
 from __future__ import annotations
 
@@ -9,62 +12,64 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migratory_spark import metrics
-from migratory_spark.jobs.command_line import BadInput, Unreadable
+from migratory_spark.jobs.command_line import BadInput, SamplesUnreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from migratory_spark.read.samples import Source as Samples
+    from migratory_spark.read.samples import SampleSource
 
-_TASK = 2_500_000
-"""Samples that one task reads from a server: in shorter stretches of time labels would be most of the work."""
-_OURS = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty", "dropLabels")
-_ELSEWHERE = (
+_TASK_SAMPLES = 2_500_000
+"""Samples that one task reads from a server, about. With fewer, decoding labels would be most of the work."""
+_RESERVED = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty", "dropLabels")
+_USE_PROMETHEUS = (
     "where a Prometheus keeps the metrics, as `migratory up` has it when one is on PATH (it prints a line `Metrics`), "
     "ask that: --prometheus URL"
 )
-_INSTEAD = {"dropLabels": "; --replica-label NAME tells servers apart without mixing their samples"}
+_ALTERNATIVES = {"dropLabels": "; use --replica-label NAME, which keeps the servers' samples apart"}
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """The recorder's Parquet files in a folder, or below it by day as `recorder_compact` leaves them."""
+class RecorderFolder:
+    """The recorder's Parquet files in a folder, or below it by day as `recorder_compact` writes them."""
 
     path: Path
     cluster: str | None
 
     def check(self) -> None:
-        """Raises BadInput."""
+        """Check that the folder has files. Raises BadInput."""
         if not self.path.exists():
-            raise BadInput(f"--samples: {self.path} does not exist; {_ELSEWHERE}")
+            raise BadInput(f"--samples: {self.path} does not exist; {_USE_PROMETHEUS}")
         if not self.path.is_dir():
-            raise BadInput(f"--samples: {self.path} is a file; the folder of the *.parquet files is wanted")
+            raise BadInput(f"--samples: {self.path} is a file; name the folder of the *.parquet files")
         try:
-            found = next((path for path in self.path.rglob("*.parquet") if path.is_file()), None)
+            first_file = next((path for path in self.path.rglob("*.parquet") if path.is_file()), None)
         except OSError as error:
             raise BadInput(f"--samples: {self.path}: {error.strerror or error}") from None
-        if found is None:
-            raise BadInput(f"--samples: no *.parquet files in {self.path}: nothing was recorded there; {_ELSEWHERE}")
+        if first_file is None:
+            raise BadInput(
+                f"--samples: no *.parquet files in {self.path}: nothing was recorded there; {_USE_PROMETHEUS}"
+            )
 
-    def samples(self, session: SparkSession) -> Samples:
-        """For a report, which chooses the cluster itself."""
-        from migratory_spark.read.samples import files
+    def samples(self, session: SparkSession) -> SampleSource:
+        """Return a source for a report, which selects the cluster itself."""
+        from migratory_spark.read.samples import parquet_source
 
-        return files(session, self.path)
+        return parquet_source(session, self.path)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """As a table, a row per sample; with `source` where a file has it."""
-        # Spark takes long to load; who is told at once that there is no such folder should not wait for it.
+        """Return a table with a row per sample, and with the column `source` if a file has it."""
+        # Imported here: loading Spark takes long, and an error of `check` should not wait for it.
         from migratory_spark.read.samples import schema_of
 
         schema = schema_of(path for path in self.path.rglob("*.parquet") if path.is_file())
         table = session.read.schema(schema).option("recursiveFileLookup", "true").parquet(str(self.path))
-        return _of_cluster(table, self.cluster)
+        return _select_cluster(table, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
-    """Prometheus servers, asked for what a report reads within [first_ms, end_ms]."""
+class PrometheusServers:
+    """Prometheus servers, and the time [first_ms, end_ms] that a report reads from them."""
 
     urls: str
     cluster: str | None
@@ -77,106 +82,113 @@ class Servers:
         return sorted(set(metrics.all_metrics()) - set(metrics.SHARED))
 
     @property
-    def _named(self) -> str:
-        # A cluster's name may hold anything; PromQL quotes as JSON does.
+    def _cluster_matcher(self) -> str:
+        # A cluster's name may contain any character; PromQL quotes as JSON does.
         return "" if self.cluster is None else f"cluster={json.dumps(self.cluster, ensure_ascii=False)}"
 
     @property
-    def _own(self) -> str:
-        """Matchers of what only this product exports. Others' exporters have the shared metrics, too."""
+    def _product_matchers(self) -> str:
+        """Matchers of metrics that only this product exports; other exporters have the shared metrics, too."""
         ours = f'__name__=~"{"|".join(self._metrics)}"'
-        return f"{{{','.join(filter(None, (ours, self._named)))}}}"
+        return f"{{{','.join(filter(None, (ours, self._cluster_matcher)))}}}"
 
     @property
     def options(self) -> dict[str, str]:
-        matchers = f'{self._own} {{__name__=~"{"|".join(metrics.SHARED)}"}}'
-        several = "," in self.urls
+        matchers = f'{self._product_matchers} {{__name__=~"{"|".join(metrics.SHARED)}"}}'
+        with_source = "," in self.urls
         return {
             "url": self.urls,
             "matchers": matchers,
             "start": _seconds(max(0, self.first_ms)),
-            # The source leaves the end itself out; a report counts up to it.
+            # The data source excludes the end; a report includes it.
             "end": _seconds(self.end_ms + 1),
-            "columns": "metric,labels,timestamp,value,series" + (",source" if several else ""),
+            "columns": "metric,labels,timestamp,value,series" + (",source" if with_source else ""),
             "whenEmpty": "allow",
             **self.settings,
         }
 
     def check(self) -> None:
-        """Raises BadInput for options, a window or names that lead nowhere, Unreadable for a server that can't be
-        asked."""
-        from migratory_spark.prometheus import NothingFound, OptionError, ServerError, preflight
+        """Check options and that the servers have samples.
+
+        Raises BadInput for options, a window or names without samples, SamplesUnreadable for a server that does not
+        answer.
+        """
+        from migratory_spark.prometheus import NoSamplesFound, OptionError, ServerError, preflight
         from migratory_spark.prometheus.options import parse_options
 
-        # The data source takes names in any case.
+        # The data source accepts names in any case.
         given = {name.lower() for name in self.settings}
-        if wrong := [name for name in _OURS if name.lower() in given]:
-            raise BadInput(f"--prometheus-option: {wrong[0]} is for the report to say{_INSTEAD.get(wrong[0], '')}")
+        if wrong := [name for name in _RESERVED if name.lower() in given]:
+            raise BadInput(f"--prometheus-option: {wrong[0]} is set by the report{_ALTERNATIVES.get(wrong[0], '')}")
         try:
-            preflight.check(parse_options({**self.options, "matchers": self._own}))
+            preflight.check(parse_options({**self.options, "matchers": self._product_matchers}))
         except OptionError as error:
             raise BadInput(f"--prometheus: {error}") from None
-        except NothingFound as error:
+        except NoSamplesFound as error:
             of = f" (asked for cluster {self.cluster!r})" if self.cluster is not None else ""
             raise BadInput(f"--prometheus: {error}{of}") from None
         except ServerError as error:
-            raise Unreadable(f"--prometheus: {error}") from None
+            raise SamplesUnreadable(f"--prometheus: {error}") from None
 
-    def samples(self, session: SparkSession) -> Samples:
-        """For a report, which chooses the cluster itself: a row per series, so that labels come once and not with every
-        sample."""
+    def samples(self, session: SparkSession) -> SampleSource:
+        """Return a source for a report, which selects the cluster itself.
+
+        It has a row per series, so that labels come once and not with every sample.
+        """
         from dataclasses import replace
 
         from migratory_spark.prometheus import FORMAT, partitions, preflight, register
         from migratory_spark.prometheus.options import parse_options
-        from migratory_spark.read.samples import table
+        from migratory_spark.read.samples import table_source
 
         register(session)
         columns = self.options["columns"].replace("timestamp,value,series", "timestamps,values")
         options = {**self.options, "shape": "series", "columns": columns}
-        each = " ".join(f"{name}{{{self._named}}}" for name in self._metrics)
-        samples = preflight.count(parse_options({**options, "matchers": f"{each} {' '.join(metrics.SHARED)}"}))
+        selectors = " ".join(f"{name}{{{self._cluster_matcher}}}" for name in self._metrics)
+        samples = preflight.count_samples(
+            parse_options({**options, "matchers": f"{selectors} {' '.join(metrics.SHARED)}"})
+        )
         if samples is not None:
-            length = partitions.length_of(self.end_ms - self.first_ms, samples, _TASK)
+            length = partitions.length_for(self.end_ms - self.first_ms, samples, _TASK_SAMPLES)
             options = {"partition": f"{length}ms", **options}
-        return replace(table(session.read.format(FORMAT).options(**options).load()), samples=samples)
+        return replace(table_source(session.read.format(FORMAT).options(**options).load()), samples=samples)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """As a table, a row per sample."""
+        """Return a table with a row per sample."""
         from migratory_spark.prometheus import FORMAT, register
 
         register(session)
-        return _of_cluster(session.read.format(FORMAT).options(**self.options).load(), self.cluster)
+        return _select_cluster(session.read.format(FORMAT).options(**self.options).load(), self.cluster)
 
 
-Source = Folder | Servers
+SampleInput = RecorderFolder | PrometheusServers
 
 
-def source(
+def sample_input(
     samples: Path | None,
     prometheus: str | None,
     cluster: str | None,
     window_ms: tuple[int, int],
     settings: Sequence[tuple[str, str]],
-) -> Source:
-    """Raises BadInput unless exactly one of the two is given."""
+) -> SampleInput:
+    """Return the input that the options name. Raises BadInput unless exactly one is given."""
     if (samples is None) == (prometheus is None):
         raise BadInput("give either --samples DIR or --prometheus URL")
     if samples is not None:
         if settings:
             raise BadInput("--prometheus-option needs --prometheus")
-        return Folder(samples, cluster)
+        return RecorderFolder(samples, cluster)
     assert prometheus is not None
-    return Servers(prometheus, cluster, *window_ms, dict(settings))
+    return PrometheusServers(prometheus, cluster, *window_ms, dict(settings))
 
 
-def _of_cluster(table: DataFrame, cluster: str | None) -> DataFrame:
+def _select_cluster(table: DataFrame, cluster: str | None) -> DataFrame:
     if cluster is None:
         return table
     from pyspark.sql import functions as F
 
-    named: Any = F.col("labels")["cluster"]
-    return table.where((named == cluster) | (F.col("metric").isin(*metrics.SHARED) & named.isNull()))
+    cluster_label: Any = F.col("labels")["cluster"]
+    return table.where((cluster_label == cluster) | (F.col("metric").isin(*metrics.SHARED) & cluster_label.isNull()))
 
 
 def _seconds(milliseconds: int) -> str:

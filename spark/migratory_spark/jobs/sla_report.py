@@ -1,6 +1,8 @@
-"""`spark-submit … local:///…/migratory_spark/jobs/sla_report.py --prometheus URL --start … --end …`
+"""`spark-submit … local:///…/migratory_spark/jobs/sla_report.py --prometheus URL --start … --end …` makes a report.
 
-Exit code: 0 met, 1 missed, 2 bad input, 3 insufficient data, 4 samples can't be read, 70 a fault of this software.
+Options are checked, samples are read and judged, results are written. `migratory sla report` and the pod's driver run
+the same code. Exit code: 0 met, 1 missed, 2 bad input, 3 insufficient data, 4 samples unreadable, 70 a fault of this
+software.
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ from migratory_resources.validation.loading import load_cluster_file
 from migratory_resources.validation.problems import ClusterFileError
 
 from migratory_spark.jobs import outputs
-from migratory_spark.jobs.command_line import REPORT, VERDICTS, BadInput, Ending, Unreadable, options
-from migratory_spark.jobs.inputs import Source, source
+from migratory_spark.jobs.command_line import REPORT, VERDICTS, BadInput, ExitOnError, SamplesUnreadable, options
+from migratory_spark.jobs.inputs import SampleInput, sample_input
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from migratory_spark.document import Report
+    from migratory_spark.document import SlaReport
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """The options of a report, by their names there."""
+class ReportOptions:
+    """The options of a report, with the names of the command line."""
 
     samples: Path | None
     prometheus: str | None
@@ -51,27 +53,27 @@ class Question:
     history: Path | None
 
 
-def run_report(question: Question, open_session: OpenSession) -> int:
-    """Prints the tables and returns the exit code. Raises BadInput or Unreadable (exits.py)."""
-    report = answer(question, load_objectives(question.objectives), open_session)
-    _write(question, report)
+def run_report(report_options: ReportOptions, open_session: OpenSession) -> int:
+    """Make a report, write and print it, and return the exit code. Raises BadInput or SamplesUnreadable."""
+    report = make_report(report_options, load_objectives(report_options.objectives), open_session)
+    _write(report_options, report)
     from migratory_spark.render.tables import show
 
     show(msgspec.to_builtins(report))
-    for option, path in (("--json", question.json_file), ("--html", question.html_file)):
+    for option, path in (("--json", report_options.json_file), ("--html", report_options.html_file)):
         if path is not None:
             click.echo(f"{option.removeprefix('--')}: {path}")
     return VERDICTS[report.verdict]
 
 
-def answer(question: Question, objectives: Sequence[Objective], open_session: OpenSession) -> Report:
-    """The report alone; nothing is written. Raises BadInput or Unreadable."""
-    where = _checked(question, objectives)
-    return _report(question, objectives, where, open_session)
+def make_report(report_options: ReportOptions, objectives: Sequence[Objective], open_session: OpenSession) -> SlaReport:
+    """Return the report; nothing is written. Raises BadInput or SamplesUnreadable."""
+    samples = _check(report_options, objectives)
+    return _build(report_options, objectives, samples, open_session)
 
 
 def load_objectives(path: Path | None) -> Sequence[Objective]:
-    """Those of a MigratoryCluster file, or the defaults. Raises BadInput."""
+    """Return the objectives of a MigratoryCluster file, or the defaults. Raises BadInput."""
     try:
         chosen = load_cluster_file(path).cluster.spec.sla.objectives if path is not None else ()
         check_objectives(chosen or DEFAULT_OBJECTIVES)
@@ -80,32 +82,42 @@ def load_objectives(path: Path | None) -> Sequence[Objective]:
     return tuple(chosen) or DEFAULT_OBJECTIVES
 
 
-def _checked(question: Question, objectives: Sequence[Objective]) -> Source:
-    """Everything that can be wrong with the question and can be found without Spark."""
+def _check(report_options: ReportOptions, objectives: Sequence[Objective]) -> SampleInput:
+    """Check all options, as far as possible without Spark, and return the input."""
     from migratory_spark import times
-    from migratory_spark.judge.objective_windows import scope
+    from migratory_spark.judge.objective_windows import judged_window
     from migratory_spark.report.build import LOOKBACK_MS
 
-    start_ms, end_ms = round(question.start * 1000), round(question.end * 1000)
+    start_ms, end_ms = round(report_options.start * 1000), round(report_options.end * 1000)
     if end_ms <= start_ms:
         raise BadInput("--end must be after --start, by a millisecond at least")
     try:
-        times.zone(question.zone)
-        scopes = [scope(objective, start_ms, end_ms, [end_ms], question.zone) for objective in objectives]
+        times.zone(report_options.zone)
+        windows = [
+            judged_window(objective, start_ms, end_ms, [end_ms], report_options.zone) for objective in objectives
+        ]
     except ValueError as error:
         raise BadInput(str(error)) from None
-    first_ms = min([start_ms, *(each.start for each in scopes)]) - LOOKBACK_MS
-    files = {"--json": question.json_file, "--html": question.html_file}
-    outputs.check_apart(files)
+    first_ms = min([start_ms, *(window.start for window in windows)]) - LOOKBACK_MS
+    files = {"--json": report_options.json_file, "--html": report_options.html_file}
+    outputs.check_distinct(files)
     for option, path in files.items():
-        outputs.check(option, path)
-    outputs.check_folder("--history", question.history)
-    where = source(question.samples, question.prometheus, question.cluster, (first_ms, end_ms), question.settings)
-    where.check()
-    return where
+        outputs.check_file(option, path)
+    outputs.check_folder("--history", report_options.history)
+    samples = sample_input(
+        report_options.samples,
+        report_options.prometheus,
+        report_options.cluster,
+        (first_ms, end_ms),
+        report_options.settings,
+    )
+    samples.check()
+    return samples
 
 
-def _report(question: Question, objectives: Sequence[Objective], where: Source, open_session: OpenSession) -> Report:
+def _build(
+    report_options: ReportOptions, objectives: Sequence[Objective], samples: SampleInput, open_session: OpenSession
+) -> SlaReport:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -115,51 +127,54 @@ def _report(question: Question, objectives: Sequence[Objective], where: Source, 
     try:
         with open_session() as session:
             return build_report(
-                session, where.samples(session), question.start, question.end, objectives,
-                window_seconds=question.window, zone=question.zone, replica_labels=question.replica_labels,
-                cluster=question.cluster,
+                session, samples.samples(session), report_options.start, report_options.end, objectives,
+                window_seconds=report_options.window, zone=report_options.zone,
+                replica_labels=report_options.replica_labels, cluster=report_options.cluster,
             )  # fmt: skip
     except (NoSamples, ValueError) as error:
         raise BadInput(str(error)) from None
     except (PySparkException, Py4JError) as error:
-        raise Unreadable(f"Spark could not read or work: {_first_lines(str(error))}") from error
+        raise SamplesUnreadable(f"Spark could not read the samples: {_first_lines(str(error))}") from error
 
 
-def _write(question: Question, report: Report) -> None:
-    if question.json_file is not None:
+def _write(report_options: ReportOptions, report: SlaReport) -> None:
+    if report_options.json_file is not None:
         text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
-        outputs.write("--json", question.json_file, text + "\n")
-    if question.html_file is not None:
+        outputs.write("--json", report_options.json_file, text + "\n")
+    if report_options.html_file is not None:
         from migratory_spark.render.page import render_page
 
-        outputs.write("--html", question.html_file, render_page(report))
-    add_to_history(question, report)
+        outputs.write("--html", report_options.html_file, render_page(report))
+    add_to_history(report_options, report)
 
 
-def add_to_history(question: Question, report: Report) -> None:
-    """Where one is asked for. Raises BadInput when it can't be written: a full disk, say."""
-    if question.history is None:
+def add_to_history(report_options: ReportOptions, report: SlaReport) -> None:
+    """Add the report to the history, if there is one. Raises BadInput if it cannot be written."""
+    if report_options.history is None:
         return
     from migratory_spark.report.history import append
 
     try:
-        append(report, question.history)
+        append(report, report_options.history)
     except OSError as error:
-        raise BadInput(f"--history: {question.history}: {error}") from None
+        raise BadInput(f"--history: {report_options.history}: {error}") from None
 
 
 def _first_lines(text: str) -> str:
-    """Spark's texts go on with the JVM's stack, in which the last cause says what it was. Where a Python worker ended,
-    it is the line after its traceback, which no blank precedes."""
+    """Return the message of a Spark error without stack traces.
+
+    The last cause in the JVM's stack names the fault. After a Python worker's traceback it is the first line that is
+    not indented.
+    """
     _, traced, after = text.partition("Traceback (most recent call last):")
-    if traced and (found := re.search(r"^[A-Za-z_][\w.]*: (.+)$", after, re.MULTILINE)):
-        return found[1].strip()[:600]
+    if traced and (last_line := re.search(r"^[A-Za-z_][\w.]*: (.+)$", after, re.MULTILINE)):
+        return last_line[1].strip()[:600]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    told = [
+    messages = [
         line for line in lines if not line.startswith(("at ", "JVM stacktrace", "File ", "Traceback", "Caused by: "))
     ]
-    return " ".join([*told[:2], *causes[-1:]])[:600] or "no reason was given"
+    return " ".join([*messages[:2], *causes[-1:]])[:600] or "no reason given"
 
 
 @click.command()
@@ -168,8 +183,8 @@ def main(**values: Any) -> None:
     """Report on the window from START to END and judge the objectives."""
     from migratory_spark.session import submitted_session
 
-    with Ending():
-        code = run_report(Question(**values), partial(submitted_session, "migratory-sla-report"))
+    with ExitOnError():
+        code = run_report(ReportOptions(**values), partial(submitted_session, "migratory-sla-report"))
     sys.exit(code)
 
 

@@ -1,6 +1,6 @@
-"""What an objective counts: good events of all events, in any stretch of time.
+"""Event counts: the good events of all events of an objective, in any interval of time.
 
-Nothing is judged here. Where nothing can be counted the answer says why; a count of nothing is given only where the
+Nothing is judged here. Where nothing can be counted, the answer says why. A count of zero is given only where the
 absence of events is itself data.
 """
 
@@ -13,8 +13,8 @@ from migratory_resources.objectives import Objective
 
 from migratory_spark import metrics
 from migratory_spark.aggregate.coverage import ALLOWED_INTERVALS, MINIMUM_COVERAGE
-from migratory_spark.aggregate.observations import Observations, Where, anything
-from migratory_spark.aggregate.series_catalog import Group
+from migratory_spark.aggregate.observations import GroupFilter, Observations, any_group
+from migratory_spark.aggregate.series_catalog import SeriesGroup
 from migratory_spark.aggregate.time_grid import Interval
 from migratory_spark.metrics import Role
 
@@ -25,6 +25,7 @@ UNITS = {
     "publish": "publish gaps",
     "availability": "publications",
 }
+"""By type of objective, what is counted."""
 ROLES: dict[str, Role] = {
     "latency": "clients",
     "delivery": "clients",
@@ -32,13 +33,15 @@ ROLES: dict[str, Role] = {
     "publish": "publishers",
     "availability": "publishers",
 }
-"""Whose scrapes must cover the time of an objective of that type."""
+"""By type of objective, the exporters whose scrapes must cover its window."""
 
 
 @dataclass(slots=True, frozen=True)
-class Counts:
-    """`good` and `total` are None where nothing can be counted. `doubtful` of the good ones may have been bad,
-    `possible` of the others good."""
+class EventCounts:
+    """Good and total events; both None if nothing can be counted.
+
+    `doubtful` of the good events may have been bad, `possible` of the others good.
+    """
 
     good: int | None
     total: int | None
@@ -47,122 +50,143 @@ class Counts:
     possible: int = 0
 
 
-Count = Callable[[Interval], Counts]
-"""Counts in a stretch of time whose ends are edges of the cells."""
+EventCounter = Callable[[Interval], EventCounts]
+"""Counts events in an interval whose ends are edges of the grid."""
 
 
-def judged(*clocks: str) -> Where:
-    """Live deliveries by these clocks; what a replay brings late is the business of the resume objective."""
+def judged_deliveries(*clocks: str) -> GroupFilter:
+    """Return the filter of live deliveries that these clocks measured.
 
-    def where(group: Group) -> bool:
+    Replayed deliveries are late by nature; the resume objective judges them.
+    """
+
+    def where(group: SeriesGroup) -> bool:
         return group.clock in clocks and group.phase == "live"
 
     return where
 
 
-def occurrences(objective: Objective, seen: Observations, interval_ms: float | None) -> Count:
-    """The count of an objective's events. `interval_ms` is the scrape interval, within which deliveries may be on their
-    way."""
+def event_counter(objective: Objective, observations: Observations, scrape_interval_ms: float | None) -> EventCounter:
+    """Return the counter of an objective's events.
+
+    :param scrape_interval_ms: Deliveries up to a few intervals old may still be on their way.
+    """
     match objective.type:
         case "latency":
-            where = judged(*objective.clocks)
-            return _within(objective, seen, metrics.LATENCY, where, "no delivery was measured")
+            where = judged_deliveries(*objective.clocks)
+            return _within_threshold(objective, observations, metrics.LATENCY, where, "no delivery was measured")
         case "resume":
-            nothing = "no client lost its connection"
-            return _interrupted(
-                objective, seen, metrics.RESUME, metrics.RECONNECTS, nothing, "no resume was measured", interval_ms
-            )
+            return _interruptions(
+                objective, observations, metrics.RESUME, metrics.RECONNECTS, "no client lost its connection",
+                "no resume was measured", scrape_interval_ms,
+            )  # fmt: skip
         case "publish":
-            nothing = "publishing was never interrupted"
-            unmeasured = "no publish gap was measured"
-            return _interrupted(
-                objective, seen, metrics.PUBLISH_GAP, metrics.PUBLISH_ERRORS, nothing, unmeasured, interval_ms
-            )
+            return _interruptions(
+                objective, observations, metrics.PUBLISH_GAP, metrics.PUBLISH_ERRORS,
+                "publishing was never interrupted", "no publish gap was measured", scrape_interval_ms,
+            )  # fmt: skip
         case "delivery":
-            return lambda span: _delivery(objective, seen, span, interval_ms)
+            return lambda interval: _delivery(objective, observations, interval, scrape_interval_ms)
         case "availability":
-            return lambda span: availability(seen, span)
+            return lambda interval: publish_events(observations, interval)
 
 
-def _within(objective: Objective, seen: Observations, histogram: str, where: Where, nothing: str) -> Count:
+def _within_threshold(
+    objective: Objective, observations: Observations, histogram: str, where: GroupFilter, nothing: str
+) -> EventCounter:
     threshold = objective.threshold
-    assert threshold is not None  # the objective's own rules see to it
+    assert threshold is not None  # validated with the resource
 
-    def count(span: Interval) -> Counts:
-        distribution = seen.distribution(histogram, where, span)
-        placed = round(distribution.count)
-        # What was counted and is in no bucket: an exporter, or who dropped its series, left out the one without bound.
-        lost = max(0, seen.count(f"{histogram}_count", where, span) - placed)
-        if not placed + lost:
-            return Counts(None, None, nothing)
-        found, exact = distribution.at_most(threshold)
-        good = round(found)
+    def count(interval: Interval) -> EventCounts:
+        distribution = observations.distribution(histogram, where, interval)
+        in_buckets = round(distribution.count)
+        # Counted but in no bucket: an exporter, or a relabeling rule that dropped series, left out the infinite bucket.
+        outside = max(0, observations.count(f"{histogram}_count", where, interval) - in_buckets)
+        if not in_buckets + outside:
+            return EventCounts(None, None, nothing)
+        within, exact = distribution.at_most(threshold)
+        good = round(within)
         notes = [
             f"{threshold:g} s is not a bound of every histogram: its whole bucket counts as above" * (not exact),
-            f"{lost} of them are in no bucket" * (lost > 0),
+            f"{outside} of them are in no bucket" * (outside > 0),
         ]
-        return Counts(
-            good, placed + lost, "; ".join(filter(None, notes)),
-            possible=round(distribution.at_best(threshold)) - good + lost,
+        return EventCounts(
+            good, in_buckets + outside, "; ".join(filter(None, notes)),
+            possible=round(distribution.possibly_at_most(threshold)) - good + outside,
         )  # fmt: skip
 
     return count
 
 
-def _interrupted(
+def _interruptions(
     objective: Objective,
-    seen: Observations,
+    observations: Observations,
     histogram: str,
     counter: str,
     nothing: str,
     unmeasured: str,
-    interval_ms: float | None,
-) -> Count:
-    measured = _within(objective, seen, histogram, anything, unmeasured)
+    scrape_interval_ms: float | None,
+) -> EventCounter:
+    measured = _within_threshold(objective, observations, histogram, any_group, unmeasured)
 
-    def count(span: Interval) -> Counts:
+    def count(interval: Interval) -> EventCounts:
         # The absence of an event is data only where its counter was scraped and did not move.
-        if not seen.count(counter, span=span) and not seen.count(f"{histogram}_count", span=span):
-            return Counts(0, 0, nothing) if _told(seen, counter, span, interval_ms) else Counts(None, None, unmeasured)
-        return measured(span)
+        events = observations.count(counter, interval=interval)
+        if events or observations.count(f"{histogram}_count", interval=interval):
+            return measured(interval)
+        if _scraped_throughout(observations, counter, interval, scrape_interval_ms):
+            return EventCounts(0, 0, nothing)
+        return EventCounts(None, None, unmeasured)
 
     return count
 
 
-def _told(seen: Observations, metric: str, span: Interval, interval_ms: float | None) -> bool:
-    """Whether zero means none: somebody counted all the time, or nearly."""
-    return seen.share(metric, span, ALLOWED_INTERVALS * (interval_ms or 0)) >= MINIMUM_COVERAGE
+def _scraped_throughout(
+    observations: Observations, metric: str, interval: Interval, scrape_interval_ms: float | None
+) -> bool:
+    """Return whether an increase of zero means that there was no event: the metric was scraped nearly all the time."""
+    validity_ms = ALLOWED_INTERVALS * (scrape_interval_ms or 0)
+    return observations.scraped_share(metric, interval, validity_ms) >= MINIMUM_COVERAGE
 
 
-def _delivery(objective: Objective, seen: Observations, span: Interval, interval_ms: float | None) -> Counts:
-    expected = seen.count(metrics.EXPECTED, span=span)
+def _delivery(
+    objective: Objective, observations: Observations, interval: Interval, scrape_interval_ms: float | None
+) -> EventCounts:
+    expected = observations.count(metrics.EXPECTED, interval=interval)
     kinds = {"lost": metrics.LOST, "duplicates": metrics.DUPLICATES, "reordered": metrics.REORDERED}
-    wrong = {kind: seen.count(metric, span=span) for kind, metric in kinds.items()}
+    wrong = {kind: observations.count(metric, interval=interval) for kind, metric in kinds.items()}
     note = ", ".join(f"{count} {kind}" for kind, count in wrong.items() if count)
-    every = {"expected": metrics.EXPECTED, **kinds}
-    if missing := [kind for kind, metric in every.items() if not _told(seen, metric, span, interval_ms)]:
+    required = {"expected": metrics.EXPECTED, **kinds}
+    missing = [
+        kind
+        for kind, metric in required.items()
+        if not _scraped_throughout(observations, metric, interval, scrape_interval_ms)
+    ]
+    if missing:
         reason = f"nobody counted {', '.join(missing)} in all of the time"
-        # A wrong one is wrong, however little was looked at; of which share is known only if the whole is.
+        # A wrong delivery is wrong, however little was scraped. Its share is known only if all deliveries are.
         if not note or ("expected" in missing and objective.target < 100):
-            return Counts(None, None, reason)
-        expected = max(expected, seen.count(metrics.RECEIVED, span=span) + wrong["lost"], sum(wrong.values()))
+            return EventCounts(None, None, reason)
+        received = observations.count(metrics.RECEIVED, interval=interval)
+        expected = max(expected, received + wrong["lost"], sum(wrong.values()))
         good = expected - sum(wrong.values())
-        return Counts(good, expected, f"{note}; {reason}", doubtful=good)
+        return EventCounts(good, expected, f"{note}; {reason}", doubtful=good)
     if not expected:
-        return Counts(None, None, "no delivery was expected")
+        return EventCounts(None, None, "no delivery was expected")
     good = max(0, expected - sum(wrong.values()))
-    if not seen.has(metrics.RECEIVED, span):
-        return Counts(good, expected, note)
-    # Who ended without a last scrape can't say what arrived. Some deliveries are on their way at either end.
-    unseen = expected - seen.count(metrics.RECEIVED, span=span) - wrong["lost"]
-    on_their_way = expected / (span[1] - span[0]) * ALLOWED_INTERVALS * (interval_ms or 0)
-    return Counts(good, expected, note, max(0, unseen) if unseen > on_their_way else 0)
+    if not observations.was_scraped(metrics.RECEIVED, interval):
+        return EventCounts(good, expected, note)
+    # A client that ended without a last scrape did not report what arrived. Some deliveries are on their way at the
+    # ends.
+    unseen = expected - observations.count(metrics.RECEIVED, interval=interval) - wrong["lost"]
+    on_their_way = expected / (interval[1] - interval[0]) * ALLOWED_INTERVALS * (scrape_interval_ms or 0)
+    return EventCounts(good, expected, note, max(0, unseen) if unseen > on_their_way else 0)
 
 
-def availability(seen: Observations, span: Interval) -> Counts:
-    """Acknowledged publications of those that were answered."""
-    answered = seen.count(f"{metrics.PUBLISH}_count", span=span)
-    failed = seen.count(metrics.PUBLISH_ERRORS, span=span)
-    if not answered + failed:
-        return Counts(None, None, "nothing was published")
-    return Counts(answered, answered + failed)
+def publish_events(observations: Observations, interval: Interval) -> EventCounts:
+    """Return acknowledged publications of all that were acknowledged or failed."""
+    acknowledged = observations.count(f"{metrics.PUBLISH}_count", interval=interval)
+    failed = observations.count(metrics.PUBLISH_ERRORS, interval=interval)
+    if not acknowledged + failed:
+        return EventCounts(None, None, "nothing was published")
+    return EventCounts(acknowledged, acknowledged + failed)

@@ -1,4 +1,4 @@
-"""What an objective is judged over, and the moments at which its budget is looked at. Arithmetic alone."""
+"""Windows of objectives: over which time each is judged, at which moments its budget is shown, and its burn windows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from migratory_resources.objectives import Objective
 from migratory_spark import times
 
 BURN_SECONDS = (300, 1800, 3600, 7200, 21_600, 86_400, 259_200)
-"""The windows that alerts on burn rates look at, short and long ones in pairs (5 min and 1 h, 30 min and 6 h, ...)."""
-POINTS = 60
-"""Moments of a budget over time, in a window of an objective's own."""
+"""Windows that alerts on burn rates use, short and long ones in pairs (5 min and 1 h, 30 min and 6 h, ...)."""
+BUDGET_POINTS = 60
+"""Moments of a budget over time, in a window that the objective names itself."""
 
 
 @dataclass(slots=True, frozen=True)
-class Scope:
-    """The objective's window in ms, the moments of its budget (the last is its end), the lengths of its burn windows
-    (the last is its own)."""
+class JudgedWindow:
+    """The window of an objective in ms.
+
+    `points` are the moments of its budget over time, the last of which is its end. `burns` are the lengths of its burn
+    windows, the last of which is its own.
+    """
 
     kind: Literal["report", "rolling", "day", "week", "month", "quarter", "year"]
     start: int
@@ -30,28 +33,33 @@ class Scope:
 
     @property
     def edges(self) -> Iterator[int]:
+        """Yield all moments between which events must be counted."""
         yield self.start
         yield from self.points
         for length in self.burns:
             yield self.end - length
 
 
-def scope(objective: Objective, start: int, end: int, rows: Sequence[int], zone: str) -> Scope:
-    """`rows` are the ends of the report's rows, the last one `end`. Raises ValueError for a zone that is unknown."""
+def judged_window(objective: Objective, start: int, end: int, row_ends: Sequence[int], zone: str) -> JudgedWindow:
+    """Return the window of an objective in a report over [start, end) in ms. Raises ValueError for an unknown zone.
+
+    :param row_ends: The ends of the report's rows, the last of which is `end`.
+    """
     window = objective.window
     if window is None:
-        return Scope("report", start, end, zone, tuple(rows), _burns(end - start))
+        return JudgedWindow("report", start, end, zone, tuple(row_ends), _burns(end - start))
     if window.rolling is not None:
         begins = end - round(window.rolling * 1000)
-        return Scope("rolling", begins, end, "UTC", _points(begins, end), _burns(end - begins))
-    assert window.calendar is not None  # the window's own rules see to it
-    named = window.zone or "UTC"
-    begins = times.period_start(window.calendar, end, times.zone(named))
-    return Scope(window.calendar, begins, end, named, _points(begins, end), _burns(end - begins))
+        return JudgedWindow("rolling", begins, end, "UTC", _points(begins, end), _burns(end - begins))
+    assert window.calendar is not None  # validated with the resource
+    name = window.zone or "UTC"
+    begins = times.period_start(window.calendar, end, times.zone(name))
+    return JudgedWindow(window.calendar, begins, end, name, _points(begins, end), _burns(end - begins))
 
 
 def _points(start: int, end: int) -> tuple[int, ...]:
-    return tuple(sorted({start + (end - start) * nth // POINTS for nth in range(1, POINTS + 1)} - {start}))
+    points = {start + (end - start) * number // BUDGET_POINTS for number in range(1, BUDGET_POINTS + 1)}
+    return tuple(sorted(points - {start}))
 
 
 def _burns(length: int) -> tuple[int, ...]:

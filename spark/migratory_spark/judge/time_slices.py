@@ -1,4 +1,7 @@
-"""Slices of time that were good or bad, for objectives that count them. Their events are added up with all else."""
+"""Slices of time that are good or bad, for objectives that count slices instead of events.
+
+The events of each slice are added up in the same pass as all other totals.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,25 @@ import numpy.typing as npt
 from migratory_resources.objectives import Objective
 
 from migratory_spark import metrics
-from migratory_spark.aggregate.series_catalog import NO_LAYOUT, Catalogue
-from migratory_spark.aggregate.time_grid import Cells, Interval
-from migratory_spark.aggregate.totals import MOST_NUMBERS, Sums, Tally, TooManySums
-from migratory_spark.judge.event_counts import Counts
+from migratory_spark.aggregate.series_catalog import NO_LAYOUT, SeriesCatalog
+from migratory_spark.aggregate.time_grid import Interval, TimeGrid
+from migratory_spark.aggregate.totals import MAX_TOTALS, TooManyTotals, Totals, TotalsPlan
+from migratory_spark.judge.event_counts import EventCounts
 from migratory_spark.read.series_pack import Ints
 
-MOST_BAD = 100
-"""Bad slices that are named, the first ones."""
+MAX_BAD_SLICES = 100
+"""Bad slices that a report lists, the first ones."""
 
 
 @dataclass(slots=True, frozen=True)
 class SliceCounts:
-    """By cell of `cells`; a slice belongs to the cell in which it ends. `silent` slices had no event: they are neither
-    good nor bad. `exact`: the threshold is a bound of every histogram; else `possible` of the bad ones may be good."""
+    """Good and total slices by interval of `grid`; a slice belongs to the interval in which it ends.
 
-    cells: Cells
+    `silent` slices had no event and are neither good nor bad. `bad` are the starts of the first bad ones, in ms.
+    `exact`: the threshold is a bound of every histogram; otherwise `possible` of the bad slices may be good.
+    """
+
+    grid: TimeGrid
     good: npt.NDArray[np.int64]
     total: npt.NDArray[np.int64]
     silent: int
@@ -34,91 +40,100 @@ class SliceCounts:
     exact: bool
     possible: npt.NDArray[np.int64] | None = None
 
-    def __call__(self, span: Interval) -> Counts:
-        inside = self.cells.within(*span)
+    def __call__(self, interval: Interval) -> EventCounts:
+        inside = self.grid.within(*interval)
         total = int(self.total[inside].sum())
         if not total:
-            return Counts(None, None, "no slice had an event")
+            return EventCounts(None, None, "no slice had an event")
         note = "" if self.exact else "the threshold is not a bound of every histogram: its whole bucket counts as above"
         possible = 0 if self.possible is None else int(self.possible[inside].sum())
-        return Counts(int(self.good[inside].sum()), total, note, possible=possible)
+        return EventCounts(int(self.good[inside].sum()), total, note, possible=possible)
 
 
-def edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
-    """Where the slices of a window begin, and its end. Raises TooManySums."""
+def slice_edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
+    """Return the starts of a window's slices, and its end. Raises TooManyTotals."""
     slices = objective.slices
     assert slices is not None
     length = round(slices.length * 1000)
-    if -(-(end_ms - start_ms) // length) > MOST_NUMBERS:
-        raise TooManySums(f"more than {MOST_NUMBERS:,} slices in {objective.name}: ask for longer ones")
+    if -(-(end_ms - start_ms) // length) > MAX_TOTALS:
+        raise TooManyTotals(f"more than {MAX_TOTALS:,} slices in {objective.name}: ask for longer ones")
     return np.append(np.arange(start_ms, end_ms, length, dtype=np.int64), end_ms)
 
 
 @dataclass(slots=True, frozen=True)
-class Asked:
-    """`tallies` of good events, of all, and of those that may be good, a cell for each slice of the objective's window.
-    `slots` are the ends of these slices; `exact`: the threshold is a bound of every histogram."""
+class SlicePlan:
+    """What must be added up to count an objective's slices.
 
-    tallies: tuple[Tally, Tally, Tally]
-    slots: Ints
+    `plans` are those of good events, of all events, and of events that may be good, each with an interval for each
+    slice. `edges` are the slices' edges. `exact`: the threshold is a bound of every histogram.
+    """
+
+    plans: tuple[TotalsPlan, TotalsPlan, TotalsPlan]
+    edges: Ints
     exact: bool
 
 
-def to_add(known: Catalogue, objective: Objective, start_ms: int, end_ms: int) -> Asked:
-    """Raises TooManySums."""
-    slots = edges(objective, start_ms, end_ms)
+def plan_slices(catalog: SeriesCatalog, objective: Objective, start_ms: int, end_ms: int) -> SlicePlan:
+    """Return the plan for an objective over slices. Raises TooManyTotals."""
+    edges = slice_edges(objective, start_ms, end_ms)
     exact = True
     if objective.type == "latency":
-        good, total, best, exact = _latency(known, objective)
+        good, total, possible, exact = _latency_buckets(catalog, objective)
     else:
-        best = good = [entry.about.metric == f"{metrics.PUBLISH}_count" for entry in known.entries]
-        failed = [entry.about.metric == metrics.PUBLISH_ERRORS for entry in known.entries]
-        total = [one or other for one, other in zip(good, failed, strict=True)]
-    return Asked((Tally(slots, _lines(good)), Tally(slots, _lines(total)), Tally(slots, _lines(best))), slots, exact)
+        possible = good = [entry.stats.metric == f"{metrics.PUBLISH}_count" for entry in catalog.entries]
+        failed = [entry.stats.metric == metrics.PUBLISH_ERRORS for entry in catalog.entries]
+        total = [acknowledged or error for acknowledged, error in zip(good, failed, strict=True)]
+    plans = (
+        TotalsPlan(edges, _one_row(good)), TotalsPlan(edges, _one_row(total)), TotalsPlan(edges, _one_row(possible)),
+    )  # fmt: skip
+    return SlicePlan(plans, edges, exact)
 
 
-def counted(objective: Objective, cells: Cells, sums: Sequence[Sums], asked: Asked) -> SliceCounts:
-    """What `to_add` asked for. `cells` begin and end with the objective's window."""
-    (good, total, best), slots = sums, asked.slots
+def count_slices(objective: Objective, grid: TimeGrid, totals: Sequence[Totals], plan: SlicePlan) -> SliceCounts:
+    """Return the slices that the totals of `plan` make good. `grid` begins and ends with the objective's window."""
+    (good, total, possible), edges = totals, plan.edges
     slices = objective.slices
     assert slices is not None
     needed = slices.percentile if objective.type == "latency" else slices.share
-    assert needed is not None  # the objective's own rules see to it
-    events = {slice_: round(value) for slice_, value in zip(total.keys.tolist(), total.values.tolist(), strict=True)}
-    heard = [slice_ for slice_, count in events.items() if count]
-    # P99 is at or below a threshold exactly when 99% of the slice's events are: no interpolation has a say.
+    assert needed is not None  # validated with the resource
+    events = {number: round(value) for number, value in zip(total.keys.tolist(), total.values.tolist(), strict=True)}
+    with_events = [number for number, count in events.items() if count]
+    # P99 is at or below a threshold exactly when 99% of the slice's events are: nothing is interpolated.
     share = Fraction(needed) / 100
 
-    def enough(told: Sums) -> npt.NDArray[np.bool_]:
-        kept = {slice_: round(value) for slice_, value in zip(told.keys.tolist(), told.values.tolist(), strict=True)}
-        return np.array([kept.get(slice_, 0) >= events[slice_] * share for slice_ in heard], dtype=bool)
+    def reach_share(counted: Totals) -> npt.NDArray[np.bool_]:
+        counts = dict(zip(counted.keys.tolist(), map(round, counted.values.tolist()), strict=True))
+        return np.array([counts.get(number, 0) >= events[number] * share for number in with_events], dtype=bool)
 
-    fine = enough(good)
-    ends = slots[np.array(heard, dtype=np.int64) + 1]
-    cell = np.searchsorted(np.array(cells.edges, dtype=np.int64), ends, side="left") - 1
-    bad = slots[np.array(heard, dtype=np.int64)][~fine][:MOST_BAD]
+    is_good = reach_share(good)
+    numbers = np.array(with_events, dtype=np.int64)
+    interval = np.searchsorted(np.array(grid.edges, dtype=np.int64), edges[numbers + 1], side="left") - 1
+    bad = edges[numbers][~is_good][:MAX_BAD_SLICES]
     return SliceCounts(
-        cells, np.bincount(cell[fine], minlength=len(cells)), np.bincount(cell, minlength=len(cells)),
-        len(slots) - 1 - len(heard), tuple(bad.tolist()), asked.exact,
-        np.bincount(cell[enough(best) & ~fine], minlength=len(cells)),
+        grid, np.bincount(interval[is_good], minlength=len(grid)), np.bincount(interval, minlength=len(grid)),
+        len(edges) - 1 - len(with_events), tuple(bad.tolist()), plan.exact,
+        np.bincount(interval[reach_share(possible) & ~is_good], minlength=len(grid)),
     )  # fmt: skip
 
 
-def _lines(chosen: Sequence[bool]) -> Ints:
+def _one_row(chosen: Sequence[bool]) -> Ints:
+    """Return table rows that add all chosen series up in row 0."""
     return np.where(np.array(chosen, dtype=bool), 0, -1)
 
 
-def _latency(known: Catalogue, objective: Objective) -> tuple[list[bool], list[bool], list[bool], bool]:
-    """The buckets that hold what is within the threshold, those that hold everything, and those that hold what may be
-    within the threshold, which are the first ones where it is a bound."""
+def _latency_buckets(catalog: SeriesCatalog, objective: Objective) -> tuple[list[bool], list[bool], list[bool], bool]:
+    """Return which series are the buckets of good events, of all events, and of events that may be good.
+
+    Also return whether the threshold is a bound of every histogram; then the first and the last are the same.
+    """
     assert objective.slices is not None
     assert objective.slices.threshold is not None
     limit = objective.slices.threshold * (1 + 1e-9)
     # By layout the highest bound within the threshold, and the lowest one that is not below it.
-    within = [max([bound for bound in upper if bound <= limit], default=None) for upper in known.layouts]
-    beyond = [min(bound for bound in upper if bound >= limit * (1 - 2e-9)) for upper in known.layouts]
-    good, total, best, exact = [], [], [], True
-    for entry in known.entries:
+    within = [max([bound for bound in upper if bound <= limit], default=None) for upper in catalog.layouts]
+    beyond = [min(bound for bound in upper if bound >= limit * (1 - 2e-9)) for upper in catalog.layouts]
+    good, total, possible, exact = [], [], [], True
+    for entry in catalog.entries:
         group = entry.group
         judged = (
             group.metric == f"{metrics.LATENCY}_bucket"
@@ -127,9 +142,9 @@ def _latency(known: Catalogue, objective: Objective) -> tuple[list[bool], list[b
             and group.phase == "live"
         )
         good.append(judged and entry.bound == within[group.layout])
-        total.append(judged and entry.bound == known.layouts[group.layout][-1])
-        best.append(judged and entry.bound == beyond[group.layout])
+        total.append(judged and entry.bound == catalog.layouts[group.layout][-1])
+        possible.append(judged and entry.bound == beyond[group.layout])
         if judged:
             highest = within[group.layout]
             exact = exact and highest is not None and highest >= limit * (1 - 2e-9)
-    return good, total, best, exact
+    return good, total, possible, exact

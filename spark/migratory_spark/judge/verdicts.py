@@ -1,7 +1,7 @@
-"""Objectives to verdicts: met, missed or insufficient, each with the numbers it rests on.
+"""Verdicts on objectives: met, missed or insufficient, each with the numbers it is based on.
 
-Compliance is the share of good events; the error budget is what the target allows to be bad. Too little data is said,
-never passed and never NaN (docs/sla.md).
+Compliance is the share of good events. The error budget is the share of bad events that the target allows. Too little
+data makes a verdict insufficient, never met, and no number is NaN (docs/reference/sla.md).
 """
 
 from __future__ import annotations
@@ -12,27 +12,34 @@ from decimal import Decimal
 
 from migratory_resources.objectives import Objective
 
-from migratory_spark.aggregate.coverage import MINIMUM_COVERAGE, Covered
-from migratory_spark.document import BudgetPoint, Burn, ObjectiveWindow, Result, Verdict
-from migratory_spark.judge.event_counts import UNITS, Count, Counts
-from migratory_spark.judge.objective_windows import Scope
+from migratory_spark.aggregate.coverage import MINIMUM_COVERAGE, ScrapeCoverage
+from migratory_spark.document import BudgetPoint, BurnRate, ObjectiveResult, ObjectiveWindow, Verdict
+from migratory_spark.judge.event_counts import UNITS, EventCounter, EventCounts
+from migratory_spark.judge.objective_windows import JudgedWindow
 from migratory_spark.judge.time_slices import SliceCounts
 from migratory_spark.times import iso
 
 
 def judge(
-    objective: Objective, scope: Scope, count: Count, covered: Covered, whole_covered: dict[int, Covered]
-) -> Result:
-    """One objective over its window. `covered` is the coverage of it, `whole_covered` that of each of its burn windows,
-    by length in ms."""
-    counts = count((scope.start, scope.end))
-    verdict, reason = _verdict(objective, counts, covered)
-    told = covered.scrapes > 0 and counts.total is not None
-    good, total = (counts.good, counts.total) if told else (None, None)
+    objective: Objective,
+    window: JudgedWindow,
+    counter: EventCounter,
+    coverage: ScrapeCoverage,
+    burn_coverage: dict[int, ScrapeCoverage],
+) -> ObjectiveResult:
+    """Return the result of one objective over its window.
+
+    :param coverage: Scrape coverage of the window.
+    :param burn_coverage: Scrape coverage of each burn window, by its length in ms.
+    """
+    counts = counter((window.start, window.end))
+    verdict, reason = _verdict(objective, counts, coverage)
+    known = coverage.scrapes > 0 and counts.total is not None
+    good, total = (counts.good, counts.total) if known else (None, None)
     share = good / total if good is not None and total else None
-    sliced = count if isinstance(count, SliceCounts) else None
+    slices = counter if isinstance(counter, SliceCounts) else None
     threshold = objective.threshold or (objective.slices and objective.slices.threshold)
-    return Result(
+    return ObjectiveResult(
         name=objective.name,
         type=objective.type,
         target=str(objective.target),
@@ -43,61 +50,61 @@ def judge(
         verdict=verdict,
         reason=reason,
         threshold_ms=round(threshold * 1000, 3) if threshold else None,
-        counts="slices" if sliced else "occurrences",
-        unit="slices" if sliced else UNITS[objective.type],
-        silent_slices=sliced.silent if sliced else None,
-        bad_slices=[iso(moment) for moment in sliced.bad] if sliced else [],
+        counts="slices" if slices else "occurrences",
+        unit="slices" if slices else UNITS[objective.type],
+        silent_slices=slices.silent if slices else None,
+        bad_slices=[iso(moment) for moment in slices.bad] if slices else [],
         window=ObjectiveWindow(
-            kind=scope.kind,
-            start=iso(scope.start),
-            end=iso(scope.end),
-            zone=scope.zone,
-            coverage=round(covered.share, 4),
+            kind=window.kind,
+            start=iso(window.start),
+            end=iso(window.end),
+            zone=window.zone,
+            coverage=round(coverage.share, 4),
         ),
-        burn=[_burn(objective, scope, count, length, whole_covered[length]) for length in scope.burns],
-        budget_over_time=[_point(objective, scope, count, moment) for moment in scope.points] if told else [],
+        burn=[_burn(objective, window, counter, length, burn_coverage[length]) for length in window.burns],
+        budget_over_time=[_point(objective, window, counter, moment) for moment in window.points] if known else [],
     )
 
 
-def overall(verdicts: Iterable[Verdict]) -> Verdict:
-    """Missed when one objective is; else insufficient when one is, or when there is none; else met."""
-    found = set(verdicts)
-    if "missed" in found:
+def overall_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return missed if one verdict is, else insufficient if one is or if there is none, else met."""
+    distinct = set(verdicts)
+    if "missed" in distinct:
         return "missed"
-    return "met" if found == {"met"} else "insufficient"
+    return "met" if distinct == {"met"} else "insufficient"
 
 
-def _verdict(objective: Objective, counts: Counts, covered: Covered) -> tuple[Verdict, str]:
-    if not covered.scrapes:
+def _verdict(objective: Objective, counts: EventCounts, coverage: ScrapeCoverage) -> tuple[Verdict, str]:
+    if not coverage.scrapes:
         return "insufficient", (
-            "no client's or load generator's metrics were recorded in the window: loss and latency are theirs to tell "
+            "no metrics of clients or load generators were recorded in the window; only they measure loss and latency "
             "(`migratory up --scrape FILE` records those of `migratory bench run --metrics-targets FILE`)"
         )
     good, total, allowed = counts.good, counts.total, _allowed(objective)
     if good is not None and total is not None and good + counts.possible < total and not allowed:
-        # Whatever else happened while nobody looked: all of them can't be good any more.
+        # With a target of 100%, one event that is surely bad decides, however little was scraped.
         return "missed", counts.reason
-    if covered.share < MINIMUM_COVERAGE:
-        return "insufficient", f"scrapes cover {covered.share:.1%} of the window, less than {MINIMUM_COVERAGE:.0%}"
+    if coverage.share < MINIMUM_COVERAGE:
+        return "insufficient", f"scrapes cover {coverage.share:.1%} of the window, less than {MINIMUM_COVERAGE:.0%}"
     if good is None or total is None:
         return "insufficient", counts.reason
     if total == 0:
         return "met", counts.reason
-    # Counts are whole numbers: an exact share decides, not a rounded one.
+    # Counts are integers, so the exact share decides and not a rounded one.
     if not _meets(objective, good + counts.possible, total):
         return "missed", counts.reason
     if not _meets(objective, good, total):
         return "insufficient", f"{counts.possible} more of them may have been good: {counts.reason}"
     if counts.doubtful and not _meets(objective, max(0, good - counts.doubtful), total):
-        told = f"{counts.doubtful} of them were neither seen to arrive nor counted as lost"
-        return "insufficient", "; ".join(filter(None, (told, counts.reason)))
+        doubt = f"{counts.doubtful} of them were neither seen to arrive nor counted as lost"
+        return "insufficient", "; ".join(filter(None, (doubt, counts.reason)))
     if allowed and total < (needed := math.ceil(1 / allowed)):
         return "insufficient", f"{total} events; {needed} are needed to show {objective.target}%"
     return "met", counts.reason
 
 
 def _allowed(objective: Objective) -> Decimal:
-    """The share that may be bad."""
+    """Return the share of events that may be bad."""
     return 1 - objective.target / 100
 
 
@@ -105,7 +112,7 @@ def _meets(objective: Objective, good: int, total: int) -> bool:
     return Decimal(good) * 100 >= objective.target * total
 
 
-def _budget_left(objective: Objective, counts: Counts) -> float | None:
+def _budget_left(objective: Objective, counts: EventCounts) -> float | None:
     if counts.good is None or counts.total is None:
         return None
     if not counts.total:
@@ -117,12 +124,14 @@ def _budget_left(objective: Objective, counts: Counts) -> float | None:
     return 0.0 if spent else 1.0
 
 
-def _burn(objective: Objective, scope: Scope, count: Count, length: int, covered: Covered) -> Burn:
-    counts = count((scope.end - length, scope.end))
+def _burn(
+    objective: Objective, window: JudgedWindow, counter: EventCounter, length: int, coverage: ScrapeCoverage
+) -> BurnRate:
+    counts = counter((window.end - length, window.end))
     good, total = counts.good or 0, counts.total or 0
     allowed = _allowed(objective)
-    known = total and allowed and covered.share >= MINIMUM_COVERAGE
-    return Burn(
+    known = total and allowed and coverage.share >= MINIMUM_COVERAGE
+    return BurnRate(
         window_seconds=length / 1000,
         good=good,
         total=total,
@@ -130,12 +139,12 @@ def _burn(objective: Objective, scope: Scope, count: Count, length: int, covered
     )
 
 
-def _point(objective: Objective, scope: Scope, count: Count, moment: int) -> BudgetPoint:
-    counts = count((scope.start, moment))
-    left = _budget_left(objective, counts) if counts.total else None
+def _point(objective: Objective, window: JudgedWindow, counter: EventCounter, end: int) -> BudgetPoint:
+    counts = counter((window.start, end))
+    budget_left = _budget_left(objective, counts) if counts.total else None
     return BudgetPoint(
-        end=iso(moment),
+        end=iso(end),
         good=counts.good or 0,
         total=counts.total or 0,
-        budget_left=None if left is None else round(left, 6),
+        budget_left=None if budget_left is None else round(budget_left, 6),
     )

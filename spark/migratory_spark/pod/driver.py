@@ -1,6 +1,7 @@
-"""`spark-submit … sla_in_pod.py REQUEST.json`: the report of an SLAReport resource, from its pod into its ConfigMap.
+"""`spark-submit … driver.py REQUEST.json`: the Spark driver of an SLAReport resource, which puts the report in a
+ConfigMap.
 
-Exit code: 0 when an answer is in the ConfigMap, be it a verdict or why there is none; else 70.
+Exit code: 0 if the result is in the ConfigMap, be it a verdict or the reason why there is none; else 70.
 """
 
 from __future__ import annotations
@@ -15,56 +16,66 @@ from typing import Any
 
 import urllib3
 
-from migratory_spark.jobs.command_line import INTERNAL, BadInput, Unreadable
-from migratory_spark.jobs.sla_report import add_to_history, answer
+from migratory_spark.jobs.command_line import INTERNAL, BadInput, SamplesUnreadable
+from migratory_spark.jobs.sla_report import add_to_history, make_report
 from migratory_spark.pod import request, result
 from migratory_spark.session import submitted_session
 
-_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_SECONDS = 10.0
-_TIMES = 8
-"""With waits of up to 15 s between: an API server that is being replaced is away for a minute."""
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TIMEOUT = 10.0
+"""Seconds for a request to the API server."""
+_RETRIES = 8
+"""Retries of a request, with waits of up to 15 s between: an API server that is being replaced is away for a minute."""
 
 
-class NotTaken(Exception):
-    """The API server refused, or did not answer for minutes."""
+class ResultRejected(Exception):
+    """The API server rejected the result, or did not answer for minutes."""
 
 
 def main(path: Path) -> int:
-    asked = request.read(path)
+    """Make the report that the file at `path` requests, store the result, and return the exit code."""
+    pod_request = request.read(path)
     try:
-        patch(asked.namespace, asked.config_map, _answer(asked))
-    except NotTaken as error:
-        print(f"sla_in_pod: the result is lost: {error}", file=sys.stderr)
+        patch_config_map(pod_request.namespace, pod_request.config_map, _make_result(pod_request))
+    except ResultRejected as error:
+        print(f"sla report: the result is lost: {error}", file=sys.stderr)
         return INTERNAL
     return 0
 
 
-def _answer(asked: request.Request) -> dict[str, Any]:
+def _make_result(pod_request: request.PodRequest) -> dict[str, Any]:
     try:
-        question = request.question(asked, request.settings())
-        report = answer(question, request.objectives(asked), partial(submitted_session, asked.run))
-        add_to_history(question, report)
+        report_options = request.report_options(pod_request, request.prometheus_settings())
+        report = make_report(
+            report_options, request.objectives(pod_request), partial(submitted_session, pod_request.run)
+        )
+        add_to_history(report_options, report)
         from migratory_spark.render.page import render_page
 
-        return result.answer(asked.run, report, render_page)
+        return result.success(pod_request.run, report, render_page)
     except BadInput as error:
-        return result.failure(asked.run, "BadQuestion", error.message)
-    except Unreadable as error:
-        return result.failure(asked.run, "SamplesUnreadable", error.message)
-    except Exception as error:  # noqa: BLE001 - whoever waits for the result is told, and the log has all of it
+        return result.failure(pod_request.run, "BadQuestion", error.message)
+    except SamplesUnreadable as error:
+        return result.failure(pod_request.run, "SamplesUnreadable", error.message)
+    except Exception as error:  # noqa: BLE001 - the operator waits for a result, and the log has the traceback
         traceback.print_exception(error)
-        return result.failure(asked.run, "InternalError", f"{type(error).__name__}: {error}")
+        return result.failure(pod_request.run, "InternalError", f"{type(error).__name__}: {error}")
 
 
-def patch(namespace: str, name: str, data: Mapping[str, Any], account: Path = _ACCOUNT, url: str | None = None) -> None:
-    """Raises NotTaken."""
+def patch_config_map(
+    namespace: str, name: str, data: Mapping[str, Any], account: Path = _SERVICE_ACCOUNT, url: str | None = None
+) -> None:
+    """Merge `data` into a ConfigMap. Raises ResultRejected.
+
+    :param account: The folder of the service account's token and certificate authority.
+    :param url: The API server; None for the cluster's own.
+    """
     retries = urllib3.Retry(
-        total=_TIMES,
+        total=_RETRIES,
         backoff_factor=0.5,
         backoff_max=15,
         status_forcelist=(429, 500, 502, 503, 504),
-        allowed_methods=None,  # the same patch again changes nothing
+        allowed_methods=None,  # a merge patch is idempotent
         raise_on_status=False,
     )
     server = url or f"https://{_host()}"
@@ -72,15 +83,15 @@ def patch(namespace: str, name: str, data: Mapping[str, Any], account: Path = _A
         "Authorization": f"Bearer {(account / 'token').read_text().strip()}",
         "Content-Type": "application/merge-patch+json",
     }
-    with urllib3.PoolManager(ca_certs=str(account / "ca.crt"), timeout=_SECONDS, retries=retries) as pool:
+    with urllib3.PoolManager(ca_certs=str(account / "ca.crt"), timeout=_TIMEOUT, retries=retries) as pool:
         try:
-            answer = pool.request(
+            response = pool.request(
                 "PATCH", f"{server}/api/v1/namespaces/{namespace}/configmaps/{name}", json=dict(data), headers=headers
             )
         except urllib3.exceptions.HTTPError as error:
-            raise NotTaken(f"no answer from the API server: {error}") from error
-    if answer.status >= 300:
-        raise NotTaken(f"ConfigMap {name}: {answer.status} {answer.data.decode(errors='replace')[:300]}")
+            raise ResultRejected(f"no answer from the API server: {error}") from error
+    if response.status >= 300:
+        raise ResultRejected(f"ConfigMap {name}: {response.status} {response.data.decode(errors='replace')[:300]}")
 
 
 def _host() -> str:

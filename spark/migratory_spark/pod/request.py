@@ -1,4 +1,4 @@
-"""What a pod is asked: one JSON file, written by the operator."""
+"""The request of a report: a JSON file that the operator writes, and a Secret with credentials for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from migratory_resources.objectives import Objective, check_objectives
 from pydantic import ValidationError
 
 from migratory_spark.jobs.command_line import BadInput
-from migratory_spark.jobs.sla_report import Question
+from migratory_spark.jobs.sla_report import ReportOptions
 
-FOLDER = Path("/etc/migratory/prometheus")
-"""The same in the driver and in the executors, which ask the server themselves."""
+SECRET_FOLDER = Path("/etc/migratory/prometheus")
+"""Where the Secret is mounted, in the driver and in the executors, which access the server themselves."""
 
-_FILES = {
+_OPTION_OF_FILE = {
     "token": "tokenFile",
     "password": "passwordFile",
     "ca.crt": "caFile",
     "tls.crt": "certFile",
     "tls.key": "keyFile",
 }
-_USER = "username"
+_USER_FILE = "username"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """`config_map` takes the result of `run`; `history` is a folder, `zone` that of the report's hours and days."""
+class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request. The result of `run` goes into `config_map`. `history` is a folder, `zone` that of hours and days."""
 
     run: str
     namespace: str
@@ -42,24 +42,30 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     history: str | None = None
 
 
-def read(path: Path) -> Request:
-    """Raises OSError and msgspec.MsgspecError: there is nobody yet to whom it could be told."""
-    return msgspec.json.decode(path.read_bytes(), type=Request)
+def read(path: Path) -> PodRequest:
+    """Return the request of a file.
+
+    Raises OSError and msgspec.MsgspecError, since without a request it is unknown where a failure should be reported.
+    """
+    return msgspec.json.decode(path.read_bytes(), type=PodRequest)
 
 
-def objectives(request: Request) -> Sequence[Objective]:
-    """Raises BadInput."""
+def objectives(request: PodRequest) -> Sequence[Objective]:
+    """Return the objectives of a request. Raises BadInput."""
     try:
-        found = [Objective.model_validate(one) for one in request.objectives]
-        check_objectives(found)
+        objectives = [Objective.model_validate(objective) for objective in request.objectives]
+        check_objectives(objectives)
     except (ValidationError, ValueError) as error:
         raise BadInput(f"objectives: {error}") from None
-    return found
+    return objectives
 
 
-def question(request: Request, settings: Sequence[tuple[str, str]]) -> Question:
-    """:param settings: of the Prometheus data source."""
-    return Question(
+def report_options(request: PodRequest, settings: Sequence[tuple[str, str]]) -> ReportOptions:
+    """Return the options of the report.
+
+    :param settings: Options of the Prometheus data source.
+    """
+    return ReportOptions(
         samples=None,
         prometheus=request.prometheus,
         settings=settings,
@@ -76,14 +82,17 @@ def question(request: Request, settings: Sequence[tuple[str, str]]) -> Question:
     )
 
 
-def settings(folder: Path = FOLDER) -> list[tuple[str, str]]:
-    """Options of the data source; none where no Secret is mounted. Raises BadInput for one that holds nothing known."""
+def prometheus_settings(folder: Path = SECRET_FOLDER) -> list[tuple[str, str]]:
+    """Return the data source's options from the mounted Secret, in which each file is an option.
+
+    Without a Secret there are none. Raises BadInput for a Secret without any known key.
+    """
     if not folder.is_dir():
         return []
-    found = [(option, str(folder / name)) for name, option in _FILES.items() if (folder / name).is_file()]
-    if (folder / _USER).is_file():
-        found.append(("user", (folder / _USER).read_text().strip()))
-    if not found:
-        allowed = ", ".join(sorted([*_FILES, _USER]))
+    settings = [(option, str(folder / name)) for name, option in _OPTION_OF_FILE.items() if (folder / name).is_file()]
+    if (folder / _USER_FILE).is_file():
+        settings.append(("user", (folder / _USER_FILE).read_text().strip()))
+    if not settings:
+        allowed = ", ".join(sorted([*_OPTION_OF_FILE, _USER_FILE]))
         raise BadInput(f"the Secret for Prometheus has none of the keys {allowed}")
-    return found
+    return settings

@@ -1,7 +1,7 @@
-"""What a pod answers: a short account for the resource's status, and report and page, compressed, within bounds.
+"""The result of a report: an account for the resource's status, and the compressed report and page. Pure.
 
-A ConfigMap holds 1 MiB. Report and page are written with all that they have, or, where that is too much, the report
-without its longest lists, and no page; the account says so. Pure.
+A ConfigMap holds 1 MiB. If report and page are too large, the page is left out, then the report's longest lists, then
+the report. The account says so.
 """
 
 from __future__ import annotations
@@ -15,47 +15,52 @@ from typing import Any
 
 import msgspec
 
-from migratory_spark.document import Incident, Latency, Report, Result, Summary
+from migratory_spark.document import DistributionSummary, Incident, LatencySection, ObjectiveResult, SlaReport
 
 ACCOUNT = "account.json"
 REPORT = "report.json.gz"
 PAGE = "report.html.gz"
-BOUND = 900 * 1024
-"""Bytes of report and page together as base64, in which ConfigMaps travel. The account and what belongs to the object
-itself have the rest."""
+MAX_BYTES = 900 * 1024
+"""Bytes of report and page together, in base64 as in the ConfigMap. The account and the object's metadata need the
+rest."""
 
-_BROKERS = 100
-_GAPS = 20
-_NOTES = 10
-_LONGEST = 1000
+_MAX_BROKERS = 100
+_MAX_INCIDENTS = 20
+_MAX_NOTES = 10
+_MAX_TEXT = 1000
 
 
-def answer(run: str, report: Report, page: Callable[[Report], str], bound: int = BOUND) -> dict[str, Any]:
-    """`data` and `binaryData` of the ConfigMap."""
+def success(
+    run: str, report: SlaReport, page: Callable[[SlaReport], str], max_bytes: int = MAX_BYTES
+) -> dict[str, Any]:
+    """Return `data` and `binaryData` of the ConfigMap."""
     account = _account(run, report)
-    whole, html = _packed(_json(report)), _packed(page(report).encode())
-    kept, short = {REPORT: whole, PAGE: html}, ""
-    if len(whole) + len(html) > bound:
-        kept, short = {REPORT: whole}, "the page was too large to be kept"
-    if len(whole) > bound:
-        kept = {REPORT: _packed(_json(_shortened(report)))}
-        short = "the report was too large to be kept: it is without its lists over time, and there is no page"
-    if sum(map(len, kept.values())) > bound:
-        kept, short = {}, "report and page were too large to be kept: this account is all"
-    if short:
-        account["notes"] = [*account["notes"][: _NOTES - 1], short]
-    account["files"] = sorted(kept)
-    return {"data": {ACCOUNT: json.dumps(account, allow_nan=False)}, "binaryData": kept}
+    report_data, page_data = _compress(_json(report)), _compress(page(report).encode())
+    files, note = {REPORT: report_data, PAGE: page_data}, ""
+    if len(report_data) + len(page_data) > max_bytes:
+        files, note = {REPORT: report_data}, "the page was too large to be stored"
+    if len(report_data) > max_bytes:
+        files = {REPORT: _compress(_json(_shorten(report)))}
+        note = "the report was too large to be stored: its lists over time and the page are left out"
+    if sum(map(len, files.values())) > max_bytes:
+        files, note = {}, "report and page were too large to be stored: only this account is left"
+    if note:
+        account["notes"] = [*account["notes"][: _MAX_NOTES - 1], note]
+    account["files"] = sorted(files)
+    return {"data": {ACCOUNT: json.dumps(account, allow_nan=False)}, "binaryData": files}
 
 
 def failure(run: str, reason: str, message: str) -> dict[str, Any]:
-    """:param reason: one word."""
-    account = {"run": run, "failure": {"reason": reason, "message": message[:_LONGEST]}}
+    """Return `data` of the ConfigMap for a report that failed.
+
+    :param reason: One word in capitalized form, for a condition.
+    """
+    account = {"run": run, "failure": {"reason": reason, "message": message[:_MAX_TEXT]}}
     return {"data": {ACCOUNT: json.dumps(account)}}
 
 
-def _account(run: str, report: Report) -> dict[str, Any]:
-    """Numbers are text where they may have a fraction: the API knows no decimals."""
+def _account(run: str, report: SlaReport) -> dict[str, Any]:
+    """Return the account. Numbers that may have a fraction are text, because the Kubernetes API has no decimals."""
     delivery = report.delivery
     return {
         "run": run,
@@ -66,7 +71,7 @@ def _account(run: str, report: Report) -> dict[str, Any]:
             "scrapes": report.coverage.scrapes,
             "longestGap": f"{report.coverage.longest_gap_seconds:g}s",
         },
-        "delivery": _there(
+        "delivery": _without_none(
             expected=delivery.expected,
             received=delivery.received,
             lost=delivery.lost,
@@ -74,15 +79,15 @@ def _account(run: str, report: Report) -> dict[str, Any]:
             reordered=delivery.reordered,
             reconnects=delivery.reconnects,
         ),
-        "objectives": [_objective(one) for one in report.objectives],
+        "objectives": [_objective(each) for each in report.objectives],
         "latency": _latency(report.latency_ms),
-        "gaps": [_gap(one) for one in report.incidents[:_GAPS]],
-        "notes": [note[:_LONGEST] for note in report.notes[:_NOTES]],
+        "gaps": [_incident(each) for each in report.incidents[:_MAX_INCIDENTS]],
+        "notes": [note[:_MAX_TEXT] for note in report.notes[:_MAX_NOTES]],
     }
 
 
-def _objective(result: Result) -> dict[str, Any]:
-    return _there(
+def _objective(result: ObjectiveResult) -> dict[str, Any]:
+    return _without_none(
         name=result.name,
         type=result.type,
         target=result.target,
@@ -96,29 +101,32 @@ def _objective(result: Result) -> dict[str, Any]:
             for burn in result.burn
             if burn.rate is not None
         ],
-        reason=result.reason[:_LONGEST] or None,
+        reason=result.reason[:_MAX_TEXT] or None,
     )
 
 
-def _latency(latency: Latency) -> list[dict[str, Any]]:
-    """Of all brokers together first (an empty name)."""
-    named: Sequence[tuple[str, Summary]] = [("", latency.all), *sorted(latency.by_broker.items())[: _BROKERS - 1]]
+def _latency(latency: LatencySection) -> list[dict[str, Any]]:
+    """Return latencies by broker, with those of all brokers together (an empty name) first."""
+    named: Sequence[tuple[str, DistributionSummary]] = [
+        ("", latency.all),
+        *sorted(latency.by_broker.items())[: _MAX_BROKERS - 1],
+    ]
     return [
-        _there(
+        _without_none(
             broker=broker,
-            count=one.count,
-            median=_milliseconds(one.median),
-            p90=_milliseconds(one.p90),
-            p95=_milliseconds(one.p95),
-            p99=_milliseconds(one.p99),
-            max=_milliseconds(one.max),
+            count=each.count,
+            median=_milliseconds(each.median),
+            p90=_milliseconds(each.p90),
+            p95=_milliseconds(each.p95),
+            p99=_milliseconds(each.p99),
+            max=_milliseconds(each.max),
         )
-        for broker, one in named
+        for broker, each in named
     ]
 
 
-def _gap(incident: Incident) -> dict[str, Any]:
-    return _there(
+def _incident(incident: Incident) -> dict[str, Any]:
+    return _without_none(
         kind=incident.kind,
         broker=incident.broker or None,
         at=incident.at,
@@ -129,33 +137,38 @@ def _gap(incident: Incident) -> dict[str, Any]:
     )
 
 
-def _shortened(report: Report) -> Report:
+def _shorten(report: SlaReport) -> SlaReport:
     latency = msgspec.structs.replace(
         report.latency_ms,
         by_window=[],
         heat=msgspec.structs.replace(report.latency_ms.heat, starts=[], bounds_ms=[], counts=[]),
     )
-    results = [msgspec.structs.replace(one, budget_over_time=[]) for one in report.objectives]
+    results = [msgspec.structs.replace(each, budget_over_time=[]) for each in report.objectives]
     return msgspec.structs.replace(
-        report, latency_ms=latency, objectives=results, windows=[], connections=[], incidents=report.incidents[:_GAPS]
+        report,
+        latency_ms=latency,
+        objectives=results,
+        windows=[],
+        connections=[],
+        incidents=report.incidents[:_MAX_INCIDENTS],
     )
 
 
-def _json(report: Report) -> bytes:
+def _json(report: SlaReport) -> bytes:
     return msgspec.json.encode(report)
 
 
-def _packed(data: bytes) -> str:
-    # no time in it: the same report is the same bytes
+def _compress(data: bytes) -> str:
+    # Without a time stamp, so that the same report is the same bytes.
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
 
 
-def _there(**fields: Any) -> dict[str, Any]:
+def _without_none(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _percent(share: float) -> str:
-    """Rounded down: 99.99999% of a target of 100% must not read as 100."""
+    """Return a share as a percentage, rounded down: 99.99999% must not read as 100."""
     return format((Decimal(repr(share)) * 100).quantize(Decimal("0.0001"), ROUND_DOWN).normalize(), "f")
 
 

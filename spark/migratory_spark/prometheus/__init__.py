@@ -1,20 +1,22 @@
-"""A data source for Spark that reads raw samples from Prometheus servers. docs/prometheus-source.md is for its users.
+"""A Spark data source that reads raw samples from Prometheus servers (docs/reference/prometheus-source.md).
 
-source.py        what Spark sees: partitions, streams, pushed-down filters; start here
-options.py       every option, checked; selectors.py parses `matchers`
-partitions.py    how a window is cut, and how one partition is read: servers, selectors, retries, halving
-remote_read.py   samples by remote read: chunk_stream.py and xor.py (streamed chunks), sample_response.py, protobuf.py
-range_selector.py  the other way, by JSON
-preflight.py     why there is nothing to read
-blocks.py        what they all hand on; arrow.py makes Spark's batches of it
+source.py            what Spark calls: partitions, streams, pushed-down filters; begin here
+options.py           every option, validated; selectors.py parses the option `matchers`
+pushdown.py          Spark's filters to narrower options
+preflight.py         checks before planning whether there are samples, and why not
+partitions.py        how a window is cut, and how one partition is read: servers, selectors, retries, halving
+remote_read.py       reads by remote read: chunk_stream.py and xor.py (streamed chunks), sample_response.py (plain
+                     samples), protobuf.py (the encoding)
+range_selector.py    reads by the JSON API, for servers without remote read
+blocks.py            the blocks of samples that both yield; arrow.py makes Spark's batches of them
 """
 
-from migratory_spark.errors import NothingFound, OptionError, ServerError, SourceError
+from migratory_spark.errors import NoSamplesFound, OptionError, ServerError, SourceError
 from migratory_spark.prometheus.source import FORMAT, PrometheusDataSource, read_samples, register
 
 __all__ = [
     "FORMAT",
-    "NothingFound",
+    "NoSamplesFound",
     "OptionError",
     "PrometheusDataSource",
     "ServerError",

@@ -1,6 +1,6 @@
-"""Blocks to Arrow batches of the shape and columns that were asked for, and the Spark schema of these.
+"""Conversion of blocks to Arrow batches of the requested shape and columns, and their Spark schema.
 
-Rows of single samples carry their labels each; batches are kept short for that reason.
+In the shape `samples` every row has its labels, so batches are short.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
 
-from migratory_spark.prometheus.blocks import Block
+from migratory_spark.prometheus.blocks import SampleBlock
 from migratory_spark.prometheus.options import SERIES, SOURCE, Shape
 
-_ROWS = 50_000  # samples of one batch: about 15 MB with labels
+_ROWS = 50_000
+"""Samples of one batch: about 15 MB with labels."""
 _TYPES: dict[str, DataType] = {
     "metric": StringType(),
     "labels": MapType(StringType(), StringType()),
@@ -29,22 +30,24 @@ _TYPES: dict[str, DataType] = {
 
 
 def spark_schema(columns: Iterable[str]) -> StructType:
+    """Return the Spark schema of these columns."""
     return StructType([StructField(name, _TYPES[name], nullable=False) for name in columns])
 
 
-class Batches:
-    """`of(blocks)` yields record batches as Spark wants them."""
+class ArrowBatches:
+    """A converter of blocks to record batches of one shape and list of columns."""
 
     def __init__(self, shape: Shape, columns: Iterable[str]) -> None:
         self._shape = shape
         self._schema: pa.Schema = to_arrow_schema(spark_schema(columns), timezone="UTC")
 
-    def of(self, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+    def from_blocks(self, blocks: Iterable[SampleBlock]) -> Iterator[pa.RecordBatch]:
+        """Yield record batches with the schema that Spark expects."""
         for block in blocks:
             yield from self._samples(block) if self._shape == "samples" else self._series(block)
 
-    def _samples(self, block: Block) -> Iterator[pa.RecordBatch]:
-        series = self._of_series(block)
+    def _samples(self, block: SampleBlock) -> Iterator[pa.RecordBatch]:
+        series = self._series_columns(block)
         number = np.repeat(np.arange(len(block.series)), block.counts)
         for begin in range(0, len(block), _ROWS):
             rows = slice(begin, begin + _ROWS)
@@ -54,8 +57,8 @@ class Batches:
             columns["value"] = pa.array(block.values[rows])
             yield self._batch(columns)
 
-    def _series(self, block: Block) -> Iterator[pa.RecordBatch]:
-        columns = self._of_series(block)
+    def _series(self, block: SampleBlock) -> Iterator[pa.RecordBatch]:
+        columns = self._series_columns(block)
         offsets = pa.array(np.concatenate(([0], np.cumsum(block.counts))).astype(np.int32))
         for name, inside in (("timestamps", block.times), ("values", block.values)):
             if name in self._schema.names:
@@ -63,20 +66,20 @@ class Batches:
                 columns[name] = pa.ListArray.from_arrays(offsets, pa.array(inside), type=kind)
         yield self._batch(columns)
 
-    def _of_series(self, block: Block) -> dict[str, pa.Array]:
-        """The wanted columns that do not differ within a series."""
-        found = {}
-        wanted = set(self._schema.names)
-        if "metric" in wanted:
-            found["metric"] = pa.array([one.metric for one in block.series], pa.string())
-        if "labels" in wanted:
+    def _series_columns(self, block: SampleBlock) -> dict[str, pa.Array]:
+        """Return the requested columns that are constant within a series."""
+        columns = {}
+        requested = set(self._schema.names)
+        if "metric" in requested:
+            columns["metric"] = pa.array([series_id.metric for series_id in block.series], pa.string())
+        if "labels" in requested:
             kind = self._schema.field("labels").type
-            found["labels"] = pa.array([one.labels for one in block.series], kind)
-        if SERIES in wanted:
-            found[SERIES] = pa.array([one.identity for one in block.series], pa.int64())
-        if SOURCE in wanted:
-            found[SOURCE] = pa.array([block.source] * len(block.series), pa.string())
-        return found
+            columns["labels"] = pa.array([series_id.labels for series_id in block.series], kind)
+        if SERIES in requested:
+            columns[SERIES] = pa.array([series_id.fingerprint for series_id in block.series], pa.int64())
+        if SOURCE in requested:
+            columns[SOURCE] = pa.array([block.source] * len(block.series), pa.string())
+        return columns
 
     def _batch(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)

@@ -1,4 +1,4 @@
-"""Samples on their way: whole series with their time stamps and values as arrays. Pure."""
+"""Blocks of samples: whole series with their time stamps and values as arrays. Pure."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
 
 STALE = 0x7FF0000000000002
-"""The bits of the NaN by which Prometheus marks that a series ended; an ordinary NaN has others."""
+"""The bits of the NaN that marks the end of a series in Prometheus. An ordinary NaN has other bits."""
 
 
 @dataclass(slots=True, frozen=True)
-class Series:
-    """`labels` are sorted by name and hold neither the metric's name nor an empty value."""
+class SeriesId:
+    """Metric and labels that identify a series. `labels` are sorted and have neither `__name__` nor empty values."""
 
     metric: str
     labels: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[str, str]]) -> Series:
-        """Of pairs that include `__name__`."""
+    def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> SeriesId:
+        """Return the identity of a series whose pairs of labels include `__name__`."""
         labels = {name: value for name, value in pairs if value}
         return cls(labels.pop("__name__", ""), tuple(sorted(labels.items())))
 
-    def without(self, drop: frozenset[str]) -> Series:
-        return Series(self.metric, tuple(pair for pair in self.labels if pair[0] not in drop)) if drop else self
+    def without(self, drop: frozenset[str]) -> SeriesId:
+        """Return the series without the labels in `drop`."""
+        return SeriesId(self.metric, tuple(pair for pair in self.labels if pair[0] not in drop)) if drop else self
 
     @property
-    def identity(self) -> int:
-        """64 bits (signed) of a hash over name and labels: the same on every server, at every time."""
+    def fingerprint(self) -> int:
+        """A signed 64-bit hash of metric and labels: the same on every server and at every time."""
         digest = hashlib.blake2b(digest_size=8)
         for text in (self.metric, *(text for pair in self.labels for text in pair)):
             encoded = text.encode()
@@ -46,65 +47,69 @@ class Series:
 
 
 @lru_cache(maxsize=1 << 15)
-def decoded(labels: bytes) -> Series:
-    """Of encoded labels. A worker meets the same ones again in every stretch of time. Raises protobuf.BadMessage."""
-    return Series.of(protobuf.labels(labels))
+def decode_labels(labels: bytes) -> SeriesId:
+    """Return the series of encoded labels. Raises BadProtobuf.
+
+    Cached: a worker meets the same series in every partition.
+    """
+    return SeriesId.from_pairs(protobuf.labels(labels))
 
 
 @dataclass(slots=True)
-class Block:
-    """Series one after another: `counts[i]` of the samples belong to `series[i]`, in the order of time. Time in ms."""
+class SampleBlock:
+    """Series one after another: `counts[i]` of the samples belong to `series[i]`, in the order of time (ms)."""
 
-    series: list[Series]
+    series: list[SeriesId]
     counts: Int64
     times: Int64
     values: Float64
     source: str = ""
-    """The server's URL, where one is known."""
+    """The server's URL, if known."""
 
     def __len__(self) -> int:
         return len(self.times)
 
-    def without(self, series: set[Series]) -> Block:
-        """Less those series."""
+    def without(self, series: set[SeriesId]) -> SampleBlock:
+        """Return the block without these series."""
         if series.isdisjoint(self.series):
             return self
-        wanted = np.array([one not in series for one in self.series], bool)
-        inside = np.repeat(wanted, self.counts)
-        kept = [one for one, stays in zip(self.series, wanted.tolist(), strict=True) if stays]
-        return Block(kept, self.counts[wanted], self.times[inside], self.values[inside])
+        selected = np.array([series_id not in series for series_id in self.series], bool)
+        inside = np.repeat(selected, self.counts)
+        remaining = [series_id for series_id, stays in zip(self.series, selected.tolist(), strict=True) if stays]
+        return SampleBlock(remaining, self.counts[selected], self.times[inside], self.values[inside])
 
-    def between(self, start_ms: int, end_ms: int) -> Block:
-        """What lies in [start, end), without series that have nothing there."""
+    def between(self, start_ms: int, end_ms: int) -> SampleBlock:
+        """Return the samples in [start, end), without series that have none there."""
         inside = (self.times >= start_ms) & (self.times < end_ms)
         if inside.all() and self.counts.all():
             return self
-        # Running sums, not `reduceat`, which takes an empty stretch for its neighbour.
+        # Running sums, because `reduceat` mistakes an empty range for its neighbor.
         running = np.concatenate(([0], np.cumsum(inside)))
         ends = np.cumsum(self.counts)
         counts = running[ends] - running[ends - self.counts]
-        kept = np.flatnonzero(counts)
-        return Block([self.series[i] for i in kept.tolist()], counts[kept], self.times[inside], self.values[inside])
+        series = np.flatnonzero(counts)
+        return SampleBlock(
+            [self.series[i] for i in series.tolist()], counts[series], self.times[inside], self.values[inside]
+        )
 
 
-def merged(parts: Iterable[Block], drop: frozenset[str] = frozenset()) -> Iterator[Block]:
-    """All parts as one block in which each (series, time) is there once, series being told apart without the labels
-    in `drop`.
+def merge_blocks(parts: Iterable[SampleBlock], drop: frozenset[str] = frozenset()) -> Iterator[SampleBlock]:
+    """Yield all parts as one block with each (series, time) once. Series are identified without the labels in `drop`.
 
-    Of values that differ the higher one stays: a counter only rises between two readings of one moment. NaN, a stale
-    marker too, gives way to any number. Memory: about 60 bytes per sample.
+    Of different values the higher one is kept: between two readings of one moment a counter only rises. Any number is
+    preferred to NaN, including a stale marker. Needs about 60 bytes of memory per sample.
     """
-    numbers: dict[Series, int] = {}
+    numbers: dict[SeriesId, int] = {}
     ids: list[Int64] = []
     times: list[Int64] = []
     values: list[Float64] = []
     for part in parts:
-        own = np.fromiter(
-            (numbers.setdefault(one.without(drop), len(numbers)) for one in part.series),
+        row_of = np.fromiter(
+            (numbers.setdefault(series_id.without(drop), len(numbers)) for series_id in part.series),
             np.int64,
             count=len(part.series),
         )
-        ids.append(np.repeat(own, part.counts))
+        ids.append(np.repeat(row_of, part.counts))
         times.append(part.times)
         values.append(part.values)
     if not ids:
@@ -116,4 +121,4 @@ def merged(parts: Iterable[Block], drop: frozenset[str] = frozenset()) -> Iterat
     last = np.ones(len(order), bool)
     last[:-1] = (series[1:] != series[:-1]) | (time[1:] != time[:-1])
     counts = np.bincount(series[last], minlength=len(numbers))
-    yield Block(list(numbers), counts, time[last], value[last])
+    yield SampleBlock(list(numbers), counts, time[last], value[last])

@@ -1,8 +1,7 @@
-"""Asking a server: one pool per process and way of access, bounded retries, every failure an error that says what
-happened.
+"""HTTP requests to Prometheus servers: connection pools, bounded retries, and errors that say what happened.
 
-Blocking, for Spark runs readers in processes of their own. urllib3 waits and tries again after failed connections and
-after 429, 502, 503 and 504; what an answer's body needs is begun again by the caller.
+Calls block, because Spark runs readers in processes of their own. urllib3 retries after failed connections and after
+429, 502, 503 and 504. The caller retries if the body of a response breaks.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from functools import lru_cache
 import urllib3
 from urllib3.exceptions import HTTPError, IncompleteRead, MaxRetryError, ReadTimeoutError, SSLError
 
-from migratory_spark.errors import BrokenAnswer, ServerError, TooMuch, Unsupported
+from migratory_spark.errors import BrokenResponse, InterfaceUnsupported, QueryTooLarge, ServerError
 from migratory_spark.prometheus.options import Access
 
-_PIECE = 1 << 18
-_BUSY = frozenset({429, 502, 503, 504})
-_LONGEST_ERROR = 300
-_LIMITS = ("limit", "too many", "too large", "timed out", "timeout", "exceed")
+_CHUNK_BYTES = 1 << 18
+_RETRIED = frozenset({429, 502, 503, 504})
+_MAX_ERROR_LENGTH = 300
+_LIMIT_WORDS = ("limit", "too many", "too large", "timed out", "timeout", "exceed")
 
 
-class Answer:
-    """An answer with status 200 whose body is still to be read, within the limits of time."""
+class Response:
+    """A response with status 200 whose body is still to be read, within the time limits."""
 
     def __init__(self, server: str, response: urllib3.BaseHTTPResponse, deadline: float, access: Access) -> None:
         self.server = server
@@ -34,49 +33,52 @@ class Answer:
         self._deadline = deadline
         self._access = access
 
-    def pieces(self) -> Iterator[bytes]:
-        """The body as it comes. Raises ServerError, BrokenAnswer where it ends early."""
-        with _explained(self.server, self._access):
-            for piece in self._response.stream(_PIECE):
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body as it arrives. Raises ServerError, or BrokenResponse if it ends early."""
+        with _translate_errors(self.server, self._access):
+            for chunk in self._response.stream(_CHUNK_BYTES):
                 if time.monotonic() > self._deadline:
                     raise ServerError(
                         self.server,
-                        f"the answer took longer than {self._access.answer_limit:g} s: shorten option partition, or "
+                        f"the response took longer than {self._access.answer_limit:g} s: shorten option partition, or "
                         "raise answerLimit",
                     )
-                yield piece
+                yield chunk
 
     def body(self) -> bytes:
-        return b"".join(self.pieces())
+        return b"".join(self.chunks())
 
 
 @contextmanager
-def ask(
+def send_request(
     server: str, path: str, access: Access, body: bytes, headers: Mapping[str, str], method: str = "POST"
-) -> Iterator[Answer]:
-    """Raises Unsupported, TooMuch or ServerError by what the server says."""
+) -> Iterator[Response]:
+    """Send a request and yield the response.
+
+    Raises InterfaceUnsupported, QueryTooLarge or ServerError by the status and text of an error.
+    """
     deadline = time.monotonic() + access.answer_limit
-    with _explained(server, access):
+    with _translate_errors(server, access):
         response = _pool(access).request(
             method,
             server + path,
             body=body or None,
             headers={**dict(access.headers), **headers},
             preload_content=False,
-            # To another host it would carry the credentials along.
+            # A redirect to another host would carry the credentials along.
             redirect=False,
         )
     try:
         if response.status != 200:
-            with _explained(server, access):
+            with _translate_errors(server, access):
                 if 300 <= response.status < 400:
-                    elsewhere = response.headers.get("Location", "nowhere")
-                    raise ServerError(server, f"points elsewhere, to {elsewhere}: is that the option url?")
-                raise _refusal(server, response.status, response.read(4096, decode_content=True))
-        yield Answer(server, response, deadline, access)
+                    location = response.headers.get("Location", "nowhere")
+                    raise ServerError(server, f"redirects to {location}: is that the right option url?")
+                raise _status_error(server, response.status, response.read(4096, decode_content=True))
+        yield Response(server, response, deadline, access)
         response.release_conn()
     finally:
-        # What was not read to its end can't be used again.
+        # A connection whose response was not read to the end cannot be reused.
         response.close()
 
 
@@ -87,13 +89,13 @@ def _pool(access: Access) -> urllib3.PoolManager:
         connect=access.retries,
         read=access.retries,
         status=access.retries,
-        status_forcelist=_BUSY,
-        allowed_methods=None,  # reads, all of them, though by POST
+        status_forcelist=_RETRIED,
+        allowed_methods=None,  # all requests only read, even by POST
         backoff_factor=0.2,
         backoff_max=10,
         backoff_jitter=0.2,
         raise_on_status=False,
-        # A server that names an hour would hold a task for an hour.
+        # A server that asks to wait an hour would hold a task for an hour.
         respect_retry_after_header=False,
     )
     return urllib3.PoolManager(
@@ -107,45 +109,45 @@ def _pool(access: Access) -> urllib3.PoolManager:
 
 
 @contextmanager
-def _explained(server: str, access: Access) -> Iterator[None]:
+def _translate_errors(server: str, access: Access) -> Iterator[None]:
     try:
         yield
     except MaxRetryError as error:
         reason = error.reason
         if isinstance(reason, SSLError):
-            raise ServerError(server, f"no TLS: {reason}; see options caFile, certFile and keyFile") from error
+            raise ServerError(server, f"TLS failed: {reason}; see options caFile, certFile and keyFile") from error
         if isinstance(reason, ReadTimeoutError):
-            raise _silent(server, access) from error
+            raise _timeout_error(server, access) from error
         tries = f" ({access.retries + 1} tries)" if access.retries else ""
-        raise ServerError(server, f"can't be reached{tries}: {reason}; is option url right?") from error
+        raise ServerError(server, f"cannot be reached{tries}: {reason}; is option url right?") from error
     except ReadTimeoutError as error:
-        raise _silent(server, access) from error
+        raise _timeout_error(server, access) from error
     except IncompleteRead as error:
-        raise BrokenAnswer(server, f"the answer ended early: {error}") from error
+        raise BrokenResponse(server, f"the response ended early: {error}") from error
     except HTTPError as error:
-        raise BrokenAnswer(server, f"the answer broke off: {error}") from error
+        raise BrokenResponse(server, f"the response broke off: {error}") from error
     except OSError as error:
-        raise ServerError(server, f"can't be asked: {error}") from error
+        raise ServerError(server, f"the request failed: {error}") from error
 
 
-def _silent(server: str, access: Access) -> ServerError:
+def _timeout_error(server: str, access: Access) -> ServerError:
     return ServerError(
         server,
         f"did not answer for {access.timeout:g} s ({access.retries + 1} tries): raise option timeout, or shorten "
-        "partition so that less is asked for at once",
+        "partition so that each request is smaller",
     )
 
 
-def _refusal(server: str, status: int, body: bytes) -> ServerError:
-    text = " ".join(body.decode(errors="replace").split())[:_LONGEST_ERROR] or "without a word"
+def _status_error(server: str, status: int, body: bytes) -> ServerError:
+    text = " ".join(body.decode(errors="replace").split())[:_MAX_ERROR_LENGTH] or "no text"
     match status:
         case 401 | 403:
             return ServerError(server, f"refuses access (HTTP {status}): {text}; see options tokenFile and user")
         case 404 | 405 | 501:
-            return Unsupported(server, f"has no such interface (HTTP {status}): {text}; is option url right?")
+            return InterfaceUnsupported(server, f"has no such interface (HTTP {status}): {text}; is option url right?")
         case 413 | 422:
-            return TooMuch(server, f"refuses (HTTP {status}): {text}")
-        case 400 | 500 | 503 if any(word in text.lower() for word in _LIMITS):
-            return TooMuch(server, f"refuses (HTTP {status}): {text}")
+            return QueryTooLarge(server, f"refuses (HTTP {status}): {text}")
+        case 400 | 500 | 503 if any(word in text.lower() for word in _LIMIT_WORDS):
+            return QueryTooLarge(server, f"refuses (HTTP {status}): {text}")
         case _:
             return ServerError(server, f"answers HTTP {status}: {text}")

@@ -1,6 +1,6 @@
-"""The data source's options, checked: one frozen value that travels to every worker.
+"""The data source's options, parsed and validated into one frozen value that is sent to every worker.
 
-Spark hands options over as text with names in any case. Every mistake is an `OptionError` that names the option.
+Spark passes options as text with names in any case. Every mistake is an `OptionError` that names the option.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "samples": ("metric", "labels", "timestamp", "value"),
     "series": ("metric", "labels", "timestamps", "values"),
 }
-"""What each shape has by default."""
+"""Default columns of each shape."""
 
 SERIES, SOURCE = "series", "source"
-"""Columns that both shapes have on request: a series' identity, and the server that a row comes from."""
+"""Optional columns of both shapes: the series' fingerprint, and the server that a row comes from."""
 
 HEADER = "header."
 NAMES = (
@@ -43,20 +43,20 @@ _SECONDS = re.compile(r"\d+(\.\d{1,3})?", re.ASCII)
 
 @dataclass(slots=True, frozen=True)
 class Access:
-    """How servers are asked: who asks, whom to trust, how long to wait (seconds), how often to try again."""
+    """How servers are accessed: headers, TLS files, time limits in seconds, retries."""
 
     headers: tuple[tuple[str, str], ...] = ()
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
-    timeout: float = 60.0  # without a byte from the server
-    answer_limit: float = 900.0  # until an answer is complete
+    timeout: float = 60.0  # between two bytes from the server
+    answer_limit: float = 900.0  # until a response is complete
     retries: int = 3
 
 
 @dataclass(slots=True, frozen=True)
-class Options:
-    """`start_ms` to `end_ms` is half open; None where a pushed-down filter may still tell. Lengths are in ms."""
+class SourceOptions:
+    """All options. [start_ms, end_ms) is None where a pushed-down filter may still set it. Lengths are in ms."""
 
     urls: tuple[str, ...]
     selectors: tuple[Selector, ...]
@@ -76,39 +76,39 @@ class Options:
 
     @property
     def by_source(self) -> bool:
-        """Whether each server's samples are told by themselves."""
+        """Whether each server's samples are rows of their own."""
         return SOURCE in self.columns
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
-    """Raises OptionError."""
-    found = _named(given)
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """Return the validated options. Raises OptionError."""
+    options = _canonical_names(given)
     headers = tuple((name[len(HEADER) :], value) for name, value in given.items() if name.lower().startswith(HEADER))
-    shape: Shape = _one_of(found, "shape", ("samples", "series"), "samples")
-    start, end = (_moment(name, found[name]) if name in found else None for name in ("start", "end"))
+    shape: Shape = _choice(options, "shape", ("samples", "series"), "samples")
+    start, end = (_moment(name, options[name]) if name in options else None for name in ("start", "end"))
     if start is not None and end is not None and end < start:
-        raise OptionError(f"end ({found['end']}) is before start ({found['start']})")
-    return Options(
-        urls=_urls(found.get("url", "")),
-        selectors=_selectors(found.get("matchers", "")),
-        access=_access(found, headers),
+        raise OptionError(f"end ({options['end']}) is before start ({options['start']})")
+    return SourceOptions(
+        urls=_urls(options.get("url", "")),
+        selectors=_selectors(options.get("matchers", "")),
+        access=_access(options, headers),
         start_ms=start,
         end_ms=end,
-        partition_ms=_length_ms(found, "partition") if "partition" in found else None,
+        partition_ms=_length_ms(options, "partition") if "partition" in options else None,
         shape=shape,
-        columns=_columns(found.get("columns"), shape),
-        drop_labels=frozenset(_listed(found.get("dropLabels", ""))),
-        api=_one_of(found, "api", ("auto", "remote_read", "remote_read_samples", "range_selector"), "auto"),
-        require=_one_of(found, "require", ("all", "any"), "all"),
-        when_empty=_one_of(found, "whenEmpty", ("warn", "fail", "allow"), "warn"),
-        max_samples=_whole(found, "maxSamples", 200_000_000, 1),
-        pushdown=_one_of(found, "pushdown", ("true", "false"), "false") == "true",
-        delay_ms=_length_ms(found, "delay", least=0) if "delay" in found else 15_000,
+        columns=_columns(options.get("columns"), shape),
+        drop_labels=frozenset(_split_list(options.get("dropLabels", ""))),
+        api=_choice(options, "api", ("auto", "remote_read", "remote_read_samples", "range_selector"), "auto"),
+        require=_choice(options, "require", ("all", "any"), "all"),
+        when_empty=_choice(options, "whenEmpty", ("warn", "fail", "allow"), "warn"),
+        max_samples=_integer(options, "maxSamples", 200_000_000, 1),
+        pushdown=_choice(options, "pushdown", ("true", "false"), "false") == "true",
+        delay_ms=_length_ms(options, "delay", minimum=0) if "delay" in options else 15_000,
     )
 
 
 def moment_ms(text: str) -> int:
-    """Milliseconds since 1970 of RFC 3339 with its zone, or of seconds since 1970. Raises ValueError."""
+    """Return milliseconds since 1970 of an RFC 3339 time with a zone, or of seconds since 1970. Raises ValueError."""
     if _SECONDS.fullmatch(text):
         whole, _, part = text.partition(".")
         return int(whole) * 1000 + int(part.ljust(3, "0") or 0)
@@ -117,14 +117,14 @@ def moment_ms(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is neither seconds since 1970 nor a time such as 2026-11-27T10:00:00Z") from None
     if moment.tzinfo is None:
-        raise ValueError(f"{text!r} names no zone: add Z for UTC, or an offset such as +02:00")
+        raise ValueError(f"{text!r} has no time zone: add Z for UTC, or an offset such as +02:00")
     return math.floor(moment.timestamp() * 1000 + 0.5)
 
 
-def _named(given: Mapping[str, str]) -> dict[str, str]:
-    """By the names as they are written here."""
+def _canonical_names(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by their canonical names."""
     known = {name.lower(): name for name in NAMES}
-    found = {}
+    options = {}
     for name, value in given.items():
         if name.lower().startswith(HEADER):
             continue
@@ -134,16 +134,14 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
             near = difflib.get_close_matches(name.lower(), known, n=1)
             hint = f"; did you mean {known[near[0]]}?" if near else f"; there are {', '.join(NAMES)} and {HEADER}NAME"
             raise OptionError(f"there is no option {name!r}{hint}")
-        found[known[name.lower()]] = value
-    return found
+        options[known[name.lower()]] = value
+    return options
 
 
 def _urls(text: str) -> tuple[str, ...]:
-    urls = _listed(text)
+    urls = _split_list(text)
     if not urls:
-        raise OptionError(
-            "option url is missing: the address of a Prometheus server, or of several with commas between"
-        )
+        raise OptionError("option url is missing: the URL of a Prometheus server, or of several separated by commas")
     return tuple(dict.fromkeys(map(_url, urls)))
 
 
@@ -152,12 +150,12 @@ def _url(text: str) -> str:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise OptionError(f"option url: {text!r} is no address: {error}") from error
+        raise OptionError(f"option url: {text!r} is not a URL: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise OptionError(f"option url: {text!r} is no address such as http://prometheus:9090 or https://host/prefix")
+        raise OptionError(f"option url: {text!r} is not a URL such as http://prometheus:9090 or https://host/prefix")
     if parts.username is not None or parts.query or parts.fragment:
         raise OptionError(
-            "option url: an address has no user, query or fragment here; give user and passwordFile as options"
+            "option url: a user, query or fragment is not allowed in the URL; give user and passwordFile as options"
         )
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
 
@@ -172,89 +170,91 @@ def _selectors(text: str) -> tuple[Selector, ...]:
 
 
 def _columns(text: str | None, shape: Shape) -> tuple[str, ...]:
-    known = (*COLUMNS[shape], SERIES, SOURCE)
-    columns = COLUMNS[shape] if text is None else tuple(_listed(text))
-    unknown = [name for name in columns if name not in known]
+    allowed = (*COLUMNS[shape], SERIES, SOURCE)
+    columns = COLUMNS[shape] if text is None else tuple(_split_list(text))
+    unknown = [name for name in columns if name not in allowed]
     if unknown or not columns or len(set(columns)) != len(columns):
         raise OptionError(
-            f"option columns: {text!r} is no list of different columns of shape {shape}, which has {', '.join(known)}"
+            f"option columns: {text!r} is not a list of distinct columns; shape {shape} has {', '.join(allowed)}"
         )
     return columns
 
 
-def _access(found: dict[str, str], headers: tuple[tuple[str, str], ...]) -> Access:
-    token, password = _secret(found, "token"), _secret(found, "password")
-    if token is not None and "user" in found:
+def _access(options: dict[str, str], headers: tuple[tuple[str, str], ...]) -> Access:
+    token, password = _secret(options, "token"), _secret(options, "password")
+    if token is not None and "user" in options:
         raise OptionError("options token and user exclude each other: a request has one Authorization")
-    if (password is not None) != ("user" in found):
+    if (password is not None) != ("user" in options):
         raise OptionError("options user and password (or passwordFile) go together")
-    if ("certFile" in found) != ("keyFile" in found):
+    if ("certFile" in options) != ("keyFile" in options):
         raise OptionError("options certFile and keyFile go together")
     for name in ("caFile", "certFile", "keyFile"):
-        if name in found and not Path(found[name]).is_file():
-            raise OptionError(f"option {name}: there is no file {found[name]}")
+        if name in options and not Path(options[name]).is_file():
+            raise OptionError(f"option {name}: there is no file {options[name]}")
     for name, value in headers:
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.isprintable():
-            raise OptionError(f"option {HEADER}{name}: a header's name or value has a character that HTTP refuses")
-    usual = Access()
+            raise OptionError(
+                f"option {HEADER}{name}: the header's name or value has a character that HTTP does not allow"
+            )
+    defaults = Access()
     if token is not None:
         headers += (("Authorization", f"Bearer {token}"),)
     if password is not None:
         import base64
 
-        pair = base64.b64encode(f"{found['user']}:{password}".encode()).decode()
+        pair = base64.b64encode(f"{options['user']}:{password}".encode()).decode()
         headers += (("Authorization", f"Basic {pair}"),)
     return Access(
         headers=headers,
-        ca_file=found.get("caFile"),
-        cert_file=found.get("certFile"),
-        key_file=found.get("keyFile"),
-        timeout=_length_ms(found, "timeout") / 1000 if "timeout" in found else usual.timeout,
-        answer_limit=_length_ms(found, "answerLimit") / 1000 if "answerLimit" in found else usual.answer_limit,
-        retries=_whole(found, "retries", usual.retries, 0, 20),
+        ca_file=options.get("caFile"),
+        cert_file=options.get("certFile"),
+        key_file=options.get("keyFile"),
+        timeout=_length_ms(options, "timeout") / 1000 if "timeout" in options else defaults.timeout,
+        answer_limit=_length_ms(options, "answerLimit") / 1000 if "answerLimit" in options else defaults.answer_limit,
+        retries=_integer(options, "retries", defaults.retries, 0, 20),
     )
 
 
-def _secret(found: dict[str, str], name: str) -> str | None:
+def _secret(options: dict[str, str], name: str) -> str | None:
     file = f"{name}File"
-    if name in found and file in found:
+    if name in options and file in options:
         raise OptionError(f"options {name} and {file} exclude each other")
-    secret = found.get(name)
-    if file in found:
+    secret = options.get(name)
+    if file in options:
         try:
-            secret = Path(found[file]).read_text(encoding="utf-8").strip()
+            secret = Path(options[file]).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise OptionError(f"option {file}: {found[file]} can't be read: {error}") from error
+            raise OptionError(f"option {file}: {options[file]} cannot be read: {error}") from error
     if secret is not None and (not secret or not secret.isprintable()):
-        raise OptionError(f"option {name}: it is empty or has characters that HTTP refuses")
+        raise OptionError(f"option {name}: it is empty or has characters that HTTP does not allow")
     return secret
 
 
-def _one_of(found: dict[str, str], name: str, allowed: tuple[Word, ...], default: Word) -> Word:
-    text = found.get(name, default).lower()
+def _choice(options: dict[str, str], name: str, allowed: tuple[Word, ...], default: Word) -> Word:
+    text = options.get(name, default).lower()
     for word in allowed:
         if word == text:
             return word
-    raise OptionError(f"option {name}: {text!r} is none of {', '.join(allowed)}")
+    raise OptionError(f"option {name}: {text!r} is not one of {', '.join(allowed)}")
 
 
-def _whole(found: dict[str, str], name: str, default: int, least: int, most: int = 10**12) -> int:
-    text = found.get(name, str(default))
-    if not re.fullmatch(r"\d{1,13}", text, re.ASCII) or not least <= int(text) <= most:
-        raise OptionError(f"option {name}: {text!r} is no whole number from {least} to {most}")
+def _integer(options: dict[str, str], name: str, default: int, minimum: int, maximum: int = 10**12) -> int:
+    text = options.get(name, str(default))
+    if not re.fullmatch(r"\d{1,13}", text, re.ASCII) or not minimum <= int(text) <= maximum:
+        raise OptionError(f"option {name}: {text!r} is not an integer from {minimum} to {maximum}")
     return int(text)
 
 
-def _length_ms(found: dict[str, str], name: str, least: int = 1) -> int:
-    # Not at the top: the models that come with it take longer to import than a worker needs for all else.
+def _length_ms(options: dict[str, str], name: str, minimum: int = 1) -> int:
+    # Imported here: its models take longer to import than a worker needs for everything else.
     from migratory_resources.quantities import parse_duration
 
     try:
-        length = round(parse_duration(found[name]) * 1000)
+        length = round(parse_duration(options[name]) * 1000)
     except ValueError as error:
-        raise OptionError(f"option {name}: {found[name]!r} is not {error}") from error
-    if length < least:
-        raise OptionError(f"option {name}: {found[name]!r} is shorter than {least} ms")
+        raise OptionError(f"option {name}: {options[name]!r} is not {error}") from error
+    if length < minimum:
+        raise OptionError(f"option {name}: {options[name]!r} is shorter than {minimum} ms")
     return length
 
 
@@ -265,5 +265,5 @@ def _moment(name: str, text: str) -> int:
         raise OptionError(f"option {name}: {error}") from None
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [part for part in re.split(r"[\s,]+", text) if part]

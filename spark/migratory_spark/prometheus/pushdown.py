@@ -1,6 +1,6 @@
-"""Spark's filters to narrower questions: a metric's name and the time. Pure.
+"""Filter pushdown: Spark's filters on the metric's name and the time narrow the data source's options. Pure.
 
-Labels can't be pushed down: Spark tells no filter on a map's element. They are given by option `matchers`.
+Labels cannot be pushed down, because Spark passes no filter on a map's element. The option `matchers` selects by label.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from migratory_spark.prometheus.options import Options
+from migratory_spark.prometheus.options import SourceOptions
 from migratory_spark.prometheus.selectors import NAME, Matcher
 
 
-def push(options: Options, filters: Iterable[Filter]) -> tuple[Options, list[Filter]]:
-    """The narrower options, and the filters that Spark still has to apply."""
-    left = []
-    for one in filters:
-        narrowed = _push(options, one)
+def push(options: SourceOptions, filters: Iterable[Filter]) -> tuple[SourceOptions, list[Filter]]:
+    """Return narrower options, and the filters that Spark still has to apply."""
+    remaining = []
+    for each in filters:
+        narrowed = _narrow(options, each)
         if narrowed is None:
-            left.append(one)
+            remaining.append(each)
         else:
             options = narrowed
-    return options, left
+    return options, remaining
 
 
-def _push(options: Options, one: Filter) -> Options | None:
-    match one:
+def _narrow(options: SourceOptions, each: Filter) -> SourceOptions | None:
+    match each:
         case EqualTo(attribute=("metric",), value=str(name)):
-            return _named(options, Matcher(NAME, "=", name)) if name else None
+            return _with_matcher(options, Matcher(NAME, "=", name)) if name else None
         case In(attribute=("metric",), value=names) if names and all(isinstance(name, str) and name for name in names):
-            return _named(options, Matcher(NAME, "=~", "|".join(map(_quoted, names))))
+            return _with_matcher(options, Matcher(NAME, "=~", "|".join(map(_quote_regex, names))))
         case StringStartsWith(attribute=("metric",), value=str(prefix)):
-            return _named(options, Matcher(NAME, "=~", _quoted(prefix) + ".*"))
-        case EqualTo(attribute=("timestamp",), value=moment) if _whole(moment):
+            return _with_matcher(options, Matcher(NAME, "=~", _quote_regex(prefix) + ".*"))
+        case EqualTo(attribute=("timestamp",), value=moment) if _is_integer(moment):
             return _within(options, moment, moment + 1)
-        case GreaterThan(attribute=("timestamp",), value=moment) if _whole(moment):
+        case GreaterThan(attribute=("timestamp",), value=moment) if _is_integer(moment):
             return _within(options, moment + 1, None)
-        case GreaterThanOrEqual(attribute=("timestamp",), value=moment) if _whole(moment):
+        case GreaterThanOrEqual(attribute=("timestamp",), value=moment) if _is_integer(moment):
             return _within(options, moment, None)
-        case LessThan(attribute=("timestamp",), value=moment) if _whole(moment):
+        case LessThan(attribute=("timestamp",), value=moment) if _is_integer(moment):
             return _within(options, None, moment)
-        case LessThanOrEqual(attribute=("timestamp",), value=moment) if _whole(moment):
+        case LessThanOrEqual(attribute=("timestamp",), value=moment) if _is_integer(moment):
             return _within(options, None, moment + 1)
         case _:
             return None
 
 
-def _named(options: Options, matcher: Matcher) -> Options:
+def _with_matcher(options: SourceOptions, matcher: Matcher) -> SourceOptions:
     return replace(options, selectors=tuple((*selector, matcher) for selector in options.selectors))
 
 
-def _within(options: Options, start_ms: int | None, end_ms: int | None) -> Options:
+def _within(options: SourceOptions, start_ms: int | None, end_ms: int | None) -> SourceOptions:
     start = options.start_ms if start_ms is None else max(start_ms, options.start_ms or 0)
     end = options.end_ms if end_ms is None else min(end_ms, math.inf if options.end_ms is None else options.end_ms)
     if start is not None and end is not None and end < start:
@@ -72,10 +72,13 @@ def _within(options: Options, start_ms: int | None, end_ms: int | None) -> Optio
     return replace(options, start_ms=start, end_ms=None if end is None else int(end))
 
 
-def _whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _quoted(text: str) -> str:
-    """For RE2, which refuses escapes of letters, digits and of what is not ASCII; Python makes none of these."""
+def _quote_regex(text: str) -> str:
+    """Return the text as a regular expression for RE2.
+
+    RE2 rejects escapes of letters, digits and non-ASCII characters; Python makes none of these.
+    """
     return re.escape(text)

@@ -1,6 +1,6 @@
-"""PromQL's series selectors, as far as a data source needs them: `name{label="value", other=~"a|b"}`, one or more.
+"""A parser of PromQL's series selectors: `name{label="value", other=~"a|b"}`, one or more.
 
-Pure. What is accepted is a subset of what Prometheus accepts; a refusal says where and what was expected.
+Pure. It accepts a subset of what Prometheus accepts. An error says where it is and what was expected.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 
 class BadSelector(ValueError):
-    """The text is no series selector; it says where and why."""
+    """A text is not a series selector. The message says where and why."""
 
 
 @dataclass(slots=True, frozen=True)
 class Matcher:
-    """`operator` is one of OPERATORS. A regular expression (RE2) has to match the whole value."""
+    """A condition on a label. `operator` is one of OPERATORS; a regular expression (RE2) must match the whole value."""
 
     label: str
     operator: str
@@ -41,96 +41,100 @@ class Matcher:
 
 
 Selector = tuple[Matcher, ...]
-"""Matchers, all of which have to hold."""
+"""Matchers, all of which must hold."""
 
 
 def render(selector: Sequence[Matcher]) -> str:
-    """As PromQL text that every release understands."""
+    """Return the selector as PromQL that every release understands."""
     return "{" + ",".join(map(str, selector)) + "}"
 
 
 def parse(text: str) -> list[Selector]:
-    """Every selector in the text, in order; between them stands a comma or white space.
+    """Return every selector in the text, in order. They are separated by commas or white space.
 
-    Raises BadSelector, also for one that would match every series: as Prometheus does, at least one matcher must
-    refuse the empty value.
+    Raises BadSelector, also for a selector that would match every series: as in Prometheus, at least one matcher must
+    reject the empty value.
     """
-    at = _after(_SPACE, text, 0)
+    at = _end_of(_SPACE, text, 0)
     if at == len(text):
-        raise BadSelector('no selector; give one such as {__name__=~"migratory_.*"}')
-    found = []
+        raise BadSelector('there is no selector; give one such as {__name__=~"migratory_.*"}')
+    selectors = []
     while at < len(text):
-        selector, at = _selector(text, at)
-        found.append(selector)
-        at = _after(_BETWEEN, text, at)
-    return found
+        selector, at = _parse_selector(text, at)
+        selectors.append(selector)
+        at = _end_of(_BETWEEN, text, at)
+    return selectors
 
 
-def _selector(text: str, at: int) -> tuple[Selector, int]:
+def _parse_selector(text: str, at: int) -> tuple[Selector, int]:
     begin, matchers = at, []
     if name := _METRIC.match(text, at):
         matchers.append(Matcher(NAME, "=", name.group()))
-        at = _after(_SPACE, text, name.end())
+        at = _end_of(_SPACE, text, name.end())
     elif not text.startswith("{", at):
-        raise _bad(text, at, "the name of a metric or {")
+        raise _error(text, at, "the name of a metric or {")
     if text.startswith("{", at):
-        inside, at = _matchers(text, at + 1)
+        inside, at = _parse_matchers(text, at + 1)
         matchers += inside
-    if not any(_refuses_empty(matcher) for matcher in matchers):
+    if not any(_rejects_empty(matcher) for matcher in matchers):
         raise BadSelector(
             f"{text[begin:at]} selects every series: give the name of a metric or a label's value that is not empty"
         )
     return tuple(matchers), at
 
 
-def _matchers(text: str, at: int) -> tuple[list[Matcher], int]:
-    found: list[Matcher] = []
-    at = _after(_SPACE, text, at)
+def _parse_matchers(text: str, at: int) -> tuple[list[Matcher], int]:
+    matchers: list[Matcher] = []
+    at = _end_of(_SPACE, text, at)
     while not text.startswith("}", at):
         label = _LABEL.match(text, at)
         if label is None:
-            raise _bad(text, at, "the name of a label or }")
-        operator = _OPERATOR.match(text, _after(_SPACE, text, label.end()))
+            raise _error(text, at, "the name of a label or }")
+        operator = _OPERATOR.match(text, _end_of(_SPACE, text, label.end()))
         if operator is None:
-            raise _bad(text, label.end(), "one of " + " ".join(OPERATORS))
-        value, at = _string(text, _after(_SPACE, text, operator.end()))
-        found.append(Matcher(label.group(), operator.group(), value))
-        at = _after(_SPACE, text, at)
+            raise _error(text, label.end(), "one of " + " ".join(OPERATORS))
+        value, at = _parse_string(text, _end_of(_SPACE, text, operator.end()))
+        matchers.append(Matcher(label.group(), operator.group(), value))
+        at = _end_of(_SPACE, text, at)
         if text.startswith(",", at):
-            at = _after(_SPACE, text, at + 1)
+            at = _end_of(_SPACE, text, at + 1)
         elif not text.startswith("}", at):
-            raise _bad(text, at, "a comma or }")
-    return found, at + 1
+            raise _error(text, at, "a comma or }")
+    return matchers, at + 1
 
 
-def _string(text: str, at: int) -> tuple[str, int]:
+def _parse_string(text: str, at: int) -> tuple[str, int]:
     quote = text[at : at + 1]
     if quote not in ('"', "'", "`") or not quote:
-        raise _bad(text, at, "a value in quotes")
+        raise _error(text, at, "a value in quotes")
     end = at + 1
     while end < len(text) and text[end] != quote:
         end += 2 if text[end] == "\\" and quote != "`" else 1
     if end >= len(text):
-        raise _bad(text, at, f"a value that ends with {quote}")
+        raise _error(text, at, f"a value that ends with {quote}")
     inside = text[at + 1 : end]
-    return (inside if quote == "`" else _ESCAPE.sub(_unescaped, inside)), end + 1
+    return (inside if quote == "`" else _ESCAPE.sub(_unescape, inside)), end + 1
 
 
-def _unescaped(escape: re.Match[str]) -> str:
-    simple, *codes, other = escape.groups()
-    if other is not None:
-        raise BadSelector(f"\\{other} is no escape in a value; write \\\\{other} for a regular expression's \\{other}")
+def _unescape(escape: re.Match[str]) -> str:
+    simple, *codes, unknown = escape.groups()
+    if unknown is not None:
+        raise BadSelector(
+            f"\\{unknown} is not an escape sequence; write \\\\{unknown} for a regular expression's \\{unknown}"
+        )
     if simple is not None:
         return _SIMPLE.get(simple, simple)
     number = int(next(code for code in codes if code is not None), 16)
     if number > sys.maxunicode or 0xD800 <= number < 0xE000:
-        raise BadSelector(f"\\U{number:08x} is no character")
+        raise BadSelector(f"\\U{number:08x} is not a character")
     return chr(number)
 
 
-def _refuses_empty(matcher: Matcher) -> bool:
-    """Whether a series without the label is surely refused. Of regular expressions only the usual ones are known to
-    match nothing at all; the server has the last word."""
+def _rejects_empty(matcher: Matcher) -> bool:
+    """Return whether a series without the label is surely rejected.
+
+    Of regular expressions only the usual ones are known to match the empty text; the server has the last word.
+    """
     match matcher.operator:
         case "=":
             return matcher.value != ""
@@ -142,12 +146,12 @@ def _refuses_empty(matcher: Matcher) -> bool:
             return matcher.value in ("", ".*")
 
 
-def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    assert found is not None, "both patterns match the empty text"
-    return found.end()
+def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    assert match is not None, "both patterns match the empty text"
+    return match.end()
 
 
-def _bad(text: str, at: int, wanted: str) -> BadSelector:
-    here = repr(text[at : at + 20]) if text[at:] else "the end"
-    return BadSelector(f"in the selector {text!r} at character {at + 1}: {wanted} was expected, there is {here}")
+def _error(text: str, at: int, expected: str) -> BadSelector:
+    actual = repr(text[at : at + 20]) if text[at:] else "the end"
+    return BadSelector(f"in the selector {text!r} at character {at + 1}: {expected} was expected, there is {actual}")

@@ -16,10 +16,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from migratory_spark.errors import NothingFound, OptionError
+from migratory_spark.errors import NoSamplesFound, OptionError
 from migratory_spark.prometheus import partitions, preflight, pushdown
-from migratory_spark.prometheus.arrow import Batches, spark_schema
-from migratory_spark.prometheus.options import Options, parse_options
+from migratory_spark.prometheus.arrow import ArrowBatches, spark_schema
+from migratory_spark.prometheus.options import SourceOptions, parse_options
 
 FORMAT = "prometheus"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -27,14 +27,16 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 log = logging.getLogger(__name__)
 
 
-class Stretch(InputPartition):
-    """[start, end) in ms."""
+class TimeRangePartition(InputPartition):
+    """A partition [start, end) in ms."""
 
     def __init__(self, start_ms: int, end_ms: int) -> None:
         super().__init__((start_ms, end_ms))
 
 
 class PrometheusDataSource(DataSource):
+    """The data source `prometheus`, as Spark calls it."""
+
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -44,30 +46,32 @@ class PrometheusDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._checked(schema)
-        # Spark refuses a reader that takes filters while pushdown is off, and does not tell a source whether it is.
+        # Spark rejects a reader with pushFilters while pushdown is off, and does not tell a source whether it is.
         return FilteringReader(options) if options.pushdown else PrometheusReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return PrometheusStreamReader(self._checked(schema))
 
-    def _checked(self, schema: StructType) -> Options:
+    def _checked(self, schema: StructType) -> SourceOptions:
         options = parse_options(self.options)
-        own = spark_schema(options.columns)
-        if [(one.name, one.dataType) for one in schema] != [(one.name, one.dataType) for one in own]:
+        expected = spark_schema(options.columns)
+        if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in expected]:
             raise OptionError(
-                f"a schema is not to be given ({schema.simpleString()}): choose by options shape and columns"
+                f"a schema cannot be given ({schema.simpleString()}): choose it by options shape and columns"
             )
         return options
 
 
-def _batches(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    # Spark makes a partition without a value where there is none.
+def _batches(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Spark creates a partition without a value where there are none.
     if partition.value is not None:
-        yield from Batches(options.shape, options.columns).of(partitions.read(options, *partition.value))
+        yield from ArrowBatches(options.shape, options.columns).from_blocks(partitions.read(options, *partition.value))
 
 
 class PrometheusReader(DataSourceReader):
-    def __init__(self, options: Options) -> None:
+    """A reader of a fixed window."""
+
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -76,34 +80,35 @@ class PrometheusReader(DataSourceReader):
         if options.when_empty != "allow":
             try:
                 preflight.check(options)
-            except NothingFound as nothing:
+            except NoSamplesFound as nothing:
                 if options.when_empty == "fail":
                     raise
                 log.warning("%s", nothing)
                 return []
-        return [Stretch(*ends) for ends in partitions.cut(start_ms, end_ms, options.partition_ms)]
+        return [TimeRangePartition(*ends) for ends in partitions.cut(start_ms, end_ms, options.partition_ms)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _batches(self._options, partition)
 
 
 class FilteringReader(PrometheusReader):
-    """With option `pushdown`, which needs Spark's configuration of the name PUSHDOWN as well."""
+    """A reader with filter pushdown (option `pushdown`), which Spark's setting PUSHDOWN must enable, too."""
 
     def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:
-        self._options, left = pushdown.push(self._options, filters_)
-        return left
+        self._options, remaining = pushdown.push(self._options, filters_)
+        return remaining
 
 
 class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the servers' clocks, `delay` behind: what is scraped later than that for a moment is not seen any more.
+    """A reader that follows the servers' clocks with a delay.
 
-    An offset is the moment up to which all was told.
+    Samples that arrive more than `delay` after their time are missed. An offset is the moment up to which everything
+    was read.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._last_ms = options.end_ms  # nothing from here on
+        self._last_ms = options.end_ms  # where the stream ends
 
     def initialOffset(self) -> dict[str, int]:
         start_ms = self._options.start_ms
@@ -117,29 +122,30 @@ class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         ends = partitions.cut(start["until_ms"], end["until_ms"], self._options.partition_ms)
-        return [Stretch(*one) for one in ends]
+        return [TimeRangePartition(*interval) for interval in ends]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _batches(self._options, partition)
 
     def _now_ms(self) -> int:
-        """How far all servers surely have everything."""
+        """Return the moment up to which all servers have all samples."""
         clocks = [preflight.server_now_ms(url, self._options.access) for url in self._options.urls]
         now = min(clocks) - self._options.delay_ms
         return now if self._last_ms is None else min(now, self._last_ms)
 
 
 def register(session: SparkSession) -> None:
-    """Makes `format("prometheus")` known to the session."""
+    """Register `format("prometheus")` in the session."""
     session.dataSource.register(PrometheusDataSource)
 
 
 def read_samples(
     session: SparkSession, url: str, matchers: str, start_ms: int, end_ms: int, **options: Any
 ) -> DataFrame:
-    """Samples with start <= timestamp < end, lazily; (series, time) once. More options by their names.
+    """Return a lazy table of the samples with start <= timestamp < end, each (series, time) once.
 
-    Whether there are any is asked at once. Raises OptionError, ServerError, or NothingFound with the reason.
+    More options are given by their names. Whether there are samples is checked at once. Raises OptionError,
+    ServerError, or NoSamplesFound with the reason.
     """
     register(session)
     given = {

@@ -1,8 +1,8 @@
-"""Prometheus's XOR chunks (Gorilla's compression) to time stamps and values, thousands of chunks at once.
+"""A decoder of Prometheus's XOR chunks (Gorilla compression), for thousands of chunks at once. Pure.
 
-A chunk can only be read bit after bit, which Python does far too slowly. But chunks do not depend on each other: here
-all of them advance together, sample by sample, and each step is a few dozen NumPy operations over all chunks. That
-decodes several million samples a second in one process. Pure: bytes in, arrays out.
+A chunk can only be read bit after bit, which is far too slow in Python. But chunks are independent: all of them advance
+together, sample by sample, and each step is a few dozen NumPy operations over all chunks. That decodes several million
+samples a second in one process.
 
 Layout (tsdb/chunkenc/xor.go): a count of samples (2 bytes), then as bits: the first time stamp as a zig-zag varint and
 the first value's 64 bits; the second time stamp's difference as a varint and its value; from then on the difference of
@@ -20,34 +20,36 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 UInt64 = npt.NDArray[np.uint64]
 
-_PADDING = 16  # a window may be read behind the last bit of the last chunk
+_PADDING = 16
+"""Zero bytes after the last chunk, because a window may be read beyond its last bit."""
 _MAX_VARINT = 10
 _ONE = np.uint64(1)
 
 
 class BadChunk(ValueError):
-    """The bytes are no XOR chunk, or end before their samples do."""
+    """The bytes are not an XOR chunk, or end before the last sample."""
 
 
 def decode(chunks: Sequence[bytes]) -> tuple[Int64, npt.NDArray[np.float64], Int64]:
-    """Time stamps (ms) and values of all chunks one after another, and how many samples each chunk has.
+    """Return time stamps (ms) and values of all chunks one after another, and the number of samples of each chunk.
 
-    Values keep their bits, NaN's too. Raises BadChunk.
+    Values keep their bits, even those of NaN. Raises BadChunk.
     """
     if not chunks:
         return np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.int64)
     if min(map(len, chunks)) < 2:
         raise BadChunk("a chunk is shorter than its count of samples")
-    return _Reader(chunks).read()
+    return _ChunkDecoder(chunks).read()
 
 
-class _Reader:
-    """Chunks sorted by their count, the longest first: those with a sample number k are then always the first ones."""
+class _ChunkDecoder:
+    """Chunks sorted by their count, the longest first, so that those with a sample number k are always the first
+    ones."""
 
     def __init__(self, chunks: Sequence[bytes]) -> None:
         sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
         self.buffer = np.frombuffer(b"".join(chunks) + bytes(_PADDING), np.uint8)
-        # Eight bytes from every byte on, as a number whose first bit is the highest.
+        # For every byte, the eight bytes from there on as a big-endian number.
         self.windows = np.ndarray((len(self.buffer) - 7,), ">u8", self.buffer, strides=(1,))
         begins = np.cumsum(sizes) - sizes
         self.counts = (self.buffer[begins].astype(np.int64) << 8) | self.buffer[begins + 1]
@@ -55,7 +57,7 @@ class _Reader:
         self.sorted_counts = self.counts[self.order]
         self.at = (begins[self.order] + 2) * 8  # bits
         self.ends = (begins[self.order] + sizes[self.order]) * 8
-        # Every sample has two bits at least: a count beyond that would keep all of this busy for nothing.
+        # Every sample has at least two bits. A higher count is a lie that would cost time and memory.
         if np.any(self.counts * 2 > sizes * 8):
             raise BadChunk("a chunk is too short for its count of samples")
 
@@ -71,66 +73,66 @@ class _Reader:
 
     def _read_all(self, times: Int64, values: UInt64) -> None:
         # Where each chunk's next sample goes.
-        place = (np.cumsum(self.counts) - self.counts)[self.order]
+        output_index = (np.cumsum(self.counts) - self.counts)[self.order]
         # active[k] chunks have more than k samples.
         longest = int(self.sorted_counts[0])
         active = len(self.counts) - np.searchsorted(self.sorted_counts[::-1], np.arange(longest), side="right")
         count = int(active[0])
-        time = self._zigzag(self._varint(count))
-        value = self._bits64(count)
+        time = self._decode_zigzag(self._read_varint(count))
+        value = self._read_bits64(count)
         self.at[:count] += 64
-        times[place[:count]], values[place[:count]] = time, value
+        times[output_index[:count]], values[output_index[:count]] = time, value
         if longest == 1:
             return
         count = int(active[1])
-        delta = self._varint(count).view(np.int64)
+        delta = self._read_varint(count).view(np.int64)
         time = time[:count] + delta
         leading = np.zeros(count, np.uint64)
         trailing = np.zeros(count, np.uint64)
-        value = self._value(value[:count], leading, trailing)
-        times[place[:count] + 1], values[place[:count] + 1] = time, value
+        value = self._read_value(value[:count], leading, trailing)
+        times[output_index[:count] + 1], values[output_index[:count] + 1] = time, value
         for k in range(2, longest):
             if (now := int(active[k])) != count:
                 count = now
                 time, value, delta = time[:count], value[:count], delta[:count]
                 leading, trailing = leading[:count], trailing[:count]
-            delta = delta + self._change(count)
+            delta = delta + self._read_change(count)
             time = time + delta
-            value = self._value(value, leading, trailing)
-            to = place[:count] + k
+            value = self._read_value(value, leading, trailing)
+            to = output_index[:count] + k
             times[to], values[to] = time, value
 
     def _window(self, at: Int64) -> UInt64:
-        """At least 57 bits from each position on, at the top of a number."""
-        # A position behind the end is found at last; until then it must not read behind the buffer.
+        """Return at least 57 bits from each position on, in the highest bits of a number."""
+        # A position beyond the end is an error that `read` reports; until then no byte beyond the buffer may be read.
         byte = np.minimum(at >> 3, len(self.windows) - 1)
-        found: UInt64 = self.windows[byte].astype(np.uint64) << (at & 7).view(np.uint64)
-        return found
+        bits: UInt64 = self.windows[byte].astype(np.uint64) << (at & 7).view(np.uint64)
+        return bits
 
-    def _bits64(self, count: int) -> UInt64:
+    def _read_bits64(self, count: int) -> UInt64:
         at = self.at[:count]
         return self._window(at) & ~np.uint64(0xFF) | (self._window(at + 56) >> np.uint64(56))
 
-    def _varint(self, count: int) -> UInt64:
-        """Little-endian groups of seven bits, each in eight bits at any bit's position."""
+    def _read_varint(self, count: int) -> UInt64:
+        """Read little-endian groups of seven bits, each in eight bits at any bit position."""
         at = self.at[:count]
         result = np.zeros(count, np.uint64)
-        going = np.ones(count, bool)
+        unfinished = np.ones(count, bool)
         for group in range(_MAX_VARINT):
             byte = self._window(at) >> np.uint64(56)
-            result[going] |= ((byte & np.uint64(0x7F)) << np.uint64(7 * group))[going]
-            at[going] += 8
-            going &= byte >= 0x80
-            if not going.any():
+            result[unfinished] |= ((byte & np.uint64(0x7F)) << np.uint64(7 * group))[unfinished]
+            at[unfinished] += 8
+            unfinished &= byte >= 0x80
+            if not unfinished.any():
                 return result
         raise BadChunk("a chunk's time stamp is longer than 64 bits")
 
     @staticmethod
-    def _zigzag(number: UInt64) -> Int64:
+    def _decode_zigzag(number: UInt64) -> Int64:
         return (number >> _ONE).view(np.int64) ^ -(number & _ONE).view(np.int64)
 
-    def _change(self, count: int) -> Int64:
-        """The difference of differences: `0` none; `10`, `110`, `1110` then 14, 17, 20 bits; `1111` then 64."""
+    def _read_change(self, count: int) -> Int64:
+        """Read the difference of differences: `0` none; `10`, `110`, `1110` and 14, 17, 20 bits; `1111` and 64 bits."""
         at = self.at[:count]
         window = self._window(at)
         result = np.zeros(count, np.int64)
@@ -139,23 +141,23 @@ class _Reader:
             return result
         where = np.flatnonzero(changed)
         at += 1
-        some = window[where]
-        prefix = (some >> np.uint64(60)).view(np.int64)
+        selected = window[where]
+        prefix = (selected >> np.uint64(60)).view(np.int64)
         kind = _PREFIX[prefix]
         size, skip = _SIZE[kind], _SKIP[kind]
-        number = ((some << skip.view(np.uint64)) >> (64 - size).view(np.uint64)).view(np.int64)
-        # Kept as an unsigned number of so many bits; above half of them it is negative.
+        number = ((selected << skip.view(np.uint64)) >> (64 - size).view(np.uint64)).view(np.int64)
+        # An unsigned number of `size` bits; above half the range it is negative.
         result[where] = np.where(number > (1 << (size - 1)), number - (1 << size), number)
         at[where] += skip - 1 + _TAKEN[kind]
-        if (whole := where[prefix == 15]).size:
-            at_whole = at[whole]
+        if (full_width := where[prefix == 15]).size:
+            at_whole = at[full_width]
             high = self._window(at_whole) & ~np.uint64(0xFF)
-            result[whole] = (high | (self._window(at_whole + 56) >> np.uint64(56))).view(np.int64)
-            at[whole] += 64
+            result[full_width] = (high | (self._window(at_whole + 56) >> np.uint64(56))).view(np.int64)
+            at[full_width] += 64
         return result
 
-    def _value(self, value: UInt64, leading: UInt64, trailing: UInt64) -> UInt64:
-        """`0` the same; `10` the bits that changed, where they were before; `11` first where they are now."""
+    def _read_value(self, value: UInt64, leading: UInt64, trailing: UInt64) -> UInt64:
+        """Read a value: `0` unchanged; `10` changed bits in the previous position; `11` position and changed bits."""
         count = len(value)
         at = self.at[:count]
         window = self._window(at)
@@ -164,10 +166,10 @@ class _Reader:
         at += 1
         if not where.size:
             return value
-        some = window[where]
-        fresh = (some >> np.uint64(62)) == 3
-        front = np.where(fresh, (some >> np.uint64(57)) & np.uint64(31), leading[where])
-        bits = (some >> np.uint64(51)) & np.uint64(63)
+        selected = window[where]
+        fresh = (selected >> np.uint64(62)) == 3
+        front = np.where(fresh, (selected >> np.uint64(57)) & np.uint64(31), leading[where])
+        bits = (selected >> np.uint64(51)) & np.uint64(63)
         bits = np.where(bits == 0, np.uint64(64), bits)
         back = np.where(fresh, np.uint64(64) - front - bits, trailing[where])
         leading[where], trailing[where] = front, back
@@ -191,7 +193,7 @@ def _table(of: Any) -> Int64:
     return np.array(of, np.int64)
 
 
-# By the first four bits: how many bits of prefix there are, and how many of the number follow.
+# By the first four bits: the kind of prefix. By kind: bits of prefix, width of the number, bits to skip after it.
 _PREFIX = _table([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4])
 _SKIP = _table([1, 2, 3, 4, 4])
 _SIZE = _table([1, 14, 17, 20, 1])

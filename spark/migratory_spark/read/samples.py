@@ -1,8 +1,8 @@
-"""Scraped samples as Spark tables: metric string, labels map<string,string>, timestamp long (ms, UTC), value double; or
-a row per series, with arrays timestamps and values.
+"""Sources of samples: Parquet files of the local recorder, and Spark tables of two shapes.
 
-The first is the schema of the local recorder's Parquet files, both are shapes of the Prometheus data source. Rows may
-come in any order and more than once, and hold NaN: what they mean is settled in `merging.py`.
+The shape SCHEMA has a row per sample: metric string, labels map<string,string>, timestamp long (ms, UTC), value double.
+The shape SERIES has a row per series, with arrays timestamps and values. The recorder writes the first, the Prometheus
+data source both. Rows may come in any order and more than once and hold NaN; `merge.py` handles that.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ SERIES = StructType(
 )
 
 _TASK_BYTES = 8 << 20
-"""Of Parquet that one task reads: two to ten million samples."""
-_BYTES = 3
-"""Of Parquet that one sample takes, about: the recorder's small files have four, compacted ones one."""
-_ROWS = 100_000
+"""Bytes of Parquet that one task reads: two to ten million samples."""
+_BYTES_PER_SAMPLE = 3
+"""Bytes of Parquet per sample, about: four in the recorder's small files, one in compacted ones."""
+_BATCH_ROWS = 100_000
+"""Rows of one record batch."""
 
 _ARROW = pa.schema(
     [
@@ -50,28 +51,31 @@ _ARROW = pa.schema(
     ]
 )
 
-Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+ReadBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """`read` makes batches of samples of those of `frame`, where Spark has these. `samples`: about how many there are,
-    None where nobody knows."""
+class SampleSource:
+    """A Spark table of samples, or of read tasks that `read` turns into batches of samples on the executors.
+
+    `samples` is the approximate number of samples, None if unknown.
+    """
 
     frame: DataFrame
     samples: int | None
-    read: Read = iter
+    read: ReadBatches = iter
 
 
 def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
-    """All samples in the files named `*.parquet` of `directory`. Raises NoSamples."""
+    """Return all samples of the files `*.parquet` in `directory`. Raises NoSamples."""
     if not any(directory.glob("*.parquet")):
-        raise _nothing(directory)
+        raise _no_files(directory)
     return session.read.schema(SCHEMA).parquet(str(directory))
 
 
 def schema_of(paths: Iterable[Path]) -> StructType:
-    """Of all of them together. What is no Parquet file is left to who reads it."""
+    """Return the schema of all files together. Files that are not Parquet are skipped; reading them reports the
+    error."""
     for path in paths:
         try:
             if "source" in pq.read_schema(path).names:
@@ -81,45 +85,47 @@ def schema_of(paths: Iterable[Path]) -> StructType:
     return SCHEMA
 
 
-def files(session: SparkSession, directory: Path) -> Source:
-    """The same, files of folders below included: read by Arrow, which tells labels apart by the thousand, where Spark's
-    own reader makes a map for each sample. A column `source` is read where a file has it. Raises NoSamples."""
-    # Spark's own writer makes folders, which may bear such a name, too.
-    found = sorted((path, path.stat().st_size) for path in directory.rglob("*.parquet") if path.is_file())
-    if not found:
-        raise _nothing(directory)
+def parquet_source(session: SparkSession, directory: Path) -> SampleSource:
+    """Return the samples of all files `*.parquet` in `directory` and below. Raises NoSamples.
+
+    Arrow reads them, because Spark's own reader builds a map for each sample. A column `source` is optional.
+    """
+    # Spark's own writer makes folders that may have such a name.
+    sizes = sorted((path, path.stat().st_size) for path in directory.rglob("*.parquet") if path.is_file())
+    if not sizes:
+        raise _no_files(directory)
     tasks: list[list[tuple[str, int, int]]] = []
     free = 0
-    for path, size in found:
+    for path, size in sizes:
         if not tasks or size > free:
             tasks.append([])
             free = _TASK_BYTES
-        # One that is too large for a task is read by several, each of which takes some of its row groups.
+        # A file that is too large for one task is read by several, each of which reads some of its row groups.
         parts = max(1, round(size / _TASK_BYTES))
         tasks[-1].append((str(path), 0, parts))
         tasks.extend([(str(path), part, parts)] for part in range(1, parts))
         free -= size
     numbers = session.range(0, len(tasks), 1, len(tasks))
-    return Source(numbers, sum(size for _, size in found) // _BYTES, partial(_of_files, tasks))
+    return SampleSource(numbers, sum(size for _, size in sizes) // _BYTES_PER_SAMPLE, partial(_read_tasks, tasks))
 
 
-def table(samples: DataFrame) -> Source:
-    """Any table of either shape. Its rows are counted, where each is a sample. Raises BadSamples."""
+def table_source(samples: DataFrame) -> SampleSource:
+    """Return the samples of a table of either shape. Raises BadSamples if columns are missing or have other types."""
     series = "timestamps" in samples.columns
     for field in (SERIES if series else SCHEMA).fields:
         if field.name not in samples.columns:
             raise BadSamples(f"samples have no column {field.name!r}; they have {', '.join(samples.columns) or 'none'}")
-        found = samples.schema[field.name].dataType
-        if not _same(found, field.dataType):
+        kind = samples.schema[field.name].dataType
+        if not _same_type(kind, field.dataType):
             raise BadSamples(
-                f"the column {field.name!r} of samples is {found.simpleString()}, not {field.dataType.simpleString()}"
+                f"the column {field.name!r} of samples is {kind.simpleString()}, not {field.dataType.simpleString()}"
             )
     columns = [*(SERIES if series else SCHEMA).names, *(["source"] if "source" in samples.columns else [])]
-    # Rows are counted: a small table is a small report. How many samples arrays hold is not known before they are read.
-    return Source(samples.select(*columns), None if series else samples.count())
+    # Counting rows lets a small table be a small report. The lengths of arrays are not known before they are read.
+    return SampleSource(samples.select(*columns), None if series else samples.count())
 
 
-def _of_files(
+def _read_tasks(
     tasks: Sequence[Sequence[tuple[str, int, int]]], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
@@ -129,31 +135,31 @@ def _of_files(
                     with pq.ParquetFile(path) as file:
                         columns = _columns(path, file.schema_arrow)
                         groups = list(range(part, file.num_row_groups, parts))
-                        for found in file.iter_batches(_ROWS, row_groups=groups, columns=columns.names):
-                            yield found.select(columns.names).cast(columns)
+                        for batch_of_file in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns.names):
+                            yield batch_of_file.select(columns.names).cast(columns)
                 except (pa.ArrowException, OSError) as error:
                     raise BadSamples(f"{path} is no Parquet file of samples, or only a part of one: {error}") from error
 
 
 def _columns(path: str, found: pa.Schema) -> pa.Schema:
-    """What is read of a file, and as which types. Raises BadSamples."""
+    """Return the columns to read and their types. Raises BadSamples."""
     for name in SCHEMA.names:
         if name not in found.names:
             raise BadSamples(f"{path} has no column {name!r}; it has {', '.join(found.names) or 'none'}")
-    for name, number, what in (
+    for name, fits, allowed in (
         ("timestamp", pa.types.is_integer, "integers (milliseconds since 1970)"),
         ("value", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind), "numbers"),
     ):
-        if not number(found.field(name).type):
-            raise BadSamples(f"{path}: its column {name!r} is {found.field(name).type}; wanted are {what}")
-    several = [pa.field("source", pa.string())] if "source" in found.names else []
-    return pa.schema([*_ARROW, *several])
+        if not fits(found.field(name).type):
+            raise BadSamples(f"{path}: its column {name!r} is {found.field(name).type}; use {allowed}")
+    source = [pa.field("source", pa.string())] if "source" in found.names else []
+    return pa.schema([*_ARROW, *source])
 
 
-def _nothing(directory: Path) -> NoSamples:
+def _no_files(directory: Path) -> NoSamples:
     return NoSamples(f"no *.parquet files in {directory}: nothing was recorded there")
 
 
-def _same(found: DataType, wanted: DataType) -> bool:
-    # Whether a map may hold nulls is no difference.
-    return found.simpleString() == wanted.simpleString()
+def _same_type(found: DataType, expected: DataType) -> bool:
+    # Simple strings ignore whether a map may hold nulls.
+    return found.simpleString() == expected.simpleString()

@@ -1,9 +1,10 @@
-"""Samples read and merged once, kept for as many passes as a report needs: the one module that plans Spark's work.
+"""The series store: samples are read and merged once, and kept for as many passes as a report needs.
 
-What is read is put into packs where it is read (`packing.py`). Few samples come here and are merged here: a report of
-them is one small job. Many are sent to as many places as there are tasks, merged there (`merging.py`), and stay there,
-in memory or on disk; each pass runs where they are, and only its result, which depends on series and stretches of time,
-comes back. Spark moves packs, never single samples.
+This is the only module that plans Spark's work. Samples are packed where they are read (`series_pack.py`). Few samples
+are fetched and merged in this process, so that a small report is one small job. Many samples are sent to as many
+partitions as there are tasks, merged there (`merge.py`), and stay there in memory or on disk. Each pass runs on the
+partitions, and only its result comes back, whose size depends on series and intervals. Spark moves packs, never single
+samples.
 """
 
 from __future__ import annotations
@@ -21,102 +22,113 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from migratory_spark.read.merge import About, Flat, Merged, merge
-from migratory_spark.read.samples import Read, Source
-from migratory_spark.read.series_pack import Pack, Wanted, packs
+from migratory_spark.read.merge import MergedSeries, SeriesBatch, SeriesStats, merge_packs
+from migratory_spark.read.samples import ReadBatches, SampleSource
+from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batches
 
-FEW = 2_000_000
-"""Samples that are merged where the report is made: 32 MB, some 200 MB while it lasts."""
-_PLACE = 1_000_000
-"""Samples of one place, about: what a task holds at once."""
-_FEWEST, _UNKNOWN, _MOST = 8, 128, 2000
-"""Places: at least, where nobody knows how many samples there are, and at most."""
-_ABOUT, _WATCHED, _OTHERS = 0, 1, 2
+MAX_LOCAL_SAMPLES = 2_000_000
+"""Samples up to which the work is done in this process: 32 MB, and some 200 MB while they are merged."""
+_PARTITION_SAMPLES = 1_000_000
+"""Samples of one partition, about: a task holds so many at once."""
+_MIN_PARTITIONS, _DEFAULT_PARTITIONS, _MAX_PARTITIONS = 8, 128, 2000
+"""Partitions at least, where the number of samples is unknown, and at most."""
+_STATS, _TIMELINE, _OTHERS = 0, 1, 2
+"""Kinds of row in the stored table."""
 
 _SETTINGS = {
-    # Packs are of up to some megabytes.
+    # Packs have up to some megabytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     "spark.sql.inMemoryColumnarStorage.batchSize": "8",
-    # How many places there are is known.
+    # The number of partitions is known.
     "spark.sql.adaptive.enabled": "false",
 }
 _UNCOMPILED = {
-    # Rows are packs and series, few of them: compiling what handles them would cost more than it spares.
+    # Rows are few (packs and series): compiling the code that handles them would cost more than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
-Result = TypeVar("Result")
-Pass = Callable[[Iterator[Flat]], Result]
-"""What is done with the series of one place. It travels to executors, so it pickles."""
+PassResult = TypeVar("PassResult")
+Pass = Callable[[Iterator[SeriesBatch]], PassResult]
+"""Work on the series of one partition. It is sent to executors and must pickle."""
 
 
-class Kept(ABC):
-    """`about` tells of every series; `each` passes over their samples."""
+class SeriesStore(ABC):
+    """Merged series of a report: `stats` describes each, `run` passes over their samples."""
 
-    about: Sequence[About]
+    stats: Sequence[SeriesStats]
 
     @abstractmethod
-    def each(self, work: Pass[Result], watched: bool = False) -> list[Result]:
-        """The result of each place. `watched`: only the series that tell when exporters were scraped."""
+    def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
+        """Return the result of each partition.
+
+        :param timeline_only: Pass only over series that show when exporters were scraped.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Gives the room back."""
+        """Free memory and disk."""
 
 
-def keep(session: SparkSession, source: Source, wanted: Wanted, few: int = FEW) -> Kept:
-    """Reads. Up to `few` samples are taken here."""
+def open_store(
+    session: SparkSession, source: SampleSource, query: SampleQuery, max_local_samples: int = MAX_LOCAL_SAMPLES
+) -> SeriesStore:
+    """Read the samples that `query` selects. Up to `max_local_samples` are merged in this process."""
     if "metric" in source.frame.columns:
-        # What nobody asks for does not even reach Python.
-        source = replace(source, frame=source.frame.where(F.col("metric").isin(*wanted.metrics)))
+        # Spark filters metrics before rows reach Python.
+        source = replace(source, frame=source.frame.where(F.col("metric").isin(*query.metrics)))
     with _settings(session, source.frame.columns):
-        if source.samples is not None and source.samples <= few:
-            return Here(_fetched(source, wanted))
-        return _Spread(session, source, wanted)
+        if source.samples is not None and source.samples <= max_local_samples:
+            return LocalSeriesStore(_fetch(source, query))
+        return _SparkSeriesStore(session, source, query)
 
 
-def _fetched(source: Source, wanted: Wanted) -> Merged:
-    rows = source.frame.mapInArrow(partial(_packed, source.read, wanted), "pack binary").toArrow()
-    return merge([_load(row) for row in rows["pack"]])
+def _fetch(source: SampleSource, query: SampleQuery) -> MergedSeries:
+    rows = source.frame.mapInArrow(partial(_pack_rows, source.read, query), "pack binary").toArrow()
+    return merge_packs([_load(row) for row in rows["pack"]])
 
 
-class Here(Kept):
-    """All of it in this process, as one place; without Spark."""
+class LocalSeriesStore(SeriesStore):
+    """A store in this process, with one partition and without Spark."""
 
-    def __init__(self, merged: Merged) -> None:
-        self.about = merged.about
-        self._watched, self._others = merged.watched, merged.others
+    def __init__(self, merged: MergedSeries) -> None:
+        self.stats = merged.stats
+        self._timeline, self._others = merged.timeline, merged.others
 
-    def each(self, work: Pass[Result], watched: bool = False) -> list[Result]:
-        whole = [self._watched] if watched else [self._watched, self._others]
-        return [work(flat for flat in whole if len(flat.series))]
+    def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
+        batches = [self._timeline] if timeline_only else [self._timeline, self._others]
+        return [work(batch for batch in batches if len(batch.series))]
 
     def close(self) -> None:
-        self._watched = self._others = merge([]).others
+        self._timeline = self._others = merge_packs([]).others
 
 
-class _Spread(Kept):
-    def __init__(self, session: SparkSession, source: Source, wanted: Wanted) -> None:
+class _SparkSeriesStore(SeriesStore):
+    """A store in Spark's executors."""
+
+    def __init__(self, session: SparkSession, source: SampleSource, query: SampleQuery) -> None:
         self._session = session
-        places = _UNKNOWN
+        partitions = _DEFAULT_PARTITIONS
         if source.samples is not None:
-            places = min(_MOST, max(_FEWEST, source.samples // _PLACE))
-        rows = source.frame.mapInArrow(partial(_sent, source.read, wanted, places), "place int, pack binary")
-        rows = rows.repartitionById(places, F.col("place"))
-        self._rows = rows.mapInArrow(_merged, "kind int, packed binary").persist(StorageLevel.MEMORY_AND_DISK)
+            partitions = min(_MAX_PARTITIONS, max(_MIN_PARTITIONS, source.samples // _PARTITION_SAMPLES))
+        rows = source.frame.mapInArrow(
+            partial(_pack_by_partition, source.read, query, partitions), "partition int, pack binary"
+        )
+        rows = rows.repartitionById(partitions, F.col("partition"))
+        self._rows = rows.mapInArrow(_merge_partition, "kind int, content binary").persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            about = self._rows.where(F.col("kind") == _ABOUT).select("packed").toArrow()
+            stats = self._rows.where(F.col("kind") == _STATS).select("content").toArrow()
         except BaseException:
             self.close()
             raise
-        self.about = [one for row in about["packed"] for one in _load(row)]
+        self.stats = [series for row in stats["content"] for series in _load(row)]
 
-    def each(self, work: Pass[Result], watched: bool = False) -> list[Result]:
-        chosen = F.col("kind") == _WATCHED if watched else F.col("kind") != _ABOUT
+    def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
+        chosen = F.col("kind") == _TIMELINE if timeline_only else F.col("kind") != _STATS
         with _settings(self._session, self._rows.columns):
-            rows = self._rows.where(chosen).select("packed").mapInArrow(partial(_done, work), "result binary").toArrow()
+            content = self._rows.where(chosen).select("content")
+            rows = content.mapInArrow(partial(_run_pass, work), "result binary").toArrow()
         return [_load(row) for row in rows["result"]]
 
     def close(self) -> None:
@@ -125,7 +137,7 @@ class _Spread(Kept):
 
 @contextmanager
 def _settings(session: SparkSession, columns: Sequence[str]) -> Iterator[None]:
-    """Those of this module, and afterwards what was there before: the session may be somebody else's."""
+    """Apply this module's settings and restore the previous ones: the session may belong to the caller."""
     settings = _SETTINGS if "timestamp" in columns else {**_SETTINGS, **_UNCOMPILED}
     before: dict[str, str | None] = {name: session.conf.get(name, None) for name in settings}
     for name, ours in settings.items():
@@ -137,47 +149,48 @@ def _settings(session: SparkSession, columns: Sequence[str]) -> Iterator[None]:
             session.conf.unset(name) if value is None else session.conf.set(name, value)
 
 
-def _packed(read: Read, wanted: Wanted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for pack in packs(read(batches), wanted):
-        yield _batch(pack=[pack])
+def _pack_rows(read: ReadBatches, query: SampleQuery, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for pack in pack_batches(read(batches), query):
+        yield _pickled_batch(pack=[pack])
 
 
-def _sent(read: Read, wanted: Wanted, places: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for pack in packs(read(batches), wanted):
-        for place, part in pack.parts(places):
-            row = _batch(pack=[part])
+def _pack_by_partition(
+    read: ReadBatches, query: SampleQuery, partitions: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for pack in pack_batches(read(batches), query):
+        for partition, part in pack.split(partitions):
+            row = _pickled_batch(pack=[part])
             yield pa.RecordBatch.from_arrays(
-                [pa.array([place], pa.int32()), row.column(0)], names=["place", "pack"]
+                [pa.array([partition], pa.int32()), row.column(0)], names=["partition", "pack"]
             )  # fmt: skip
 
 
-def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of one place."""
-    received: list[Pack] = [_load(row) for batch in batches for row in batch.column("pack")]
-    merged: Merged = merge(received)
-    received.clear()
-    yield _kept(_ABOUT, merged.about)
-    for kind, flat in ((_WATCHED, merged.watched), (_OTHERS, merged.others)):
-        for piece in flat.pieces():
-            yield _kept(kind, piece)
+def _merge_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    packs: list[SeriesPack] = [_load(row) for batch in batches for row in batch.column("pack")]
+    merged: MergedSeries = merge_packs(packs)
+    packs.clear()
+    yield _stored_row(_STATS, merged.stats)
+    for kind, series in ((_TIMELINE, merged.timeline), (_OTHERS, merged.others)):
+        for piece in series.split():
+            yield _stored_row(kind, piece)
 
 
-def _kept(kind: int, what: object) -> pa.RecordBatch:
+def _stored_row(kind: int, content: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [pa.array([kind], pa.int32()), _batch(packed=[what]).column(0)], names=["kind", "packed"]
+        [pa.array([kind], pa.int32()), _pickled_batch(content=[content]).column(0)], names=["kind", "content"]
     )
 
 
-def _done(work: Pass[Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield _batch(result=[work(_load(row) for batch in batches for row in batch.column(0))])
+def _run_pass(work: Pass[Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield _pickled_batch(result=[work(_load(row) for batch in batches for row in batch.column(0))])
 
 
-def _batch(**columns: Iterable[object]) -> pa.RecordBatch:
+def _pickled_batch(**columns: Iterable[object]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {name: pa.array([pickle.dumps(value, 5) for value in values], pa.binary()) for name, values in columns.items()}
     )
 
 
 def _load(row: Any) -> Any:
-    # What Spark carries was written by `_batch` a moment ago, as all that travels between Spark's Python processes.
+    # Trusted: `_pickled_batch` wrote it in this job, as Spark's own Python processes exchange pickles.
     return pickle.loads(row.as_buffer())

@@ -1,8 +1,7 @@
-"""Drawings to SVG for a page: colours are the page's own variables, text is text, and the same drawing gives the same
-bytes.
+"""Drawings as SVG for a page: colors are CSS variables, text stays text, and the same drawing gives the same bytes.
 
-Matplotlib writes colours as numbers. Here each colour of the page stands for a number that nothing else has, and is put
-back as `var(--name)` in the SVG: so one drawing is right in light and dark.
+Matplotlib writes colors as numbers. Each color of the page is drawn as a number that nothing else has, which is then
+replaced by `var(--name)` in the SVG. So one drawing fits light and dark pages.
 """
 
 from __future__ import annotations
@@ -18,53 +17,53 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-NAMES = (
+VARIABLES = (
     "ink", "faint", "grid", "limit", "incident",
     "q1", "q2", "q3", "q4",
     "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8",
 )  # fmt: skip
-COLOURS = {name: f"#fe{place:02x}d{place % 16:01x}" for place, name in enumerate(NAMES)}
-"""The page's variable to the number that stands for it."""
-SERIES = [COLOURS[f"s{number}"] for number in range(1, 9)]
-QUANTILES = [COLOURS[f"q{number}"] for number in range(1, 5)]
+COLORS = {name: f"#fe{number:02x}d{number % 16:01x}" for number, name in enumerate(VARIABLES)}
+"""By CSS variable, the color that stands for it while drawing."""
+SERIES = [COLORS[f"s{number}"] for number in range(1, 9)]
+QUANTILES = [COLORS[f"q{number}"] for number in range(1, 5)]
 
-# One hue from nothing to full: right on white and on black. Cells are pixels, which can't follow the page's variables.
+# One hue from transparent to opaque, for light and dark pages: cells are pixels, which cannot use CSS variables.
 HEAT = ListedColormap([(0.16, 0.47, 0.84, (step / 255) ** 0.6) for step in range(256)])
 
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
-    # A broker's name is a name, whatever signs are in it.
+    # A broker's name may contain `$`.
     "text.parse_math": False,
     "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": COLOURS["faint"],
-    "axes.labelcolor": COLOURS["faint"],
+    "axes.edgecolor": COLORS["faint"],
+    "axes.labelcolor": COLORS["faint"],
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": COLOURS["grid"],
+    "grid.color": COLORS["grid"],
     "grid.linewidth": 0.8,
-    "text.color": COLOURS["ink"],
-    "xtick.color": COLOURS["faint"],
-    "ytick.color": COLOURS["faint"],
+    "text.color": COLORS["ink"],
+    "xtick.color": COLORS["faint"],
+    "ytick.color": COLORS["faint"],
     "lines.linewidth": 1.7,
     "legend.frameon": False,
     "legend.fontsize": 10.5,
     "timezone": "UTC",
 }
-_LONGEST = 28
+_MAX_NAME = 28
 WIDE, HALF, NARROW = (11.5, 3.9), (7.8, 3.7), (4.7, 3.5)
-"""Inches of 72 points: across the page, one of two beside each other, on a telephone. One for all would have letters of
-half or twice their size somewhere."""
+"""Sizes in inches of 72 points: across the page, half the page, and on a phone. A single size would scale text to half
+or twice its size somewhere."""
 
 
 class Drawing:
-    """`with Drawing("latency", WIDE) as drawing: drawing.axes.plot(…)`; then `drawing.svg`."""
+    """A drawing: `with Drawing("latency", WIDE) as drawing: drawing.axes.plot(…)`; then `drawing.svg`."""
 
     def __init__(self, name: str, size: tuple[float, float]) -> None:
         self.svg = ""
         self._name = f"{name}-{'narrow' if size == NARROW else 'wide'}"
-        # Identifiers inside the SVG are hashes of this: several drawings in one page must not share them.
+        # Identifiers inside the SVG are hashed with this salt: drawings in one page must not share them.
         self._context = rc_context({**_SETTINGS, "svg.hashsalt": self._name})
         self._size = size
 
@@ -81,51 +80,52 @@ class Drawing:
     def __exit__(self, *problem: object) -> None:
         try:
             if problem[0] is None:
-                self.svg = _for_the_page(self.figure)
+                self.svg = _to_page_svg(self.figure)
         finally:
             self._context.__exit__(*problem)  # type: ignore[arg-type]
 
     def legend(self, columns: int) -> None:
-        """Above the drawing, where it covers nothing."""
+        """Draw a legend above the plot, where it covers nothing."""
         columns = min(columns, 2 if self.narrow else columns)
         handles, labels = self.axes.get_legend_handles_labels()
         if handles:
             self.figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=1.4)
 
 
-def _for_the_page(figure: Figure) -> str:
+def _to_page_svg(figure: Figure) -> str:
     file = io.StringIO()
     FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = file.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
-    # Sizes come from the page; the background is the page's.
+    # The page sets size and background.
     text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
     text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
     text = re.sub(r'<g id="patch_1">.*?</g>', "", text, count=1, flags=re.DOTALL)
     text = re.sub(r'<g id="patch_2">.*?</g>', "", text, count=1, flags=re.DOTALL)
-    for name, number in COLOURS.items():
+    for name, number in COLORS.items():
         text = text.replace(number, f"var(--{name})")
     text = re.sub(r"font: ([0-9.]+)px [^;\"]*", r"font-size: \1px", text)
-    return _without_idle_identifiers(text).strip()
+    return _remove_unused_ids(text).strip()
 
 
-def _without_idle_identifiers(text: str) -> str:
-    """What nothing refers to would be in the page once per drawing."""
+def _remove_unused_ids(text: str) -> str:
+    """Remove identifiers to which nothing refers: they would occur once per drawing in a page."""
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", text))
-    return re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
+    return re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", text)
 
 
-def series(place: int) -> str:
-    return SERIES[place % len(SERIES)]
+def series_color(number: int) -> str:
+    """Return the color of the series of that number; colors repeat."""
+    return SERIES[number % len(SERIES)]
 
 
-def short(name: str) -> str:
-    """A name for a plot, which a long one, or one of many lines, would leave no room. The tables have it whole."""
+def shorten(name: str) -> str:
+    """Return a name that is short enough for a plot, on one line. The tables have the whole name."""
     plain = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
-    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}…"
+    return plain if len(plain) <= _MAX_NAME else f"{plain[: _MAX_NAME - 1]}…"
 
 
-def broken(starts: Sequence[str], found: dict[str, float | None]) -> list[float]:
-    """`found` at each of `starts`, NaN where there is nothing: a line has a hole there, not a bridge."""
-    return [float("nan") if (value := found.get(start)) is None else value for start in starts]
+def with_gaps(starts: Sequence[str], values: dict[str, float | None]) -> list[float]:
+    """Return the value at each of `starts`, NaN where there is none, so that a line has a gap there."""
+    return [float("nan") if (value := values.get(start)) is None else value for start in starts]

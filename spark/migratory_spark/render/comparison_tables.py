@@ -1,4 +1,4 @@
-"""A comparison for people at a terminal. Layout only."""
+"""Tables of a comparison for a terminal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from migratory_spark.render.tables import COLOURS, number, plain, wide_console
-from migratory_spark.report.comparison import DISTRIBUTION_COLUMNS, Comparison, Figure
+from migratory_spark.render.tables import COLORS, number, plain_text, wide_console
+from migratory_spark.report.comparison import DISTRIBUTION_COLUMNS, ComparedFigure, Comparison
 
-SHOWN = ("median", "mean", "p90", "p95", "p99", "max")
+SHOWN_COLUMNS = ("median", "mean", "p90", "p95", "p99", "max")
 CHANGES = {"better": "green", "worse": "bold red", "same": "", "unknown": "dim"}
-SAID = {
+VERDICT_TEXTS = {
     "better": ("the second is ", "better"),
     "worse": ("the second is ", "worse"),
     "same": ("the second is the ", "same"),
@@ -19,84 +19,91 @@ SAID = {
 }
 
 
-def render(found: Comparison) -> RenderableType:
+def render(comparison: Comparison) -> RenderableType:
+    """Return the comparison as tables of objectives, deliveries and distributions, with notes and the verdict."""
     parts: list[RenderableType] = []
-    for title, side in (("first ", found.first), ("second", found.second)):
+    for title, side in (("first ", comparison.first), ("second", comparison.second)):
         parts.append(
             Text.assemble(
-                plain(f"{title} {side.name}: {side.cluster or 'no cluster'}, {side.start} to {side.end}, "),
-                (side.verdict, COLOURS[side.verdict]),
+                plain_text(f"{title} {side.name}: {side.cluster or 'no cluster'}, {side.start} to {side.end}, "),
+                (side.verdict, COLORS[side.verdict]),
             )
         )
-    parts += [plain(f"- {note}") for note in found.notes]
-    quantiles = [each for each in found.figures if each.name in DISTRIBUTION_COLUMNS]
-    parts += [_objectives(found), _counts([each for each in found.figures if each not in quantiles])]
+    parts += [plain_text(f"- {note}") for note in comparison.notes]
+    quantiles = [figure for figure in comparison.figures if figure.name in DISTRIBUTION_COLUMNS]
+    parts += [_objectives(comparison), _counts([figure for figure in comparison.figures if figure not in quantiles])]
     parts.append(_distributions(quantiles))
-    parts.append(Text.assemble(SAID[found.verdict][0], (SAID[found.verdict][1], CHANGES[found.verdict] or "bold")))
+    parts.append(
+        Text.assemble(
+            VERDICT_TEXTS[comparison.verdict][0],
+            (VERDICT_TEXTS[comparison.verdict][1], CHANGES[comparison.verdict] or "bold"),
+        )
+    )
     return Group(*parts)
 
 
-def show(found: Comparison) -> None:
-    wide_console().print(render(found))
+def show(comparison: Comparison) -> None:
+    """Print the comparison."""
+    wide_console().print(render(comparison))
 
 
-def _objectives(found: Comparison) -> Table:
+def _objectives(comparison: Comparison) -> Table:
     table = Table(title="Objectives", title_justify="left", title_style="bold")
     for name in ("objective", "first", "second"):
         table.add_column(name, overflow="fold")
     for name in ("compliance", "budget left"):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("change", overflow="fold")
-    for each in found.objectives:
-        change = each.change if each.comparable else "another promise"
+    for objective in comparison.objectives:
+        change = objective.change if objective.comparable else "another objective"
         table.add_row(
-            plain(each.name),
-            _verdict(each.first),
-            _verdict(each.second),
-            f"{_share(each.first_compliance, 4)} → {_share(each.second_compliance, 4)}",
-            f"{_share(each.first_budget_left, 1)} → {_share(each.second_budget_left, 1)}",
-            Text(change, style=CHANGES[each.change]),
+            plain_text(objective.name),
+            _verdict(objective.first),
+            _verdict(objective.second),
+            f"{_share(objective.first_compliance, 4)} → {_share(objective.second_compliance, 4)}",
+            f"{_share(objective.first_budget_left, 1)} → {_share(objective.second_budget_left, 1)}",
+            Text(change, style=CHANGES[objective.change]),
         )
     return table
 
 
-def _counts(figures: list[Figure]) -> Table:
+def _counts(figures: list[ComparedFigure]) -> Table:
     table = Table(title="Deliveries", title_justify="left", title_style="bold")
     table.add_column("what", overflow="fold")
     table.add_column("unit", overflow="fold")
     for name in ("first", "second"):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("change", overflow="fold")
-    for each in figures:
-        # One of very many is less than a hundredth of a million.
-        small = any(0 < (value or 0) < 0.01 for value in (each.first, each.second))
-        digits = 6 if each.unit == "share" or small else 2
-        values = (number(each.first, digits), number(each.second, digits))
-        table.add_row(each.name, each.unit, *values, Text(each.change, style=CHANGES[each.change]))
+    for figure in figures:
+        # One of very many deliveries is less than 0.01 per million.
+        small = any(0 < (value or 0) < 0.01 for value in (figure.first, figure.second))
+        digits = 6 if figure.unit == "share" or small else 2
+        values = (number(figure.first, digits), number(figure.second, digits))
+        table.add_row(figure.name, figure.unit, *values, Text(figure.change, style=CHANGES[figure.change]))
     return table
 
 
-def _distributions(figures: list[Figure]) -> Table:
-    """A row for each distribution, `first → second` in the column of each quantile."""
+def _distributions(figures: list[ComparedFigure]) -> Table:
+    """Return a row for each distribution, with `first → second` in the column of each quantile."""
     table = Table(title="Distributions, first → second", title_justify="left", title_style="bold")
     table.add_column("of", overflow="fold")
-    for name in SHOWN:
+    for name in SHOWN_COLUMNS:
         table.add_column(name, justify="right", overflow="fold")
-    rows: dict[str, dict[str, Figure]] = {}
-    for each in figures:
-        rows.setdefault(f"{each.section}, {each.unit}", {})[each.name] = each
+    rows: dict[str, dict[str, ComparedFigure]] = {}
+    for figure in figures:
+        rows.setdefault(f"{figure.section}, {figure.unit}", {})[figure.name] = figure
     for name, row in rows.items():
-        if any(each.first is not None or each.second is not None for each in row.values()):
-            table.add_row(plain(name), *(_shift(row[column]) for column in SHOWN))
+        if any(figure.first is not None or figure.second is not None for figure in row.values()):
+            table.add_row(plain_text(name), *(_shift(row[column]) for column in SHOWN_COLUMNS))
     return table
 
 
-def _shift(each: Figure) -> Text:
-    return Text(f"{number(each.first)} → {number(each.second)}", style=CHANGES[each.change])
+def _shift(figure: ComparedFigure) -> Text:
+    return Text(f"{number(figure.first)} → {number(figure.second)}", style=CHANGES[figure.change])
 
 
 def _verdict(verdict: str | None) -> Text:
-    return Text("-") if verdict is None else Text(verdict, style=COLOURS[verdict])
+    return Text("-") if verdict is None else Text(verdict, style=COLORS[verdict])
 
 
 def _share(value: float | None, digits: int) -> str:

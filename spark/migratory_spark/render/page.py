@@ -1,4 +1,4 @@
-"""The page of a report: what the template shows, and the plots inside it. `comparison.py` makes another of them."""
+"""HTML pages of a report and of a comparison: values for the templates, and the plots inside."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 import jinja2
 
-from migratory_spark.document import Report, Summary
+from migratory_spark.document import DistributionSummary, SlaReport
 from migratory_spark.render.canvas import HALF, NARROW, WIDE, Drawing
 from migratory_spark.render.comparison_plots import COMPARE_PLOTS
 from migratory_spark.render.plots import PLOTS, Plot, duration
-from migratory_spark.report.comparison import DISTRIBUTION_COLUMNS, Comparison, Figure
+from migratory_spark.report.comparison import DISTRIBUTION_COLUMNS, ComparedFigure, Comparison
 
 COLUMNS = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
-SAID = {
+VERDICT_TEXTS = {
     "better": "The second is better",
     "worse": "The second is worse",
     "same": "The second is as good as the first",
     "unknown": "Not known: there is not enough data",
 }
-SHOWN = ("median", "mean", "p90", "p95", "p99", "max")
+SHOWN_COLUMNS = ("median", "mean", "p90", "p95", "p99", "max")
 
 
-def render_page(report: Report) -> str:
-    """One HTML file with everything in it."""
+def render_page(report: SlaReport) -> str:
+    """Return the report as one HTML file without references to others."""
     template = environment().get_template("report.html.j2")
     return template.render(
         report=report,
@@ -36,31 +36,32 @@ def render_page(report: Report) -> str:
             ("publish gap, s", report.publish_gap_seconds),
             ("publish to acknowledgement, ms", report.publish_ms),
         ],
-        plots=[drawn(plot, report) for plot in PLOTS],
+        plots=[draw_plot(plot, report) for plot in PLOTS],
         several_days=report.window.start[:10] != report.window.end[:10],
     )
 
 
-def render_comparison(found: Comparison, first: Report, second: Report) -> str:
-    """One HTML file with everything in it. `found` is `compare(first, second)`."""
-    quantiles = [each for each in found.figures if each.name in DISTRIBUTION_COLUMNS]
+def render_comparison(comparison: Comparison, first: SlaReport, second: SlaReport) -> str:
+    """Return the comparison of two reports as one HTML file without references to others."""
+    quantiles = [figure for figure in comparison.figures if figure.name in DISTRIBUTION_COLUMNS]
     return (
         environment()
         .get_template("comparison.html.j2")
         .render(
-            found=found,
-            said=SAID[found.verdict],
-            sides=[("First", found.first, first), ("Second", found.second, second)],
-            counts=[each for each in found.figures if each not in quantiles],
-            shown=SHOWN,
+            comparison=comparison,
+            verdict_text=VERDICT_TEXTS[comparison.verdict],
+            sides=[("First", comparison.first, first), ("Second", comparison.second, second)],
+            counts=[figure for figure in comparison.figures if figure not in quantiles],
+            shown=SHOWN_COLUMNS,
             rows=_rows(quantiles),
-            plots=[drawn(plot, first, second) for plot in COMPARE_PLOTS],
-            delta=delta,
+            plots=[draw_plot(plot, first, second) for plot in COMPARE_PLOTS],
+            percent_change=percent_change,
         )
     )
 
 
 def environment() -> jinja2.Environment:
+    """Return the environment of the templates, with filters and style."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("migratory_spark.render"),
         autoescape=True,
@@ -76,58 +77,64 @@ def environment() -> jinja2.Environment:
     return environment
 
 
-def drawn(plot: Plot, *reports: Report) -> dict[str, Any]:
-    """A plot in its two sizes, as the template has it."""
+def draw_plot(plot: Plot, *reports: SlaReport) -> dict[str, Any]:
+    """Return a plot in two sizes, as the template expects it."""
     drawings = {}
-    if plot.there(*reports):
+    if plot.has_data(*reports):
         for name, size in (("wide", WIDE if plot.across else HALF), ("narrow", NARROW)):
             with Drawing(plot.name, size) as drawing:
                 plot.draw(*reports, drawing)
             drawings[name] = drawing.svg
-    return {"name": plot.name, "title": plot.title, "about": plot.about, "across": plot.across, "drawings": drawings}
+    return {
+        "name": plot.name,
+        "title": plot.title,
+        "description": plot.description,
+        "across": plot.across,
+        "drawings": drawings,
+    }
 
 
-def _latencies(report: Report) -> list[tuple[str, Summary]]:
+def _latencies(report: SlaReport) -> list[tuple[str, DistributionSummary]]:
     latency = report.latency_ms
     rows = [("all brokers", latency.all), *latency.by_broker.items()]
-    for place, incident in enumerate(report.incidents, 1):
+    for position, incident in enumerate(report.incidents, 1):
         around = incident.latency_ms
         rows += [
-            (f"{when} incident {place}", found)
-            for when, found in (("before", around.before), ("during", around.during), ("after", around.after))
+            (f"{when} incident {position}", summary)
+            for when, summary in (("before", around.before), ("during", around.during), ("after", around.after))
         ]
-    for name, found in (("replayed", report.replay_latency_ms), ("across clocks", report.estimated_latency_ms)):
-        if found.count:
-            rows.append((name, found))
+    for name, summary in (("replayed", report.replay_latency_ms), ("across clocks", report.estimated_latency_ms)):
+        if summary.count:
+            rows.append((name, summary))
     return rows
 
 
-def _rows(figures: list[Figure]) -> list[tuple[str, dict[str, Figure]]]:
-    """A row for each distribution of which anything is known."""
-    rows: dict[str, dict[str, Figure]] = {}
-    for each in figures:
-        rows.setdefault(f"{each.section}, {each.unit}", {})[each.name] = each
-    return [(name, row) for name, row in rows.items() if any(_known(each) for each in row.values())]
+def _rows(figures: list[ComparedFigure]) -> list[tuple[str, dict[str, ComparedFigure]]]:
+    """Return a row for each distribution with a known figure."""
+    rows: dict[str, dict[str, ComparedFigure]] = {}
+    for figure in figures:
+        rows.setdefault(f"{figure.section}, {figure.unit}", {})[figure.name] = figure
+    return [(name, row) for name, row in rows.items() if any(_is_known(figure) for figure in row.values())]
 
 
-def _known(each: Figure) -> bool:
-    return each.first is not None or each.second is not None
+def _is_known(figure: ComparedFigure) -> bool:
+    return figure.first is not None or figure.second is not None
 
 
-def delta(each: Figure) -> str:
-    """By how much the second differs; nothing where there is no ratio."""
-    return "" if each.ratio is None else f"{(each.ratio - 1) * 100:+,.1f}%"
+def percent_change(figure: ComparedFigure) -> str:
+    """Return the relative difference of the second report, or an empty text without a ratio."""
+    return "" if figure.ratio is None else f"{(figure.ratio - 1) * 100:+,.1f}%"
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Without needless noughts; a dash for what nobody measured."""
+    """Return a number with separators, or a dash if it is unknown."""
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
 def exact(value: float | None) -> str:
-    """To a millionth, without the noughts behind."""
+    """Return a number to a millionth, without trailing zeros."""
     text = number(value, 6)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -137,7 +144,7 @@ def share(value: float | None, digits: int = 4) -> str:
 
 
 def clock(moment: str) -> str:
-    """10:20:30 of an RFC 3339 time."""
+    """Return 10:20:30 of an RFC 3339 time."""
     return datetime.fromisoformat(moment).strftime("%H:%M:%S")
 
 

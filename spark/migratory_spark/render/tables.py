@@ -1,5 +1,4 @@
-"""A report for people at a terminal. Layout only: nothing is computed here. Cells are folded where there is no room
-for them: cut ones would show other numbers than there are."""
+"""Tables of a report for a terminal. Cells are folded if there is no room: cut numbers would be wrong."""
 
 from __future__ import annotations
 
@@ -10,39 +9,43 @@ from rich.table import Table
 from rich.text import Text
 
 COLUMNS = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
-UNLIMITED = 10_000
-COLOURS = {"met": "bold green", "missed": "bold red", "insufficient": "bold yellow"}
+UNLIMITED_WIDTH = 10_000
+COLORS = {"met": "bold green", "missed": "bold red", "insufficient": "bold yellow"}
 
 
 def number(value: float | None, digits: int = 2) -> str:
+    """Return a number with separators, or a dash if it is unknown."""
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
-def plain(text: str) -> Text:
-    """A name or a sentence as it is: rich would take `[red]` for markup and refuse `[/x]`, and a terminal would do what
-    control characters say."""
-    return Text("".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text))
+def plain_text(text: str) -> Text:
+    """Return a text without markup and control characters.
+
+    Rich would interpret `[red]` and reject `[/x]`, and a terminal would obey control characters.
+    """
+    return Text("".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text))
 
 
 def wide_console() -> Console:
-    """A terminal has its width; a pipe or a file has none, and nothing in it is cut or folded."""
+    """Return a console with the terminal's width, or without a limit for a pipe or a file."""
     console = Console()
-    return console if console.is_terminal else Console(width=UNLIMITED)
+    return console if console.is_terminal else Console(width=UNLIMITED_WIDTH)
 
 
 def render(report: dict[str, Any]) -> RenderableType:
-    """The report as tables: latency, interruptions, delivery, objectives; what to know of them; the verdict."""
-    parts: list[RenderableType] = [_latency(report), _gaps(report), _delivery(report), _objectives(report)]
+    """Return the report as tables of latency, interruptions, deliveries and objectives, with notes and the verdict."""
+    parts: list[RenderableType] = [_latency(report), _interruptions(report), _delivery(report), _objectives(report)]
     parts += _reasons(report)
-    parts += [plain(f"- {note}") for note in report.get("notes", ())]
+    parts += [plain_text(f"- {note}") for note in report.get("notes", ())]
     verdict = report["verdict"]
-    parts.append(Text.assemble("verdict: ", (verdict, COLOURS[verdict])))
+    parts.append(Text.assemble("verdict: ", (verdict, COLORS[verdict])))
     return Group(*parts)
 
 
 def show(report: dict[str, Any], console: Console | None = None) -> None:
+    """Print the report."""
     (console or wide_console()).print(render(report))
 
 
@@ -52,7 +55,7 @@ def _distributions(title: str, first: str, rows: list[tuple[str, dict[str, float
     for column in COLUMNS:
         table.add_column(column, justify="right", overflow="fold")
     for name, values in rows:
-        table.add_row(plain(name), *(number(values[column]) for column in COLUMNS))
+        table.add_row(plain_text(name), *(number(values[column]) for column in COLUMNS))
     return table
 
 
@@ -67,7 +70,7 @@ def _latency(report: dict[str, Any]) -> Table:
     return _distributions("Latency of deliveries, ms", "broker", rows)
 
 
-def _gaps(report: dict[str, Any]) -> Table:
+def _interruptions(report: dict[str, Any]) -> Table:
     return _distributions(
         "Interruptions, s",
         "of",
@@ -96,20 +99,22 @@ def _objectives(report: dict[str, Any]) -> Table:
         table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for result in report["objectives"]:
         share = result["compliance"]
-        left = result["budget_left"]
+        budget_left = result["budget_left"]
         table.add_row(
-            plain(result["name"]),
+            plain_text(result["name"]),
             result["type"],
             f"{result['target']}%",
             "-" if share is None else f"{share:.4%}",
             number(None if result["good"] is None else round(result["good"])),
             number(None if result["total"] is None else round(result["total"])),
-            "-" if left is None else f"{left:.1%}",
-            Text(result["verdict"], style=COLOURS[result["verdict"]]),
+            "-" if budget_left is None else f"{budget_left:.1%}",
+            Text(result["verdict"], style=COLORS[result["verdict"]]),
         )
     return table
 
 
 def _reasons(report: dict[str, Any]) -> list[Text]:
-    """Sentences, which would make a table of them wider than any terminal."""
-    return [plain(f"- {each['name']}: {each['reason']}") for each in report["objectives"] if each["reason"]]
+    """Return reasons as sentences below the table, which they would make wider than a terminal."""
+    return [
+        plain_text(f"- {result['name']}: {result['reason']}") for result in report["objectives"] if result["reason"]
+    ]

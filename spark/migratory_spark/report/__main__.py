@@ -1,7 +1,7 @@
-"""The JSON Schemas of reports and comparisons, made from their types by `python -m migratory_spark.report FOLDER`.
+"""`python -m migratory_spark.report FOLDER` writes the JSON Schemas of reports and comparisons, made from their types.
 
-What is published is docs/schemas/; a test compares. A reader should take keys that it does not know for additions, as
-the schema does; a changed or removed key is another version.
+The published schemas are in docs/schemas/; a test compares them. The schemas allow additional keys, and readers must
+ignore keys that they do not know. A changed or removed key needs another version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from migratory_spark.document import SCHEMA as REPORT
-from migratory_spark.document import Report
+from migratory_spark.document import SlaReport
 from migratory_spark.report.comparison import SCHEMA as COMPARISON
 from migratory_spark.report.comparison import Comparison
 
@@ -22,24 +22,25 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """File name to schema."""
+    """Return the schemas by file name."""
     return {
-        "sla-report.v1alpha2.json": _schema(Report, REPORT, "SLA report"),
+        "sla-report.v1alpha2.json": _schema(SlaReport, REPORT, "SLA report"),
         "sla-comparison.v1alpha2.json": _schema(Comparison, COMPARISON, "Comparison of two SLA reports"),
     }
 
 
 def text(schema: dict[str, Any]) -> str:
+    """Return a schema as it is written to a file."""
     return json.dumps(schema, indent=1) + "\n"
 
 
 def _schema(kind: type[msgspec.Struct], name: str, title: str) -> dict[str, Any]:
-    found = msgspec.json.schema(kind)
-    definition = found["$defs"][kind.__name__]
-    # What it says about itself is one word, always there.
+    content = msgspec.json.schema(kind)
+    definition = content["$defs"][kind.__name__]
+    # The key `schema` is a required constant.
     definition["properties"]["schema"] = {"const": name}
-    definition["required"] = ["schema", *(each for each in definition["required"] if each != "schema")]
-    return {"$schema": DIALECT, "$id": f"https://{name}.json", "title": title, **found}
+    definition["required"] = ["schema", *(name_ for name_ in definition["required"] if name_ != "schema")]
+    return {"$schema": DIALECT, "$id": f"https://{name}.json", "title": title, **content}
 
 
 if __name__ == "__main__":

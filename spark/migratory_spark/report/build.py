@@ -1,8 +1,10 @@
-"""The SLA report: what happened in a window of time, per broker, around each incident, and whether it was as promised.
+"""The SLA report: what happened in a window of time, by broker and around each incident, and whether objectives were
+met.
 
-`build_report` is the whole job; `sla_report` is the same as plain data, ready for JSON. What the parts mean is in
-`document.py` and docs/reference/sla.md. Samples are read once and gone through twice: for the exporters' timeline
-(`exporter_timeline.py`) and for the totals (`totals.py`). Collected data is bounded by series, rows and buckets.
+`build_report` runs the whole pipeline; `sla_report` returns the same as plain data, ready for JSON. `document.py` and
+docs/reference/sla.md explain the parts of a report. Samples are read once and passed over twice: for the exporters'
+timeline (`exporter_timeline.py`) and for the totals (`totals.py`). Collected data is bounded by series, rows and
+buckets.
 """
 
 from __future__ import annotations
@@ -20,34 +22,48 @@ from migratory_resources.objectives import Objective, check_objectives
 from pyspark.sql import DataFrame, SparkSession
 
 from migratory_spark import metrics, times
-from migratory_spark.aggregate import exporter_timeline, observations, totals
-from migratory_spark.aggregate.coverage import ALLOWED_INTERVALS, Exporters
-from migratory_spark.aggregate.gauges import Reading, by_broker
-from migratory_spark.aggregate.incidents import Found, find, silences
-from migratory_spark.aggregate.observations import Observations, histograms_that_differ
-from migratory_spark.aggregate.series_catalog import Catalogue, Facts, catalogue, facts
-from migratory_spark.aggregate.time_grid import Cells
-from migratory_spark.document import Coverage, Report, Result, Samples, Target, Window
-from migratory_spark.judge import time_slices
-from migratory_spark.judge.event_counts import ROLES, Count, occurrences
-from migratory_spark.judge.objective_windows import Scope, scope
-from migratory_spark.judge.time_slices import SliceCounts
-from migratory_spark.judge.verdicts import judge, overall
-from migratory_spark.read.samples import Source, files, table
-from migratory_spark.read.series_pack import Wanted
-from migratory_spark.read.series_store import FEW, Kept, keep
+from migratory_spark.aggregate.coverage import ALLOWED_INTERVALS, ScrapedExporters
+from migratory_spark.aggregate.exporter_timeline import TimelinePass, counted_steps, exporters_within
+from migratory_spark.aggregate.gauges import BrokerReadings, readings_by_broker
+from migratory_spark.aggregate.incidents import DetectedIncident, broker_steps, find_incidents
+from migratory_spark.aggregate.observations import (
+    Observations,
+    build_observations,
+    histograms_with_different_buckets,
+    plan_totals,
+)
+from migratory_spark.aggregate.series_catalog import SampleStatistics, SeriesCatalog, build_catalog, sample_statistics
+from migratory_spark.aggregate.time_grid import TimeGrid
+from migratory_spark.aggregate.totals import AggregatePass, combine_results
+from migratory_spark.document import (
+    ObjectiveResult,
+    ReportWindow,
+    SampleCounts,
+    ScrapeTarget,
+    SlaReport,
+    WindowCoverage,
+)
+from migratory_spark.judge.event_counts import ROLES, EventCounter, event_counter
+from migratory_spark.judge.objective_windows import JudgedWindow, judged_window
+from migratory_spark.judge.time_slices import SliceCounts, count_slices, plan_slices, slice_edges
+from migratory_spark.judge.verdicts import judge, overall_verdict
+from migratory_spark.read.samples import SampleSource, parquet_source, table_source
+from migratory_spark.read.series_pack import SampleQuery
+from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES, SeriesStore, open_store
 from migratory_spark.report import incident_impact, sections
 from migratory_spark.report.notes import notes
-from migratory_spark.times import iso, row_seconds, units
+from migratory_spark.times import calendar_units, iso, row_seconds
 
 LOOKBACK_MS = 3_600_000
-"""How long before a window the value of a counter may have been scraped last to count as its value at the start."""
+"""Time before a window in which a counter must have been scraped for that sample to be its value at the start."""
 
 
 @dataclass(slots=True, frozen=True)
-class Incident:
-    """Something that happened to the cluster, told by who made it happen, in seconds of wall-clock time. `until` is
-    when it was over: the last client resumed, the last publisher was served again."""
+class KnownIncident:
+    """An incident that the caller caused or knows of, in seconds of wall-clock time.
+
+    `until` is when it was over: the last client resumed, the last publisher was served again.
+    """
 
     kind: str
     broker: str
@@ -57,26 +73,27 @@ class Incident:
 
 def sla_report(
     session: SparkSession,
-    samples: Path | DataFrame | Source,
+    samples: Path | DataFrame | SampleSource,
     start: float,
     end: float,
     objectives: Sequence[Objective],
-    incidents: Sequence[Incident] = (),
+    incidents: Sequence[KnownIncident] = (),
     window_seconds: float | None = None,
     zone: str = "UTC",
     replica_labels: Sequence[str] = (),
     cluster: str | None = None,
-    few: int = FEW,
+    max_local_samples: int = MAX_LOCAL_SAMPLES,
 ) -> dict[str, Any]:
-    """As `build_report`, as JSON reads it back: dicts, lists, and no NaN."""
+    """Return the result of `build_report` as JSON would read it back: dicts, lists, and no NaN."""
     report = build_report(
-        session, samples, start, end, objectives, incidents, window_seconds, zone, replica_labels, cluster, few
-    )
+        session, samples, start, end, objectives, incidents, window_seconds, zone, replica_labels, cluster,
+        max_local_samples,
+    )  # fmt: skip
     return as_plain(report)
 
 
-def as_plain(report: Report) -> dict[str, Any]:
-    """Raises ValueError for a NaN."""
+def as_plain(report: SlaReport) -> dict[str, Any]:
+    """Return a report as plain data. Raises ValueError for a NaN."""
     # By json rather than msgspec, which would write a NaN as null.
     plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(report), allow_nan=False))
     return plain
@@ -84,177 +101,212 @@ def as_plain(report: Report) -> dict[str, Any]:
 
 def build_report(
     session: SparkSession,
-    samples: Path | DataFrame | Source,
+    samples: Path | DataFrame | SampleSource,
     start: float,
     end: float,
     objectives: Sequence[Objective],
-    incidents: Sequence[Incident] = (),
+    incidents: Sequence[KnownIncident] = (),
     window_seconds: float | None = None,
     zone: str = "UTC",
     replica_labels: Sequence[str] = (),
     cluster: str | None = None,
-    few: int = FEW,
-) -> Report:
-    """Reads samples (a folder of Parquet files, or a table of one of the shapes in `samples.py`), judges [start, end).
+    max_local_samples: int = MAX_LOCAL_SAMPLES,
+) -> SlaReport:
+    """Read samples, aggregate them, and judge the objectives in the window [start, end).
 
-    `start` and `end` are wall-clock seconds, `window_seconds` the length of the tables' rows (chosen when None),
-    `zone` the time zone of the calendar's hours and days, `replica_labels` those that tell servers apart which
-    scrape the same targets, `cluster` the only one whose series count. Up to `few` samples are added up in this
-    process. Samples are looked at from an hour before the earliest window on.
+    Samples are read from an hour before the earliest window of an objective on.
 
-    Raises `samples.NoSamples` where nothing was recorded and ValueError, whose text says what to do, for a window that
-    is empty, an unknown zone, objectives that contradict each other, too many rows, a table that holds no samples.
+    :param samples: A folder of Parquet files, a table of one of the shapes in `samples.py`, or a source.
+    :param start: Start of the window in wall-clock seconds; `end` likewise.
+    :param incidents: Incidents that the caller knows of.
+    :param window_seconds: Length of the tables' rows; None chooses one.
+    :param zone: Time zone of the calendar's hours and days.
+    :param replica_labels: Labels by which only servers that scrape the same targets differ.
+    :param cluster: The only cluster whose series count; None for all.
+    :param max_local_samples: Samples up to which this process does the work without Spark's executors.
+    :raises NoSamples: If nothing was recorded.
+    :raises ValueError: For an empty window, an unknown zone, objectives that contradict each other, too many rows, or a
+        table that holds no samples. The text says what to do.
     """
     start_ms, end_ms = round(start * 1000), round(end * 1000)
     if end_ms <= start_ms:
         raise ValueError(f"the window ends at {end}, which is not a millisecond after its start at {start}")
     check_objectives(objectives)
     tz = times.zone(zone)
-    rows = sections.Rows(start_ms, end_ms, window_seconds or row_seconds(end - start))
-    scopes = [scope(objective, start_ms, end_ms, rows.edges[1:], zone) for objective in objectives]
-    first_ms = min([start_ms, *(each.start for each in scopes)])
-    # Before Spark begins: too many rows or slices are told at once.
-    fixed = {first_ms, *rows.edges, *units(start_ms, end_ms, tz)[1], *(edge for each in scopes for edge in each.edges)}
-    Cells.at(fixed)
-    for objective, each in zip(objectives, scopes, strict=True):
+    rows = sections.ReportRows(start_ms, end_ms, window_seconds or row_seconds(end - start))
+    windows = [judged_window(objective, start_ms, end_ms, rows.edges[1:], zone) for objective in objectives]
+    first_ms = min([start_ms, *(window.start for window in windows)])
+    # Before Spark starts: too many rows or slices are reported at once.
+    fixed_edges = {
+        first_ms, *rows.edges, *calendar_units(start_ms, end_ms, tz)[1],
+        *(edge for window in windows for edge in window.edges),
+    }  # fmt: skip
+    TimeGrid.from_moments(fixed_edges)
+    for objective, window in zip(objectives, windows, strict=True):
         if objective.slices is not None:
-            time_slices.edges(objective, each.start, each.end)
-    kept = keep(session, _source(session, samples), _wanted(first_ms, end_ms, replica_labels, cluster), few)
+            slice_edges(objective, window.start, window.end)
+    query = _sample_query(first_ms, end_ms, replica_labels, cluster)
+    store = open_store(session, _sample_source(session, samples), query, max_local_samples)
     try:
-        known = catalogue(kept.about, first_ms)
-        watched = kept.each(exporter_timeline.Watch.of(known, [(start_ms, end_ms), (first_ms, end_ms)]), watched=True)
-        here, whole = exporter_timeline.exporters(watched, 0), exporter_timeline.exporters(watched, 1)
-        told = [
-            Found(each.kind, each.broker, round(each.at * 1000), round(each.at * 1000), round(each.until * 1000))
-            for each in incidents
-        ]
-        happened = [*exporter_timeline.happened(watched, start_ms), *silences(here, start_ms, end_ms)]
-        there = facts(kept.about)
-        served = min((one.first for one in here.of("clients", "publishers")), default=None)
-        found = find(happened, told, there.clients, served)
-        cells = Cells.at({*fixed, *incident_impact.edges(found, start_ms, end_ms)})
-        seen, readings, counted, restarts = _added(kept, known, cells, objectives, scopes)
+        catalog = build_catalog(store.stats, first_ms)
+        timeline = store.run(
+            TimelinePass.from_catalog(catalog, [(start_ms, end_ms), (first_ms, end_ms)]), timeline_only=True
+        )
+        in_window, in_all_windows = exporters_within(timeline, 0), exporters_within(timeline, 1)
+        known_incidents = [
+            DetectedIncident(
+                incident.kind, incident.broker, round(incident.at * 1000), round(incident.at * 1000),
+                round(incident.until * 1000),
+            )
+            for incident in incidents
+        ]  # fmt: skip
+        steps = [*counted_steps(timeline, start_ms), *broker_steps(in_window, start_ms, end_ms)]
+        statistics = sample_statistics(store.stats)
+        first_client_at = min(
+            (exporter.first for exporter in in_window.with_role("clients", "publishers")), default=None
+        )
+        detected = find_incidents(steps, known_incidents, statistics.max_clients, first_client_at)
+        grid = TimeGrid.from_moments({*fixed_edges, *incident_impact.edges(detected, start_ms, end_ms)})
+        observations, readings, slice_counts, restarts = _aggregate(store, catalog, grid, objectives, windows)
     finally:
-        kept.close()
+        store.close()
     results = [
-        _judged(objective, each, slice_counts, seen, whole)
-        for objective, each, slice_counts in zip(objectives, scopes, counted, strict=True)
+        _judge(objective, window, counts, observations, in_all_windows)
+        for objective, window, counts in zip(objectives, windows, slice_counts, strict=True)
     ]
-    stale_ms = max([ALLOWED_INTERVALS * broker.interval for broker in here.of("brokers")], default=0.0)
-    coverage = _coverage(here, start_ms, end_ms)
-    counts = _samples(there, seen, restarts)
-    return Report(
-        # Asked for one of which nothing is known, the answer is about that one all the same.
-        cluster=",".join(there.clusters) if cluster is None else cluster,
-        window=Window(start=iso(start_ms), end=iso(end_ms), seconds=round(end - start, 3), zone=zone),
+    reading_validity_ms = max(
+        [ALLOWED_INTERVALS * broker.interval for broker in in_window.with_role("brokers")], default=0.0
+    )
+    coverage = _coverage(in_window, start_ms, end_ms)
+    counts = _sample_counts(statistics, observations, restarts)
+    return SlaReport(
+        # A report of one cluster names it, even if nothing is known of it.
+        cluster=",".join(statistics.clusters) if cluster is None else cluster,
+        window=ReportWindow(start=iso(start_ms), end=iso(end_ms), seconds=round(end - start, 3), zone=zone),
         coverage=coverage,
         samples=counts,
-        notes=notes(coverage, counts, seen, rows.whole, there, known.undated(start_ms)),
-        delivery=sections.delivery(seen, rows.whole),
-        availability=sections.availability(seen, rows),
-        latency_ms=sections.latency(seen, rows),
-        estimated_latency_ms=sections.measured(
-            seen,
-            metrics.LATENCY,
-            1000.0,
-            rows.whole,
-            lambda group: group.clock == "estimated" and group.phase == "live",
+        notes=notes(
+            coverage, counts, observations, rows.whole, statistics, catalog.exporters_of_unknown_start(start_ms)
         ),
-        replay_latency_ms=sections.measured(seen, metrics.LATENCY, 1000.0, rows.whole, sections.replayed),
-        resume_seconds=sections.measured(seen, metrics.RESUME, 1.0, rows.whole),
-        publish_gap_seconds=sections.measured(seen, metrics.PUBLISH_GAP, 1.0, rows.whole),
-        publish_ms=sections.measured(seen, metrics.PUBLISH, 1000.0, rows.whole),
-        windows=sections.windows(seen, rows),
-        calendar=sections.calendar(seen, rows, tz),
-        connections=sections.connections(seen, readings, rows),
-        incidents=incident_impact.incidents(found, seen, readings, rows.whole, stale_ms),
+        delivery=sections.delivery(observations, rows.whole),
+        availability=sections.availability(observations, rows),
+        latency_ms=sections.latency(observations, rows),
+        estimated_latency_ms=sections.measured(
+            observations, metrics.LATENCY, sections.MILLISECONDS, rows.whole, sections.estimated
+        ),
+        replay_latency_ms=sections.measured(
+            observations, metrics.LATENCY, sections.MILLISECONDS, rows.whole, sections.replayed
+        ),
+        resume_seconds=sections.measured(observations, metrics.RESUME, 1.0, rows.whole),
+        publish_gap_seconds=sections.measured(observations, metrics.PUBLISH_GAP, 1.0, rows.whole),
+        publish_ms=sections.measured(observations, metrics.PUBLISH, sections.MILLISECONDS, rows.whole),
+        windows=sections.windows(observations, rows),
+        calendar=sections.calendar(observations, rows, tz),
+        connections=sections.connections(observations, readings, rows),
+        incidents=incident_impact.incidents(detected, observations, readings, rows.whole, reading_validity_ms),
         objectives=results,
-        verdict=overall(result.verdict for result in results),
+        verdict=overall_verdict(result.verdict for result in results),
     )
 
 
-def _source(session: SparkSession, samples: Path | DataFrame | Source) -> Source:
+def _sample_source(session: SparkSession, samples: Path | DataFrame | SampleSource) -> SampleSource:
     if isinstance(samples, Path):
-        return files(session, samples)
-    return samples if isinstance(samples, Source) else table(samples)
+        return parquet_source(session, samples)
+    return samples if isinstance(samples, SampleSource) else table_source(samples)
 
 
-def _wanted(first_ms: int, end_ms: int, replica_labels: Sequence[str], cluster: str | None) -> Wanted:
-    return Wanted(frozenset(metrics.all_metrics()), first_ms - LOOKBACK_MS, end_ms, tuple(replica_labels), cluster)
+def _sample_query(first_ms: int, end_ms: int, replica_labels: Sequence[str], cluster: str | None) -> SampleQuery:
+    names = frozenset(metrics.all_metrics())
+    return SampleQuery(names, first_ms - LOOKBACK_MS, end_ms, tuple(replica_labels), cluster)
 
 
-def _added(
-    kept: Kept, known: Catalogue, cells: Cells, objectives: Sequence[Objective], scopes: Sequence[Scope]
-) -> tuple[Observations, dict[str, dict[int, Reading]], list[SliceCounts | None], int]:
-    """All sums: by cells, of gauges, by the slices of objectives that have such, and how many restarts there were."""
-    tally, lines = observations.to_add(known, cells)
-    sliced = [
-        None if objective.slices is None else time_slices.to_add(known, objective, each.start, each.end)
-        for objective, each in zip(objectives, scopes, strict=True)
+def _aggregate(
+    store: SeriesStore,
+    catalog: SeriesCatalog,
+    grid: TimeGrid,
+    objectives: Sequence[Objective],
+    windows: Sequence[JudgedWindow],
+) -> tuple[Observations, BrokerReadings, list[SliceCounts | None], int]:
+    """Run the pass over all samples.
+
+    Return totals by interval, gauge readings, the slices of each objective that counts slices, and the number of
+    restarts.
+    """
+    plan, group_rows = plan_totals(catalog, grid)
+    slice_plans = [
+        None if objective.slices is None else plan_slices(catalog, objective, window.start, window.end)
+        for objective, window in zip(objectives, windows, strict=True)
     ]
-    tallies = [tally, *(one for asked in sliced if asked is not None for one in asked.tallies)]
-    clients = [
-        entry.about.labels.get("broker", "") if entry.about.metric == metrics.CLIENTS else None
-        for entry in known.entries
+    plans = [plan, *(each for slice_plan in slice_plans if slice_plan is not None for each in slice_plan.plans)]
+    broker_of = [
+        entry.stats.labels.get("broker", "") if entry.stats.metric == metrics.CLIENTS else None
+        for entry in catalog.entries
     ]
-    brokers = sorted({broker for broker in clients if broker is not None})
-    gauge = np.array([-1 if broker is None else brokers.index(broker) for broker in clients], dtype=np.int64)
-    added = totals.together(kept.each(totals.Add(known.guide, tuple(tallies), gauge)))
-    sums = iter(added.sums)
-    seen = observations.observed(known, cells, lines, next(sums))
-    counted = [
-        None if asked is None else time_slices.counted(objective, Cells.at(each.edges), list(islice(sums, 3)), asked)
-        for objective, each, asked in zip(objectives, scopes, sliced, strict=True)
+    brokers = sorted({broker for broker in broker_of if broker is not None})
+    gauge = np.array([-1 if broker is None else brokers.index(broker) for broker in broker_of], dtype=np.int64)
+    result = combine_results(store.run(AggregatePass(catalog.index, tuple(plans), gauge)))
+    totals = iter(result.totals)
+    observations = build_observations(catalog, grid, group_rows, next(totals))
+    slice_counts = [
+        None
+        if slice_plan is None
+        else count_slices(objective, TimeGrid.from_moments(window.edges), list(islice(totals, 3)), slice_plan)
+        for objective, window, slice_plan in zip(objectives, windows, slice_plans, strict=True)
     ]
-    return seen, by_broker(brokers, added.readings), counted, added.restarts
+    return observations, readings_by_broker(brokers, result.readings), slice_counts, result.restarts
 
 
-def _judged(
-    objective: Objective, within: Scope, sliced: SliceCounts | None, seen: Observations, whole: Exporters
-) -> Result:
+def _judge(
+    objective: Objective,
+    window: JudgedWindow,
+    slice_counts: SliceCounts | None,
+    observations: Observations,
+    exporters: ScrapedExporters,
+) -> ObjectiveResult:
     role = ROLES[objective.type]
-    covered = whole.covered(within.start, within.end, role)
-    count: Count = occurrences(objective, seen, covered.interval) if sliced is None else sliced
-    burns = {length: whole.covered(within.end - length, within.end, role) for length in within.burns}
-    return judge(objective, within, count, covered, burns)
+    coverage = exporters.coverage(window.start, window.end, role)
+    counter: EventCounter = slice_counts or event_counter(objective, observations, coverage.interval)
+    burn_coverage = {length: exporters.coverage(window.end - length, window.end, role) for length in window.burns}
+    return judge(objective, window, counter, coverage, burn_coverage)
 
 
-def _coverage(here: Exporters, start: int, end: int) -> Coverage:
-    covered = here.covered(start, end, "clients", "publishers")
-    targets: dict[str, Target] = {}
-    for one in here.of("clients", "publishers"):
-        ended = end - one.last > one.allowed
-        target = Target(
-            name=one.name,
-            first=iso(one.first),
-            last=iso(one.last),
-            scrapes=one.scrapes,
-            interval_seconds=round(one.interval / 1000, 3),
-            longest_gap_seconds=round(one.longest / 1000, 3),
-            restarts=len(one.restarts),
-            ended_early=ended,
-            uncertain_seconds=round((one.interval or end - one.last) / 1000 * (len(one.restarts) + ended), 3),
+def _coverage(exporters: ScrapedExporters, start: int, end: int) -> WindowCoverage:
+    coverage = exporters.coverage(start, end, "clients", "publishers")
+    targets: dict[str, ScrapeTarget] = {}
+    for exporter in exporters.with_role("clients", "publishers"):
+        ended_early = end - exporter.last > exporter.allowed_gap
+        unscraped_seconds = (exporter.interval or end - exporter.last) / 1000
+        target = ScrapeTarget(
+            name=exporter.name,
+            first=iso(exporter.first),
+            last=iso(exporter.last),
+            scrapes=exporter.scrapes,
+            interval_seconds=round(exporter.interval / 1000, 3),
+            longest_gap_seconds=round(exporter.longest / 1000, 3),
+            restarts=len(exporter.restarts),
+            ended_early=ended_early,
+            uncertain_seconds=round(unscraped_seconds * (len(exporter.restarts) + ended_early), 3),
         )
-        # One that is client and publisher is named once, by the role that was scraped more often.
-        if one.name not in targets or targets[one.name].scrapes < one.scrapes:
-            targets[one.name] = target
-    return Coverage(
-        share=round(covered.share, 4),
-        scrape_interval_seconds=None if covered.interval is None else round(covered.interval / 1000, 3),
-        longest_gap_seconds=round(covered.longest / 1000, 3),
-        scrapes=covered.scrapes,
+        # A target that is client and publisher is listed once, by the role that was scraped more often.
+        if exporter.name not in targets or targets[exporter.name].scrapes < exporter.scrapes:
+            targets[exporter.name] = target
+    return WindowCoverage(
+        share=round(coverage.share, 4),
+        scrape_interval_seconds=None if coverage.interval is None else round(coverage.interval / 1000, 3),
+        longest_gap_seconds=round(coverage.longest / 1000, 3),
+        scrapes=coverage.scrapes,
         targets=[targets[name] for name in sorted(targets)],
     )
 
 
-def _samples(there: Facts, seen: Observations, restarts: int) -> Samples:
-    return Samples(
-        series=there.series,
-        samples=there.samples,
-        repeated=there.samples - there.kept,
-        stale=there.stale,
-        nan=there.nan,
+def _sample_counts(statistics: SampleStatistics, observations: Observations, restarts: int) -> SampleCounts:
+    return SampleCounts(
+        series=statistics.series,
+        samples=statistics.samples,
+        repeated=statistics.samples - statistics.unique,
+        stale=statistics.stale,
+        nan=statistics.nan,
         restarts=restarts,
-        older=seen.older,
-        different_buckets=histograms_that_differ(seen),
+        older=observations.older,
+        different_buckets=histograms_with_different_buckets(observations),
     )

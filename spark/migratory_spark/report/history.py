@@ -1,10 +1,10 @@
-"""Reports as rows, for a history of many: Parquet tables partitioned by day, which any tool reads.
+"""History of reports: their figures as rows of Parquet tables, partitioned by day.
 
     DIR/objectives/day=2026-11-28/…parquet    one row for each objective of a report
     DIR/latency/day=2026-11-28/…parquet       one row for each broker and window of a report's tables
 
-A row belongs to the day (UTC) on which its time starts. A report's files bear its cluster and window: made again, it
-replaces its rows instead of doubling them.
+A row belongs to the day (UTC) on which its time starts. A report's files are named by its cluster and window, so that
+appending it again replaces its rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from migratory_spark.document import Report
+from migratory_spark.document import SlaReport
 
 _TIME = pa.timestamp("ms", tz="UTC")
 
@@ -38,14 +38,14 @@ LATENCY = pa.schema(
         ("p90", pa.float64()), ("p95", pa.float64()), ("p99", pa.float64()), ("max", pa.float64()),
     ]
 )  # fmt: skip
-"""Milliseconds; `broker` is empty for all together."""
+"""Rows of latency in ms; `broker` is empty for all brokers together."""
 
 
-def append(report: Report, folder: Path) -> None:
-    """Raises OSError when it can't be written. Each file appears whole or not at all."""
-    # Names of clusters may hold what names of files may not.
-    whose = hashlib.sha256(report.cluster.encode()).hexdigest()[:12]
-    name = f"{whose}-{_compact(report.window.start)}-{_compact(report.window.end)}.parquet"
+def append(report: SlaReport, folder: Path) -> None:
+    """Write the report's rows into `folder`. Each file appears whole or not at all. Raises OSError."""
+    # A cluster's name may contain characters that a file's name may not.
+    cluster_hash = hashlib.sha256(report.cluster.encode()).hexdigest()[:12]
+    name = f"{cluster_hash}-{_compact(report.window.start)}-{_compact(report.window.end)}.parquet"
     for table, schema, rows in (
         ("objectives", OBJECTIVES, _objectives(report)),
         ("latency", LATENCY, _latency(report)),
@@ -53,16 +53,16 @@ def append(report: Report, folder: Path) -> None:
         by_day: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             by_day[row["start"].date().isoformat()].append(row)
-        written = {folder / table / f"day={day}" / name: found for day, found in by_day.items()}
-        for path, found in written.items():
-            _write(path, pa.Table.from_pylist(found, schema=schema))
-        # Made again, it may have rows on fewer days.
+        written = {folder / table / f"day={day}" / name: rows_of_day for day, rows_of_day in by_day.items()}
+        for path, rows_of_day in written.items():
+            _write(path, pa.Table.from_pylist(rows_of_day, schema=schema))
+        # A report that is appended again may have rows on fewer days.
         for path in (folder / table).glob(f"day=*/{name}"):
             if path not in written:
                 path.unlink()
 
 
-def _objectives(report: Report) -> Iterable[dict[str, Any]]:
+def _objectives(report: SlaReport) -> Iterable[dict[str, Any]]:
     start, end = _moment(report.window.start), _moment(report.window.end)
     for result in report.objectives:
         yield {
@@ -72,7 +72,7 @@ def _objectives(report: Report) -> Iterable[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _latency(report: Report) -> Iterable[dict[str, Any]]:
+def _latency(report: SlaReport) -> Iterable[dict[str, Any]]:
     columns = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
     for row in (*report.latency_ms.over_time, *report.latency_ms.by_window):
         yield {

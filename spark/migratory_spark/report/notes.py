@@ -1,4 +1,4 @@
-"""What a reader of a report's figures should know, one sentence each: what is uncertain, and by how much."""
+"""Notes of a report: what is uncertain about its figures and by how much, one sentence each."""
 
 from __future__ import annotations
 
@@ -6,99 +6,103 @@ from collections.abc import Iterator, Sequence
 
 from migratory_spark import metrics
 from migratory_spark.aggregate.observations import Observations
-from migratory_spark.aggregate.series_catalog import Facts
+from migratory_spark.aggregate.series_catalog import SampleStatistics
 from migratory_spark.aggregate.time_grid import Interval
-from migratory_spark.document import Coverage, Samples
+from migratory_spark.document import SampleCounts, WindowCoverage
 from migratory_spark.times import iso
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
+"""Exporters that are named, the first ones; the others are counted."""
 
 
 def notes(
-    coverage: Coverage,
-    samples: Samples,
-    seen: Observations,
-    span: Interval,
-    known: Facts,
-    undated: Sequence[tuple[str, int]],
+    coverage: WindowCoverage,
+    samples: SampleCounts,
+    observations: Observations,
+    interval: Interval,
+    statistics: SampleStatistics,
+    unknown_starts: Sequence[tuple[str, int]],
 ) -> list[str]:
-    """`undated`: exporters of which nobody knows since when they had counted at their first scrape."""
+    """Return the notes.
+
+    :param unknown_starts: Name and first scrape of exporters that may have counted before the window.
+    """
     return [
         *_targets(coverage),
-        *_undated(undated),
-        *_samples(samples, known),
-        *_histograms(samples, seen, span),
-        *_resumes(seen, span),
+        *_unknown_starts(unknown_starts),
+        *_samples(samples, statistics),
+        *_histograms(samples, observations, interval),
+        *_resumes(observations, interval),
     ]
 
 
-def _undated(undated: Sequence[tuple[str, int]]) -> Iterator[str]:
-    for name, first in undated[:_MOST_NAMED]:
+def _unknown_starts(unknown_starts: Sequence[tuple[str, int]]) -> Iterator[str]:
+    for name, first in unknown_starts[:_MAX_NAMED]:
         yield (
-            f"{name or 'an exporter without a name'} was scraped first at {iso(first)}, and nothing tells when it "
-            "began: all that it had counted by then is in the sums"
+            f"{name or 'an exporter without a name'} was scraped first at {iso(first)} and exports no start time: "
+            "everything that it had counted by then is included"
         )
-    if len(undated) > _MOST_NAMED:
-        yield f"of {len(undated) - _MOST_NAMED} more exporters nothing tells when they began"
+    if len(unknown_starts) > _MAX_NAMED:
+        yield f"{len(unknown_starts) - _MAX_NAMED} more exporters export no start time"
 
 
-def _targets(coverage: Coverage) -> Iterator[str]:
+def _targets(coverage: WindowCoverage) -> Iterator[str]:
     ended = [target for target in coverage.targets if target.ended_early]
-    for target in ended[:_MOST_NAMED]:
+    for target in ended[:_MAX_NAMED]:
         if not target.interval_seconds:
             yield (
-                f"{target.name or 'an exporter without a name'} was scraped once, at {target.last}: what it counted "
-                "after that is not known"
+                f"{target.name or 'an exporter without a name'} was scraped once, at {target.last}: its counts "
+                "after that are unknown"
             )
             continue
         yield (
-            f"{target.name or 'an exporter without a name'} was scraped last at {target.last}: what it counted in "
-            f"up to {target.interval_seconds:g} s after that is not known"
+            f"{target.name or 'an exporter without a name'} was scraped last at {target.last}: its counts in up "
+            f"to {target.interval_seconds:g} s after that are unknown"
         )
-    if len(ended) > _MOST_NAMED:
-        yield f"{len(ended) - _MOST_NAMED} more exporters ended before the window did"
+    if len(ended) > _MAX_NAMED:
+        yield f"{len(ended) - _MAX_NAMED} more exporters ended before the window did"
     for target in coverage.targets:
         if target.restarts:
             yield (
-                f"{target.name or 'an exporter without a name'} restarted {_times(target.restarts)}: what it counted "
-                f"between its last scrape and the restart, up to {target.interval_seconds:g} s each time, is not known"
+                f"{target.name or 'an exporter without a name'} restarted {_times(target.restarts)}: its counts "
+                f"between its last scrape and the restart, up to {target.interval_seconds:g} s each time, are unknown"
             )
 
 
-def _samples(samples: Samples, known: Facts) -> Iterator[str]:
-    if len(known.clusters) > 1:
-        yield f"samples of {len(known.clusters)} clusters are added up together; --cluster names one"
-    if known.several:
+def _samples(samples: SampleCounts, statistics: SampleStatistics) -> Iterator[str]:
+    if len(statistics.clusters) > 1:
+        yield f"samples of {len(statistics.clusters)} clusters are added up together; --cluster names one"
+    if statistics.several_servers:
         yield (
-            f"several servers told of the same series: one is believed at a time, {samples.repeated} samples of others "
+            f"several servers export the same series: one is used at a time, {samples.repeated} samples of others "
             "are left out"
         )
     if samples.nan:
         yield f"{samples.nan} samples are not a number, or negative ones of a counter, and are left out"
-    if known.apart:
+    if statistics.differing_labels:
         yield (
-            f"series of one exporter differ by {', '.join(known.apart)} alone, as where several servers scrape it: "
-            "what it counted is in the sums as often; --replica-label names what tells servers apart"
+            f"series of one exporter differ by {', '.join(statistics.differing_labels)} alone: several servers scrape "
+            "it, and its counts are included several times; name the servers' label with --replica-label"
         )
     if samples.older:
         yield (
-            f"{samples.older} series are older than the window and were not scraped before it: what they counted up to "
-            "their first scrape is left out"
+            f"{samples.older} series are older than the window and were not scraped before it: their counts up to "
+            "the first scrape are left out"
         )
 
 
-def _histograms(samples: Samples, seen: Observations, span: Interval) -> Iterator[str]:
+def _histograms(samples: SampleCounts, observations: Observations, interval: Interval) -> Iterator[str]:
     for histogram in metrics.HISTOGRAMS:
-        distribution = seen.distribution(histogram, span=span)
-        if (lost := seen.count(f"{histogram}_count", span=span) - round(distribution.count)) > 0:
-            yield f"{lost} values of {histogram} are in no bucket: quantiles leave them out"
+        distribution = observations.distribution(histogram, interval=interval)
+        if (outside := observations.count(f"{histogram}_count", interval=interval) - round(distribution.count)) > 0:
+            yield f"{outside} values of {histogram} are in no bucket: quantiles leave them out"
         shared = len(distribution.common.bounds)
         if not distribution.count or histogram not in samples.different_buckets:
             continue
         how = f"merged on the {shared} bounds that all of them have" if shared else "no bound is common to all of them"
         yield f"exporters of {histogram} have different buckets: {how}"
     for histogram in metrics.HISTOGRAMS:
-        common = seen.distribution(histogram, span=span).common
+        common = observations.distribution(histogram, interval=interval).common
         if not common.bounds:
             continue
         above = round(common.count - float(common.cumulative[-1]))
@@ -106,9 +110,12 @@ def _histograms(samples: Samples, seen: Observations, span: Interval) -> Iterato
             yield f"{above} values of {histogram} are above its highest bound, {common.bounds[-1]:g} s"
 
 
-def _resumes(seen: Observations, span: Interval) -> Iterator[str]:
-    lost, resumed = seen.count(metrics.RECONNECTS, span=span), seen.count(f"{metrics.RESUME}_count", span=span)
-    if resumed < lost and seen.has(metrics.RESUME):
+def _resumes(observations: Observations, interval: Interval) -> Iterator[str]:
+    lost, resumed = (
+        observations.count(metrics.RECONNECTS, interval=interval),
+        observations.count(f"{metrics.RESUME}_count", interval=interval),
+    )
+    if resumed < lost and observations.was_scraped(metrics.RESUME):
         yield f"{lost} links were lost and {resumed} resumes measured: the others had nothing to resume, or had not yet"
 
 

@@ -1,4 +1,4 @@
-"""The parts of a report, out of what was added up: deliveries, availability, latency, rows of time, connections."""
+"""Sections of a report, computed from observations: deliveries, availability, latency, rows of time, connections."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ import numpy as np
 
 from migratory_spark import metrics
 from migratory_spark.aggregate.distributions import Distribution
-from migratory_spark.aggregate.gauges import Reading
-from migratory_spark.aggregate.observations import Observations, Where, anything
-from migratory_spark.aggregate.series_catalog import Group
+from migratory_spark.aggregate.gauges import BrokerReadings, GaugeReading
+from migratory_spark.aggregate.observations import GroupFilter, Observations, any_group
+from migratory_spark.aggregate.series_catalog import SeriesGroup
 from migratory_spark.aggregate.time_grid import Interval
 from migratory_spark.document import (
-    Availability,
-    BrokerDelivery,
+    AvailabilityCounts,
+    BrokerConnections,
+    BrokerDeliveryCounts,
     Calendar,
     CalendarRow,
-    Connections,
-    Delivery,
-    Gaps,
-    Heat,
-    Latency,
-    Summary,
+    DeliveryCounts,
+    DistributionSummary,
+    GapCounts,
+    LatencyHeatmap,
+    LatencySection,
     WindowRow,
     WindowSummary,
 )
-from migratory_spark.judge.event_counts import availability as acknowledged
-from migratory_spark.judge.event_counts import judged
-from migratory_spark.times import iso, local, units
+from migratory_spark.judge.event_counts import judged_deliveries, publish_events
+from migratory_spark.times import calendar_units, iso, local
 
 MILLISECONDS = 1000.0
-MOST_HEAT_BOUNDS = 40
+"""Milliseconds of a second."""
+MAX_HEATMAP_BOUNDS = 40
+"""Bounds of the heat map at most: more rows could not be told apart in a plot."""
 
 
 @dataclass(slots=True, frozen=True)
-class Rows:
-    """The report's window in ms, cut into rows of `seconds` (the last may be shorter)."""
+class ReportRows:
+    """The report's window in ms and its rows of `seconds` each, the last of which may be shorter."""
 
     start: int
     end: int
@@ -53,7 +54,7 @@ class Rows:
         return (*range(self.start, self.end, length), self.end)
 
     @property
-    def spans(self) -> list[Interval]:
+    def intervals(self) -> list[Interval]:
         return list(pairwise(self.edges))
 
     @property
@@ -61,10 +62,12 @@ class Rows:
         return self.start, self.end
 
 
-def summary(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> Summary:
-    """The columns of the published tables, times `scale` (1000 for milliseconds). `whole`: with the median's bucket and
-    a note, for the tables of a whole window."""
-    return Summary(**columns(distribution, scale, digits, whole))
+def summary(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> DistributionSummary:
+    """Return the columns of the published tables, multiplied by `scale` (1000 for milliseconds).
+
+    :param whole: Add the median's bucket and a note, for the tables of a whole window.
+    """
+    return DistributionSummary(**columns(distribution, scale, digits, whole))
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,9 +80,9 @@ class _Scale:
 
 
 def columns(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> dict[str, Any]:
-    """As `summary`, as keywords."""
+    """Return the fields of `summary` as keywords."""
     scaled = _Scale(scale, digits)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "count": round(distribution.count),
         "median": scaled(distribution.quantile(0.5)),
         "mean": scaled(distribution.mean),
@@ -91,36 +94,45 @@ def columns(distribution: Distribution, scale: float, digits: int = 3, whole: bo
     }
     if whole:
         bucket = distribution.bucket(0.5)
-        found["median_bucket"] = bucket and (scaled(bucket[0]), scaled(bucket[1]))
-        found["note"] = distribution.note
-    return found
+        result["median_bucket"] = bucket and (scaled(bucket[0]), scaled(bucket[1]))
+        result["note"] = distribution.note
+    return result
 
 
-def of_broker(name: str) -> Where:
+def of_broker(name: str) -> GroupFilter:
+    """Return the filter of one broker's groups."""
     return lambda group: group.broker == name
 
 
-def live(broker: str | None = None) -> Where:
-    """Judged deliveries, of one broker or of all."""
-    where = judged("same")
+def of_reason(reason: str) -> GroupFilter:
+    """Return the filter of the groups of one reason."""
+    return lambda group: group.reason == reason
+
+
+def live(broker: str | None = None) -> GroupFilter:
+    """Return the filter of live deliveries by one clock, of one broker or of all."""
+    where = judged_deliveries("same")
     return where if broker is None else lambda group: where(group) and group.broker == broker
 
 
-def measured(seen: Observations, histogram: str, scale: float, span: Interval, where: Where = anything) -> Summary:
-    return summary(seen.distribution(histogram, where, span), scale, whole=True)
+def measured(
+    observations: Observations, histogram: str, scale: float, interval: Interval, where: GroupFilter = any_group
+) -> DistributionSummary:
+    """Return the summary of a histogram in an interval."""
+    return summary(observations.distribution(histogram, where, interval), scale, whole=True)
 
 
-def delivery(seen: Observations, span: Interval) -> Delivery:
-    """Counts; None for what nobody counted, which is not the same as none."""
+def delivery(observations: Observations, interval: Interval) -> DeliveryCounts:
+    """Return delivery counts. None stands for a metric that was not scraped, which is not the same as zero."""
 
-    def count(metric: str, where: Where = anything) -> int | None:
-        return seen.count(metric, where, span) if seen.has(metric, span) else None
+    def count(metric: str, where: GroupFilter = any_group) -> int | None:
+        return observations.count(metric, where, interval) if observations.was_scraped(metric, interval) else None
 
     def receipt(kind: str) -> int | None:
         return count(metrics.GAPS, lambda group: group.receipt == kind)
 
     counted = (metrics.RECEIVED, metrics.LOST, metrics.RECONNECTS)
-    return Delivery(
+    return DeliveryCounts(
         expected=count(metrics.EXPECTED),
         received=count(metrics.RECEIVED),
         lost=count(metrics.LOST),
@@ -128,55 +140,65 @@ def delivery(seen: Observations, span: Interval) -> Delivery:
         reordered=count(metrics.REORDERED),
         reconnects=count(metrics.RECONNECTS),
         publish_errors=count(metrics.PUBLISH_ERRORS),
-        gaps=Gaps(truncated=receipt("truncated"), reset=receipt("reset")),
+        gaps=GapCounts(truncated=receipt("truncated"), reset=receipt("reset")),
         by_broker={
-            name: BrokerDelivery(
+            name: BrokerDeliveryCounts(
                 received=count(metrics.RECEIVED, of_broker(name)),
                 lost=count(metrics.LOST, of_broker(name)),
                 reconnects=count(metrics.RECONNECTS, of_broker(name)),
             )
-            for name in sorted({name for metric in counted for name in seen.brokers(metric)})
+            for name in sorted({name for metric in counted for name in observations.brokers(metric)})
         },
     )
 
 
-def availability(seen: Observations, rows: Rows) -> Availability:
-    counts = acknowledged(seen, rows.whole)
-    known = seen.has(metrics.PUBLISH, rows.whole) or seen.has(metrics.PUBLISH_ERRORS, rows.whole)
+def availability(observations: Observations, rows: ReportRows) -> AvailabilityCounts:
+    """Return the publications that were acknowledged and those that failed."""
+    counts = publish_events(observations, rows.whole)
+    known = observations.was_scraped(metrics.PUBLISH, rows.whole) or observations.was_scraped(
+        metrics.PUBLISH_ERRORS, rows.whole
+    )
     good, total = counts.good or 0, counts.total or 0
-    reasons = sorted({group.reason for group in seen.groups(metrics.PUBLISH_ERRORS)} - {""})
+    reasons = sorted({group.reason for group in observations.groups(metrics.PUBLISH_ERRORS)} - {""})
     by_reason = {
-        reason: seen.count(metrics.PUBLISH_ERRORS, lambda group, reason=reason: group.reason == reason, rows.whole)  # type: ignore[misc]
-        for reason in reasons
+        reason: observations.count(metrics.PUBLISH_ERRORS, of_reason(reason), rows.whole) for reason in reasons
     }
-    return Availability(
+    return AvailabilityCounts(
         attempts=total if known else None,
         failures=total - good if known else None,
         share=good / total if total else None,
-        windows_without_traffic=sum(not acknowledged(seen, span).total for span in rows.spans),
+        windows_without_traffic=sum(not publish_events(observations, interval).total for interval in rows.intervals),
         errors_by_reason={reason: count for reason, count in by_reason.items() if count},
     )
 
 
-def latency(seen: Observations, rows: Rows) -> Latency:
-    brokers = seen.brokers(metrics.LATENCY)
-    return Latency(
-        all=measured(seen, metrics.LATENCY, MILLISECONDS, rows.whole, live()),
-        by_broker={name: measured(seen, metrics.LATENCY, MILLISECONDS, rows.whole, live(name)) for name in brokers},
-        by_window=[row for span in rows.spans for name in brokers if (row := _window_summary(seen, span, name))],
-        over_time=[row for span in rows.spans if (row := _window_summary(seen, span, ""))],
+def latency(observations: Observations, rows: ReportRows) -> LatencySection:
+    """Return the latency of live deliveries by broker and row."""
+    brokers = observations.brokers(metrics.LATENCY)
+    return LatencySection(
+        all=measured(observations, metrics.LATENCY, MILLISECONDS, rows.whole, live()),
+        by_broker={
+            name: measured(observations, metrics.LATENCY, MILLISECONDS, rows.whole, live(name)) for name in brokers
+        },
+        by_window=[
+            row
+            for interval in rows.intervals
+            for name in brokers
+            if (row := _window_summary(observations, interval, name))
+        ],
+        over_time=[row for interval in rows.intervals if (row := _window_summary(observations, interval, ""))],
         window_seconds=rows.seconds,
-        cumulative=_cumulative(seen.distribution(metrics.LATENCY, live(), rows.whole)),
-        heat=_heat(seen, rows),
+        cumulative=_cumulative(observations.distribution(metrics.LATENCY, live(), rows.whole)),
+        heat=_heatmap(observations, rows),
     )
 
 
-def _window_summary(seen: Observations, span: Interval, broker: str) -> WindowSummary | None:
-    """None without a delivery. `broker` is empty for all."""
-    distribution = seen.distribution(metrics.LATENCY, live(broker or None), span)
+def _window_summary(observations: Observations, interval: Interval, broker: str) -> WindowSummary | None:
+    """Return the summary of a row, or None without a delivery. An empty `broker` means all brokers."""
+    distribution = observations.distribution(metrics.LATENCY, live(broker or None), interval)
     if not round(distribution.count):
         return None
-    return WindowSummary(start=iso(span[0]), broker=broker, **columns(distribution, MILLISECONDS))
+    return WindowSummary(start=iso(interval[0]), broker=broker, **columns(distribution, MILLISECONDS))
 
 
 def _cumulative(distribution: Distribution) -> list[tuple[float, int]]:
@@ -184,7 +206,7 @@ def _cumulative(distribution: Distribution) -> list[tuple[float, int]]:
     points: list[tuple[float, int]] = []
     before = 0
     for bound, count in zip(common.bounds, common.cumulative, strict=True):
-        # The bound below the first observation, too: the curve rises from there.
+        # Includes the bound below the first observation: the curve rises from there.
         if (counted := round(count)) == 0:
             points = [(_ms(bound), 0)]
         elif counted > before:
@@ -193,24 +215,24 @@ def _cumulative(distribution: Distribution) -> list[tuple[float, int]]:
     return points if before else []
 
 
-def _heat(seen: Observations, rows: Rows) -> Heat:
-    common = seen.distribution(metrics.LATENCY, live(), rows.whole).common
+def _heatmap(observations: Observations, rows: ReportRows) -> LatencyHeatmap:
+    common = observations.distribution(metrics.LATENCY, live(), rows.whole).common
     if not common.bounds or not common.count:
-        return Heat(starts=[], bounds_ms=[], counts=[])
+        return LatencyHeatmap(starts=[], bounds_ms=[], counts=[])
     first = max(0, int(np.searchsorted(common.cumulative, 0, side="right")) - 1)
     last = int(np.searchsorted(common.cumulative, common.cumulative[-1]))
-    step = -(-(last - first + 1) // MOST_HEAT_BOUNDS)
-    # Counted back from the highest, so that it is one of them.
+    step = -(-(last - first + 1) // MAX_HEATMAP_BOUNDS)
+    # Chosen from the highest downwards, so that it is one of them.
     chosen = [common.bounds[place] for place in range(last, first - 1, -step)][::-1]
     counts = []
-    for span in rows.spans:
-        distribution = seen.distribution(metrics.LATENCY, live(), span)
+    for interval in rows.intervals:
+        distribution = observations.distribution(metrics.LATENCY, live(), interval)
         below = [round(distribution.at_most(bound)[0]) for bound in chosen]
         counts.append(
             [upper - lower for lower, upper in zip([0, *below], [*below, round(distribution.count)], strict=True)]
         )
-    return Heat(
-        starts=[iso(start) for start, _ in rows.spans], bounds_ms=[_ms(bound) for bound in chosen], counts=counts
+    return LatencyHeatmap(
+        starts=[iso(start) for start, _ in rows.intervals], bounds_ms=[_ms(bound) for bound in chosen], counts=counts
     )
 
 
@@ -218,60 +240,70 @@ def _ms(seconds: float) -> float:
     return round(seconds * MILLISECONDS, 3)
 
 
-def windows(seen: Observations, rows: Rows) -> list[WindowRow]:
-    return [WindowRow(**_row(seen, span)) for span in rows.spans]
+def windows(observations: Observations, rows: ReportRows) -> list[WindowRow]:
+    """Return the counts of each row."""
+    return [WindowRow(**_row(observations, interval)) for interval in rows.intervals]
 
 
-def calendar(seen: Observations, rows: Rows, tz: ZoneInfo) -> Calendar:
-    unit, starts = units(rows.start, rows.end, tz)
-    spans = zip(starts, [*starts[1:], rows.end], strict=True)
+def calendar(observations: Observations, rows: ReportRows, tz: ZoneInfo) -> Calendar:
+    """Return the counts of each hour or day of the zone."""
+    unit, starts = calendar_units(rows.start, rows.end, tz)
+    intervals = zip(starts, [*starts[1:], rows.end], strict=True)
     return Calendar(
         unit=unit,
         zone=str(tz),
-        rows=[CalendarRow(local=local(span[0], tz), **_row(seen, span)) for span in spans],
+        rows=[CalendarRow(local=local(interval[0], tz), **_row(observations, interval)) for interval in intervals],
     )
 
 
-def _row(seen: Observations, span: Interval) -> dict[str, Any]:
-    counts = acknowledged(seen, span)
+def _row(observations: Observations, interval: Interval) -> dict[str, Any]:
+    counts = publish_events(observations, interval)
     good, total = counts.good or 0, counts.total or 0
     return {
-        "start": iso(span[0]),
-        "seconds": (span[1] - span[0]) / 1000,
+        "start": iso(interval[0]),
+        "seconds": (interval[1] - interval[0]) / 1000,
         "attempts": total,
         "failures": total - good,
         "availability": good / total if total else None,
-        "expected": seen.count(metrics.EXPECTED, span=span),
-        "received": seen.count(metrics.RECEIVED, span=span),
-        "lost": seen.count(metrics.LOST, span=span),
-        "reconnects": seen.count(metrics.RECONNECTS, span=span),
-        "latency_ms": summary(seen.distribution(metrics.LATENCY, live(), span), MILLISECONDS),
+        "expected": observations.count(metrics.EXPECTED, interval=interval),
+        "received": observations.count(metrics.RECEIVED, interval=interval),
+        "lost": observations.count(metrics.LOST, interval=interval),
+        "reconnects": observations.count(metrics.RECONNECTS, interval=interval),
+        "latency_ms": summary(observations.distribution(metrics.LATENCY, live(), interval), MILLISECONDS),
     }
 
 
-def connections(seen: Observations, readings: dict[str, dict[int, Reading]], rows: Rows) -> list[Connections]:
-    def over(by_cell: dict[int, Reading], span: Interval) -> list[Reading]:
-        inside = seen.cells.within(*span)
-        return [by_cell[cell] for cell in range(inside.start, inside.stop) if cell in by_cell]
+def connections(observations: Observations, readings: BrokerReadings, rows: ReportRows) -> list[BrokerConnections]:
+    """Return the clients of each broker over time."""
 
-    def mean(found: Sequence[Reading]) -> float | None:
-        total = sum(reading.samples for reading in found)
-        return round(sum(reading.mean * reading.samples for reading in found) / total, 3) if total else None
+    def readings_within(by_interval: dict[int, GaugeReading], interval: Interval) -> list[GaugeReading]:
+        inside = observations.grid.within(*interval)
+        return [by_interval[number] for number in range(inside.start, inside.stop) if number in by_interval]
+
+    def mean(selected: Sequence[GaugeReading]) -> float | None:
+        total = sum(reading.samples for reading in selected)
+        return round(sum(reading.mean * reading.samples for reading in selected) / total, 3) if total else None
 
     result = []
-    for broker, by_cell in readings.items():
-        found = over(by_cell, rows.whole)
+    for broker, by_interval in readings.items():
+        readings_of_broker = readings_within(by_interval, rows.whole)
         result.append(
-            Connections(
+            BrokerConnections(
                 broker=broker,
-                mean=mean(found),
-                max=max((reading.max for reading in found), default=None),
-                last=found[-1].last if found else None,
-                by_window=[mean(over(by_cell, span)) for span in rows.spans],
+                mean=mean(readings_of_broker),
+                max=max((reading.max for reading in readings_of_broker), default=None),
+                last=readings_of_broker[-1].last if readings_of_broker else None,
+                by_window=[mean(readings_within(by_interval, interval)) for interval in rows.intervals],
             )
         )
     return result
 
 
-def replayed(group: Group) -> bool:
+def estimated(group: SeriesGroup) -> bool:
+    """Return whether a group has live latencies across two clocks."""
+    return group.clock == "estimated" and group.phase == "live"
+
+
+def replayed(group: SeriesGroup) -> bool:
+    """Return whether a group has latencies of replayed deliveries by one clock."""
     return group.clock == "same" and group.phase == "replayed"

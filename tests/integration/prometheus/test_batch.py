@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from migratory_spark.prometheus import NothingFound, OptionError, ServerError, read_samples, register
+from migratory_spark.prometheus import NoSamplesFound, OptionError, ServerError, read_samples, register
 from migratory_spark.prometheus.source import PUSHDOWN
 from migratory_testing.realprometheus import Prometheus, backfill
 from pyspark.errors import PySparkException
@@ -128,7 +128,7 @@ def test_nothing_comes_with_its_reason(session: SparkSession, known: Prometheus)
         ({"start": START, "end": START}, "the window is empty"),
     ]
     for given, words in cases:
-        with pytest.raises((NothingFound, OptionError), match=words):
+        with pytest.raises((NoSamplesFound, OptionError), match=words):
             load(session, known, **given)
 
 

@@ -12,7 +12,7 @@ import pytest
 from migratory_local.processes.network import free_ports
 from migratory_spark.prometheus import read_samples, register
 from migratory_spark.prometheus.blocks import STALE
-from migratory_spark.read.samples import table
+from migratory_spark.read.samples import table_source
 from migratory_testing.realprometheus import Exporter, Prometheus
 from migratory_testing.rises import increases
 from migratory_testing.waiting import poll
@@ -37,7 +37,7 @@ def scraped(server: Prometheus, exporter: Exporter) -> float:
 
 
 def total(session: SparkSession, samples: DataFrame, began: int, ended: int) -> float:
-    return sum(each.rise for each in increases(session, table(samples), began, ended, ["work_total"]))
+    return sum(each.rise for each in increases(session, table_source(samples), began, ended, ["work_total"]))
 
 
 def test_totals_equal_the_truth(session: SparkSession, tmp_path: Path, exporters: list[Exporter]) -> None:

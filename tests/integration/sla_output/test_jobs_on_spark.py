@@ -26,10 +26,10 @@ from migratory_local.processes.java import find_java, spark_home
 from migratory_local.processes.network import LOOPBACK, free_ports
 from migratory_local.processes.process import Process
 from migratory_spark.jobs import sla_report as job
-from migratory_spark.jobs.command_line import BadInput, Unreadable
-from migratory_spark.jobs.inputs import Folder, Servers
-from migratory_spark.jobs.recorder_compact import content, run_compact
-from migratory_spark.jobs.sla_report import Question, run_report
+from migratory_spark.jobs.command_line import BadInput, SamplesUnreadable
+from migratory_spark.jobs.inputs import PrometheusServers, RecorderFolder
+from migratory_spark.jobs.recorder_compact import content_digest, run_compact
+from migratory_spark.jobs.sla_report import ReportOptions, run_report
 from migratory_spark.prometheus.blocks import STALE
 from migratory_testing.prometheus_wire import of_bits
 from migratory_testing.recordings import DELIVERIES, SECONDS, START, openmetrics, recording, write_parquet
@@ -99,7 +99,7 @@ def run(session: SparkSession, folder: Path, **changes: Any) -> tuple[int, dict[
     def shared() -> AbstractContextManager[SparkSession]:
         return nullcontext(session)
 
-    code = run_report(Question(**(values | changes)), shared)
+    code = run_report(ReportOptions(**(values | changes)), shared)
     report: dict[str, Any] = json.loads(target.read_text())
     return code, report
 
@@ -141,7 +141,9 @@ def test_files_that_are_no_samples_are_unreadable(session: SparkSession, tmp_pat
     folder = tmp_path / "samples"
     folder.mkdir()
     (folder / "samples-0.parquet").write_bytes(b"this is no Parquet file")
-    with pytest.raises(Unreadable, match=r"Spark could not read or work: \S+samples-0.parquet is no Parquet file"):
+    with pytest.raises(
+        SamplesUnreadable, match=r"Spark could not read or work: \S+samples-0.parquet is no Parquet file"
+    ):
         run(session, tmp_path, samples=folder)
 
 
@@ -172,7 +174,7 @@ def test_compacted_samples_are_the_same_samples(
     values = np.concatenate([pq.read_table(file)["value"].to_numpy() for file in files])
     assert sorted(values[np.isnan(values)].view(np.uint64).tolist()) == sorted(NAN)
     # Of both days and found below the folder, too.
-    one, other = (content(Folder(folder, None).read(session)) for folder in (samples, to))
+    one, other = (content_digest(RecorderFolder(folder, None).read(session)) for folder in (samples, to))
     assert one == other
     assert one.rows == count
     for wrong in (to, samples / "inside"):
@@ -202,17 +204,17 @@ def test_the_command_reports_from_prometheus_what_the_folder_says(
 
 
 def test_prometheus_has_the_samples_that_the_folder_has(prometheus: str, session: SparkSession, tmp_path: Path) -> None:
-    folder = Folder(write_parquet(recording(), tmp_path / "samples"), None)
-    servers = Servers(prometheus, "quotes", START * 1000, (START + SECONDS) * 1000, {})
+    folder = RecorderFolder(write_parquet(recording(), tmp_path / "samples"), None)
+    servers = PrometheusServers(prometheus, "quotes", START * 1000, (START + SECONDS) * 1000, {})
     servers.check()
-    there, here = (content(source.read(session)) for source in (servers, folder))
+    there, here = (content_digest(source.read(session)) for source in (servers, folder))
     assert there == here
     assert there.rows == len(recording())
     # Without a name it is both clusters'; what names none, such as when a process began, is there once.
-    both = Servers(prometheus, None, START * 1000, (START + SECONDS) * 1000, {})
+    both = PrometheusServers(prometheus, None, START * 1000, (START + SECONDS) * 1000, {})
     shared = sum("cluster" not in one.labels for one in recording())
     assert shared
-    assert content(both.read(session)).rows == 2 * there.rows - shared
+    assert content_digest(both.read(session)).rows == 2 * there.rows - shared
 
 
 def test_a_cluster_that_nobody_knows_is_a_wrong_question(

@@ -15,7 +15,7 @@ import migratory_testing.autumn
 import pytest
 from migratory_local.demo.report_job import JAVA_OPTIONS
 from migratory_resources.objectives import Objective
-from migratory_spark.aggregate.time_grid import TooManyCells
+from migratory_spark.aggregate.time_grid import TooManyIntervals
 from migratory_spark.report.build import sla_report
 from migratory_testing.autumn import AUTUMNS, Autumn, record
 from migratory_testing.autumn import report as make_report
@@ -213,7 +213,7 @@ def test_samples_of_which_no_report_can_be_made(session: SparkSession, write: Wr
     assert any("60 samples are not a number" in note for note in report["notes"])
     json.dumps(report, allow_nan=False)
     # What can be told without looking at samples is told at once.
-    with pytest.raises(TooManyCells, match="ask for longer rows"):
+    with pytest.raises(TooManyIntervals, match="ask for longer rows"):
         sla_report(session, folder, 1, 59, [complete], window_seconds=0.01)
     with pytest.raises(ValueError, match="no time zone"):
         sla_report(session, folder, 1, 59, [complete], zone="Mars/Olympus")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from migratory_spark.aggregate.gauges import gauges
-from migratory_spark.aggregate.series_catalog import NO_LAYOUT, catalogue, facts
+from migratory_spark.aggregate.gauges import summarize_gauges
+from migratory_spark.aggregate.series_catalog import NO_LAYOUT, build_catalog, sample_statistics
 from migratory_spark.errors import BadSamples, NoSamples
-from migratory_spark.read.samples import SCHEMA, Source, files, read_parquet, table
-from migratory_spark.read.series_pack import Wanted, packs
-from migratory_spark.read.series_store import FEW, keep
+from migratory_spark.read.samples import SCHEMA, SampleSource, parquet_source, read_parquet, table_source
+from migratory_spark.read.series_pack import SampleQuery, pack_batches
+from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES, open_store
 from migratory_testing.rises import increases
 from pyspark.sql import SparkSession
 
@@ -95,16 +95,16 @@ CASES: dict[str, tuple[list[Sample], list[tuple[int, float]]]] = {
 }  # fmt: skip
 
 
-def everything(metrics: set[str], *replica_labels: str) -> Wanted:
-    return Wanted(frozenset(metrics), -(2**62), 2**62, replica_labels)
+def everything(metrics: set[str], *replica_labels: str) -> SampleQuery:
+    return SampleQuery(frozenset(metrics), -(2**62), 2**62, replica_labels)
 
 
-@pytest.mark.parametrize("few", [FEW, 0])
+@pytest.mark.parametrize("few", [MAX_LOCAL_SAMPLES, 0])
 def test_what_counters_rose_by(session: SparkSession, write: Write, few: int) -> None:
     samples = [sample for each, _ in CASES.values() for sample in each]
     random.Random(3).shuffle(samples)
     found: dict[str, list[tuple[int, float]]] = {}
-    for metric, _, moment, rise in increases(session, files(session, write(samples)), START, END, CASES, few):
+    for metric, _, moment, rise in increases(session, parquet_source(session, write(samples)), START, END, CASES, few):
         found.setdefault(metric, []).append((moment, rise))
     assert {name: sorted(rises) for name, rises in found.items()} == {name: rises for name, (_, rises) in CASES.items()}
 
@@ -119,7 +119,7 @@ def test_two_servers_that_scrape_one_target_at_their_own_moments(session: SparkS
             if moment not in gone:
                 rows.append(("c_total", {"x": "1"}, moment + skew, restarted[moment], source))
     schema = "metric string, labels map<string,string>, timestamp long, value double, source string"
-    known = table(session.createDataFrame(rows, schema))
+    known = table_source(session.createDataFrame(rows, schema))
     total = sum(each.rise for each in increases(session, known, -1000, 300_000, ["c_total"]))
     last = restarted[299_500]
     # What the first life counted after its last scrape is not known: at most one interval of ten a second.
@@ -132,11 +132,11 @@ def test_servers_that_a_label_tells_apart(session: SparkSession) -> None:
         for replica, shift in (("r1", 0), ("r2", 400))
         for moment, value in ((1000 + shift, 1.0), (2000 + shift, 5.0), (3000 + shift, 9.0))
     ]
-    source = table(session.createDataFrame(rows, SCHEMA))
-    kept = keep(session, source, everything({"c_total"}, "replica"))
+    source = table_source(session.createDataFrame(rows, SCHEMA))
+    kept = open_store(session, source, everything({"c_total"}, "replica"))
     kept.close()
-    found = facts(kept.about)
-    assert (found.series, found.samples, found.several) == (1, 6, True)
+    found = sample_statistics(kept.stats)
+    assert (found.series, found.samples, found.several_servers) == (1, 6, True)
 
 
 def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, write: Write) -> None:
@@ -147,10 +147,10 @@ def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, 
         for le, moments in (("0.1", (1, 2, 3)), ("0.2", (1,)), ("0.25", (2, 3)), ("+Inf", (1, 2, 3)))
         for moment in (moments if instance == "w1" else (1, 2, 3))
     ]
-    kept = keep(session, files(session, write(samples)), everything({"h_bucket"}))
+    kept = open_store(session, parquet_source(session, write(samples)), everything({"h_bucket"}))
     layouts = {
-        (entry.about.labels["instance"], entry.about.labels["le"]): entry.group.layout
-        for entry in catalogue(kept.about, 0).entries
+        (entry.stats.labels["instance"], entry.stats.labels["le"]): entry.group.layout
+        for entry in build_catalog(kept.stats, 0).entries
     }
     assert layouts["w1", "0.2"] == layouts["w1", "0.25"] == NO_LAYOUT
     assert layouts["w1", "0.1"] == layouts["w1", "+Inf"] != NO_LAYOUT
@@ -167,30 +167,30 @@ def test_stale_markers_and_nan_of_a_gauge(session: SparkSession, write: Write, t
     folder, again = write(samples), tmp_path / "again"
     again.mkdir()
     pq.write_table(pq.read_table(folder / "samples-0.parquet").sort_by("timestamp"), again / "samples-0.parquet")
-    by_spark = table(read_parquet(session, folder))
+    by_spark = table_source(read_parquet(session, folder))
     wanted = everything({"g"})
     for each in (folder / "samples-0.parquet", again / "samples-0.parquet"):
-        (gauge,) = gauges(packs(pq.ParquetFile(each).iter_batches(), wanted), 0, 105_000)
+        (gauge,) = summarize_gauges(pack_batches(pq.ParquetFile(each).iter_batches(), wanted), 0, 105_000)
         assert (gauge.samples, gauge.stale, gauge.nan) == (4, 1, 1)
         assert (gauge.mean, gauge.max) == (150.0, 200.0)
         assert gauge.absent == ((30_000, 60_000),)
-    for source in (by_spark, Source(by_spark.frame, len(samples))):
-        kept = keep(session, source, wanted)
+    for source in (by_spark, SampleSource(by_spark.frame, len(samples))):
+        kept = open_store(session, source, wanted)
         kept.close()
-        found = facts(kept.about)
+        found = sample_statistics(kept.stats)
         assert (found.samples, found.stale, found.nan) == (4, 1, 1)
 
 
 def test_nothing_recorded_is_said(session: SparkSession, tmp_path: Path) -> None:
-    for read in (read_parquet, files):
+    for read in (read_parquet, parquet_source):
         with pytest.raises(NoSamples, match=str(tmp_path)):
             read(session, tmp_path)
 
 
 def test_a_table_of_another_kind_is_refused_by_name(session: SparkSession) -> None:
     with pytest.raises(BadSamples, match="no column 'labels'"):
-        table(session.createDataFrame([("m", 1, 1.0)], "metric string, timestamp long, value double"))
+        table_source(session.createDataFrame([("m", 1, 1.0)], "metric string, timestamp long, value double"))
     text = session.createDataFrame([("m", {"a": "b"}, "now", 1.0)], "metric string, labels map<string,string>, "
                                    "timestamp string, value double")  # fmt: skip
     with pytest.raises(BadSamples, match="'timestamp' of samples is string, not bigint"):
-        table(text)
+        table_source(text)

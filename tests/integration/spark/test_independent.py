@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from migratory_resources.objectives import Objective
-from migratory_spark.read.series_store import FEW
+from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES
 from migratory_spark.report.build import sla_report
 from pyspark.sql import SparkSession
 
@@ -162,11 +162,11 @@ def plain(samples: list[Sample]) -> Plain:
     return Plain(samples)
 
 
-def made(session: SparkSession, directory: Path, few: int = FEW) -> dict[str, Any]:
-    return sla_report(session, directory, START, START + SECONDS, OBJECTIVES, few=few)
+def made(session: SparkSession, directory: Path, few: int = MAX_LOCAL_SAMPLES) -> dict[str, Any]:
+    return sla_report(session, directory, START, START + SECONDS, OBJECTIVES, max_local_samples=few)
 
 
-@pytest.mark.parametrize("few", [FEW, 0])
+@pytest.mark.parametrize("few", [MAX_LOCAL_SAMPLES, 0])
 def test_all_totals_are_those_of_plain_python(
     session: SparkSession, write: Write, samples: list[Sample], plain: Plain, few: int
 ) -> None:

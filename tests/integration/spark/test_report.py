@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.read.samples import read_parquet
-from migratory_spark.report.build import Incident, sla_report
+from migratory_spark.report.build import KnownIncident, sla_report
 from migratory_testing.recordings import Sample as Recorded
 from migratory_testing.recordings import write_parquet
 from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def run(lost: int = 0) -> list[Sample]:
 
 
 def made(session: SparkSession, directory: Path) -> dict[str, Any]:
-    incident = Incident("kill", "b1", KILL, BACK)
+    incident = KnownIncident("kill", "b1", KILL, BACK)
     return sla_report(session, directory, START, END, DEFAULT_OBJECTIVES, [incident])
 
 

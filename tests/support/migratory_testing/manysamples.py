@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from migratory_spark.prometheus.options import Options, parse_options
+from migratory_spark.prometheus.options import SourceOptions, parse_options
 
 from migratory_testing import prometheus_wire as made
 from migratory_testing.fakeprometheus import FakePrometheus, Reply, Request
@@ -15,7 +15,7 @@ START, END = 1_700_000_000_000, 1_700_000_060_000
 MANY = [({"__name__": "c_total", "i": str(i)}, [(START + 1000 * k, float(i * k)) for k in range(60)]) for i in range(9)]
 
 
-def options(*servers: FakePrometheus | str, **given: str) -> Options:
+def options(*servers: FakePrometheus | str, **given: str) -> SourceOptions:
     url = ",".join(one if isinstance(one, str) else one.url for one in servers)
     base = {"url": url, "matchers": "c_total", "start": str(START // 1000), "end": str(END // 1000)}
     return parse_options(base | {"retries": "1", "timeout": "5s"} | given)

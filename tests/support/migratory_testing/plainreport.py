@@ -14,10 +14,10 @@ from unittest import mock
 import jsonschema
 import pyarrow as pa
 from migratory_resources.objectives import Objective
-from migratory_spark.document import Report
-from migratory_spark.read.merge import merge
-from migratory_spark.read.series_pack import Wanted, packs
-from migratory_spark.read.series_store import Here, Kept
+from migratory_spark.document import SlaReport
+from migratory_spark.read.merge import merge_packs
+from migratory_spark.read.series_pack import SampleQuery, pack_batches
+from migratory_spark.read.series_store import LocalSeriesStore, SeriesStore
 from migratory_spark.report import build as spark_report
 from migratory_spark.report.build import as_plain, build_report
 
@@ -47,13 +47,13 @@ def of_batches(
     end: float,
     objectives: Sequence[Objective] = (),
     **options: Any,
-) -> Report:
+) -> SlaReport:
     """Return the report that `build_report` makes of the batches that `found` returns."""
 
-    def keep(_session: object, _source: object, wanted: Wanted, _few: int) -> Kept:
-        return Here(merge(list(packs(found(), wanted))))
+    def open_store(_session: object, _source: object, wanted: SampleQuery, _few: int) -> SeriesStore:
+        return LocalSeriesStore(merge_packs(list(pack_batches(found(), wanted))))
 
-    with mock.patch.object(spark_report, "keep", keep), mock.patch.object(spark_report, "_source"):
+    with mock.patch.object(spark_report, "open_store", open_store), mock.patch.object(spark_report, "_sample_source"):
         return build_report(None, None, start, end, objectives, **options)  # type: ignore[arg-type]
 
 

@@ -23,19 +23,21 @@ def moment(window: float) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def summary(count: int, middle: float, spread: float = 1.6) -> d.Summary:
+def summary(count: int, middle: float, spread: float = 1.6) -> d.DistributionSummary:
     """Return a summary of a log-normal distribution, in the unit of `middle`. Without observations all values are
     None."""
     if not count:
-        return d.Summary(count=0, median=None, mean=None, stdev=None, p90=None, p95=None, p99=None, max=None)
+        return d.DistributionSummary(
+            count=0, median=None, mean=None, stdev=None, p90=None, p95=None, p99=None, max=None
+        )
     values = [round(middle * spread**step, 3) for step in (0, 0.3, 0.7, 1.28, 1.64, 2.33, 4)]
-    return d.Summary(
+    return d.DistributionSummary(
         count=count, median=values[0], mean=values[1], stdev=values[2], p90=values[3], p95=values[4], p99=values[5],
         max=values[6],
     )  # fmt: skip
 
 
-def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict: d.Verdict = "met") -> d.Report:
+def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict: d.Verdict = "met") -> d.SlaReport:
     """Return a report. Latencies are multiplied by `slower`. With `lost`, the objective `complete` is missed."""
     draw = random.Random(seed)
     over_time: list[d.WindowSummary] = []
@@ -69,42 +71,46 @@ def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict:
         cumulative.append((bound, below))
     share = (DEAD * 1.0) / WINDOWS
     before, after = round(total * share), round(total * (1 - share))
-    return d.Report(
+    return d.SlaReport(
         cluster="quotes",
-        window=d.Window(start=moment(0), end=moment(WINDOWS), seconds=WINDOWS * SECONDS, zone="UTC"),
-        coverage=d.Coverage(
+        window=d.ReportWindow(start=moment(0), end=moment(WINDOWS), seconds=WINDOWS * SECONDS, zone="UTC"),
+        coverage=d.WindowCoverage(
             share=0.998, scrape_interval_seconds=1.0, longest_gap_seconds=2.4, scrapes=1200,
             targets=[
-                d.Target(
+                d.ScrapeTarget(
                     name="127.0.0.1:9100", first=moment(0), last=moment(WINDOWS), scrapes=1200, interval_seconds=1.0,
                     longest_gap_seconds=2.4, restarts=0, ended_early=False, uncertain_seconds=0.0,
                 )
             ],
         ),
-        samples=d.Samples(
+        samples=d.SampleCounts(
             series=4200, samples=2_400_000, older=0, repeated=0, stale=3, nan=0, restarts=1,
             different_buckets=[],
         ),
         notes=["One exporter began again at zero; what it counted since its last scrape is not in the totals."],
-        delivery=d.Delivery(
+        delivery=d.DeliveryCounts(
             expected=total, received=total - lost, lost=lost, duplicates=0, reordered=0, reconnects=333,
-            publish_errors=2, gaps=d.Gaps(truncated=0, reset=0),
+            publish_errors=2, gaps=d.GapCounts(truncated=0, reset=0),
             by_broker={
-                broker: d.BrokerDelivery(received=total // 3, lost=0, reconnects=333 if broker == BROKERS[2] else 0)
+                broker: d.BrokerDeliveryCounts(
+                    received=total // 3, lost=0, reconnects=333 if broker == BROKERS[2] else 0
+                )
                 for broker in BROKERS
             },
         ),
-        availability=d.Availability(
+        availability=d.AvailabilityCounts(
             attempts=36_000, failures=2, share=35_998 / 36_000, windows_without_traffic=0,
             errors_by_reason={"unavailable": 2},
         ),
-        latency_ms=d.Latency(
+        latency_ms=d.LatencySection(
             all=everything,
             by_broker={
                 broker: summary(total // 3, slower * (11.8 + place)) for place, broker in enumerate(BROKERS)
             },
             by_window=by_window, window_seconds=SECONDS, over_time=over_time, cumulative=cumulative,
-            heat=d.Heat(starts=[moment(window) for window in range(WINDOWS)], bounds_ms=BOUNDS, counts=counts),
+            heat=d.LatencyHeatmap(
+                starts=[moment(window) for window in range(WINDOWS)], bounds_ms=BOUNDS, counts=counts
+            ),
         ),
         estimated_latency_ms=summary(0, 1),
         replay_latency_ms=summary(700, 900),
@@ -114,7 +120,7 @@ def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict:
         windows=rows,
         calendar=d.Calendar(unit="hour", zone="UTC", rows=[_hour(rows, everything)]),
         connections=[
-            d.Connections(
+            d.BrokerConnections(
                 broker=broker, mean=333, max=500, last=None if broker == BROKERS[2] else 500,
                 by_window=[_clients(broker, window) for window in range(WINDOWS)],
             )
@@ -126,7 +132,7 @@ def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict:
     )  # fmt: skip
 
 
-def _values(found: d.Summary) -> dict[str, Any]:
+def _values(found: d.DistributionSummary) -> dict[str, Any]:
     return {name: getattr(found, name) for name in ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")}
 
 
@@ -143,7 +149,7 @@ def _clients(broker: str, window: int) -> float | None:
     return None if broker == BROKERS[2] else 500.0
 
 
-def _hour(rows: list[d.WindowRow], whole: d.Summary) -> d.CalendarRow:
+def _hour(rows: list[d.WindowRow], whole: d.DistributionSummary) -> d.CalendarRow:
     return d.CalendarRow(
         start=rows[0].start, local="2026-03-01T10:00:00+00:00", seconds=WINDOWS * SECONDS,
         attempts=sum(row.attempts for row in rows), failures=sum(row.failures for row in rows),
@@ -158,14 +164,14 @@ def _incident(before: int, after: int, slower: float) -> d.Incident:
     return d.Incident(
         kind="broker died", broker=BROKERS[2], at=at, until=until, at_uncertain_seconds=1.0, found=True,
         happenings=[
-            d.Happening(kind="silent", at=at, until=moment(WINDOWS), broker=BROKERS[2], count=None),
-            d.Happening(kind="reconnects", at=at, until=until, broker="", count=333),
-            d.Happening(kind="takeover", at=at, until=until, broker=BROKERS[0], count=17),
+            d.IncidentStepRow(kind="silent", at=at, until=moment(WINDOWS), broker=BROKERS[2], count=None),
+            d.IncidentStepRow(kind="reconnects", at=at, until=until, broker="", count=333),
+            d.IncidentStepRow(kind="takeover", at=at, until=until, broker=BROKERS[0], count=17),
         ],
-        affected=d.Affected(
+        affected=d.IncidentImpact(
             clients_by_broker={BROKERS[2]: 333}, clients=333, publish_gaps=20, publish_errors=2, takeovers=33
         ),
-        latency_ms=d.Around(
+        latency_ms=d.LatencyAround(
             before=summary(before, 11 * slower), during=summary(2000, 52 * slower), after=summary(after, 11.4 * slower)
         ),
         resume_seconds=summary(333, 0.9), publish_gap_seconds=summary(20, 1.4),
@@ -175,7 +181,7 @@ def _incident(before: int, after: int, slower: float) -> d.Incident:
     )  # fmt: skip
 
 
-def _objectives(total: int, lost: int, slower: float) -> list[d.Result]:
+def _objectives(total: int, lost: int, slower: float) -> list[d.ObjectiveResult]:
     late = round(total * 0.0004 * slower)
     found = []
     for name, kind, target, threshold, bad, of, unit in (
@@ -198,7 +204,7 @@ def _objectives(total: int, lost: int, slower: float) -> list[d.Result]:
             for window in range(1, WINDOWS + 1)
         ]  # fmt: skip
         found.append(
-            d.Result(
+            d.ObjectiveResult(
                 name=name, type=kind, target=target, good=of - bad, total=of, compliance=(of - bad) / of,
                 budget_left=left(bad, of), verdict="met" if (of - bad) / of >= 1 - allowed else "missed",
                 reason=f"{bad} lost" if bad and kind == "delivery" else "", threshold_ms=threshold,
@@ -207,7 +213,7 @@ def _objectives(total: int, lost: int, slower: float) -> list[d.Result]:
                     kind="report", start=moment(0), end=moment(WINDOWS), zone="UTC", coverage=0.998
                 ),
                 burn=[
-                    d.Burn(
+                    d.BurnRate(
                         window_seconds=300.0, good=of - bad, total=of,
                         rate=None if not allowed else round(bad / of / allowed, 4),
                     )
@@ -218,31 +224,35 @@ def _objectives(total: int, lost: int, slower: float) -> list[d.Result]:
     return found
 
 
-def empty_report() -> d.Report:
+def empty_report() -> d.SlaReport:
     """Return a report without any counts: its verdicts are insufficient data, and its numbers null."""
     full = sample_report()
     nothing = summary(0, 1)
-    unknown = d.Result(
+    unknown = d.ObjectiveResult(
         name="fast", type="latency", target="99.9", good=None, total=None, compliance=None, budget_left=None,
         verdict="insufficient", reason="no client's metrics were recorded in the window", threshold_ms=250.0,
         counts="occurrences", unit="deliveries", silent_slices=None, bad_slices=[],
         window=full.objectives[0].window, burn=[], budget_over_time=[],
     )  # fmt: skip
-    return d.Report(
+    return d.SlaReport(
         cluster="", window=full.window,
-        coverage=d.Coverage(share=0.0, scrape_interval_seconds=None, longest_gap_seconds=1200, scrapes=0, targets=[]),
-        samples=d.Samples(series=0, samples=0, older=0, repeated=0, stale=0, nan=0, restarts=0, different_buckets=[]),
-        notes=[],
-        delivery=d.Delivery(
-            expected=None, received=None, lost=None, duplicates=None, reordered=None, reconnects=None,
-            publish_errors=None, gaps=d.Gaps(truncated=None, reset=None), by_broker={},
+        coverage=d.WindowCoverage(
+            share=0.0, scrape_interval_seconds=None, longest_gap_seconds=1200, scrapes=0, targets=[]
         ),
-        availability=d.Availability(
+        samples=d.SampleCounts(
+            series=0, samples=0, older=0, repeated=0, stale=0, nan=0, restarts=0, different_buckets=[]
+        ),
+        notes=[],
+        delivery=d.DeliveryCounts(
+            expected=None, received=None, lost=None, duplicates=None, reordered=None, reconnects=None,
+            publish_errors=None, gaps=d.GapCounts(truncated=None, reset=None), by_broker={},
+        ),
+        availability=d.AvailabilityCounts(
             attempts=None, failures=None, share=None, windows_without_traffic=0, errors_by_reason={}
         ),
-        latency_ms=d.Latency(
+        latency_ms=d.LatencySection(
             all=nothing, by_broker={}, by_window=[], window_seconds=10.0, over_time=[], cumulative=[],
-            heat=d.Heat(starts=[], bounds_ms=[], counts=[]),
+            heat=d.LatencyHeatmap(starts=[], bounds_ms=[], counts=[]),
         ),
         estimated_latency_ms=nothing, replay_latency_ms=nothing, resume_seconds=nothing, publish_gap_seconds=nothing,
         publish_ms=nothing, windows=[], calendar=d.Calendar(unit="hour", zone="UTC", rows=[]), connections=[],

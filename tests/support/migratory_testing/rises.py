@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 from migratory_spark import metrics
-from migratory_spark.aggregate.increases import Guide, rises
-from migratory_spark.aggregate.series_catalog import catalogue
-from migratory_spark.read.merge import Flat
-from migratory_spark.read.samples import Source
-from migratory_spark.read.series_pack import Wanted
-from migratory_spark.read.series_store import FEW, keep
+from migratory_spark.aggregate.increases import SeriesIndex, compute_increases
+from migratory_spark.aggregate.series_catalog import build_catalog
+from migratory_spark.read.merge import SeriesBatch
+from migratory_spark.read.samples import SampleSource
+from migratory_spark.read.series_pack import SampleQuery
+from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES, open_store
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
@@ -33,30 +33,37 @@ class Rise(NamedTuple):
 class Each:
     """A pass over the samples that returns (series, time, increase) of every sample."""
 
-    guide: Guide
+    index: SeriesIndex
 
-    def __call__(self, flats: Iterable[Flat]) -> list[tuple[int, int, float]]:
-        return [row for flat in flats for row in self._of(flat)]
+    def __call__(self, batches: Iterable[SeriesBatch]) -> list[tuple[int, int, float]]:
+        return [row for batch in batches for row in self._of(batch)]
 
-    def _of(self, flat: Flat) -> Iterator[tuple[int, int, float]]:
-        series = np.repeat(flat.series, flat.counts)
-        yield from zip(series.tolist(), flat.times.tolist(), rises(flat, self.guide).rise.tolist(), strict=True)
+    def _of(self, batch: SeriesBatch) -> Iterator[tuple[int, int, float]]:
+        series = np.repeat(batch.series, batch.counts)
+        yield from zip(
+            series.tolist(), batch.times.tolist(), compute_increases(batch, self.index).increase.tolist(), strict=True
+        )
 
 
 def increases(
-    session: SparkSession, source: Source, start_ms: int, end_ms: int, metric_names: Iterable[str], few: int = FEW
+    session: SparkSession,
+    source: SampleSource,
+    start_ms: int,
+    end_ms: int,
+    metric_names: Iterable[str],
+    max_local_samples: int = MAX_LOCAL_SAMPLES,
 ) -> list[Rise]:
     """Return the increases of samples with start < time <= end, ordered by metric and time. Increases of 0 are among
     them."""
     chosen = set(metric_names)
     told = {metrics.PROCESS_START, *(f"{metrics.family(metric)}_created" for metric in chosen)}
-    kept = keep(session, source, Wanted(frozenset(chosen | told), -(2**62), end_ms), few)
+    store = open_store(session, source, SampleQuery(frozenset(chosen | told), -(2**62), end_ms), max_local_samples)
     try:
-        known = catalogue(kept.about, start_ms)
-        rows = [row for part in kept.each(Each(known.guide)) for row in part]
+        catalog = build_catalog(store.stats, start_ms)
+        rows = [row for part in store.run(Each(catalog.index)) for row in part]
     finally:
-        kept.close()
-    about = {one.series: one for one in kept.about if one.metric in chosen}
+        store.close()
+    about = {one.series: one for one in store.stats if one.metric in chosen}
     found = [
         Rise(about[series].metric, about[series].labels, moment, rise)
         for series, moment, rise in rows

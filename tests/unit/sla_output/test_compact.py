@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from migratory_spark.jobs.recorder_compact import _all_or_nothing, _days
+from migratory_spark.jobs.recorder_compact import _remove_on_error, _write_days
 from migratory_spark.prometheus.blocks import STALE
 
 ONE, OTHER = date(2026, 1, 1), date(2026, 1, 2)
@@ -27,7 +27,7 @@ def batch(days: list[date], values: list[int]) -> pa.RecordBatch:
 
 
 def test_a_file_for_each_day_with_every_bit(tmp_path: Path) -> None:
-    (told,) = _days(tmp_path, iter([batch([ONE, ONE], [1, STALE]), batch([ONE, OTHER], [2, 3])]))
+    (told,) = _write_days(tmp_path, iter([batch([ONE, ONE], [1, STALE]), batch([ONE, OTHER], [2, 3])]))
     assert told.to_pydict() == {"rows": [4]}
     found = {
         path.parent.name: pq.read_table(path, partitioning=None)["value"].to_numpy().view(np.uint64).tolist()
@@ -44,7 +44,7 @@ def test_what_breaks_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        list(_days(tmp_path, broken()))  # type: ignore[arg-type]
+        list(_write_days(tmp_path, broken()))  # type: ignore[arg-type]
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
@@ -56,9 +56,9 @@ def test_what_is_interrupted_leaves_nothing(tmp_path: Path, there: bool, error: 
         to.mkdir()
 
     def compact() -> None:
-        with _all_or_nothing(to):
+        with _remove_on_error(to):
             to.mkdir(exist_ok=True)
-            list(_days(to, iter([batch([ONE, OTHER], [1, 2])])))
+            list(_write_days(to, iter([batch([ONE, OTHER], [1, 2])])))
             raise error
 
     with pytest.raises(error):
@@ -68,6 +68,6 @@ def test_what_is_interrupted_leaves_nothing(tmp_path: Path, there: bool, error: 
 
 
 def test_what_is_done_stays(tmp_path: Path) -> None:
-    with _all_or_nothing(tmp_path):
-        list(_days(tmp_path, iter([batch([ONE, OTHER], [1, 2])])))
+    with _remove_on_error(tmp_path):
+        list(_write_days(tmp_path, iter([batch([ONE, OTHER], [1, 2])])))
     assert len(list(tmp_path.rglob("*.parquet"))) == 2

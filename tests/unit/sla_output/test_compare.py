@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from migratory_spark.document import Report, Verdict
+from migratory_spark.document import SlaReport, Verdict
 from migratory_spark.render.comparison_tables import render
-from migratory_spark.report.comparison import Comparison, Figure, NotAReport, compare, load_report
+from migratory_spark.report.comparison import ComparedFigure, Comparison, NotAReport, compare, load_report
 from migratory_testing.reports import empty_report, sample_report
 from rich.console import Console
 
 
-def figure(found: Comparison, section: str, name: str) -> Figure:
+def figure(found: Comparison, section: str, name: str) -> ComparedFigure:
     return next(each for each in found.figures if (each.section, each.name) == (section, name))
 
 
@@ -67,7 +67,7 @@ def test_where_nothing_was_measured_nothing_is_said() -> None:
     assert any("different clusters" in note for note in found.notes)
 
 
-def deliveries(report: Report, **counts: int | None) -> Report:
+def deliveries(report: SlaReport, **counts: int | None) -> SlaReport:
     return msgspec.structs.replace(report, delivery=msgspec.structs.replace(report.delivery, **counts))
 
 
@@ -75,7 +75,7 @@ def deliveries(report: Report, **counts: int | None) -> Report:
 def test_without_data_nobody_knows_whether_it_is_as_good(first: Verdict, second: Verdict) -> None:
     """Neither "the same or better", which is exit code 0, nor worse."""
 
-    def judged(verdict: Verdict) -> Report:
+    def judged(verdict: Verdict) -> SlaReport:
         one = sample_report()
         return msgspec.structs.replace(
             one, objectives=[msgspec.structs.replace(one.objectives[0], verdict=verdict), *one.objectives[1:]]

@@ -6,8 +6,8 @@ import re
 
 import msgspec
 import pytest
-from migratory_spark.document import Report
-from migratory_spark.render.canvas import COLOURS, HALF, Drawing
+from migratory_spark.document import SlaReport
+from migratory_spark.render.canvas import COLORS, HALF, Drawing
 from migratory_spark.render.comparison_plots import COMPARE_PLOTS
 from migratory_spark.render.page import render_comparison
 from migratory_spark.report.comparison import Change, compare
@@ -17,7 +17,7 @@ from migratory_testing.reports import empty_report, sample_report
 NAMES = ["first", "second", "since", "quantiles", "tails", "brokers"]
 
 
-def page_of(first: Report, second: Report, names: tuple[str, str] = ("before.json", "after.json")) -> str:
+def page_of(first: SlaReport, second: SlaReport, names: tuple[str, str] = ("before.json", "after.json")) -> str:
     return render_comparison(compare(first, second, names), first, second)
 
 
@@ -39,7 +39,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_runs(page: str) -> None:
     assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & set(read.tags)
     assert all(address.startswith("#") for address in read.addresses)
     assert "default-src 'none'" in page
-    for name, number in COLOURS.items():
+    for name, number in COLORS.items():
         assert number not in page, name
     assert len(read.identifiers) == len(set(read.identifiers))
     assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(read.identifiers)
@@ -73,7 +73,7 @@ def test_the_same_reports_make_the_same_page(page: str) -> None:
     assert page_of(sample_report(), sample_report(2, slower=3.0, lost=3)) == page
 
 
-def scale(name: str, first: Report, second: Report) -> tuple[float, float]:
+def scale(name: str, first: SlaReport, second: SlaReport) -> tuple[float, float]:
     plot = next(plot for plot in COMPARE_PLOTS if plot.name == name)
     with Drawing(name, HALF) as drawing:
         plot.draw(first, second, drawing)

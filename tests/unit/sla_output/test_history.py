@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow.dataset as ds
-from migratory_spark.document import Report
+from migratory_spark.document import SlaReport
 from migratory_spark.report.history import append
 from migratory_testing.reports import WINDOWS, empty_report, sample_report
 
@@ -18,7 +18,7 @@ def table(folder: Path, name: str) -> list[dict[str, object]]:
     return rows
 
 
-def across_midnight(report: Report) -> Report:
+def across_midnight(report: SlaReport) -> SlaReport:
     """Return the report with the second half of its latencies moved to the next day."""
     rows = [
         msgspec.structs.replace(row, start=row.start.replace("2026-03-01T10:1", "2026-03-02T00:1"))

@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 from migratory_cli.commands.sla import sla
 from migratory_spark.jobs import outputs
-from migratory_spark.jobs.command_line import BadInput, Ending, Moment, Unreadable
-from migratory_spark.jobs.inputs import Servers
+from migratory_spark.jobs.command_line import BadInput, ExitOnError, MomentParam, SamplesUnreadable
+from migratory_spark.jobs.inputs import PrometheusServers
 from migratory_spark.jobs.sla_compare import main as compare_job
-from migratory_spark.jobs.sla_report import Question, _first_lines, run_report
+from migratory_spark.jobs.sla_report import ReportOptions, _first_lines, run_report
 from migratory_spark.prometheus.options import parse_options
 from migratory_testing.reports import empty_report, sample_report
 
@@ -31,13 +31,13 @@ def no_session() -> AbstractContextManager[Any]:
     raise AssertionError("Spark was started")
 
 
-def question(**changes: Any) -> Question:
+def question(**changes: Any) -> ReportOptions:
     values: dict[str, Any] = {
         "samples": None, "prometheus": None, "settings": (), "start": 1000.0, "end": 2000.0, "objectives": None,
         "cluster": None, "window": None, "zone": "UTC", "replica_labels": (), "json_file": None, "html_file": None,
         "history": None,
     }  # fmt: skip
-    return Question(**(values | changes))
+    return ReportOptions(**(values | changes))
 
 
 def test_wrong_questions_are_told_before_spark_starts(tmp_path: Path) -> None:
@@ -58,11 +58,14 @@ def test_wrong_questions_are_told_before_spark_starts(tmp_path: Path) -> None:
         ({"samples": there, "json_file": tmp_path / "no" / "report.json"}, "--json.*No such file"),
         ({"samples": there, "html_file": there}, "--html.*directory"),
         ({"samples": there, "html_file": tmp_path / "x", "json_file": there / ".." / "x"}, "same file"),
-        ({"samples": there, "history": file / "history"}, "--history.*nothing can be written"),
+        ({"samples": there, "history": file / "history"}, "--history.*is not a writable folder"),
         ({"prometheus": "ftp://x"}, "--prometheus.*ftp"),
-        ({"prometheus": "http://127.0.0.1:9", "settings": [("matchers", "x")]}, "matchers is for the report"),
-        ({"prometheus": "http://127.0.0.1:9", "settings": [("MATCHERS", "x")]}, "matchers is for the report"),
-        ({"prometheus": "http://127.0.0.1:9", "settings": [("droplabels", "r")]}, "dropLabels is for.*--replica-label"),
+        ({"prometheus": "http://127.0.0.1:9", "settings": [("matchers", "x")]}, "matchers is set by the report"),
+        ({"prometheus": "http://127.0.0.1:9", "settings": [("MATCHERS", "x")]}, "matchers is set by the report"),
+        (
+            {"prometheus": "http://127.0.0.1:9", "settings": [("droplabels", "r")]},
+            "dropLabels is set by.*--replica-label",
+        ),
         ({"prometheus": "http://127.0.0.1:9", "settings": [("tokn", "x")]}, "tokn"),
     ):
         with pytest.raises(BadInput, match=said):
@@ -75,7 +78,7 @@ def test_an_empty_folder_is_told_before_spark_starts(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_answer_is_another_thing_than_a_wrong_question() -> None:
-    with pytest.raises(Unreadable, match=r"127\.0\.0\.1:9"):
+    with pytest.raises(SamplesUnreadable, match=r"127\.0\.0\.1:9"):
         run_report(question(prometheus="http://127.0.0.1:9", settings=[("retries", "0")]), no_session)
 
 
@@ -89,7 +92,7 @@ def test_objectives_that_are_wrong_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cluster", [None, "quotes", 'odd"}\\name'])
 def test_servers_are_asked_for_what_a_report_reads(cluster: str | None) -> None:
     options = parse_options(
-        Servers("http://a:9090,http://b:9090", cluster, 123_456, 200_000, {"timeout": "5s"}).options
+        PrometheusServers("http://a:9090,http://b:9090", cluster, 123_456, 200_000, {"timeout": "5s"}).options
     )
     assert options.urls == ("http://a:9090", "http://b:9090")
     # The source leaves the end out, the report counts what was scraped exactly then.
@@ -98,7 +101,7 @@ def test_servers_are_asked_for_what_a_report_reads(cluster: str | None) -> None:
     assert options.access.timeout == 5
     named = [matcher for selector in options.selectors for matcher in selector if matcher.label == "cluster"]
     assert [matcher.value for matcher in named] == ([] if cluster is None else [cluster])
-    assert not parse_options(Servers("http://a:9090", None, 0, 1, {}).options).by_source
+    assert not parse_options(PrometheusServers("http://a:9090", None, 0, 1, {}).options).by_source
 
 
 @pytest.mark.parametrize(
@@ -111,13 +114,13 @@ def test_servers_are_asked_for_what_a_report_reads(cluster: str | None) -> None:
     ],
 )
 def test_moments(text: str, seconds: float) -> None:
-    assert Moment().convert(text, None, None) == seconds
+    assert MomentParam().convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize(("text", "ago"), [("now", 0.0), ("-5m", 300.0), ("-1h30m", 5400.0), ("-500ms", 0.5)])
 def test_moments_before_now(text: str, ago: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 10_000.0)
-    assert Moment().convert(text, None, None) == 10_000.0 - ago
+    assert MomentParam().convert(text, None, None) == 10_000.0 - ago
 
 
 def test_the_command_takes_moments_before_now(tmp_path: Path) -> None:
@@ -133,7 +136,7 @@ def test_the_command_takes_moments_before_now(tmp_path: Path) -> None:
 
 def test_help_names_the_objectives_that_are_judged_by_default() -> None:
     shown = " ".join(CliRunner().invoke(sla, ["report", "--help"]).output.split())
-    assert "Without it: latency within 250ms 99.9%, delivery 100%, resume within 5s 99%." in shown
+    assert "By default: latency within 250ms 99.9%, delivery 100%, resume within 5s 99%." in shown
 
 
 @pytest.mark.parametrize(
@@ -158,23 +161,23 @@ def test_help_names_the_objectives_that_are_judged_by_default() -> None:
 )
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        Moment().convert(text, None, None)
+        MomentParam().convert(text, None, None)
 
 
 def test_a_crash_is_not_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended, Ending():
+    with pytest.raises(SystemExit) as ended, ExitOnError():
         raise ZeroDivisionError("a fault of this software")
     assert ended.value.code == 70
     assert "a fault of this software" in capsys.readouterr().err
     for error in (BadInput("x"), SystemExit(1)):
-        with pytest.raises(type(error)), Ending():
+        with pytest.raises(type(error)), ExitOnError():
             raise error
 
 
 def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
     """Python's click would end with 1, "missed"."""
     for error in (KeyboardInterrupt(), click.Abort()):
-        with pytest.raises(SystemExit) as ended, Ending():
+        with pytest.raises(SystemExit) as ended, ExitOnError():
             raise error
         assert ended.value.code == 130
     assert "Interrupted" in capsys.readouterr().err
@@ -194,7 +197,7 @@ def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
             "An error occurred\n: org.X: not made\n\tat a\nCaused by: B\n\tat b\nCaused by: io.K: it timed out\n\tat c",
             "An error occurred : org.X: not made Caused by: io.K: it timed out",
         ),
-        ("", "no reason was given"),
+        ("", "no reason given"),
     ],
 )
 def test_what_spark_says_is_said_in_a_line(text: str, said: str) -> None:
@@ -203,13 +206,13 @@ def test_what_spark_says_is_said_in_a_line(text: str, said: str) -> None:
 
 def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    outputs.check("--json", path)
+    outputs.check_file("--json", path)
     assert not path.exists()
     outputs.write("--json", path, "one")
     outputs.write("--json", path, "two")
     assert path.read_text() == "two"
     assert os.listdir(tmp_path) == ["report.json"]
-    outputs.check("--json", path)
+    outputs.check_file("--json", path)
     assert path.read_text() == "two"
     with pytest.raises(BadInput, match="--json"):
         outputs.write("--json", tmp_path / "none" / "report.json", "x")

@@ -6,8 +6,8 @@ import re
 
 import msgspec
 import pytest
-from migratory_spark.document import Report
-from migratory_spark.render.canvas import COLOURS, NARROW, Drawing
+from migratory_spark.document import SlaReport
+from migratory_spark.render.canvas import COLORS, NARROW, Drawing
 from migratory_spark.render.page import render_page
 from migratory_spark.render.plots import PLOTS
 from migratory_testing.pages import Reader
@@ -43,7 +43,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_runs(page: str) -> None:
 
 
 def test_every_colour_is_the_pages_own(page: str) -> None:
-    for name, number in COLOURS.items():
+    for name, number in COLORS.items():
         assert number not in page, name
     used = set(re.findall(r"var\(--([a-z0-9]+)\)", page))
     style = page[page.index("<style>") : page.index("</style>")]
@@ -77,9 +77,9 @@ def test_the_same_report_makes_the_same_page(page: str) -> None:
     assert render_page(sample_report(2, slower=3.0, lost=3)) == page
 
 
-def drawn(report: Report, name: str) -> str:
+def drawn(report: SlaReport, name: str) -> str:
     plot = next(plot for plot in PLOTS if plot.name == name)
-    assert plot.there(report)
+    assert plot.has_data(report)
     with Drawing(name, NARROW) as drawing:
         plot.draw(report, drawing)
     return drawing.svg
@@ -125,7 +125,7 @@ NASTY = " ".join(
 
 def test_names_are_escaped_wherever_they_stand() -> None:
     told = everywhere(msgspec.to_builtins(sample_report(2, lost=3)), NASTY)
-    page = render_page(msgspec.convert(told, Report))
+    page = render_page(msgspec.convert(told, SlaReport))
     read = Reader(page)  # which refuses attributes that run something
     assert not {"script", "iframe", "object"} & set(read.tags)
     assert "img" not in read.tags
@@ -171,7 +171,7 @@ def test_a_report_of_one_window_can_be_drawn(windows: int) -> None:
     heat = msgspec.structs.replace(
         latency.heat, starts=latency.heat.starts[:windows], counts=latency.heat.counts[:windows]
     )
-    short: Report = msgspec.structs.replace(
+    short: SlaReport = msgspec.structs.replace(
         full,
         windows=full.windows[:windows],
         incidents=[],

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 from migratory_resources.report.status import ReportOutcome
-from migratory_spark.document import Report
-from migratory_spark.jobs.command_line import BadInput, Unreadable
+from migratory_spark.document import SlaReport
+from migratory_spark.jobs.command_line import BadInput, SamplesUnreadable
 from migratory_spark.pod import driver, request, result
 from migratory_testing.reports import empty_report, sample_report
 
@@ -42,7 +42,7 @@ def asked(tmp_path: Path) -> Path:
     return path
 
 
-def page(report: Report) -> str:
+def page(report: SlaReport) -> str:
     """Return a page that is as large as a real one, which would take seconds to draw."""
     return random.Random(report.cluster).randbytes(20_000).hex()
 
@@ -57,8 +57,8 @@ def account(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("report", [sample_report(), sample_report(lost=3), empty_report()])
-def test_the_account_is_what_a_status_may_hold_and_the_files_are_whole(report: Report) -> None:
-    answer = result.answer("sla-7", report, page)
+def test_the_account_is_what_a_status_may_hold_and_the_files_are_whole(report: SlaReport) -> None:
+    answer = result.success("sla-7", report, page)
     told = account(answer)
     assert (told.pop("run"), told.pop("files")) == ("sla-7", [result.PAGE, result.REPORT])
     outcome = ReportOutcome.model_validate(told)
@@ -67,7 +67,7 @@ def test_the_account_is_what_a_status_may_hold_and_the_files_are_whole(report: R
     assert [one.good for one in outcome.objectives] == [one.good for one in report.objectives]
     assert outcome.latency[0].broker == ""
     assert outcome.latency[0].count == report.latency_ms.all.count
-    assert msgspec.json.decode(unpacked(answer["binaryData"][result.REPORT]), type=Report) == report
+    assert msgspec.json.decode(unpacked(answer["binaryData"][result.REPORT]), type=SlaReport) == report
     assert unpacked(answer["binaryData"][result.PAGE]).decode() == page(report)
     # an object's bound, as the API server counts it
     assert len(json.dumps(answer)) < 2**20
@@ -75,36 +75,36 @@ def test_the_account_is_what_a_status_may_hold_and_the_files_are_whole(report: R
 
 def test_what_is_too_large_goes_in_steps_and_the_account_says_so() -> None:
     report = sample_report()
-    sizes = {name: len(data) for name, data in result.answer("r", report, page)["binaryData"].items()}
+    sizes = {name: len(data) for name, data in result.success("r", report, page)["binaryData"].items()}
     both = sum(sizes.values())
-    assert len(result.answer("r", report, page, both)["binaryData"]) == 2
-    without = result.answer("r", report, page, both - 1)
+    assert len(result.success("r", report, page, both)["binaryData"]) == 2
+    without = result.success("r", report, page, both - 1)
     assert list(without["binaryData"]) == [result.REPORT]
     assert account(without)["files"] == [result.REPORT]
-    assert account(without)["notes"][-1] == "the page was too large to be kept"
-    short = result.answer("r", report, page, sizes[result.REPORT] - 1)
-    kept = msgspec.json.decode(unpacked(short["binaryData"][result.REPORT]), type=Report)
+    assert account(without)["notes"][-1] == "the page was too large to be stored"
+    short = result.success("r", report, page, sizes[result.REPORT] - 1)
+    kept = msgspec.json.decode(unpacked(short["binaryData"][result.REPORT]), type=SlaReport)
     assert kept.latency_ms.by_window == kept.windows == []
     assert kept.delivery == report.delivery
     assert "lists over time" in account(short)["notes"][-1]
-    nothing = result.answer("r", report, page, 100)
+    nothing = result.success("r", report, page, 100)
     assert nothing["binaryData"] == {}
     assert account(nothing)["verdict"] == report.verdict
-    assert "this account is all" in account(nothing)["notes"][-1]
+    assert "only this account is left" in account(nothing)["notes"][-1]
 
 
 def test_a_share_that_is_not_all_does_not_read_as_all() -> None:
     report = sample_report()
     (first, *others) = report.objectives
     almost = msgspec.structs.replace(first, compliance=0.99999999)
-    told = account(result.answer("r", msgspec.structs.replace(report, objectives=[almost, *others]), page))
+    told = account(result.success("r", msgspec.structs.replace(report, objectives=[almost, *others]), page))
     assert told["objectives"][0]["compliance"] == "99.9999"
 
 
 def test_lists_are_bounded() -> None:
     report = sample_report()
     many = msgspec.structs.replace(report, incidents=report.incidents * 50, notes=["x" * 5000] * 50)
-    told = account(result.answer("r", many, page))
+    told = account(result.success("r", many, page))
     assert (len(told["gaps"]), len(told["notes"]), len(told["notes"][0])) == (20, 10, 1000)
 
 
@@ -116,7 +116,7 @@ def test_a_failure_has_its_reason_and_a_bounded_text() -> None:
 
 def test_the_question_is_read_with_its_objectives(asked: Path) -> None:
     found = request.read(asked)
-    question = request.question(found, [("tokenFile", "/t")])
+    question = request.report_options(found, [("tokenFile", "/t")])
     assert (question.end - question.start, question.cluster, question.history) == (1800.0, "quotes", None)
     assert [one.name for one in request.objectives(found)] == ["fast"]
     wrong = msgspec.structs.replace(found, objectives=[{"name": "fast"}])
@@ -125,14 +125,14 @@ def test_the_question_is_read_with_its_objectives(asked: Path) -> None:
 
 
 def test_a_secrets_files_are_options_of_the_data_source(tmp_path: Path) -> None:
-    assert request.settings(tmp_path / "none") == []
+    assert request.prometheus_settings(tmp_path / "none") == []
     folder = tmp_path / "secret"
     folder.mkdir()
     with pytest.raises(BadInput, match="none of the keys"):
-        request.settings(folder)
+        request.prometheus_settings(folder)
     for name, content in (("username", "scraper\n"), ("password", "p"), ("ca.crt", "c")):
         (folder / name).write_text(content)
-    assert dict(request.settings(folder)) == {
+    assert dict(request.prometheus_settings(folder)) == {
         "user": "scraper", "passwordFile": str(folder / "password"), "caFile": str(folder / "ca.crt")
     }  # fmt: skip
 
@@ -182,15 +182,15 @@ def own(tmp_path: Path) -> Path:
 
 def test_the_answer_goes_into_the_one_config_map_and_a_server_that_is_away_is_asked_again(api: Api, own: Path) -> None:
     api.codes = [503, 429, 200]
-    driver.patch("market", "sla-7", {"data": {"a": "b"}}, own, api.url)
+    driver.patch_config_map("market", "sla-7", {"data": {"a": "b"}}, own, api.url)
     path = "/api/v1/namespaces/market/configmaps/sla-7"
     assert api.asked == [(path, "Bearer secret", {"data": {"a": "b"}})] * 3
 
 
 def test_a_refusal_is_told_at_once(api: Api, own: Path) -> None:
     api.codes = [403]
-    with pytest.raises(driver.NotTaken, match="sla-7: 403"):
-        driver.patch("market", "sla-7", {}, own, api.url)
+    with pytest.raises(driver.ResultRejected, match="sla-7: 403"):
+        driver.patch_config_map("market", "sla-7", {}, own, api.url)
     assert len(api.asked) == 1
 
 
@@ -198,7 +198,7 @@ def test_a_refusal_is_told_at_once(api: Api, own: Path) -> None:
     ("raised", "reason"),
     [
         (BadInput("wrong"), "BadQuestion"),
-        (Unreadable("silent"), "SamplesUnreadable"),
+        (SamplesUnreadable("silent"), "SamplesUnreadable"),
         (RuntimeError("broken"), "InternalError"),
         (None, "met"),
     ],
@@ -208,14 +208,14 @@ def test_whatever_happens_there_is_an_answer(
 ) -> None:
     patched: list[Any] = []
 
-    def answer(*_: object) -> Report:
+    def answer(*_: object) -> SlaReport:
         if raised is not None:
             raise raised
         return sample_report()
 
-    monkeypatch.setattr(driver, "answer", answer)
+    monkeypatch.setattr(driver, "make_report", answer)
     monkeypatch.setattr("migratory_spark.render.page.render_page", page)
-    monkeypatch.setattr(driver, "patch", lambda *given: patched.append(given))
+    monkeypatch.setattr(driver, "patch_config_map", lambda *given: patched.append(given))
     assert driver.main(asked) == 0
     ((namespace, name, data),) = patched
     assert (namespace, name) == ("market", "sla-7")
@@ -231,9 +231,9 @@ def test_a_history_that_can_not_be_written_is_the_askers_to_put_right(
 
     asked.write_text(json.dumps({**ASKED, "history": str(tmp_path)}))
     patched: list[Any] = []
-    monkeypatch.setattr(driver, "answer", lambda *_: sample_report())
+    monkeypatch.setattr(driver, "make_report", lambda *_: sample_report())
     monkeypatch.setattr("migratory_spark.report.history.append", full)
-    monkeypatch.setattr(driver, "patch", lambda *given: patched.append(given))
+    monkeypatch.setattr(driver, "patch_config_map", lambda *given: patched.append(given))
     assert driver.main(asked) == 0
     failure = account(patched[0][2])["failure"]
     assert failure["reason"] == "BadQuestion"
@@ -242,9 +242,9 @@ def test_a_history_that_can_not_be_written_is_the_askers_to_put_right(
 
 def test_an_answer_that_is_not_taken_is_no_success(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise driver.NotTaken("no")
+        raise driver.ResultRejected("no")
 
-    monkeypatch.setattr(driver, "answer", lambda *_: sample_report())
+    monkeypatch.setattr(driver, "make_report", lambda *_: sample_report())
     monkeypatch.setattr("migratory_spark.render.page.render_page", page)
-    monkeypatch.setattr(driver, "patch", refuse)
+    monkeypatch.setattr(driver, "patch_config_map", refuse)
     assert driver.main(asked) == 70

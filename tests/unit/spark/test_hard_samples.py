@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from migratory_resources.objectives import Objective
 from migratory_spark.prometheus.blocks import STALE
-from migratory_spark.read.series_pack import Wanted, packs
+from migratory_spark.read.series_pack import SampleQuery, pack_batches
 from migratory_testing.plainreport import COMPLETE, FAST, MAP, Sample, objective, plain_report
 from migratory_testing.prometheus_wire import of_bits
 
@@ -180,7 +180,7 @@ def test_a_counter_is_never_negative() -> None:
 
 @pytest.mark.parametrize("at", [99, 100, 101])
 def test_a_restart_at_the_windows_edge(at: int) -> None:
-    """In (100, 200]: what was counted before it began is none of it, and the first life's rest is."""
+    """In (100, 200]: what was counted before it began is not one of it, and the first life's rest is."""
     truth = [10 * (second if second < at else second - at) for second in range(201)]
     samples = [received(second, value) for second, value in enumerate(truth)]
     inside = sum(
@@ -253,14 +253,14 @@ def test_a_recording_that_begins_in_the_window(began: float | None) -> None:
         samples += [(*started, second * 1000, began) for second in range(150, 201)]
     report = plain_report(samples, 100, 200)
     assert report["delivery"]["received"] == (500 if began == 10.0 else 1900)
-    undated = [note for note in report["notes"] if "nothing tells when it began" in note]
+    undated = [note for note in report["notes"] if "exports no start time" in note]
     assert len(undated) == (began is None)
     # Who was there before, or had counted nothing yet, needs no such sentence.
     for shift in (60, -1400):
         earlier = [(metric, labels, at, max(0.0, value + shift - 60)) for metric, labels, at, value in samples]
         if shift == 60:
             earlier += [received(99, 890)]
-        assert not any("nothing tells" in note for note in plain_report(earlier, 100, 200)["notes"])
+        assert not any("no start time" in note for note in plain_report(earlier, 100, 200)["notes"])
 
 
 def test_stale_markers_where_nothing_ended() -> None:
@@ -311,5 +311,5 @@ def test_nulls_in_rows_are_no_samples() -> None:
         ],
         names=["metric", "labels", "timestamp", "value"],
     )
-    (pack,) = packs([batch], Wanted(frozenset({"c_total"}), 0, 10))
-    assert sorted(name.labels for name in pack.names) == [(), (("a", "b"),)]
+    (pack,) = pack_batches([batch], SampleQuery(frozenset({"c_total"}), 0, 10))
+    assert sorted(name.labels for name in pack.keys) == [(), (("a", "b"),)]

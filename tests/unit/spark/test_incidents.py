@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from migratory_spark.aggregate.coverage import Exporter, Exporters
-from migratory_spark.aggregate.incidents import Found, Happened, find, silences
+from migratory_spark.aggregate.coverage import ScrapedExporter, ScrapedExporters
+from migratory_spark.aggregate.incidents import DetectedIncident, IncidentStep, broker_steps, find_incidents
 from migratory_spark.aggregate.time_grid import intersection
 from migratory_spark.metrics import Role
 
@@ -12,40 +12,40 @@ END = 100_000
 SECOND = 1000
 
 
-def exporter(name: str, role: Role = "clients", first: int = 0, last: int = END, **other: object) -> Exporter:
+def exporter(name: str, role: Role = "clients", first: int = 0, last: int = END, **other: object) -> ScrapedExporter:
     fields: dict[str, object] = {"scrapes": 100, "interval": 1000.0, "longest": 1000, "gaps": (), "restarts": ()}
-    return Exporter(role, name, first, last, **{**fields, **other})  # type: ignore[arg-type]
+    return ScrapedExporter(role, name, first, last, **{**fields, **other})  # type: ignore[arg-type]
 
 
-def broker(name: str, **other: object) -> Exporter:
+def broker(name: str, **other: object) -> ScrapedExporter:
     return exporter(name, "brokers", **other)  # type: ignore[arg-type]
 
 
 class TestCoverage:
     def test_a_gap_of_one_is_covered_by_another(self) -> None:
-        found = Exporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((60_000, 70_000),))))
-        assert found.covered(0, END, "clients").share == 1.0
+        found = ScrapedExporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((60_000, 70_000),))))
+        assert found.coverage(0, END, "clients").share == 1.0
 
     def test_time_in_which_nobody_was_scraped_is_not_covered(self) -> None:
-        found = Exporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((30_000, 50_000),))))
-        covered = found.covered(0, END, "clients")
+        found = ScrapedExporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((30_000, 50_000),))))
+        covered = found.coverage(0, END, "clients")
         assert covered.share == pytest.approx(0.9)
         assert covered.longest == 10_000
 
     def test_nor_is_time_before_the_first_scrape_and_after_the_last(self) -> None:
-        covered = Exporters((exporter("a", first=10_000, last=80_000),)).covered(0, END, "clients")
+        covered = ScrapedExporters((exporter("a", first=10_000, last=80_000),)).coverage(0, END, "clients")
         assert covered.share == pytest.approx(0.7)
         assert covered.longest == 20_000
 
     def test_one_missed_scrape_is_no_gap(self) -> None:
-        assert Exporters((exporter("a", first=2000, last=END - 2000),)).covered(0, END, "clients").share == 1.0
+        assert ScrapedExporters((exporter("a", first=2000, last=END - 2000),)).coverage(0, END, "clients").share == 1.0
 
     def test_others_scrapes_do_not_count(self) -> None:
-        covered = Exporters((broker("b"),)).covered(0, END, "clients", "publishers")
+        covered = ScrapedExporters((broker("b"),)).coverage(0, END, "clients", "publishers")
         assert (covered.share, covered.scrapes, covered.interval) == (0.0, 0, None)
 
     def test_an_exporter_of_another_time_does_not_count(self) -> None:
-        assert Exporters((exporter("a", first=0, last=1000),)).covered(50_000, END, "clients").scrapes == 0
+        assert ScrapedExporters((exporter("a", first=0, last=1000),)).coverage(50_000, END, "clients").scrapes == 0
 
     def test_what_lies_in_every_set(self) -> None:
         assert intersection([]) == []
@@ -56,89 +56,101 @@ class TestCoverage:
 class TestSilences:
     def test_a_broker_without_scrapes_while_others_have_them(self) -> None:
         gap = (40_000, 46_000)
-        found = silences(Exporters((exporter("w"), broker("b1", gaps=(gap,), restarts=(46_000,)))), 0, END)
+        found = broker_steps(ScrapedExporters((exporter("w"), broker("b1", gaps=(gap,), restarts=(46_000,)))), 0, END)
         assert found == [
-            Happened("silent", "b1", 40_000, 41_000, 46_000),
-            Happened("back", "b1", 46_000, 46_000, 46_000),
-            Happened("restarted", "b1", 46_000, 46_000, 46_000),
+            IncidentStep("silent", "b1", 40_000, 41_000, 46_000),
+            IncidentStep("back", "b1", 46_000, 46_000, 46_000),
+            IncidentStep("restarted", "b1", 46_000, 46_000, 46_000),
         ]
 
     def test_a_scraper_that_was_away_is_no_dead_broker(self) -> None:
         gap = (40_000, 46_000)
         everybody = (exporter("w", gaps=(gap,)), broker("b0", gaps=(gap,)), broker("b1", gaps=(gap,)))
-        assert silences(Exporters(everybody), 0, END) == []
+        assert broker_steps(ScrapedExporters(everybody), 0, END) == []
 
     def test_a_broker_that_never_came_back(self) -> None:
-        found = silences(Exporters((exporter("w"), broker("b1", last=60_000))), 0, END)
-        assert found == [Happened("silent", "b1", 60_000, 61_000, END)]
+        found = broker_steps(ScrapedExporters((exporter("w"), broker("b1", last=60_000))), 0, END)
+        assert found == [IncidentStep("silent", "b1", 60_000, 61_000, END)]
 
     def test_a_restart_that_was_too_quick_for_a_gap(self) -> None:
-        found = silences(Exporters((exporter("w"), broker("b1", restarts=(50_000,)))), 0, END)
-        assert found == [Happened("restarted", "b1", 49_000, 50_000, 50_000)]
+        found = broker_steps(ScrapedExporters((exporter("w"), broker("b1", restarts=(50_000,)))), 0, END)
+        assert found == [IncidentStep("restarted", "b1", 49_000, 50_000, 50_000)]
 
     def test_without_anybody_else_nothing_can_be_said(self) -> None:
-        assert silences(Exporters((broker("b1", last=60_000),)), 0, END) == []
+        assert broker_steps(ScrapedExporters((broker("b1", last=60_000),)), 0, END) == []
 
 
 DEATH = [
-    Happened("silent", "b1", 40_000, 41_000, 70_000),
-    Happened("reconnects", "b1", 41_000, 42_000, 43_000, 500),
-    Happened("takeover", "b2", 44_000, 45_000, 45_000, 30),
-    Happened("publish_errors", "b1", 41_000, 42_000, 44_000, 7),
+    IncidentStep("silent", "b1", 40_000, 41_000, 70_000),
+    IncidentStep("reconnects", "b1", 41_000, 42_000, 43_000, 500),
+    IncidentStep("takeover", "b2", 44_000, 45_000, 45_000, 30),
+    IncidentStep("publish_errors", "b1", 41_000, 42_000, 44_000, 7),
 ]
 
 
 class TestFind:
     def test_a_death_with_what_followed_is_one_incident(self) -> None:
-        (found,) = find(DEATH, [], clients=1500)
+        (found,) = find_incidents(DEATH, [], max_clients=1500)
         assert (found.kind, found.broker, found.at, found.seen, found.until) == (
             "broker died", "b1", 40_000, 41_000, 45_000,
         )  # fmt: skip
         assert len(found.steps) == 4
-        assert not found.told
+        assert not found.known
 
     def test_a_broker_that_stays_away_does_not_hold_the_incident_open(self) -> None:
-        later = Happened("takeover", "b3", 64_000, 65_000, 65_000, 2)
-        assert [one.kind for one in find([*DEATH, later], [], clients=1500)] == ["broker died", "takeover"]
+        later = IncidentStep("takeover", "b3", 64_000, 65_000, 65_000, 2)
+        assert [one.kind for one in find_incidents([*DEATH, later], [], max_clients=1500)] == [
+            "broker died",
+            "takeover",
+        ]
 
     def test_what_somebody_told_of_takes_in_what_was_found(self) -> None:
-        told = Found("kill broker", "b1", 40_500, 40_500, 44_000)
-        (found,) = find(DEATH, [told], clients=1500)
-        assert (found.kind, found.at, found.until, found.told) == ("kill broker", 40_500, 44_000, True)
+        told = DetectedIncident("kill broker", "b1", 40_500, 40_500, 44_000)
+        (found,) = find_incidents(DEATH, [told], max_clients=1500)
+        assert (found.kind, found.at, found.until, found.known) == ("kill broker", 40_500, 44_000, True)
         assert len(found.steps) == 4
 
     def test_a_few_reconnects_are_no_wave(self) -> None:
-        assert find([Happened("reconnects", "b1", 1000, 2000, 3000, 4)], [], clients=10) == []
-        assert find([Happened("reconnects", "b1", 1000, 2000, 3000, 14)], [], clients=1500) == []
-        (found,) = find([Happened("reconnects", "b1", 1000, 2000, 3000, 15)], [], clients=1500)
+        assert find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 4)], [], max_clients=10) == []
+        assert find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 14)], [], max_clients=1500) == []
+        (found,) = find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 15)], [], max_clients=1500)
         assert (found.kind, found.broker) == ("reconnect wave", "b1")
 
     def test_failed_publications_alone_are_none(self) -> None:
-        assert find([Happened("publish_errors", "b1", 1000, 2000, 3000, 400)], [], clients=10) == []
+        assert find_incidents([IncidentStep("publish_errors", "b1", 1000, 2000, 3000, 400)], [], max_clients=10) == []
 
     def test_a_takeover_by_several_brokers_names_none(self) -> None:
-        steps = [Happened("takeover", name, 1000, 2000, 2000, 5) for name in ("b1", "b2")]
-        (found,) = find(steps, [], clients=10)
+        steps = [IncidentStep("takeover", name, 1000, 2000, 2000, 5) for name in ("b1", "b2")]
+        (found,) = find_incidents(steps, [], max_clients=10)
         assert (found.kind, found.broker) == ("takeover", "")
 
     def test_what_was_over_before_a_death_is_no_part_of_it(self) -> None:
-        start = [Happened("takeover", name, 30_000, 31_000, 33_000, 33) for name in ("b0", "b1")]
-        first, second = find([*start, *DEATH], [], clients=1500)
+        start = [IncidentStep("takeover", name, 30_000, 31_000, 33_000, 33) for name in ("b0", "b1")]
+        first, second = find_incidents([*start, *DEATH], [], max_clients=1500)
         assert (first.kind, first.at, first.until) == ("takeover", 30_000, 33_000)
         assert (second.kind, second.at, len(second.steps)) == ("broker died", 40_000, 4)
 
     def test_takeovers_before_anybody_was_served_are_none(self) -> None:
-        start = Happened("takeover", "b0", 0, 520, 520, 33)
-        assert [one.kind for one in find([start], [], clients=10)] == ["takeover"]
-        assert find([start], [], clients=10, served=521) == []
-        assert find([start], [], clients=10, served=519) == [], "the last group's, when the first client was there"
-        later = Happened("takeover", "b0", 40_000, 40_500, 40_500, 1)
-        assert [one.at for one in find([start, later], [], clients=10, served=521)] == [40_000]
+        start = IncidentStep("takeover", "b0", 0, 520, 520, 33)
+        assert [one.kind for one in find_incidents([start], [], max_clients=10)] == ["takeover"]
+        assert find_incidents([start], [], max_clients=10, first_client_at=521) == []
+        assert find_incidents([start], [], max_clients=10, first_client_at=519) == [], (
+            "the last group's, when the first client was there"
+        )
+        later = IncidentStep("takeover", "b0", 40_000, 40_500, 40_500, 1)
+        assert [one.at for one in find_incidents([start, later], [], max_clients=10, first_client_at=521)] == [40_000]
         # With a death or lost links it is one, whenever it was.
-        lost = Happened("reconnects", "b0", 100, 520, 520, 9)
-        assert [one.kind for one in find([start, lost], [], clients=10, served=521)] == ["takeover"]
-        assert [one.kind for one in find(DEATH, [], clients=10, served=60_000)] == ["broker died"]
+        lost = IncidentStep("reconnects", "b0", 100, 520, 520, 9)
+        assert [one.kind for one in find_incidents([start, lost], [], max_clients=10, first_client_at=521)] == [
+            "takeover"
+        ]
+        assert [one.kind for one in find_incidents(DEATH, [], max_clients=10, first_client_at=60_000)] == [
+            "broker died"
+        ]
 
     def test_two_that_lie_apart_are_two_in_order(self) -> None:
-        second = [Happened("restarted", "b2", 80_000, 81_000, 81_000)]
-        assert [one.kind for one in find([*second, *DEATH], [], clients=10)] == ["broker died", "broker restarted"]
+        second = [IncidentStep("restarted", "b2", 80_000, 81_000, 81_000)]
+        assert [one.kind for one in find_incidents([*second, *DEATH], [], max_clients=10)] == [
+            "broker died",
+            "broker restarted",
+        ]

@@ -13,21 +13,21 @@ import pyarrow as pa
 import pytest
 from migratory_resources.objectives import Objective
 from migratory_spark.aggregate import exporter_timeline, totals
-from migratory_spark.aggregate.coverage import Scrapes
-from migratory_spark.aggregate.incidents import EPISODE_MS, Episode, rising, together
-from migratory_spark.aggregate.increases import rises
-from migratory_spark.aggregate.series_catalog import catalogue
-from migratory_spark.aggregate.time_grid import Cells
-from migratory_spark.aggregate.totals import Add, Tally, TooManySums
-from migratory_spark.judge.time_slices import edges
-from migratory_spark.read.merge import About, Flat, merge
-from migratory_spark.read.series_pack import Pack, Wanted, packs
+from migratory_spark.aggregate.coverage import ScrapeTimes
+from migratory_spark.aggregate.incidents import EPISODE_MS, Episode, find_episodes, merge_episodes
+from migratory_spark.aggregate.increases import compute_increases
+from migratory_spark.aggregate.series_catalog import build_catalog
+from migratory_spark.aggregate.time_grid import TimeGrid
+from migratory_spark.aggregate.totals import AggregatePass, TooManyTotals, TotalsPlan
+from migratory_spark.judge.time_slices import slice_edges
+from migratory_spark.read.merge import SeriesBatch, SeriesStats, merge_packs
+from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batches
 
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 MAP = pa.map_(pa.string(), pa.string())
 Sample = tuple[str, dict[str, str], int, float]
 METRICS = frozenset({"c_total", "g", "migratory_clients", "migratory_published_total"})
-EVERYTHING = Wanted(METRICS, -1, 2**62)
+EVERYTHING = SampleQuery(METRICS, -1, 2**62)
 
 
 def batches(samples: list[Sample], size: int = 7) -> Iterator[pa.RecordBatch]:
@@ -58,8 +58,8 @@ def by_series(samples: list[Sample]) -> pa.RecordBatch:
     )
 
 
-def packed(samples: list[Sample], wanted: Wanted = EVERYTHING) -> list[Pack]:
-    return list(packs(batches(samples), wanted))
+def packed(samples: list[Sample], wanted: SampleQuery = EVERYTHING) -> list[SeriesPack]:
+    return list(pack_batches(batches(samples), wanted))
 
 
 def test_both_shapes_and_every_order_are_the_same_series() -> None:
@@ -71,10 +71,10 @@ def test_both_shapes_and_every_order_are_the_same_series() -> None:
     samples += [("other_total", {}, 5, 1.0), ("c_total", {"a": "0", "b": "x"}, 300, math.nan)]
     shuffled = [(metric, dict(reversed(labels.items())), moment, value) for metric, labels, moment, value in samples]
     random.Random(1).shuffle(shuffled)
-    one, other = merge(packed(samples)), merge(list(packs(iter([by_series(shuffled)]), EVERYTHING)))
-    assert one.about == other.about
-    assert sum(about.samples for about in one.about) == 100
-    assert sum(about.nan for about in one.about) == 1
+    one, other = merge_packs(packed(samples)), merge_packs(list(pack_batches(iter([by_series(shuffled)]), EVERYTHING)))
+    assert one.stats == other.stats
+    assert sum(about.samples for about in one.stats) == 100
+    assert sum(about.nan for about in one.stats) == 1
     for name in ("series", "counts", "times", "values"):
         assert np.array_equal(getattr(one.others, name), getattr(other.others, name))
 
@@ -86,8 +86,8 @@ def test_only_what_is_wanted_is_packed() -> None:
         for replica in ("r1", "r2")
         for moment in (10, 20, 30)
     ]
-    (pack,) = packed(samples, Wanted(frozenset({"c_total"}), 10, 20, ("replica",), "two"))
-    assert {(name.labels, name.source) for name in pack.names} == {
+    (pack,) = packed(samples, SampleQuery(frozenset({"c_total"}), 10, 20, ("replica",), "two"))
+    assert {(name.labels, name.source) for name in pack.keys} == {
         ((("cluster", "two"),), "r1"), ((("cluster", "two"),), "r2"),
     }  # fmt: skip
     assert pack.times.tolist() == [20, 20]
@@ -103,26 +103,26 @@ def test_parts_of_a_pack_are_all_of_it_and_a_target_is_in_one() -> None:
         for moment in (1, 2)
     ]
     (pack,) = packed(samples)
-    parts = dict(pack.parts(4))
+    parts = dict(pack.split(4))
     assert sum(len(part.times) for part in parts.values()) == len(samples)
     assert len(parts) > 1
     for broker in range(6):
         of_target = [
             place
             for place, part in parts.items()
-            if any(name.metric != "c_total" and ("broker", f"b{broker}") in name.labels for name in part.names)
+            if any(name.metric != "c_total" and ("broker", f"b{broker}") in name.labels for name in part.keys)
         ]
         assert len(of_target) == 1
-    whole = {one.series: one for one in merge([pack]).about}
-    assert {one.series: one for part in parts.values() for one in merge([part]).about} == whole
+    whole = {one.series: one for one in merge_packs([pack]).stats}
+    assert {one.series: one for part in parts.values() for one in merge_packs([part]).stats} == whole
 
 
 def test_pieces_are_whole_series() -> None:
-    flat = Flat(np.arange(4), np.array([3, 1, 5, 2]), np.arange(11), np.arange(11.0), np.arange(11.0))
-    pieces = list(flat.pieces(4))
+    flat = SeriesBatch(np.arange(4), np.array([3, 1, 5, 2]), np.arange(11), np.arange(11.0), np.arange(11.0))
+    pieces = list(flat.split(4))
     assert [piece.counts.tolist() for piece in pieces] == [[3, 1], [5], [2]]
     assert np.concatenate([piece.times for piece in pieces]).tolist() == list(range(11))
-    assert flat.of(np.array([False, True, False, True])).values.tolist() == [3.0, 9.0, 10.0]
+    assert flat.select(np.array([False, True, False, True])).values.tolist() == [3.0, 9.0, 10.0]
 
 
 def test_a_gauge_that_falls_is_no_restart() -> None:
@@ -132,50 +132,50 @@ def test_a_gauge_that_falls_is_no_restart() -> None:
         labels = {"broker": "b0", "job": "broker", "instance": "h"}
         samples.append(("migratory_clients", labels, 1000 * moment, 10.0 - moment))
         samples.append(("migratory_published_total", labels, 1000 * moment, float(moment % 6)))
-    merged = merge(packed(samples))
-    known = catalogue(merged.about, 0)
-    told = exporter_timeline.Watch.of(known, [(0, 20_000)])(iter([merged.watched]))
+    merged = merge_packs(packed(samples))
+    known = build_catalog(merged.stats, 0)
+    told = exporter_timeline.TimelinePass.from_catalog(known, [(0, 20_000)])(iter([merged.timeline]))
     ((broker,),) = told.exporters
     assert (broker.role, broker.name, broker.scrapes, broker.restarts) == ("brokers", "b0", 10, (6000,))
 
 
 def test_scrapes_of_one_target_told_by_several_series() -> None:
     times = [np.array([10, 20, 30, 90]), np.array([20, 30, 40])]
-    scrapes = Scrapes.of(times, [np.array([20]), np.array([40, 200])])
-    exporter = scrapes.exporter("clients", "w", 15, 100)
+    scrapes = ScrapeTimes.from_series(times, [np.array([20]), np.array([40, 200])])
+    exporter = scrapes.exporter_within("clients", "w", 15, 100)
     assert exporter is not None
     assert (exporter.first, exporter.last, exporter.scrapes, exporter.interval) == (20, 90, 4, 10.0)
     assert (exporter.gaps, exporter.restarts, exporter.longest) == (((40, 90),), (20, 40), 50)
-    assert scrapes.exporter("clients", "w", 91, 100) is None
+    assert scrapes.exporter_within("clients", "w", 91, 100) is None
 
 
 def test_episodes_are_the_same_whatever_parts_they_come_in() -> None:
     source = random.Random(4)
     moments = np.array(sorted(source.sample(range(0, 400_000, 50), 120)), dtype=np.int64)
     since, rise = moments - 700, np.array([float(source.randint(1, 9)) for _ in moments])
-    whole = together(rising(moments, since, rise))
+    whole = merge_episodes(find_episodes(moments, since, rise))
     assert 5 < len(whole) < 120
     assert sum(each.count for each in whole) == rise.sum()
     assert all(after.seen - before.until > EPISODE_MS for before, after in pairwise(whole))
     for parts in (2, 5):
         part = np.array([source.randrange(parts) for _ in moments])
         chosen = [part == number for number in range(parts)]
-        found = [each for mine in chosen for each in rising(moments[mine], since[mine], rise[mine])]
+        found = [each for mine in chosen for each in find_episodes(moments[mine], since[mine], rise[mine])]
         source.shuffle(found)
-        assert together(found) == whole
-    assert together([Episode(5, 10, 10, 1.0), Episode(2, 10, 20, 2.0)]) == [Episode(2, 10, 20, 3.0)]
+        assert merge_episodes(found) == whole
+    assert merge_episodes([Episode(5, 10, 10, 1.0), Episode(2, 10, 20, 2.0)]) == [Episode(2, 10, 20, 3.0)]
 
 
 def test_cells_end_with_their_edges() -> None:
     source = random.Random(7)
     for wanted in ([0, 10, 11, 12, 100], [5, 9], range(0, 12_297, 3)):
-        tally = Tally(np.array(Cells.at(wanted).edges), np.zeros(0, dtype=np.int64))
+        tally = TotalsPlan(np.array(TimeGrid.from_moments(wanted).edges), np.zeros(0, dtype=np.int64))
         moments = np.array([source.randint(tally.edges[0] - 5, tally.edges[-1] + 5) for _ in range(500)])
-        for moment, cell in zip(moments.tolist(), tally.cell(moments).tolist(), strict=True):
+        for moment, cell in zip(moments.tolist(), tally.column_of(moments).tolist(), strict=True):
             if tally.edges[0] < moment <= tally.edges[-1]:
                 assert tally.edges[cell] < moment <= tally.edges[cell + 1]
             else:
-                assert not 0 <= cell < tally.cells
+                assert not 0 <= cell < tally.columns
 
 
 def test_sums_do_not_depend_on_where_samples_lie() -> None:
@@ -187,13 +187,13 @@ def test_sums_do_not_depend_on_where_samples_lie() -> None:
     ]
     found = []
     for places in (1, 2, 5):
-        parts = {place: [part] for place, part in packed(samples)[0].parts(places)}
-        merged = [merge(each) for each in parts.values()]
-        known = catalogue([one for each in merged for one in each.about], -1)
-        tally = Tally(np.array([0, 1000, 5000]), np.zeros(len(known.entries), dtype=np.int64))
-        work = Add(known.guide, (tally,), np.full(len(known.entries), -1))
-        added = totals.together([work(each.others.pieces(60)) for each in merged])
-        found.append((added.sums[0].keys.tolist(), added.sums[0].values.tolist()))
+        parts = {place: [part] for place, part in packed(samples)[0].split(places)}
+        merged = [merge_packs(each) for each in parts.values()]
+        known = build_catalog([one for each in merged for one in each.stats], -1)
+        tally = TotalsPlan(np.array([0, 1000, 5000]), np.zeros(len(known.entries), dtype=np.int64))
+        work = AggregatePass(known.index, (tally,), np.full(len(known.entries), -1))
+        added = totals.combine_results([work(each.others.split(60)) for each in merged])
+        found.append((added.totals[0].keys.tolist(), added.totals[0].values.tolist()))
     assert found[0] == found[1] == found[2]
     truth = math.fsum(49 * (0.1 + series / 7) for series in range(9))
     assert math.isclose(sum(found[0][1]), truth, rel_tol=1e-12)
@@ -201,32 +201,32 @@ def test_sums_do_not_depend_on_where_samples_lie() -> None:
 
 def test_a_stale_marker_is_told_from_other_nan() -> None:
     samples: list[Sample] = [("g", {}, 1, STALE), ("g", {}, 2, math.nan), ("g", {}, 3, math.inf), ("g", {}, 4, 1.0)]
-    (about,) = merge(packed(samples)).about
-    assert (about.samples, about.kept, about.stale, about.nan, about.first, about.last) == (1, 1, 1, 2, 4, 4)
-    nothing = merge(packed(samples[:3]))
-    assert (nothing.about[0].first, len(nothing.others.series)) == (None, 0)
+    (about,) = merge_packs(packed(samples)).stats
+    assert (about.samples, about.unique, about.stale, about.nan, about.first, about.last) == (1, 1, 1, 2, 4, 4)
+    nothing = merge_packs(packed(samples[:3]))
+    assert (nothing.stats[0].first, len(nothing.others.series)) == (None, 0)
 
 
 def test_nobody_samples_are_nobody() -> None:
-    merged = merge([])
-    known = catalogue(merged.about, 0)
-    assert exporter_timeline.Watch.of(known, [(0, 1)])(iter(())).exporters == [[]]
-    tally = Tally(np.array([0, 1]), np.zeros(0, dtype=np.int64))
-    added = totals.together([Add(known.guide, (tally,), np.zeros(0, dtype=np.int64))(iter(()))])
-    assert (len(added.sums[0].keys), added.readings, added.restarts) == (0, {}, 0)
-    assert rises(merged.others, known.guide).rise.tolist() == []
+    merged = merge_packs([])
+    known = build_catalog(merged.stats, 0)
+    assert exporter_timeline.TimelinePass.from_catalog(known, [(0, 1)])(iter(())).exporters == [[]]
+    tally = TotalsPlan(np.array([0, 1]), np.zeros(0, dtype=np.int64))
+    added = totals.combine_results([AggregatePass(known.index, (tally,), np.zeros(0, dtype=np.int64))(iter(()))])
+    assert (len(added.totals[0].keys), added.readings, added.restarts) == (0, {}, 0)
+    assert compute_increases(merged.others, known.index).increase.tolist() == []
 
 
 def test_too_many_sums_and_slices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     slices = {"length": "1s", "share": "99"}
     fine = Objective.model_validate({"name": "fine", "type": "availability", "target": "99", "slices": slices})
-    assert edges(fine, 0, 2500).tolist() == [0, 1000, 2000, 2500]
-    with pytest.raises(TooManySums, match="5,000,000 slices in fine"):
-        edges(fine, 0, 366 * 86_400_000)
-    monkeypatch.setattr(totals, "MOST_NUMBERS", 1)
-    sums = totals.Sums(np.arange(2), np.ones(2), np.zeros(2, dtype=np.int64))
-    with pytest.raises(TooManySums, match="longer rows"):
-        totals.together([totals.Added([sums], {}, 0)])
+    assert slice_edges(fine, 0, 2500).tolist() == [0, 1000, 2000, 2500]
+    with pytest.raises(TooManyTotals, match="5,000,000 slices in fine"):
+        slice_edges(fine, 0, 366 * 86_400_000)
+    monkeypatch.setattr(totals, "MAX_TOTALS", 1)
+    sums = totals.Totals(np.arange(2), np.ones(2), np.zeros(2, dtype=np.int64))
+    with pytest.raises(TooManyTotals, match="longer rows"):
+        totals.combine_results([totals.AggregateResult([sums], {}, 0)])
 
 
 def test_about_of_a_series_with_two_servers() -> None:
@@ -237,9 +237,9 @@ def test_about_of_a_series_with_two_servers() -> None:
         for replica, late in (("r1", 0), ("r2", 300))
         if not (minute == 1 and replica == "r1" and second > 5)
     ]
-    merged = merge(packed(samples, Wanted(frozenset({"c_total"}), 0, 2**62, ("replica",))))
-    (about,) = merged.about
-    assert isinstance(about, About)
-    assert (about.several, about.samples, about.kept) == (True, 32, 18)
+    merged = merge_packs(packed(samples, SampleQuery(frozenset({"c_total"}), 0, 2**62, ("replica",))))
+    (about,) = merged.stats
+    assert isinstance(about, SeriesStats)
+    assert (about.several_servers, about.samples, about.unique) == (True, 32, 18)
     # The first minute has as many of each: the one named last is believed. The second has more of r2 anyway.
     assert {moment % 1000 for moment in merged.others.times.tolist()} == {300}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from migratory_spark.errors import BadSamples
-from migratory_spark.read.samples import _of_files, schema_of
+from migratory_spark.read.samples import _read_tasks, schema_of
 from migratory_testing.plainreport import Sample, batches, of_batches
 
 
@@ -22,7 +22,7 @@ def received(second: float, value: float, **labels: str) -> Sample:
 
 def read(*paths: Path) -> Iterator[pa.RecordBatch]:
     numbers = pa.record_batch([pa.array([0])], names=["id"])
-    return _of_files([[(str(path), 0, 1) for path in paths]], iter([numbers]))
+    return _read_tasks([[(str(path), 0, 1) for path in paths]], iter([numbers]))
 
 
 def written(path: Path, samples: list[Sample], **changed: Any) -> Path:
@@ -60,7 +60,7 @@ def test_files_of_other_types_are_read_where_that_is_plain_and_named_where_it_is
     assert first.equals(second)
     for changed, said in (
         ({"timestamp": pa.array([1000], pa.timestamp("ms"))}, r"odd.parquet: its column 'timestamp' is timestamp"),
-        ({"value": pa.array(["7"])}, "odd.parquet: its column 'value' is string; wanted are numbers"),
+        ({"value": pa.array(["7"])}, "odd.parquet: its column 'value' is string; use numbers"),
         ({"labels": None}, "odd.parquet has no column 'labels'"),
         ({"labels": pa.array(["a=b"])}, "odd.parquet is no Parquet file of samples"),
     ):

@@ -8,26 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 from migratory_resources.objectives import Objective
-from migratory_spark.aggregate.coverage import Covered
+from migratory_spark.aggregate.coverage import ScrapeCoverage
 from migratory_spark.aggregate.observations import Observations
-from migratory_spark.aggregate.series_catalog import NO_LAYOUT, Group
-from migratory_spark.aggregate.time_grid import Cells
-from migratory_spark.document import Result
-from migratory_spark.judge.event_counts import occurrences
-from migratory_spark.judge.objective_windows import Scope, scope
+from migratory_spark.aggregate.series_catalog import NO_LAYOUT, SeriesGroup
+from migratory_spark.aggregate.time_grid import TimeGrid
+from migratory_spark.document import ObjectiveResult
+from migratory_spark.judge.event_counts import event_counter
+from migratory_spark.judge.objective_windows import JudgedWindow, judged_window
 from migratory_spark.judge.time_slices import SliceCounts
-from migratory_spark.judge.verdicts import judge, overall
+from migratory_spark.judge.verdicts import judge, overall_verdict
 
 END = 20_000
-CELLS = Cells.at([0, 10_000, END])
-FULL = Covered(1.0, 1000, 20, 1000.0)
+CELLS = TimeGrid.from_moments([0, 10_000, END])
+FULL = ScrapeCoverage(1.0, 1000, 20, 1000.0)
 LATENCY = "migratory_delivery_latency_seconds_bucket"
-Rows = dict[Group, list[Any]]
+Rows = dict[SeriesGroup, list[Any]]
 
 
-def group(metric: str, layout: int = NO_LAYOUT, **labels: str) -> Group:
+def group(metric: str, layout: int = NO_LAYOUT, **labels: str) -> SeriesGroup:
     every = dict.fromkeys(("broker", "clock", "phase", "reason", "receipt"), "") | labels
-    return Group(metric=metric, layout=layout, **every)
+    return SeriesGroup(metric=metric, layout=layout, **every)
 
 
 def counter(name: str, *increases: float, **labels: str) -> Rows:
@@ -45,13 +45,13 @@ def observations(*rows: Rows) -> Observations:
     return Observations(CELLS, {1: (0.1, 0.25, math.inf)}, sums)
 
 
-def whole(objective: Objective) -> Scope:
-    return scope(objective, 0, END, [10_000, END], "UTC")
+def whole(objective: Objective) -> JudgedWindow:
+    return judged_window(objective, 0, END, [10_000, END], "UTC")
 
 
-def verdict(objective: dict[str, Any], *rows: Rows, covered: Covered = FULL) -> Result:
+def verdict(objective: dict[str, Any], *rows: Rows, covered: ScrapeCoverage = FULL) -> ObjectiveResult:
     made = Objective(name="o", **objective)
-    count = occurrences(made, observations(*rows), covered.interval)
+    count = event_counter(made, observations(*rows), covered.interval)
     return judge(made, whole(made), count, covered, dict.fromkeys(whole(made).burns, covered))
 
 
@@ -156,14 +156,14 @@ def test_no_interruption_is_met_only_where_interruptions_were_counted() -> None:
 
 
 def test_a_window_that_scrapes_did_not_cover_gets_no_verdict() -> None:
-    result = verdict(FAST, latencies([0, 1000, 1000]), covered=Covered(0.9, 10_000, 90, 1000.0))
+    result = verdict(FAST, latencies([0, 1000, 1000]), covered=ScrapeCoverage(0.9, 10_000, 90, 1000.0))
     assert result.verdict == "insufficient"
     assert "90.0%" in result.reason
 
 
 def test_but_a_loss_is_a_loss_however_little_was_seen() -> None:
     rows = [counter("expected_total", 1000.0), *COUNTED, counter("lost_total", 1.0)]
-    assert verdict(COMPLETE, *rows, covered=Covered(0.5, 10_000, 90, 1000.0)).verdict == "missed"
+    assert verdict(COMPLETE, *rows, covered=ScrapeCoverage(0.5, 10_000, 90, 1000.0)).verdict == "missed"
 
 
 def test_availability_is_acknowledged_of_answered() -> None:
@@ -187,13 +187,13 @@ def test_the_budget_over_time_and_the_rates_at_which_it_burns() -> None:
 
 def test_a_report_over_an_hour_has_burn_rates_of_five_and_thirty_minutes() -> None:
     made = Objective.model_validate({"name": "o", **FAST})
-    assert scope(made, 0, 3_600_000, [3_600_000], "UTC").burns == (300_000, 1_800_000, 3_600_000)
+    assert judged_window(made, 0, 3_600_000, [3_600_000], "UTC").burns == (300_000, 1_800_000, 3_600_000)
 
 
 def test_windows_of_an_objectives_own_end_with_the_report() -> None:
-    def made(window: dict[str, str]) -> Scope:
+    def made(window: dict[str, str]) -> JudgedWindow:
         objective = Objective.model_validate({"name": "o", **FAST, "window": window})
-        return scope(objective, 1_700_000_000_000, 1_700_000_060_000, [1_700_000_060_000], "UTC")
+        return judged_window(objective, 1_700_000_000_000, 1_700_000_060_000, [1_700_000_060_000], "UTC")
 
     rolling = made({"rolling": "30d"})
     assert rolling.end - rolling.start == 30 * 86_400_000
@@ -204,14 +204,14 @@ def test_windows_of_an_objectives_own_end_with_the_report() -> None:
 
 
 def test_the_report_is_as_good_as_its_worst_objective() -> None:
-    assert overall(["met"]) == "met"
-    assert overall(["met", "insufficient"]) == "insufficient"
-    assert overall(["met", "insufficient", "missed"]) == "missed"
-    assert overall([]) == "insufficient"
+    assert overall_verdict(["met"]) == "met"
+    assert overall_verdict(["met", "insufficient"]) == "insufficient"
+    assert overall_verdict(["met", "insufficient", "missed"]) == "missed"
+    assert overall_verdict([]) == "insufficient"
 
 
 def test_a_window_without_any_clients_metrics_says_whose_are_missing() -> None:
-    result = verdict(FAST, covered=Covered(0.0, END, 0, None))
+    result = verdict(FAST, covered=ScrapeCoverage(0.0, END, 0, None))
     assert result.verdict == "insufficient"
-    assert "no client's" in result.reason
+    assert "no metrics of clients" in result.reason
     assert (result.good, result.total, result.budget_over_time) == (None, None, [])

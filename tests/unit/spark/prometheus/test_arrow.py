@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 from migratory_spark.prometheus import arrow
-from migratory_spark.prometheus.arrow import Batches, spark_schema
-from migratory_spark.prometheus.blocks import STALE, Block, Series
+from migratory_spark.prometheus.arrow import ArrowBatches, spark_schema
+from migratory_spark.prometheus.blocks import STALE, SampleBlock, SeriesId
 from migratory_spark.prometheus.options import COLUMNS, SERIES, SOURCE, Shape
 from migratory_spark.read.samples import SCHEMA
 from migratory_testing.prometheus_wire import of_bits
 from pyspark.sql.pandas.types import to_arrow_schema
 
-A, B = Series("a", (("x", "1"), ("y", "é"))), Series("b", ())
+A, B = SeriesId("a", (("x", "1"), ("y", "é"))), SeriesId("b", ())
 
 
-def block() -> Block:
+def block() -> SampleBlock:
     times, values = np.array([1, 2, 5], np.int64), np.array([0.5, of_bits(STALE), 7.0])
-    return Block([A, B], np.array([2, 1]), times, values, "http://a")
+    return SampleBlock([A, B], np.array([2, 1]), times, values, "http://a")
 
 
 def rows(shape: Shape, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    batches = list(Batches(shape, columns).of([block()]))
+    batches = list(ArrowBatches(shape, columns).from_blocks([block()]))
     assert all(batch.schema.equals(to_arrow_schema(spark_schema(columns), timezone="UTC")) for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -37,8 +37,8 @@ def test_samples(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(arrow, "_ROWS", size)
     found = rows("samples", ("source", "value", "labels", "metric", "timestamp", "series"))
     labels = [("x", "1"), ("y", "é")]
-    a = {"metric": "a", "labels": labels, "source": "http://a", "series": A.identity}
-    b = {"metric": "b", "labels": [], "source": "http://a", "series": B.identity}
+    a = {"metric": "a", "labels": labels, "source": "http://a", "series": A.fingerprint}
+    b = {"metric": "b", "labels": [], "source": "http://a", "series": B.fingerprint}
     assert [row.pop("value") for row in found if row["timestamp"] != 2] == [0.5, 7.0]
     stale = next(row.pop("value") for row in found if "value" in row)
     assert np.float64(stale).view(np.uint64) == STALE
@@ -50,7 +50,7 @@ def test_series() -> None:
     assert [row["timestamps"] for row in found] == [[1, 2], [5]]
     assert [row["values"][0] for row in found] == [0.5, 7.0]
     assert [(row["metric"], row["series"], row["source"]) for row in found] == [
-        ("a", A.identity, "http://a"),
-        ("b", B.identity, "http://a"),
+        ("a", A.fingerprint, "http://a"),
+        ("b", B.fingerprint, "http://a"),
     ]
     assert rows("series", ("timestamps",)) == [{"timestamps": [1, 2]}, {"timestamps": [5]}]

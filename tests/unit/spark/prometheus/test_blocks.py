@@ -1,4 +1,4 @@
-"""Blocks: cut, merged, their series' identity; windows cut into partitions."""
+"""Blocks: cut, merge_blocks, their series' identity; windows cut into partitions."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from migratory_spark.prometheus.blocks import STALE, Block, Series, merged
-from migratory_spark.prometheus.partitions import LENGTHS, cut, length_of, usual_length
+from migratory_spark.prometheus.blocks import STALE, SampleBlock, SeriesId, merge_blocks
+from migratory_spark.prometheus.partitions import LENGTHS, cut, default_length, length_for
 from migratory_testing.prometheus_wire import of_bits
 
 HOUR = 3_600_000
 
 
-def series(name: str, **labels: str) -> Series:
-    return Series.of({"__name__": name, **labels}.items())
+def series(name: str, **labels: str) -> SeriesId:
+    return SeriesId.from_pairs({"__name__": name, **labels}.items())
 
 
-def block(*parts: tuple[Series, list[tuple[int, float]]]) -> Block:
+def block(*parts: tuple[SeriesId, list[tuple[int, float]]]) -> SampleBlock:
     samples = [sample for _, found in parts for sample in found]
     counts = np.array([len(found) for _, found in parts], np.int64)
     times = np.array([time for time, _ in samples], np.int64)
-    return Block([one for one, _ in parts], counts, times, np.array([value for _, value in samples], np.float64))
+    return SampleBlock([one for one, _ in parts], counts, times, np.array([value for _, value in samples], np.float64))
 
 
-def pairs(block: Block) -> dict[Series, list[tuple[int, float]]]:
-    found: dict[Series, list[tuple[int, float]]] = {}
+def pairs(block: SampleBlock) -> dict[SeriesId, list[tuple[int, float]]]:
+    found: dict[SeriesId, list[tuple[int, float]]] = {}
     at = 0
     for one, count in zip(block.series, block.counts.tolist(), strict=True):
         part = slice(at, at + count)
@@ -41,14 +41,14 @@ A, B = series("a", x="1", replica="r0"), series("b")
 def test_servers_that_saw_the_same_count_once_and_add_what_the_other_missed() -> None:
     first = block((A, [(1, 1.0), (2, 2.0), (4, 4.0)]), (B, [(1, 9.0)]))
     second = block((B, [(2, 10.0)]), (A, [(2, 2.0), (3, 3.0), (4, 5.0)]))
-    (found,) = merged([first, second])
+    (found,) = merge_blocks([first, second])
     # Of two values for one moment the higher one stays.
     assert pairs(found) == {A: [(1, 1.0), (2, 2.0), (3, 3.0), (4, 5.0)], B: [(1, 9.0), (2, 10.0)]}
 
 
 def test_a_number_goes_before_a_stale_marker() -> None:
     stale, other = of_bits(STALE), of_bits(0x7FF8000000000001)
-    (found,) = merged([block((A, [(1, stale), (2, 2.0), (3, stale)])), block((A, [(1, -1.0), (2, other)]))])
+    (found,) = merge_blocks([block((A, [(1, stale), (2, 2.0), (3, stale)])), block((A, [(1, -1.0), (2, other)]))])
     assert found.times.tolist() == [1, 2, 3]
     assert found.values[:2].tolist() == [-1.0, 2.0]
     assert found.values.view(np.uint64)[2] == STALE
@@ -56,25 +56,25 @@ def test_a_number_goes_before_a_stale_marker() -> None:
 
 def test_replicas_are_one_series_once_their_label_is_dropped() -> None:
     twin = series("a", x="1", replica="r1")
-    (found,) = merged([block((A, [(1, 1.0), (3, 3.0)]), (twin, [(1, 1.0), (2, 2.0)]))], frozenset({"replica"}))
+    (found,) = merge_blocks([block((A, [(1, 1.0), (3, 3.0)]), (twin, [(1, 1.0), (2, 2.0)]))], frozenset({"replica"}))
     assert pairs(found) == {series("a", x="1"): [(1, 1.0), (2, 2.0), (3, 3.0)]}
 
 
 def test_nothing_merged_is_nothing() -> None:
-    assert list(merged([])) == []
+    assert list(merge_blocks([])) == []
 
 
 samples = st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 1.0, 2.0])), max_size=8)
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B]), samples), max_size=6))
-def test_merging_is_the_highest_of_each_moment(parts: list[tuple[Series, list[tuple[int, float]]]]) -> None:
-    expected: dict[Series, dict[int, float]] = {}
+def test_merging_is_the_highest_of_each_moment(parts: list[tuple[SeriesId, list[tuple[int, float]]]]) -> None:
+    expected: dict[SeriesId, dict[int, float]] = {}
     for one, found in parts:
         for time, value in found:
             own = expected.setdefault(one, {})
             own[time] = max(value, own.get(time, value))
-    for result in merged(block(part) for part in parts):
+    for result in merge_blocks(block(part) for part in parts):
         found_pairs = {one: found for one, found in pairs(result).items() if found}
         assert found_pairs == {one: sorted(own.items()) for one, own in expected.items()}
 
@@ -89,10 +89,10 @@ def test_without_some_series() -> None:
 def test_a_series_identity_depends_on_every_part_and_on_nothing_else() -> None:
     ones = [A, B, series("ab"), series("a", b=""), series("a", x="1"), series("a", x="11"), series("a", xr="1")]
     assert series("a", b="") == series("a")
-    assert len({one.identity for one in ones}) == len(ones)
-    assert A.identity == series("a", replica="r0", x="1").identity
+    assert len({one.fingerprint for one in ones}) == len(ones)
+    assert A.fingerprint == series("a", replica="r0", x="1").fingerprint
     # It may lie in files: another release must find the same.
-    assert series("up", job="web").identity == -6401115796319079310
+    assert series("up", job="web").fingerprint == -6401115796319079310
 
 
 @given(st.integers(0, 10 * HOUR), st.integers(0, 100 * HOUR), st.sampled_from([None, 1000, 7 * 60_000, HOUR]))
@@ -104,22 +104,22 @@ def test_partitions_are_the_window_and_meet_at_multiples(start: int, window: int
         assert pieces == []
         return
     assert (pieces[0][0], pieces[-1][1]) == (start, start + window)
-    used = length or usual_length(start, start + window)
+    used = length or default_length(start, start + window)
     assert all(end % used == 0 for _, end in pieces[:-1])
     assert all(0 < end - begin <= used for begin, end in pieces)
 
 
 def test_few_samples_are_read_at_once_and_many_in_pieces() -> None:
-    assert length_of(1800 * HOUR, 10, 1000) == LENGTHS[0]
-    assert length_of(4 * HOUR, 4000, 1000) == HOUR
-    assert length_of(4 * HOUR, 4001, 1000) == HOUR // 2
-    assert length_of(HOUR, 10**9, 1000) == LENGTHS[-1]
+    assert length_for(1800 * HOUR, 10, 1000) == LENGTHS[0]
+    assert length_for(4 * HOUR, 4000, 1000) == HOUR
+    assert length_for(4 * HOUR, 4001, 1000) == HOUR // 2
+    assert length_for(HOUR, 10**9, 1000) == LENGTHS[-1]
 
 
 @pytest.mark.parametrize(
     ("window", "length"),
     [(0, 5), (30, 5), (60, 5), (80, 10), (2 * 60, 15), (8 * 60, 60), (24 * 60, 120), (99_999, 120)],
 )
-def test_the_usual_length_of_a_partition(window: int, length: int) -> None:
-    assert usual_length(0, window * 60_000) == length * 60_000
+def test_the_default_length_of_a_partition(window: int, length: int) -> None:
+    assert default_length(0, window * 60_000) == length * 60_000
     assert length * 60_000 in LENGTHS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from migratory_spark.errors import OptionError, ServerError, TooMuch
-from migratory_spark.prometheus.options import Options, moment_ms, parse_options
+from migratory_spark.errors import OptionError, QueryTooLarge, ServerError
+from migratory_spark.prometheus.options import SourceOptions, moment_ms, parse_options
 from migratory_spark.prometheus.pushdown import push
 from migratory_spark.prometheus.selectors import render
 from pyspark.sql.datasource import (
@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 BASE = {"url": "http://a:9090", "matchers": "up"}
 
 
-def options(**given: str) -> Options:
+def options(**given: str) -> SourceOptions:
     return parse_options(BASE | given)
 
 
@@ -65,45 +65,45 @@ def test_what_can_be_said(tmp_path: Path) -> None:
     ("given", "words"),
     [
         ({"url": ""}, "option url is missing"),
-        ({"url": "a:9090"}, "'a:9090' is no address such as http://prometheus:9090"),
-        ({"url": "ftp://a"}, "no address such as"),
-        ({"url": "http://a:99999"}, "is no address"),
-        ({"url": "http://[::1"}, "is no address"),
+        ({"url": "a:9090"}, "'a:9090' is not a URL such as http://prometheus:9090"),
+        ({"url": "ftp://a"}, "not a URL such as"),
+        ({"url": "http://a:99999"}, "is not a URL"),
+        ({"url": "http://[::1"}, "is not a URL"),
         ({"url": "http://u:p@a"}, "give user and passwordFile"),
-        ({"url": "http://a/?x=1"}, "no user, query or fragment"),
+        ({"url": "http://a/?x=1"}, "a user, query or fragment is not allowed"),
         ({"matchers": ""}, "option matchers is missing"),
         ({"matchers": "up["}, "option matchers: in the selector"),
         ({"matchs": "up"}, "no option 'matchs'; did you mean matchers?"),
         ({"qqqq": "up"}, "no option 'qqqq'; there are url, matchers"),
         ({"path": "/x"}, "load\\(\\) takes no path"),
         ({"start": "yesterday"}, "option start: 'yesterday' is neither seconds"),
-        ({"start": "2026-01-01T00:00:00"}, "names no zone: add Z"),
+        ({"start": "2026-01-01T00:00:00"}, "has no time zone: add Z"),
         ({"end": "-5"}, "option end: '-5' is neither"),
         ({"start": "9", "end": "8"}, "end \\(8\\) is before start \\(9\\)"),
         ({"partition": "5"}, "option partition: '5' is not a duration with its unit"),
         ({"partition": "0s"}, "shorter than 1 ms"),
-        ({"shape": "long"}, "option shape: 'long' is none of samples, series"),
-        ({"columns": "metric,timestamps"}, "of shape samples, which has metric, labels, timestamp, value, series"),
-        ({"columns": "metric,metric"}, "no list of different columns"),
-        ({"columns": ","}, "no list of different columns"),
-        ({"api": "query_range"}, "option api: 'query_range' is none of auto"),
+        ({"shape": "long"}, "option shape: 'long' is not one of samples, series"),
+        ({"columns": "metric,timestamps"}, "shape samples has metric, labels, timestamp, value, series"),
+        ({"columns": "metric,metric"}, "not a list of distinct columns"),
+        ({"columns": ","}, "not a list of distinct columns"),
+        ({"api": "query_range"}, "option api: 'query_range' is not one of auto"),
         ({"require": "some"}, "option require"),
         ({"whenEmpty": "x"}, "option whenEmpty"),
-        ({"pushdown": "yes"}, "option pushdown: 'yes' is none of true, false"),
-        ({"retries": "21"}, "option retries: '21' is no whole number from 0 to 20"),
+        ({"pushdown": "yes"}, "option pushdown: 'yes' is not one of true, false"),
+        ({"retries": "21"}, "option retries: '21' is not an integer from 0 to 20"),
         ({"retries": "-1"}, "option retries"),
-        ({"maxSamples": "0"}, "option maxSamples: '0' is no whole number from 1"),
+        ({"maxSamples": "0"}, "option maxSamples: '0' is not an integer from 1"),
         ({"timeout": "soon"}, "option timeout"),
         ({"token": "a", "user": "b", "password": "c"}, "token and user exclude each other"),
         ({"token": "a", "tokenFile": "b"}, "token and tokenFile exclude each other"),
-        ({"tokenFile": "/nowhere/x"}, "option tokenFile: /nowhere/x can't be read"),
+        ({"tokenFile": "/nowhere/x"}, "option tokenFile: /nowhere/x cannot be read"),
         ({"token": "a\nb"}, "option token: it is empty or has characters"),
         ({"user": "b"}, "user and password \\(or passwordFile\\) go together"),
         ({"password": "b"}, "go together"),
         ({"certFile": "/nowhere/c"}, "certFile and keyFile go together"),
         ({"caFile": "/nowhere/c"}, "option caFile: there is no file /nowhere/c"),
-        ({"header.a b": "x"}, "option header.a b: a header's name or value"),
-        ({"header.a": "x\r\ny"}, "a header's name or value"),
+        ({"header.a b": "x"}, "option header.a b: the header's name or value"),
+        ({"header.a": "x\r\ny"}, "the header's name or value"),
     ],
 )
 def test_every_mistake_names_its_option(given: dict[str, str], words: str) -> None:
@@ -121,13 +121,13 @@ def test_moments() -> None:
 def test_errors_survive_the_way_from_a_worker() -> None:
     import pickle
 
-    error = pickle.loads(pickle.dumps(TooMuch("http://a", "too much")))
-    assert type(error) is TooMuch
+    error = pickle.loads(pickle.dumps(QueryTooLarge("http://a", "too much")))
+    assert type(error) is QueryTooLarge
     assert (str(error), error.server, error.text) == ("http://a: too much", "http://a", "too much")
     assert isinstance(error, ServerError)
 
 
-def narrowed(*filters: Filter, **given: str) -> tuple[Options, list[Filter]]:
+def narrowed(*filters: Filter, **given: str) -> tuple[SourceOptions, list[Filter]]:
     return push(options(**given), filters)
 
 

@@ -7,7 +7,7 @@ import urllib.parse
 from collections.abc import Callable
 
 import pytest
-from migratory_spark.errors import NothingFound, OptionError, ServerError
+from migratory_spark.errors import NoSamplesFound, OptionError, ServerError
 from migratory_spark.prometheus import preflight
 from migratory_spark.prometheus.options import parse_options
 from migratory_testing.fakeprometheus import JSON, Reply, Request
@@ -41,24 +41,24 @@ def api(
     ("server", "given", "words"),
     [
         (api(), {"end": str(START // 1000)}, "the window is empty: it starts and ends at 2023-11-14T22:13:20.000Z"),
-        (api(now="1600000000"), {}, "lies in the future, its clock says 2020-09-13"),
-        (api(known=["c_totals", "up"]), {}, "it knows no such series; is it c_totals?"),
+        (api(now="1600000000"), {}, "lies in the future; its clock says 2020-09-13"),
+        (api(known=["c_totals", "up"]), {}, "it has no such series; did you mean c_totals?"),
         (api(known=["up"]), {}, "none of its 1 metrics has a name like that"),
-        (api(known=["c_total"]), {}, "though it knows c_total with other labels"),
-        (api(known=["c_total"]), {"matchers": '{i="1"}'}, "it knows no such series$"),
+        (api(known=["c_total"]), {}, "though it has c_total with other labels"),
+        (api(known=["c_total"]), {"matchers": '{i="1"}'}, "it has no such series$"),
         (
             api(names=["c_total"], now="1800000000"),
             {},
-            "the window ended before what it keeps, which is 15d or 10GiB back",
+            "the window ended before its retention, which is 15d or 10GiB back",
         ),
-        (api(names=["c_total"]), {}, r"no sample of them in the window \(it keeps 15d or 10GiB\)"),
-        (lambda request: Reply(b"", 200 if request.path.endswith("read") else 404), {}, "it does not tell more"),
+        (api(names=["c_total"]), {}, r"no sample of them in the window \(retention: 15d or 10GiB\)"),
+        (lambda request: Reply(b"", 200 if request.path.endswith("read") else 404), {}, "no samples, and no reason"),
     ],
 )
 def test_nothing_comes_with_its_reason(
     serve: Serve, server: Callable[[Request], Reply], given: dict[str, str], words: str
 ) -> None:
-    with pytest.raises(NothingFound, match=words):
+    with pytest.raises(NoSamplesFound, match=words):
         preflight.check(options(serve(server), **given))
 
 
@@ -95,7 +95,7 @@ def test_samples_are_counted_by_the_servers(serve: Serve) -> None:
         return Reply(b'{"data":{"resultType":"vector","result":[{"metric":{},"value":[1,"540"]}]}}', kind=JSON)
 
     matchers = 'a_total{i="1"} b_total'
-    assert preflight.count(options(serve(counting), serve(counting), matchers=matchers)) == 1080
+    assert preflight.count_samples(options(serve(counting), serve(counting), matchers=matchers)) == 1080
     # One selector is of one metric: PromQL forgets names, and refuses series that are then the same.
     query = (
         '(sum(count_over_time({__name__="a_total",i="1"}[60s])) or vector(0))'
@@ -113,6 +113,6 @@ def test_a_server_that_does_not_count_leaves_the_number_open(serve: Serve, reply
         asked.append(request)
         return reply
 
-    assert preflight.count(options(serve(refusing))) is None
+    assert preflight.count_samples(options(serve(refusing))) is None
     # "It takes too long" is an answer: nobody makes the server do it again.
     assert len(asked) == 1

@@ -51,7 +51,7 @@ def test_what_is_understood(text: str, selectors: list[tuple[Matcher, ...]]) -> 
         ('up{1="y"}', "the name of a label"),
         ('up{a="b"', "a comma or }"),
         ('up{a="\\d+"}', "write \\\\\\\\d for a regular expression"),
-        ('up{a="\\Uffffffff"}', "is no character"),
+        ('up{a="\\Uffffffff"}', "is not a character"),
         ("{}", "selects every series"),
         ('{a=""}', "selects every series"),
         ('{a=~".*"}', "selects every series"),

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from migratory_spark.errors import ServerError, SourceError
 from migratory_spark.prometheus import chunk_stream, partitions
-from migratory_spark.prometheus.blocks import STALE, Series
-from migratory_spark.prometheus.options import Options
+from migratory_spark.prometheus.blocks import STALE, SeriesId
+from migratory_spark.prometheus.options import SourceOptions
 from migratory_testing import prometheus_wire as made
 from migratory_testing.fakeprometheus import JSON, PLAIN, STREAMED, Reply, Request
 from migratory_testing.manysamples import END, MANY, START, Samples, Serve, good, options
 from migratory_testing.prometheus_wire import Labels, of_bits
 
 
-def read(options: Options) -> dict[Series, Samples]:
+def read(options: SourceOptions) -> dict[SeriesId, Samples]:
     """All samples by series; a (series, time) that comes twice fails."""
-    found: dict[Series, dict[int, float]] = {}
+    found: dict[SeriesId, dict[int, float]] = {}
     for block in partitions.read(options, START, END):
         at = 0
         for one, count in zip(block.series, block.counts.tolist(), strict=True):
@@ -34,8 +34,8 @@ def read(options: Options) -> dict[Series, Samples]:
     return {one: sorted(own.items()) for one, own in found.items()}
 
 
-def expected(series: list[tuple[Labels, Samples]] = MANY) -> dict[Series, Samples]:
-    return {Series.of(labels.items()): samples for labels, samples in series}
+def expected(series: list[tuple[Labels, Samples]] = MANY) -> dict[SeriesId, Samples]:
+    return {SeriesId.from_pairs(labels.items()): samples for labels, samples in series}
 
 
 def matrix(series: list[tuple[Labels, Samples]]) -> Reply:
@@ -73,13 +73,13 @@ def test_nobody_listens() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(
-        ServerError, match=rf"^{address}: can't be reached \(2 tries\): .*refused.*is option url right\?"
+        ServerError, match=rf"^{address}: cannot be reached \(2 tries\): .*refused.*is option url right\?"
     ):
         read(options(address))
 
 
 def test_a_host_that_is_none() -> None:
-    with pytest.raises(ServerError, match=r"can't be reached: .*resolve"):
+    with pytest.raises(ServerError, match=r"cannot be reached: .*resolve"):
         read(options("http://prometheus.invalid:9090", retries="0"))
 
 
@@ -105,9 +105,9 @@ def test_an_endless_answer_is_given_up(serve: Serve) -> None:
     [
         (400, b"bad matcher", "answers HTTP 400: bad matcher"),
         (401, b"who?", r"refuses access \(HTTP 401\): who\?; see options tokenFile and user"),
-        (403, b"", "refuses access .* without a word"),
+        (403, b"", "refuses access .* no text"),
         (500, b"oh\nno", "answers HTTP 500: oh no"),
-        (302, b"", "points elsewhere, to http://127.0.0.1:1/: is that the option url"),
+        (302, b"", "redirects to http://127.0.0.1:1/: is that the right option url"),
     ],
 )
 def test_refusals_are_told(serve: Serve, status: int, body: bytes, words: str) -> None:
@@ -155,7 +155,9 @@ def test_what_is_too_much_is_asked_in_halves(serve: Serve, status: int, body: by
 
 def test_what_is_too_much_even_for_a_second_is_an_error_after_few_requests(serve: Serve) -> None:
     server = serve(lambda _: Reply(b"exceeded sample limit (5)", 400))
-    with pytest.raises(ServerError, match=r"exceeded sample limit \(5\); that is for \d+ ms already: narrow matchers"):
+    with pytest.raises(
+        ServerError, match=r"exceeded sample limit \(5\); the query is for \d+ ms only: narrow matchers"
+    ):
         read(options(server))
     assert len(server.requests) == 7
 
@@ -175,8 +177,8 @@ def test_a_truncated_answer_is_asked_for_again_and_nothing_is_told_twice(
     [
         (Reply(made.streamed(MANY), cut=1), r"(ended early|broke off): .*\(2 tries\)"),
         (Reply(made.streamed(MANY) + b"expanding series: disk"), r"expanding series: disk.*\(2 tries\)"),
-        (Reply(made.snappy(made.plain(MANY))[:-3], kind=PLAIN), "snappy that can't be read"),
-        (Reply(b"\xff\xff\xff\xff\x7f", kind=PLAIN), "an answer of 34359738367 bytes"),
+        (Reply(made.snappy(made.plain(MANY))[:-3], kind=PLAIN), "invalid snappy data"),
+        (Reply(b"\xff\xff\xff\xff\x7f", kind=PLAIN), "a response of 34359738367 bytes"),
         (Reply(b"<html>", kind="text/html"), "content of type text/html; is option url that of Prometheus"),
         (Reply(b"", kind=""), "content of type none"),
     ],
@@ -241,7 +243,7 @@ def test_credentials_and_headers_are_sent_and_not_to_where_a_server_points(serve
     assert server.requests[0].headers["Authorization"] == "Bearer t0ken"
     assert server.requests[0].headers["X-Scope-OrgID"] == "team"
     other = serve(good)
-    with pytest.raises(ServerError, match="points elsewhere, to http"):
+    with pytest.raises(ServerError, match="redirects to http"):
         read(options(serve(lambda _: Reply(b"", 307, headers={"Location": other.url})), token="t0ken"))
     assert other.requests == []
 
@@ -286,9 +288,7 @@ def test_selectors_that_overlap_tell_a_series_once(serve: Serve) -> None:
 def test_too_many_samples_for_a_partition(serve: Serve) -> None:
     server = serve(good)
     assert read(options(server, maxSamples="540")) == expected()
-    with pytest.raises(
-        SourceError, match=r"539 samples \(option maxSamples\) are not all of .*: shorten option partition"
-    ):
+    with pytest.raises(SourceError, match=r"has more than 539 samples \(option maxSamples\): shorten option partition"):
         read(options(server, maxSamples="539"))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from migratory_spark.errors import NothingFound, OptionError
+from migratory_spark.errors import NoSamplesFound, OptionError
 from migratory_spark.prometheus.source import FilteringReader, PrometheusDataSource, PrometheusStreamReader
 from migratory_testing.fakeprometheus import JSON, FakePrometheus, Reply, Request
 from migratory_testing.prometheus_wire import streamed, window_of
@@ -77,7 +77,7 @@ def test_an_empty_window_by_each_wish(caplog: pytest.LogCaptureFixture) -> None:
         window = {"start": "1100", "end": "1200"}
         assert reader(one, **window).partitions() == []
         assert "no samples from 1970-01-01T00:18:20.000Z to 1970-01-01T00:20:00.000Z" in caplog.text
-        with pytest.raises(NothingFound):
+        with pytest.raises(NoSamplesFound):
             reader(one, **window, whenEmpty="fail").partitions()
         asked = len(one.requests)
         assert len(reader(one, **window, whenEmpty="allow").partitions()) == 1
@@ -98,7 +98,7 @@ def test_filters_are_taken_only_where_they_were_asked_for() -> None:
 def test_another_schema_is_refused() -> None:
     with server() as one:
         made = source(one, start="0", end="9")
-        with pytest.raises(OptionError, match="choose by options shape and columns"):
+        with pytest.raises(OptionError, match="choose it by options shape and columns"):
             made.reader(StructType().add("x", LongType()))
 
 

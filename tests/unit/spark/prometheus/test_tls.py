@@ -72,7 +72,7 @@ def test_both_sides_know_each_other(server: FakePrometheus, certificates: Certif
 
 def test_a_server_of_an_unknown_authority_is_refused(server: FakePrometheus, certificates: Certificates) -> None:
     for given in ({}, {"caFile": certificates.file("stranger.pem")}):
-        with pytest.raises(ServerError, match=r"no TLS: .*certificate verify failed.*see options caFile"):
+        with pytest.raises(ServerError, match=r"TLS failed: .*certificate verify failed.*see options caFile"):
             read(server, **given)
     assert server.requests == []
 
