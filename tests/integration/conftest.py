@@ -1,4 +1,4 @@
-"""What integration tests share: one Spark session. Two in one process end each other; starting one takes seconds."""
+"""The Spark session that all integration tests share. A process can have only one, and it takes seconds to start."""
 
 from __future__ import annotations
 

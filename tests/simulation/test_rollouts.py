@@ -34,7 +34,7 @@ def test_publishers_continue_during_a_rolling_restart(options: Options) -> None:
 
 
 def test_endless_rolling_restart_is_a_violation(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that never reports drained is awaited: its time is over, but its list has lost another member."""
+    """Brokers never drain here, and no list may lose a member, so the rolling restart waits for ever."""
     world = World(options)
     monkeypatch.setattr(Process, "drain", lambda process, period: None)
     monkeypatch.setattr(world.internal, "may_lose", lambda process, drains=True: False)
@@ -56,7 +56,8 @@ def test_rolling_restart_among_faults_is_abandoned_after_a_while(
 
 @pytest.mark.parametrize(("leaves", "removed"), [("broker-0", 1), ("broker-1", 0)])
 def test_configured_broker_keeps_accepting_clients(options: Options, leaves: str, removed: int) -> None:
-    """A client that was away knows only the addresses from its configuration."""
+    """A client that was disconnected meanwhile knows only the addresses that it was given, so a configured broker must
+    keep accepting clients."""
     weights = (0, 100, *(0 for _ in options.brokers[2:]))
     begin = options.faults_end - 0.2
     plan = Plan(True, ((begin, Grow()), (begin + 0.1, Shrink(leaves, 0.6))))

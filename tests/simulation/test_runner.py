@@ -1,4 +1,4 @@
-"""Many seeds: the same in several processes as in one, added up, and reported in a last line and a file."""
+"""Runs of many seeds: several processes give the same outcome as one, and a last line and a file report the sums."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_minimise_removes_what_is_not_needed(culprits: tuple[int, ...]) -> None:
 
 
 def test_minimise_leaves_nothing_removable() -> None:
-    """Also when several subsets fail, or when failures are random."""
+    """Several subsets of the items fail. No item of the subset that is found can be removed."""
     for number in range(30):
         random = Random(number)
         reasons = [set(random.sample(range(12), random.randint(1, 4))) for _ in range(3)]

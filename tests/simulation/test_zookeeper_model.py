@@ -22,7 +22,7 @@ from migratory_simulation.zookeeper import Answer, Ensemble, ZkClient
 
 
 class Broker:
-    """A client with what it was told."""
+    """A client of the model, and the answers and events that it received."""
 
     def __init__(self, ensemble: Ensemble, seed: int = 1) -> None:
         self.told: list[Answer] = []

@@ -1,4 +1,4 @@
-"""What is wrong around the product: cluster files, ports, disks, Java. The commands run as a person runs them; each
+"""Faults in the product's environment: cluster files, ports, disks, Java. The commands run as a user runs them. Each
 ends by itself with exit code 2, one clear error and no traceback, and leaves no process behind."""
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ FILES = {
 
 @pytest.mark.parametrize("spec", FILES)
 def test_an_invalid_cluster_file(commands: Commands, spec: str) -> None:
-    """The field's path, the value that is there, what is allowed; nothing is started or made."""
+    """The error gives the field's path, its value and what is allowed. Nothing is started or created."""
     fault, allowed = FILES[spec]
     work = commands.folder / "work"
     for command in ("up", "demo"):
@@ -212,7 +212,7 @@ def test_a_full_disk_before_the_start(commands: Commands, small_disk: Path) -> N
 
 
 def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_disk: Path) -> None:
-    """Metrics can't be kept any more: the command says so and ends, with everything that it started."""
+    """Metrics cannot be recorded any more. The command reports that, and ends with everything that it started."""
     work = str(small_disk / "work")
     process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "recorder")
     states = commands.folder / "state" / "migratory"
@@ -226,7 +226,7 @@ def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_dis
 
 
 def test_a_disk_that_fills_without_recording_stops_no_broker(commands: Commands, small_disk: Path) -> None:
-    """Brokers keep everything in memory, and lose log lines only."""
+    """Brokers keep all data in memory, so they lose only log lines."""
     work = str(small_disk / "work")
     process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "none")
     states = commands.folder / "state" / "migratory"
@@ -240,7 +240,8 @@ def test_a_disk_that_fills_without_recording_stops_no_broker(commands: Commands,
 
 
 def test_a_result_that_cannot_be_written(commands: Commands) -> None:
-    """/dev/full opens like any file and takes nothing. What can't be opened at all is told before the work begins."""
+    """/dev/full can be opened, but every write fails. A file that cannot be opened is reported before the work
+    begins."""
     process = commands.start("up", "-f", commands.file(), "--workdir", str(commands.folder / "work"))
     (cluster,) = poll(lambda: running_clusters(commands.folder / "state" / "migratory"), "it is up", LIMIT)
     bench = ["bench", "run", "--servers", cluster.brokers[0].url, "--subscribers", "2", "--topics", "1", "--rate", "5"]

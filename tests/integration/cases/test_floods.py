@@ -64,7 +64,7 @@ def cpu_seconds(broker: Broker) -> float:
 
 @pytest.mark.parametrize("place", ["position", "operation", "surplus field", "topic"])
 async def test_a_map_of_colliding_keys_delays_no_other_client(broker: Broker, bystander: Any, place: str) -> None:
-    """A megabyte of it would take a minute to build."""
+    """A dict of a megabyte of such keys would take a minute to build."""
     before = cpu_seconds(broker)
     giant = colliding_map(40_000)
     body = {

@@ -146,7 +146,8 @@ async def test_delivered_headers_are_minimal(broker: Broker, bystander: object, 
 async def test_the_largest_message_is_taken_and_one_byte_more_closes(
     broker: Broker, bystander: object, pieces: int
 ) -> None:
-    """The room above the largest payload is filled with a field that a later version may have; it is ignored."""
+    """A field of a later version, which is ignored, fills the room between the largest payload and the largest
+    message."""
     topic = f"largest/{pieces}"
     for over, number in ((0, 1), (1, 2)):
         client = await RawClient.join(broker, "msgpack")

@@ -1,6 +1,7 @@
-"""Cases A5 and A6 on a real broker: numbers that not every language holds, and positions that cannot be resumed from.
+"""Cases A5 and A6 on a real broker: numbers that not every language can represent, and positions that cannot be resumed
+from.
 
-Payloads are bytes here, so that numbers in them are nobody's business; positions are text in JSON.
+Payloads are bytes here, so the broker does not interpret numbers in them. Positions are text in JSON.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ async def test_numbers_of_the_protocol_are_refused_where_not_every_client_holds_
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
 async def test_positions_above_2_to_the_53_are_read_exactly(broker: Broker, bystander: object, wire: Any) -> None:
-    """No topic gets there in a lifetime; what is asked is still read to the last digit, and is no history here."""
+    """No topic reaches such a number in practice. A requested position is still read to the last digit; it is of an
+    unknown history, and is answered with `reset`."""
     client = await RawClient.join(broker, wire)
     for sequence in (9007199254740992, 9007199254740993):
         after: object = f"9007199254740993:{sequence}" if wire == "json" else [9007199254740993, sequence]
@@ -58,7 +60,8 @@ async def test_positions_above_2_to_the_53_are_read_exactly(broker: Broker, byst
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
 async def test_resuming_from_the_future(broker: Broker, bystander: object, wire: Any) -> None:
-    """A position ahead of a known history is waited for, 2 s at most; one of an unknown history is `reset` at once."""
+    """A subscription waits at most 2 s for a position ahead of a known history. A position of an unknown history is
+    answered with `reset` at once."""
     topic = f"future/{wire}"
     writer = await RawClient.join(broker)
     for number in range(1, 41):

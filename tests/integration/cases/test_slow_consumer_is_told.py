@@ -44,8 +44,9 @@ async def line_with(process: Process, text: bytes) -> bytes:
 
 
 async def test_a_slow_consumer_that_reads_again_gets_the_close_reason(broker: Broker, bystander: object) -> None:
-    """Its reason stands behind all that waited for it; who stands still for longer than the 2 s of the handshake sees
-    a lost connection (docs/reference/protocol.md), as nothing can pass what is on its way."""
+    """The close frame comes after everything that was queued. A client that does not read for longer than the 2 s of
+    the closing handshake sees a lost connection (docs/reference/protocol.md), because nothing can overtake the bytes in
+    flight."""
     host, port = broker.address("clients")
     topic = "stopped"
     process = await asyncio.create_subprocess_exec(

@@ -1,5 +1,6 @@
-"""Cases A7, A9 and A10 on three real brokers: a drop before the first message, a coordinator that dies between hearing
-of a publication and keeping it, a ZooKeeper session that ends under a living broker."""
+"""Cases A7, A9 and A10 on three real brokers: a connection that is lost before the first message, a coordinator that
+dies after it received a publication and before it replicated it, and a ZooKeeper session that ends while its broker
+lives."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ async def coordinator(brokers: Brokers, topic: str) -> tuple[Broker, list[Broker
 
 @pytest.mark.parametrize("before", [0, 17])
 async def test_dropped_before_the_first_message(brokers: Brokers, before: int) -> None:
-    """The receipt's position is enough to miss nothing, at another broker as well, also while it is 0."""
+    """A client that resumes at the receipt's position misses nothing, also at another broker, and also at sequence
+    number 0."""
     writer = await RawClient.join(brokers["b1"])
     for number in range(1, before + 1):
         await writer.publish("early", b"%d" % number, number)
@@ -86,15 +88,15 @@ async def test_dropped_before_the_first_message(brokers: Brokers, before: int) -
 
 
 async def test_a_publication_lost_with_the_coordinator_is_stored_by_the_retry(brokers: Brokers) -> None:
-    """The coordinator is stopped, the publication waits in its socket, then it is killed: it knew the id, if at all,
-    together with the content, for both are one entry of one log."""
+    """The coordinator is stopped, the publication waits in its socket, and the coordinator is killed. Message id and
+    content are one log entry, so no broker can know the id without the content."""
     await retried(brokers, stop_followers=False)
 
 
 async def test_a_publication_that_no_follower_confirmed_is_stored_once(brokers: Brokers) -> None:
-    """The coordinator has it and its followers are stopped: one copy is no commit. What was on its way to them when it
-    died is found afterwards in their sockets, so that the next coordinator may adopt it, at its old position; if not,
-    the retry gets a new one."""
+    """The coordinator has stored the publication, and its followers are stopped, so that it is not committed. After the
+    coordinator died, the followers find it in their sockets. The next coordinator may adopt it at its old position; if
+    it does not, the retry gets a new one."""
     await retried(brokers, stop_followers=True)
 
 
@@ -177,11 +179,10 @@ def records(watching: KazooClient, root: str) -> list[dict[str, Any]]:
 async def test_a_session_ends_under_a_living_broker(
     brokers: Brokers, zookeeper_member: ZooKeeperEnsemble, watching: KazooClient
 ) -> None:
-    """Again and again. Publishing goes on through another broker, to two groups that the victim coordinates at first;
-    nothing acknowledged is missing at any broker, and the victim answers all the time.
-
-    Whoever writes the next record wins: the victim with its new session, then the epoch stays; or another, with a
-    higher one."""
+    """The broker's session is ended several times. Publishing continues through another broker to two groups that the
+    broker coordinates at first. No acknowledged publication is missing at any broker, and the broker answers all the
+    time. The broker may write the next record with its new session and keep the epoch, or another broker writes one
+    with a higher epoch."""
     servers = zookeeper_member.servers
     root = f"/migratory/{brokers.settings['cluster']}"
     victim = brokers["b1"]

@@ -98,7 +98,8 @@ async def test_client_lost_before_its_first_message_misses_nothing(broker: FakeB
 
 @pytest.mark.parametrize("variant", ["unsubscribe", "break", "raise", "reopen"])
 async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, variant: str) -> None:
-    """centrifuge-js#425."""
+    """centrifuge-js#425: a handler that breaks off in any way. The next subscription resumes after the last handled
+    message."""
     seen: list[bytes] = []
     async with Client([broker.url], settings=QUICK) as client:
         stream = client.subscribe("t")

@@ -105,7 +105,7 @@ async def test_subscribing_with_json(broker: FakeBroker) -> None:
 
 
 async def test_json_is_the_only_output_on_both_streams(broker: FakeBroker) -> None:
-    """Also for a lost history, a lost connection, and wildcards."""
+    """This holds also for a lost history, a lost connection, and wildcards."""
     topic = "quotes/#"
     broker.memory.epoch = 9
     broker.memory.append(topic, b"old")

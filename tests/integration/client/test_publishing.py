@@ -23,7 +23,8 @@ from migratory_testing.waiting import until
 
 
 def test_timer_in_the_past_works_on_uvloop() -> None:
-    """uvloop answers `call_at` for the past with a plain handle: a deadline may have passed when the timer is set."""
+    """A deadline may have passed when its timer is set. uvloop's `call_at` then returns a plain handle instead of a
+    timer handle."""
 
     async def publish() -> None:
         async with FakeBroker() as broker:
@@ -40,7 +41,8 @@ def test_timer_in_the_past_works_on_uvloop() -> None:
 
 
 async def test_a_publication_survives_a_lost_acknowledgement(broker: FakeBroker) -> None:
-    """Pitfall 16: stored, answer lost, connection reset; the repeat has the same id and gets the old position."""
+    """Pitfall 16: the publication is stored, and the connection is reset before the answer. The repeat has the same id
+    and gets the old position."""
     broker.answers = False
     async with Client([broker.url], settings=QUICK) as client:
         publishing = asyncio.ensure_future(client.publish("t", b"1"))

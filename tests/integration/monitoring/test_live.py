@@ -1,6 +1,5 @@
-"""Every query of the dashboard and every side of every alert, asked of a real Prometheus that scrapes a real cluster
-under load, one broker of which is killed: none is about a metric, label or bucket that nobody exports.
-"""
+"""Every query of the dashboard, and every operand of every alert, on a real Prometheus that scrapes a real cluster
+under load. One broker is killed. No query may name a metric, label or bucket that nothing exports."""
 
 from __future__ import annotations
 

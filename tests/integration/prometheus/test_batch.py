@@ -1,4 +1,5 @@
-"""Batch reads by a real Spark from a real Prometheus: every way to ask tells the same; nothing comes with a reason."""
+"""Batch reads by a real Spark from a real Prometheus: every interface gives the same samples, and no samples are
+explained."""
 
 from __future__ import annotations
 

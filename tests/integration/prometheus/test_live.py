@@ -1,4 +1,5 @@
-"""Three exporters, one killed and started again: what is added up from the samples, against what they really did."""
+"""Three exporters, one of which is killed and restarted: the sums of the samples are compared with the exporters' own
+counts."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ async def ready(*brokers: Broker) -> None:
 
 @both
 async def test_publishing_goes_on_when_the_coordinator_is_killed(brokers: Brokers) -> None:
-    """Subscribed on one broker, published on another, the coordinator killed with -9: all arrives once, in order."""
+    """A client subscribes on one broker, another publishes on a second one, and the coordinator is killed with SIGKILL.
+    Every publication arrives once, in order."""
     coordinator = brokers.coordinator(TOPIC, "b0")
     others = [broker for broker in brokers.all() if broker is not coordinator]
     subscriber, publisher = await join(others[0]), await join(others[1])
@@ -97,7 +98,8 @@ async def test_a_second_signal_ends_at_once(brokers: Brokers) -> None:
 
 
 async def test_a_frozen_coordinator_returns_with_the_same_incarnation(brokers: Brokers) -> None:
-    """Stopped until ZooKeeper gave its session up: the others go on, and what it does afterwards harms nothing."""
+    """The coordinator is stopped until ZooKeeper has ended its session. The other brokers continue, and the coordinator
+    does no harm when it continues."""
     coordinator = brokers.coordinator(TOPIC, "b0")
     other = next(broker for broker in brokers.all() if broker is not coordinator)
     subscriber, publisher = await join(other), await join(other)
@@ -132,7 +134,8 @@ async def test_a_frozen_coordinator_returns_with_the_same_incarnation(brokers: B
 
 
 async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers: Any) -> None:
-    """All members stopped for longer than two sessions: no error, no reconnect; afterwards sessions are restored."""
+    """All ZooKeeper members are stopped for longer than two sessions. No publication fails and no client reconnects;
+    afterwards the sessions are restored."""
     subscriber, publisher = await join(brokers["b0"]), await join(brokers["b1"])
     await subscriber.subscribe(TOPIC)
     await publisher.publish(TOPIC, b"m1", 1)

@@ -165,7 +165,7 @@ async def test_a_stopped_process_is_killed_and_delays_no_other_client(broker: Br
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["that run", "that stand still"])
 async def test_a_killed_broker_leaves_no_processes_behind(broker: Broker, stopped: bool) -> None:
-    """None keeps the port or clients, not even a stopped process."""
+    """No I/O process, not even a stopped one, keeps the port or clients."""
     client = await RawClient.join(broker, name="c")
     address = broker.address("clients")
     pids = [one["pid"] for one in processes(broker)]

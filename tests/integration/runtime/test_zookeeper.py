@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 
 class Session:
-    """A `ZooKeeper` and what it said."""
+    """A ZooKeeper client of the runtime, and the events that it reported."""
 
     def __init__(self, servers: str, root: str) -> None:
         self.events: list[Any] = []
@@ -158,7 +158,7 @@ async def test_an_expired_session_is_reported_and_replaced(session: Session, zoo
 
 
 async def test_creating_the_root_is_retried_without_an_answer(zookeepers: Any) -> None:
-    """As after a resumed session that is just being ended: kazoo never completes a creation without a path."""
+    """The first creation of the root never gets an answer, as can happen when a resumed session is just being ended."""
     made = Session(zookeepers.servers, "/migratory/unanswered")
     asked = made.zookeeper._client.create_async
     silent = [made.zookeeper._client.handler.async_result()]
@@ -175,8 +175,8 @@ async def test_creating_the_root_is_retried_without_an_answer(zookeepers: Any) -
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_client_that_gave_up_is_replaced(session: Session) -> None:
-    """A server that was ending a session left a request out and answered the next: kazoo's connection ends with a
-    RuntimeError then, and is never made again."""
+    """A server that is ending a session may skip a request and answer the next one. kazoo's connection then ends with a
+    RuntimeError, and kazoo never reconnects."""
     first = await session.state("connected")
     await session.commit(events.ZkCreate("/mine", b"", ephemeral=True))
     await session.children("/", watch=True)

@@ -1,4 +1,4 @@
-"""Reports from question to files: over a folder and over a real Prometheus, as a command and through spark-submit."""
+"""Whole jobs that make reports, from a folder and from a real Prometheus, as a command and with spark-submit."""
 
 from __future__ import annotations
 

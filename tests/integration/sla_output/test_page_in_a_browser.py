@@ -1,4 +1,4 @@
-"""The HTML pages in a real browser, on a telephone and on a desk, in light and dark."""
+"""The HTML pages in a real browser, at the sizes of a phone and of a desktop screen, in light and dark mode."""
 
 from __future__ import annotations
 

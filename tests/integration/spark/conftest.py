@@ -1,4 +1,4 @@
-"""A writer of the recorder's Parquet files."""
+"""The fixture that writes the recorder's Parquet files."""
 
 from __future__ import annotations
 

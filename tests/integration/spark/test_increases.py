@@ -1,5 +1,8 @@
-"""Counters to rises, on a real Spark session over real Parquet files. One file holds all series of a test module: each
-case is a metric of its own, and one job tells of all. What few samples are worth here, many are worth in Spark."""
+"""The increase of counters, computed by a real Spark session from real Parquet files.
+
+One file holds all series of a test module. Each case is a metric of its own, and one job computes all of them. A report
+computes few samples in one process and many in Spark; both must give the same.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +113,8 @@ def test_what_counters_rose_by(session: SparkSession, write: Write, few: int) ->
 
 
 def test_two_servers_that_scrape_one_target_at_their_own_moments(session: SparkSession) -> None:
-    """The second server's clock is 700 ms behind: put together, its samples would look like a restart every time."""
+    """The second server's clock is 700 ms behind. If both servers' samples were merged, they would look like a restart
+    each time."""
     rows: list[tuple[object, ...]] = []
     truth = {moment: float(moment // 100) for moment in range(0, 300_000, 50)}
     restarted = {moment: value if moment < 150_000 else value - 1500 for moment, value in truth.items()}
@@ -140,7 +144,7 @@ def test_servers_that_a_label_tells_apart(session: SparkSession) -> None:
 
 
 def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, write: Write) -> None:
-    """The exporter w1 is updated: 0.2 gives way to 0.25, while 0.1 and +Inf stay."""
+    """The exporter w1 is updated: the bucket 0.25 replaces 0.2, while 0.1 and +Inf remain."""
     samples = [
         ("h_bucket", {"instance": instance, "le": le}, moment, 1.0)
         for instance in ("w1", "w2")
@@ -159,8 +163,8 @@ def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, 
 
 
 def test_stale_markers_and_nan_of_a_gauge(session: SparkSession, write: Write, tmp_path: Path) -> None:
-    """Case A19, straight from the samples and after a second trip through Parquet in another order. (Not through
-    Spark's own writer, which knows but one NaN.)"""
+    """Case A19, from the samples and from a second Parquet file in another order. Spark's own writer is not used for
+    it, because it writes every NaN with the same bits."""
     values = {0: 100.0, 15: 100.0, 30: STALE, 60: 200.0, 75: OTHER_NAN, 90: 200.0}
     samples = series("g", {second * 1000: value for second, value in values.items()}, x="1")
     random.Random(5).shuffle(samples)

@@ -1,7 +1,8 @@
-"""A report beside a computation of its own over the same samples: plain Python, one series after the other, no Spark.
+"""A report compared with an independent computation over the same samples: plain Python, one series after the other, no
+Spark.
 
-The samples hold all that makes counting hard: exporters that restart, that are born and end within the window, stale
-markers, samples told twice, in no order. Then one sample is altered, and the verdict with it.
+The samples contain everything that makes counting hard: exporters that restart, or start and end within the window,
+stale markers, duplicate samples, and samples in any order. Then one sample is changed, and the verdict changes.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ Key = tuple[str, frozenset[tuple[str, str]]]
 
 
 def rises(samples: Iterable[Sample]) -> dict[Key, list[tuple[int, float]]]:
-    """Return (time in ms, increase) of each sample in (start, end] by series, by the rules of docs/sla.md."""
+    """Return (time in ms, increase) of each sample in (start, end] by series, by the rules of docs/reference/sla.md."""
     by_series: dict[Key, dict[int, float]] = defaultdict(dict)
     for metric, labels, moment, value in samples:
         if not math.isnan(value):
@@ -122,7 +123,7 @@ def rises(samples: Iterable[Sample]) -> dict[Key, list[tuple[int, float]]]:
 
 
 class Plain:
-    """The same figures, computed at leisure."""
+    """The independent computation of the figures, written for simplicity and not for speed."""
 
     def __init__(self, samples: list[Sample]) -> None:
         self.rises = rises(samples)
@@ -170,7 +171,7 @@ def made(session: SparkSession, directory: Path, few: int = MAX_LOCAL_SAMPLES) -
 def test_all_totals_are_those_of_plain_python(
     session: SparkSession, write: Write, samples: list[Sample], plain: Plain, few: int
 ) -> None:
-    """Added up in one process, and where Spark spread them."""
+    """The totals are right when one process adds them up, and when Spark distributes the work."""
     report = made(session, write(samples), few)
     delivery, latency = report["delivery"], report["latency_ms"]
     for name in ("expected", "received", "lost", "duplicates", "reordered"):

@@ -116,7 +116,7 @@ def test_an_empty_window_is_insufficient_and_a_reversed_one_refused(session: Spa
 
 
 def test_the_command_ends_with_the_verdict(write: Write, tmp_path: Path) -> None:
-    """With one that is missed; with one that is met in sla_output/test_jobs_on_spark.py, over a Prometheus."""
+    """The verdict is "missed" here; sla_output/test_jobs_on_spark.py has one that is "met", over a Prometheus."""
     target = tmp_path / "report.json"
     command = [sys.executable, "-m", "migratory_cli.main", "sla", "report", "--samples", str(write(run(lost=1)))]
     command += ["--start", str(START), "--end", str(END), "--json", str(target)]

@@ -1,5 +1,7 @@
-"""Whatever a core may say is carried out, and whatever it may be told is taken: by each kind of broker, and by the
-simulation. The lists are the unions of both surfaces; the type checker sees that a core gives out nothing else.
+"""Every kind of broker, and the simulation, carries out every effect of the cores and gives them every event.
+
+The lists are the unions of effects and events of both cores. The type checker verifies that a core returns no other
+effects.
 """
 
 from __future__ import annotations

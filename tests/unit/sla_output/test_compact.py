@@ -1,4 +1,5 @@
-"""How compacted files are written, without Spark: a file for each day, whole or not at all, every bit of a NaN kept."""
+"""Compacted files, without Spark: one file for each day, written completely or not at all, with every bit of a NaN
+kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two reports beside each other."""
+"""The comparison of two reports."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def deliveries(report: SlaReport, **counts: int | None) -> SlaReport:
 
 @pytest.mark.parametrize(("first", "second"), [("met", "insufficient"), ("insufficient", "met"), ("insufficient",) * 2])
 def test_without_data_nobody_knows_whether_it_is_as_good(first: Verdict, second: Verdict) -> None:
-    """Neither "the same or better", which is exit code 0, nor worse."""
+    """Without data, the comparison says neither "the same or better", which is exit code 0, nor "worse"."""
 
     def judged(verdict: Verdict) -> SlaReport:
         one = sample_report()
@@ -100,7 +100,7 @@ def test_one_of_many_billions_is_more_than_none() -> None:
     [(0, 1, "worse"), (3, 0, "better"), (0, 0, "same"), (2, 3, "unknown"), (None, 3, "unknown")],
 )
 def test_losses_where_nobody_counted_what_was_expected(before: int | None, after: int | None, change: str) -> None:
-    """None is fewer than some, of however many."""
+    """Without the number of expected deliveries, only no losses can be compared with some losses."""
     one = deliveries(sample_report(), expected=None, lost=before)
     assert figure(compare(one, deliveries(one, lost=after)), "delivery", "lost").change == change
 

@@ -1,4 +1,5 @@
-"""The page of a comparison as text: complete by itself, escaped, and the same for the same reports."""
+"""The HTML page of a comparison as text: it needs no other file, escapes names, and is the same for the same
+reports."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def test_what_is_beside_each_other_has_one_scale() -> None:
 
 
 def test_names_are_escaped_wherever_they_come_from() -> None:
-    """From labels of samples, from a report's file, from the command line."""
+    """Names come from labels of samples, from a report's file, and from the command line."""
     nasty = "<script>alert(1)</script>&\"'<img src=x onerror=alert(1)>"
     full = sample_report()
     latency = msgspec.structs.replace(full.latency_ms, by_broker={nasty: full.latency_ms.all})

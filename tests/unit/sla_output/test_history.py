@@ -1,4 +1,4 @@
-"""Reports as rows of tables by day."""
+"""Reports as rows of Parquet tables that are partitioned by day."""
 
 from __future__ import annotations
 

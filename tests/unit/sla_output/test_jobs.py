@@ -1,4 +1,4 @@
-"""What jobs settle without Spark: options, wrong questions, files, exit codes."""
+"""The parts of the jobs that need no Spark: options, errors of the command line, files and exit codes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_moments_before_now(text: str, ago: float, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_command_takes_moments_before_now(tmp_path: Path) -> None:
-    """`-5m` is no option, and the end is now unless it is given."""
+    """`-5m` is a time and not an option. The end is the current time unless it is given."""
     command = ["report", "--samples", str(tmp_path / "none"), "--start", "-5m"]
     result = CliRunner().invoke(sla, command)
     assert result.exit_code == 2
@@ -175,7 +175,7 @@ def test_a_crash_is_not_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
-    """Python's click would end with 1, "missed"."""
+    """click alone would exit with 1, which means "missed"."""
     for error in (KeyboardInterrupt(), click.Abort()):
         with pytest.raises(SystemExit) as ended, ExitOnError():
             raise error

@@ -1,4 +1,4 @@
-"""The HTML page as text: complete by itself, escaped, and the same for the same report."""
+"""The HTML page of a report as text: it needs no other file, escapes names, and is the same for the same report."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_brokers_with_signs_that_mean_something_to_who_draws() -> None:
 
 
 def test_a_name_takes_no_plots_room() -> None:
-    """Warnings are errors here; matplotlib gives one when nothing is left for the axes."""
+    """matplotlib warns when no room is left for the axes, and warnings are errors here."""
     full, long = sample_report(), "a\n" * 60 + "b" * 3000
     renamed = msgspec.structs.replace(
         full.latency_ms,

@@ -1,4 +1,5 @@
-"""A report in a pod: what it is asked, how it asks, what it answers and within which bounds."""
+"""A report that is made in a pod: its request, its requests to the API server, and its result with the limits of its
+size."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ def test_a_secrets_files_are_options_of_the_data_source(tmp_path: Path) -> None:
 
 @dataclass
 class Api:
-    """An API server that gives these codes, one after the other, the last one for ever."""
+    """An API server that answers with these status codes in order, and repeats the last one."""
 
     codes: list[int]
     asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)

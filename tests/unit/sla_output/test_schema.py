@@ -1,4 +1,4 @@
-"""The published schemas: made from the types, kept in step, and what reports and comparisons really look like."""
+"""The published schemas: generated from the types, up to date, and valid for real reports and comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables for a terminal: names stand there as they are, and do nothing to it."""
+"""The tables for a terminal: names are shown unchanged, and their characters have no effect on the terminal."""
 
 from __future__ import annotations
 

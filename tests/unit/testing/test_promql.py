@@ -1,4 +1,4 @@
-"""Taking conditions apart (a test helper that other tests rest on)."""
+"""The splitting of an alert's condition (`migratory_testing.promql`), on which other tests depend."""
 
 from __future__ import annotations
 

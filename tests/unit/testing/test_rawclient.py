@@ -1,4 +1,5 @@
-"""The client that tests open by hand: what is given up while it opens is closed at once, and warns of nothing."""
+"""The raw client of the tests: when its opening is cancelled or fails, the connection is closed at once, without a
+warning."""
 
 from __future__ import annotations
 
