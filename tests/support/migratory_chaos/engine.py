@@ -17,7 +17,7 @@ POLL_SECONDS = 0.25
 """Between two looks at the cluster. Short beside all limits here, which are seconds to minutes."""
 T = TypeVar("T")
 Observation = tuple[bool, object]
-"""Whether the expected effect is there, and what was seen."""
+"""(the expected effect was seen, the value that was seen)"""
 
 
 class LoadError(Exception):
@@ -60,14 +60,15 @@ class Proof:
 
 
 class Scene:
-    """What a fault works on, and what it records. A target adds its cluster.
+    """The surroundings of one fault: its random numbers, and a record of injections and proofs. Targets add a cluster.
 
     Times are seconds since the load began, at `load_began` of the monotonic clock. `injections` are milliseconds of the
     monotonic clock. `began` is the first injection; from `released` on the cluster recovers without interference.
     """
 
     PROOF_SECONDS: ClassVar[float] = 120.0
-    """Until the effect of a fault must show on a busy machine. A takeover needs a session's end and a quorum."""
+    """Limit for the effect of a fault to show. The slowest is a takeover on a busy machine: it needs a session's
+    end and a quorum."""
     PROOF_INTERVAL: ClassVar[float] = 0.1
     TRANSIENT: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that count as "not yet" while a proof is awaited."""
@@ -231,7 +232,7 @@ class FaultRecord:
         return found
 
     def as_data(self) -> dict[str, Any]:
-        """Return the documented keys of a fault in a result: `over` is `released`, `whole` is `healthy`."""
+        """Return a fault as results have it: `released` has the documented key `over`, and `healthy` has `whole`."""
         return {
             "kind": self.kind,
             "options": self.options,
@@ -247,10 +248,10 @@ class FaultRecord:
 
     def summary(self) -> str:
         """Return a line about the fault, and one for each problem."""
-        options = " ".join(f"{key}={value}" for key, value in self.options.items() if not isinstance(value, dict))
+        options = "".join(f" {key}={value}" for key, value in self.options.items() if not isinstance(value, dict))
         recovery = self.recovery_seconds
         return (
-            f"{self.began:8.1f} s  {self.kind} {options} of {', '.join(self.targets)}: "
+            f"{self.began:8.1f} s  {self.kind}{options} of {', '.join(self.targets)}: "
             f"{self.released - self.began:.1f} s, "
             f"{'not healthy again' if recovery is None else f'healthy after {recovery:.1f} s'}; "
             f"{sum(proof['holds'] for proof in self.proofs)} of {len(self.proofs)} proofs hold"
@@ -266,7 +267,7 @@ class Engine(ABC, Generic[S]):
     """
 
     HEALTHY_SECONDS: ClassVar[float]
-    """Until cluster and clients must be healthy again after a fault."""
+    """Limit for cluster and clients to become healthy after a fault."""
     STEADY_SECONDS: ClassVar[float] = 0.0
     """How long they must have been healthy before the next fault."""
     HEALTH_INTERVAL: ClassVar[float] = POLL_SECONDS
@@ -315,7 +316,7 @@ class Engine(ABC, Generic[S]):
 
     async def _inject(self, kind: str, fault: Fault[S], chance: random.Random) -> FaultRecord:
         scene = self.make_scene(kind, chance)
-        asked = scene.now
+        drawn_at = scene.now
         error = ""
         try:
             async with asyncio.timeout(self.FAULT_SECONDS):
@@ -333,7 +334,7 @@ class Engine(ABC, Generic[S]):
             kind=kind,
             options=fault.as_data(),
             targets=list(dict.fromkeys(scene.victims)),
-            began=scene.began if scene.began is not None else asked,
+            began=scene.began if scene.began is not None else drawn_at,
             released=released,
             healthy=None if unhealthy else healthy,
             proofs=[asdict(proof) for proof in scene.proofs],

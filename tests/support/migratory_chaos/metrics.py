@@ -1,4 +1,4 @@
-"""What a run reads from brokers' metrics pages: sums of samples, and whether a broker is a healthy member."""
+"""Brokers' metrics pages: sums of samples, and the health of brokers and groups."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ METRICS_PORT = 9100
 SCRAPE_SECONDS = 15.0
 """The longest scrape interval of a Prometheus that still gets the final counts: the pages stay up for two intervals."""
 MAX_SECONDS = 24 * 3600.0
-"""Until a load ends whose run was killed and did not end it."""
+"""Duration of a load whose run was killed and can't end it."""
 _POLL = 0.5
 _END_SECONDS = 150.0
 

@@ -35,7 +35,7 @@ class RunResult:
 
     @property
     def broken_promises(self) -> list[str]:
-        """What the product promises and did not keep."""
+        """The promises of the product that it did not keep."""
         load = self.load
         found = [f"{load[key]} {key}" for key in VIOLATIONS if load.get(key)]
         if load.get("failed"):
@@ -49,7 +49,7 @@ class RunResult:
 
     @property
     def missing_evidence(self) -> list[str]:
-        """What the run failed to show."""
+        """The evidence that the run failed to give."""
         load = self.load
         found = list(self.errors)
         if not load:

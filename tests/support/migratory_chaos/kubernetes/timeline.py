@@ -1,4 +1,4 @@
-"""What the load's progress, second by second, says about one fault: when clients were served again, and reconnects."""
+"""The load's progress, second by second, evaluated for one fault: when clients were served again, and reconnects."""
 
 from __future__ import annotations
 

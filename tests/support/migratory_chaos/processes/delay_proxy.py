@@ -15,7 +15,7 @@ _CHUNK = 65_536
 
 @dataclass
 class Passed:
-    """What went through a proxy. `shortest_delay` is in seconds."""
+    """Totals of a proxy. `shortest_delay` is in seconds."""
 
     connections: int = 0
     bytes: int = 0

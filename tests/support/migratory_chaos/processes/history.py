@@ -69,7 +69,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Stream:
-    """What one subscriber received of a topic. `start` is None when no receipt came."""
+    """The events that one subscriber received of a topic. `start` is None when no receipt came."""
 
     start: Position | None = None
     events: list[Delivered | Gap] = field(default_factory=list)

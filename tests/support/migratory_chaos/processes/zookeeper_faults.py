@@ -15,7 +15,7 @@ from migratory_chaos.processes.scene import ProcessScene
 Members = Literal["follower", "leader", "majority", "all"]
 MEMBERS: tuple[Members, ...] = get_args(Members)
 ELECTION_SECONDS = 30.0
-"""Until another leader must be elected, or the old one must have noticed that it has no quorum."""
+"""Limit for the election of another leader, or for the old one to notice that it has no quorum."""
 
 
 @dataclass(frozen=True)
