@@ -19,7 +19,8 @@ from msgspec import Struct, field
 
 
 class PublicationRecord(Struct, array_like=True, frozen=True):
-    """A publication. `position` of an acknowledged one may be None: a duplicate that is no longer cached."""
+    """A publication that was sent. `position` of an acknowledged one may be None: a duplicate that is no longer
+    cached."""
 
     digest: str
     publisher: int
@@ -28,7 +29,7 @@ class PublicationRecord(Struct, array_like=True, frozen=True):
 
 
 class DeliveryRecord(Struct, array_like=True, frozen=True):
-    """A delivery."""
+    """A delivery of one publication to one subscriber."""
 
     position: Position
     digest: str

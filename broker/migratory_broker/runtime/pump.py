@@ -1,13 +1,13 @@
 """The pump: takes events to the two cores and carries their effects out, in order, one loop turn at a time.
 
-Events from sockets, ZooKeeper and timers are collected while the loop reads, and worked off once a turn. Then a
+Events from sockets, ZooKeeper and timers are collected while the loop reads, and processed once a turn. Then a
 logic that got events gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried
 out before the next event, each in the order it was given:
 
 - The logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
   follows it.
 - The edge's requests to the logic go to the end of the queue. Requests for the next page of a replay go to the
-  deferred queue, of which little is worked off a turn, together with what new connections send.
+  deferred queue, of which little is processed a turn, together with what new connections send.
 
 With I/O processes, each side has a pump whose other core is a stand-in that sends its events over the channel
 (io_processes/pool.py, io_processes/process.py).
@@ -24,7 +24,7 @@ from migratory_broker.core.logic import events as logic_events
 
 TURN_EVENTS = 2000
 TURN_SECONDS = 0.02
-"""Events, and seconds, that one turn works off at most; the rest waits for the next turn, after the sockets. An
+"""Events, and seconds, that one turn processes at most; the rest waits for the next turn, after the sockets. An
 event that was begun is finished."""
 
 DEFERRED_SECONDS = 0.005

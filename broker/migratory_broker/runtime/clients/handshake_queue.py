@@ -2,7 +2,7 @@
 
 When a broker dies, thousands of clients reconnect in one turn of the loop. Each costs a handshake, `connect` and
 `subscribe`, and in the common queue every publication would wait for all of them. So what new connections send is read
-at once, which is cheap, and worked off in the deferred queue of the pump (`Pump.defer`).
+at once, which is cheap, and processed in the deferred queue of the pump (`Pump.defer`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The channel between a broker's process and an I/O process: batches of messages and accepted sockets.
 
-Messages are sent over a Unix stream socket, one batch a turn of the loop. Neither end reads more than it can work off:
+Messages are sent over a Unix stream socket, one batch a turn of the loop. Neither end reads more than it can process:
 bytes that were read and not acknowledged with `acknowledge` are bounded, then the socket is not read. The other end
 sees its channel as `full`, and defers what can wait.
 
@@ -98,7 +98,7 @@ class Channel(asyncio.Protocol):
     # ---- receiving -----------------------------------------------------------------------------------------------
 
     def acknowledge(self, size: int) -> None:
-        """Note that received bytes were worked off."""
+        """Note that received bytes were processed."""
         self._unprocessed -= size
         if not self._reading and self._unprocessed <= MAX_UNREAD_BYTES // 2 and not self.closed:
             self._reading = True

@@ -84,7 +84,7 @@ class IoProcessHandle:
         self.report: EdgeReport | None = None
         self.kill_reason = ""
         self._last_sent = now
-        self._close_deadline: tuple[int, float] | None = None  # the batch that it must have worked off, and until when
+        self._close_deadline: tuple[int, float] | None = None  # the batch that it must have processed, and until when
         self.channel = Channel(
             _FROM_IO, lambda messages, size: on_messages(self, messages, size), lambda: self._lost(on_lost), self.resume
         )
@@ -182,12 +182,12 @@ class IoProcessHandle:
     # ---- supervision ---------------------------------------------------------------------------------------------
 
     def expect_close(self, now: float) -> None:
-        """Require that it works off the next batch, which closes all its clients, within `CLOSE_TIMEOUT`."""
+        """Require that the process handles the next batch, which closes all its clients, within `CLOSE_TIMEOUT`."""
         self._close_deadline = (self.channel.batches + 1, now + CLOSE_TIMEOUT)
 
     def tick(self, now: float, stalled: bool, max_waiting: int) -> None:
-        """Kill it if it breaks a limit. `stalled`: the broker's process itself stood still. `max_waiting`: bytes
-        that may wait to be sent to it."""
+        """Kill the I/O process if it breaks a limit. `stalled`: the broker's own process did not run for a while.
+        `max_waiting`: bytes that may wait to be sent to the I/O process."""
         if stalled:
             self.last_heard = now
         if self._close_deadline is not None:

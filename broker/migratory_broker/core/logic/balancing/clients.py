@@ -39,7 +39,8 @@ MAX_PAUSE_FACTOR = 16
 
 
 class ClientBalancer:
-    """This broker as a receiver and a giver of clients."""
+    """The balance of clients at this broker: it requests clients from brokers that have too many, and gives clients
+    away."""
 
     def __init__(self, ctx: Context, membership: Membership) -> None:
         self.ctx = ctx

@@ -148,8 +148,8 @@ class Ephemerals:
     def superseded(self, number: int, term: Term) -> None:
         """Read the record of a term whose write was refused, and end the term if another candidate wrote it.
 
-        That candidate may be gone. This broker is then no coordinator to wait for, and tries in its turn. Or the record
-        is this term's own, activated by a request whose reply was lost.
+        The other candidate may be gone. Then no coordinator is to be expected, and this broker tries again when its
+        turn comes. Or the record is this term's own, activated by a request whose reply was lost.
         """
         state = self.states[number]
         state.busy = True

@@ -72,7 +72,7 @@ class Replica:
 
     @property
     def settled(self) -> bool:
-        """Whether it is synced in an activated list, with nothing higher promised."""
+        """Whether the group is synced in an activated list, with nothing higher promised."""
         return self.listed and self.view is not None and self.view.activated and self.promised == self.synced
 
     @property
