@@ -19,8 +19,8 @@ from msgspec import Struct, field
 
 
 class PublicationRecord(Struct, array_like=True, frozen=True):
-    """A publication that was sent. `position` of an acknowledged one may be None: a duplicate that is no longer
-    cached."""
+    """A publication, as its publisher recorded it. `position` is None unless it was acknowledged; also for an
+    acknowledged duplicate that is no longer cached."""
 
     digest: str
     publisher: int

@@ -107,8 +107,8 @@ class AdmissionGate:
     def closing(self, now: float) -> tuple[CloseCode, str, str] | None:
         """Return code, text and metric label with which all clients are closed now, or None to keep them.
 
-        A drain ends after its period by this edge's clock, or earlier when the broker says so. Clients were asked to
-        leave within the same period.
+        A drain ends after its period by this edge's clock, or earlier when the broker says so. Clients get the same
+        code and text in both cases.
         """
         reason = self.admission.reason
         if self.admission.ends and reason != "drained":
