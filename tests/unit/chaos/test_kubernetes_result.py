@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from migratory_chaos.engine import FaultRecord
-from migratory_chaos.kubernetes.result import NO_REPORT, RunResult, table_rows
+from migratory_chaos.kubernetes.result import NO_REPORT, KubernetesRunResult, table_rows
 from migratory_loadtest.result import DurationSummary, FaultRecovery, LoadResult
 
 COUNTS: dict[str, Any] = {"published": 100, "acknowledged": 100, "expected": 300, "delivered": 300, "received": 300}
@@ -32,13 +32,13 @@ def fault(**changes: Any) -> FaultRecord:
     return FaultRecord(**{**values, **changes})
 
 
-def run(**changes: Any) -> RunResult:
+def run(**changes: Any) -> KubernetesRunResult:
     values: dict[str, Any] = {
         "seed": 7, "cluster": "quotes", "namespace": "here", "operator": "an operator", "load": load(),
         "faults": [fault()], "recount": {"lost": 0, "delivered": 300},
         "report": {"verdict": NO_REPORT, "reason": "no Prometheus"},
     }  # fmt: skip
-    return RunResult(**{**values, **changes})
+    return KubernetesRunResult(**{**values, **changes})
 
 
 def test_result_of_a_good_run_is_met_and_has_the_documented_keys() -> None:

@@ -20,8 +20,8 @@ from migratory_node.pods import BROKER_IMAGE
 from migratory_chaos.kubernetes.environment import image_tag, prepare_environment
 from migratory_chaos.kubernetes.kinds import KINDS, UnknownKind, parse_kinds
 from migratory_chaos.kubernetes.report import provide_prometheus
-from migratory_chaos.kubernetes.result import RunResult, table_rows
-from migratory_chaos.kubernetes.runner import KubernetesRun, RunOptions
+from migratory_chaos.kubernetes.result import KubernetesRunResult, table_rows
+from migratory_chaos.kubernetes.runner import KubernetesRun, KubernetesRunOptions
 from migratory_chaos.kubernetes.target import Api, NoAnswer
 from migratory_chaos.processes.command import print_step
 
@@ -106,9 +106,9 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if data["success"] else 1
 
 
-def _run_on(kubeconfig: Path, kinds: list[str], arguments: argparse.Namespace) -> RunResult:
+def _run_on(kubeconfig: Path, kinds: list[str], arguments: argparse.Namespace) -> KubernetesRunResult:
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1, 100_000)
-    options = RunOptions(
+    options = KubernetesRunOptions(
         kinds=kinds,
         seed=seed,
         image=f"migratory-broker:{arguments.tag}" if arguments.tag else BROKER_IMAGE,
@@ -145,7 +145,7 @@ def _run_on(kubeconfig: Path, kinds: list[str], arguments: argparse.Namespace) -
         return asyncio.run(run.run())
 
 
-def _print_result(result: RunResult) -> None:
+def _print_result(result: KubernetesRunResult) -> None:
     def text(value: float | None) -> str:
         return "never" if value is None else f"{value:.1f} s"
 

@@ -104,7 +104,7 @@ def prepare_environment(
 
 
 def _wait_ready(kube: Kubectl, name: str) -> None:
-    """:raises AssertionError: not ready in time, or the operator rejects the spec; the text has its reason."""
+    """Wait until a cluster is ready. :raises AssertionError: not in time, or the operator rejects the spec"""
 
     def settled() -> bool:
         conditions = (kube.get("mgc", name) or {}).get("status", {}).get("conditions", [])

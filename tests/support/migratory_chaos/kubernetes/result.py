@@ -18,7 +18,7 @@ NO_REPORT = "no report"
 
 
 @dataclass
-class RunResult:
+class KubernetesRunResult:
     """Everything about a run. `load` is the load generator's result (docs/how-to/loadtest.md), or empty."""
 
     seed: int

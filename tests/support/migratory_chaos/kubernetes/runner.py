@@ -25,7 +25,7 @@ from migratory_chaos.kubernetes.kinds import KINDS, NEEDS
 from migratory_chaos.kubernetes.load_pod import LoadPod
 from migratory_chaos.kubernetes.local_node import LocalNode
 from migratory_chaos.kubernetes.report import create_report
-from migratory_chaos.kubernetes.result import RunResult
+from migratory_chaos.kubernetes.result import KubernetesRunResult
 from migratory_chaos.kubernetes.scene import KubernetesScene
 from migratory_chaos.kubernetes.target import ZOOKEEPER, Api, NoAnswer, Target
 from migratory_chaos.kubernetes.timeline import Moment, find_unserved, parse_timeline
@@ -37,8 +37,9 @@ LAST_SCRAPES_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """`minutes` of faults, or None for each kind once. `load`: fields of the load generator's scenario."""
+class KubernetesRunOptions:
+    """The options of a run. `minutes` of faults, or None for each kind once. `load`: fields of the load
+    generator's scenario."""
 
     kinds: list[str]
     seed: int
@@ -49,14 +50,16 @@ class RunOptions:
 
 
 class KubernetesRun(Engine[KubernetesScene]):
-    """A run. Call `await run()` once."""
+    """A chaos run on a Kubernetes. Call `await run()` once."""
 
     HEALTHY_SECONDS: ClassVar[float] = 400.0  # a roll of three pods is part of it
     STEADY_SECONDS: ClassVar[float] = 3.0
     HEALTH_INTERVAL: ClassVar[float] = 1.0
     FAULT_SECONDS: ClassVar[float] = 1500.0  # the limits of a roll's or a scaling's proofs together
 
-    def __init__(self, environment: Environment, api: Api, options: RunOptions, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, environment: Environment, api: Api, options: KubernetesRunOptions, say: Callable[[str], None]
+    ) -> None:
         self.options = options
         kube = environment.kube
         self.target = Target(kube, api, environment.cluster)
@@ -72,7 +75,7 @@ class KubernetesRun(Engine[KubernetesScene]):
         offered = frozenset(need for need, is_met in met.items() if is_met)
         schedule = Schedule(kinds, options.seed, offered, options.minutes is not None)
         super().__init__(schedule, options.seed, options.minutes, say)
-        self.result = RunResult(
+        self.result = KubernetesRunResult(
             seed=options.seed,
             cluster=environment.cluster,
             namespace=kube.namespace,
@@ -82,7 +85,7 @@ class KubernetesRun(Engine[KubernetesScene]):
         )
         self._moments: list[Moment] = []
 
-    async def run(self) -> RunResult:
+    async def run(self) -> KubernetesRunResult:
         result = self.result
         for line in result.left_out:
             self.say(f"left out: {line}")

@@ -16,7 +16,10 @@ from migratory_chaos.kubernetes.target import BROKER, Target, is_ready
 
 
 class KubernetesScene(Scene):
-    """:param wait_healthy: returns what is wrong when cluster and clients do not become healthy in time."""
+    """The scene of a fault on a Kubernetes.
+
+    :param wait_healthy: returns what is wrong when cluster and clients do not become healthy in time.
+    """
 
     PROOF_SECONDS: ClassVar[float] = 150.0
     PROOF_INTERVAL: ClassVar[float] = 0.5

@@ -72,7 +72,7 @@ class Api:
         return self._request(urllib.request.Request(f"{self._base}{path}"), timeout)
 
     def post(self, path: str, body: object, timeout: float = REQUEST_SECONDS) -> tuple[int, bytes]:
-        """:raises NoAnswer:"""
+        """Send JSON; return status and body, also of an error. :raises NoAnswer:"""
         data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
         return self._request(urllib.request.Request(f"{self._base}{path}", data, headers, method="POST"), timeout)
 
@@ -87,7 +87,7 @@ class Api:
             raise NoAnswer(f"{request.get_method()} {request.selector}: {error}") from error
 
     def json(self, path: str) -> Any:
-        """:raises NoAnswer: also for a status other than 200."""
+        """Return the JSON at a path. :raises NoAnswer: also for a status other than 200."""
         status, body = self.get(path)
         if status != 200:
             raise NoAnswer(f"GET {path}: {status} {body[:200].decode(errors='replace')}")
@@ -100,7 +100,7 @@ def pod_path(namespace: str, pod: str, port: int, path: str) -> str:
 
 
 class Target:
-    """The cluster of a name in `kube`'s namespace."""
+    """The cluster called `name` in `kube`'s namespace."""
 
     def __init__(self, kube: Kubectl, api: Api, name: str) -> None:
         self.kube = kube
@@ -171,7 +171,7 @@ class Target:
     # ---- health -----------------------------------------------------------------------------------------------------
 
     def find_unhealthy(self) -> list[str]:
-        """Return what differs from the resource; empty when the cluster is healthy. The dearest requests come last."""
+        """Return what differs from the resource; empty when the cluster is healthy. Cheap requests come first."""
         try:
             if found := self._unhealthy_status() or self._unhealthy_pods():
                 return found

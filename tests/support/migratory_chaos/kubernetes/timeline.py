@@ -29,7 +29,7 @@ class Moment:
 
 
 def parse_timeline(entries: Sequence[Sequence[float]]) -> list[Moment]:
-    """:raises ValueError: entries of another length."""
+    """Return the entries as moments. :raises ValueError: entries of another length."""
     if any(len(entry) != len(KEYS) for entry in entries):
         raise ValueError(f"a timeline entry must have the keys {', '.join(KEYS)}: the load pod has another program")
     return [Moment(**dict(zip(KEYS, entry, strict=True))) for entry in entries]

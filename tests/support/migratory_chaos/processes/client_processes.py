@@ -60,7 +60,7 @@ class ClientProcess:
                 self.sample = msgspec.json.decode(line, type=Sample)
 
     def check(self) -> None:
-        """:raises LoadError: the process ended."""
+        """Check that the process runs. :raises LoadError: it ended."""
         if self.final is None and self._reading is not None and self._reading.done():
             raise LoadError(f"the {self.role} ended; their log ends:\n{self._log.read_text()[-3000:]}")
 

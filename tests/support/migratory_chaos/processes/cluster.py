@@ -49,7 +49,10 @@ def make_resource(brokers: int, copies: int, groups: int) -> MigratoryCluster:
 
 
 class ChaosCluster:
-    """:param network: None on a machine without namespaces: then all processes share the loopback address."""
+    """A local cluster whose processes are placed in namespaces.
+
+    :param network: None on a machine without namespaces: then all processes share the loopback address.
+    """
 
     def __init__(self, spec: MigratoryCluster, folder: Path, network: Network | None) -> None:
         self.resource = spec

@@ -16,7 +16,7 @@ from typing import Any
 from migratory_chaos.processes import history, network
 from migratory_chaos.processes.checker import check
 from migratory_chaos.processes.fault_mixes import MIXES
-from migratory_chaos.processes.runner import ProcessRun, RunOptions, RunResult
+from migratory_chaos.processes.runner import ProcessRun, ProcessRunOptions, ProcessRunResult
 
 
 def add_commands(commands: Any) -> None:
@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
             network.enter_own_network([sys.executable, "-m", "migratory_chaos", *words])
         print(f"Faults of networks and disks are left out: {reason}", flush=True)
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="migratory-chaos-"))
-    options = RunOptions(
+    options = ProcessRunOptions(
         minutes=arguments.minutes,
         seed=arguments.seed,
         folder=folder,
@@ -102,7 +102,7 @@ def _print_verdict(verdict: dict[str, Any], problems: list[str]) -> None:
         print(f"PROBLEM {problem}")
 
 
-def _print_result(result: RunResult) -> None:
+def _print_result(result: ProcessRunResult) -> None:
     print(f"{len(result.faults)} faults in {result.seconds:,.0f} s, {result.rate:,.0f} acknowledged a second")
     for kind, count in sorted(result.kinds.items()):
         print(f"  {count:4}  {kind}")

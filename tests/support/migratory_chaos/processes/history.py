@@ -50,7 +50,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A delivery."""
+    """A delivery to one subscriber."""
 
     position: Position
     digest: str
@@ -152,7 +152,7 @@ def read(folder: Path) -> Iterator[TopicHistory]:
 
 
 def read_topic(path: Path) -> TopicHistory:
-    """:raises BadHistory: naming file and line."""
+    """Return the history of the topic in this folder. :raises BadHistory: a file is invalid."""
     topic = TopicHistory(path.name)
     for file in sorted(path.iterdir()):
         kind, _, client = file.name.partition("-")

@@ -6,6 +6,7 @@ healthy in time after each, every publication was answered and the rate was held
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -33,13 +34,15 @@ ANSWER_SECONDS = 5.0
 """A publication of a healthy cluster is answered sooner."""
 MAX_EMPTY_SHARE = 0.1
 """Share of the injections at which all publications may have been answered: a machine may be slow to inject."""
+_WARMUP_SECONDS = 3.0
 _CONNECT_SECONDS = 60.0
 _END_SECONDS = 130.0
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """`copies` is minCopies. `least_rate`: acknowledged publications a second below which the run fails."""
+class ProcessRunOptions:
+    """The options of a run. `copies` is minCopies. `least_rate`: acknowledged publications a second below which the
+    run fails."""
 
     minutes: float
     seed: int
@@ -56,7 +59,7 @@ class RunOptions:
 
 
 @dataclass
-class RunResult:
+class ProcessRunResult:
     """The content of the JSON file. `seconds` and `rate` are those of the load."""
 
     seed: int
@@ -86,13 +89,13 @@ class RunResult:
 
 
 class ProcessRun(Engine[ProcessScene]):
-    """A run. Call `await run()` once."""
+    """A chaos run on local processes. Call `await run()` once."""
 
     HEALTHY_SECONDS: ClassVar[float] = 120.0
     FAULT_SECONDS: ClassVar[float] = 420.0  # a restart storm waits for health between its kills
     PAUSE_SECONDS: ClassVar[tuple[float, float]] = (0.5, 3.0)
 
-    def __init__(self, options: RunOptions, say: Callable[[str], None]) -> None:
+    def __init__(self, options: ProcessRunOptions, say: Callable[[str], None]) -> None:
         self.options = options
         spec = make_resource(options.brokers, options.copies, options.groups)
         self.network = Network(ChaosCluster.nodes(spec)) if is_inside() else None
@@ -101,7 +104,7 @@ class ProcessRun(Engine[ProcessScene]):
         offered = frozenset({NAMESPACES} if self.network is not None else ())
         schedule = Schedule(mix_kinds(options.mix, options.copies - 1), options.seed, offered)
         super().__init__(schedule, options.seed, options.minutes, say)
-        self.result = RunResult(
+        self.result = ProcessRunResult(
             seed=options.seed,
             mix=options.mix,
             brokers=options.brokers,
@@ -114,7 +117,7 @@ class ProcessRun(Engine[ProcessScene]):
         self._client_counts: dict[str, int] = {}
         self._clients: list[ClientProcess] = []
 
-    async def run(self) -> RunResult:
+    async def run(self) -> ProcessRunResult:
         problems = self.result.problems
         try:
             await self.cluster.start()
@@ -155,6 +158,7 @@ class ProcessRun(Engine[ProcessScene]):
         self.say(
             f"{len(self.cluster.brokers)} brokers, {options.rate:g} publications a second to {options.topics} topics"
         )
+        await asyncio.sleep(_WARMUP_SECONDS)
 
     async def _end_load(self) -> None:
         """Wait until all publications are answered, then until every subscriber has the last acknowledged positions."""

@@ -16,7 +16,10 @@ FENCING_SECONDS = 6.0
 
 
 class ProcessScene(Scene):
-    """:param burst: makes the publishers send more at once than can be acknowledged immediately."""
+    """The scene of a fault of local processes.
+
+    :param burst: makes the publishers send more at once than can be acknowledged immediately.
+    """
 
     def __init__(
         self,
