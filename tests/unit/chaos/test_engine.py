@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 from migratory_chaos.engine import Engine, Fault, Kind, LoadError, Scene, Schedule, poll_until
-from migratory_chaos.kubernetes.kinds import KINDS, NEEDS, UnknownKind, parse_kinds
+from migratory_chaos.kubernetes.fault_kinds import KINDS, NEEDS, UnknownKind, parse_kinds
 from migratory_chaos.processes.broker_faults import FreezeBrokers, KillBrokers
 from migratory_chaos.processes.fault_mixes import MIXES, NAMESPACES, Combined, mix_kinds
 

@@ -18,7 +18,7 @@ from migratory_node.paths import NodeError, NodePaths
 from migratory_node.pods import BROKER_IMAGE
 
 from migratory_chaos.kubernetes.environment import image_tag, prepare_environment
-from migratory_chaos.kubernetes.kinds import KINDS, UnknownKind, parse_kinds
+from migratory_chaos.kubernetes.fault_kinds import KINDS, UnknownKind, parse_kinds
 from migratory_chaos.kubernetes.report import provide_prometheus
 from migratory_chaos.kubernetes.result import KubernetesRunResult, table_rows
 from migratory_chaos.kubernetes.runner import KubernetesRun, KubernetesRunOptions

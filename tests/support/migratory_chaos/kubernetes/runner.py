@@ -21,7 +21,7 @@ from migratory_testing.accounts import recount
 
 from migratory_chaos.engine import Engine, LoadError, Schedule
 from migratory_chaos.kubernetes.environment import Environment
-from migratory_chaos.kubernetes.kinds import KINDS, NEEDS
+from migratory_chaos.kubernetes.fault_kinds import KINDS, NEEDS
 from migratory_chaos.kubernetes.load_pod import LoadPod
 from migratory_chaos.kubernetes.local_node import LocalNode
 from migratory_chaos.kubernetes.report import create_report
