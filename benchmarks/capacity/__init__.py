@@ -1,4 +1,4 @@
-"""What clusters larger than this machine need.
+"""The needs of clusters that are larger than this machine.
 
 Brokers are measured at sizes that this machine carries. A cost model is fitted to them and checked against a size that
 the fit does not use. Sizing and simulations apply the model to larger clusters.

@@ -50,7 +50,7 @@ class ReportWindow(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
 
 
-class ScrapeTarget(msgspec.Struct, frozen=True, kw_only=True):
+class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
     """An exporter of client metrics. One that ended early may have counted up to `uncertain_seconds` of work that was
     not scraped."""
 
@@ -72,7 +72,7 @@ class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
     scrape_interval_seconds: float | None
     longest_gap_seconds: float
     scrapes: int
-    targets: list[ScrapeTarget]
+    targets: list[ReportTarget]
 
 
 class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from migratory_resources.crd.rules import CLUSTER_RULES, SPEC_RULES
 from migratory_resources.crd.schema import default_of, object_schema
 from migratory_resources.objectives import Objective
 from migratory_resources.report.spec import MAX_REPORT_NAME_LENGTH, ReportSpec
-from migratory_resources.report.status import ObjectiveResult, ReportedLatency, ReportStatus
+from migratory_resources.report.status import ReportedLatency, ReportedObjective, ReportStatus
 
 GROUP, VERSION = API_VERSION.split("/")
 _LIST_KEYS: dict[Any, str] = {
@@ -26,7 +26,7 @@ _LIST_KEYS: dict[Any, str] = {
     Condition: "type",
     ServerStatus: "broker",
     BrokerStatus: "name",
-    ObjectiveResult: "name",
+    ReportedObjective: "name",
     ReportedLatency: "broker",
 }
 

@@ -53,7 +53,7 @@ class ReportedBurnRate(ResourceModel):
     rate: str = Field(description="Speed at which the error budget was spent; 1 spends exactly all of it")
 
 
-class ObjectiveResult(ResourceModel):
+class ReportedObjective(ResourceModel):
     """The result of one objective."""
 
     name: str = Field(description="Name of the objective")
@@ -104,7 +104,7 @@ class ReportOutcome(ResourceModel):
     window: ReportedWindow = Field(description="The time that was judged")
     coverage: ReportedCoverage = Field(description="How much of the window was scraped")
     delivery: ReportedDelivery = Field(description="Deliveries, as the clients counted them")
-    objectives: list[ObjectiveResult] = Field(max_length=50, description="Result of each objective")
+    objectives: list[ReportedObjective] = Field(max_length=50, description="Result of each objective")
     latency: list[ReportedLatency] = Field(max_length=100, description="Latency of all brokers together, and of each")
     gaps: list[ReportedGap] = Field(max_length=20, description="Incidents of the cluster, the first 20")
     notes: list[str] = Field(max_length=10, description="Caveats about the figures")
@@ -139,7 +139,7 @@ class ReportStatus(ResourceModel):
     window: ReportedWindow | None = Field(default=None, description="The time that was judged")
     coverage: ReportedCoverage | None = Field(default=None, description="How much of the window was scraped")
     delivery: ReportedDelivery | None = Field(default=None, description="Deliveries, as the clients counted them")
-    objectives: list[ObjectiveResult] = Field(default=[], max_length=50, description="Result of each objective")
+    objectives: list[ReportedObjective] = Field(default=[], max_length=50, description="Result of each objective")
     latency: list[ReportedLatency] = Field(
         default=[], max_length=100, description="Latency of all brokers together, and of each"
     )

@@ -30,7 +30,9 @@ SKEW_MS = 5000
 
 @dataclass(slots=True, frozen=True)
 class SeriesIndex:
-    """What a pass must know of each series to compute its increases, in the order of `series` (sorted fingerprints).
+    """The facts about each series that a pass needs to compute its increases.
+
+    All arrays have the order of `series` (sorted fingerprints).
 
     Only counters restart. `evidence` is an index into `restarts`, the times of the scrapes that showed a new start; -1
     where nothing shows starts. `predates_window`: it is unknown how much of the first value belongs to the window.

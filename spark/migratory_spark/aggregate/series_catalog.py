@@ -126,7 +126,7 @@ class SeriesCatalog:
 
     @property
     def index(self) -> SeriesIndex:
-        """What passes over the samples must know of each series."""
+        """Return the facts about each series that passes over the samples need."""
         changes = {entry.stats.series: entry.stats.changes for entry in self.entries if entry.stats.changes}
         numbers = {series: number for number, series in enumerate(sorted(changes))}
         # Evidence that shows no restart is evidence all the same; it shares one empty entry at the end.

@@ -62,7 +62,7 @@ def slice_edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
 
 @dataclass(slots=True, frozen=True)
 class SlicePlan:
-    """What must be added up to count an objective's slices.
+    """The sums from which an objective's slices are counted.
 
     `plans` are those of good events, of all events, and of events that may be good, each with an interval for each
     slice. `edges` are the slices' edges. `exact`: the threshold is a bound of every histogram.

@@ -37,9 +37,9 @@ from migratory_spark.aggregate.time_grid import TimeGrid
 from migratory_spark.aggregate.totals import AggregatePass, combine_results
 from migratory_spark.document import (
     ObjectiveResult,
+    ReportTarget,
     ReportWindow,
     SampleCounts,
-    ScrapeTarget,
     SlaReport,
     WindowCoverage,
 )
@@ -272,11 +272,11 @@ def _judge(
 
 def _coverage(exporters: ScrapedExporters, start: int, end: int) -> WindowCoverage:
     coverage = exporters.coverage(start, end, "clients", "publishers")
-    targets: dict[str, ScrapeTarget] = {}
+    targets: dict[str, ReportTarget] = {}
     for exporter in exporters.with_role("clients", "publishers"):
         ended_early = end - exporter.last > exporter.allowed_gap
         unscraped_seconds = (exporter.interval or end - exporter.last) / 1000
-        target = ScrapeTarget(
+        target = ReportTarget(
             name=exporter.name,
             first=iso(exporter.first),
             last=iso(exporter.last),

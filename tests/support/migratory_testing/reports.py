@@ -77,7 +77,7 @@ def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict:
         coverage=d.WindowCoverage(
             share=0.998, scrape_interval_seconds=1.0, longest_gap_seconds=2.4, scrapes=1200,
             targets=[
-                d.ScrapeTarget(
+                d.ReportTarget(
                     name="127.0.0.1:9100", first=moment(0), last=moment(WINDOWS), scrapes=1200, interval_seconds=1.0,
                     longest_gap_seconds=2.4, restarts=0, ended_early=False, uncertain_seconds=0.0,
                 )

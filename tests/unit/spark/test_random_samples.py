@@ -58,7 +58,7 @@ def samples(source: random.Random, exporter: Exporter) -> Iterator[Sample]:
 
 
 def rises(exporter: Exporter, start: int) -> Iterator[tuple[int, float]]:
-    """By the rules of docs/sla.md, one sample after the other."""
+    """By the rules of docs/reference/sla.md, one sample after the other."""
     before: Scrape | None = None
     top = 0.0
     for scrape in exporter.scrapes:

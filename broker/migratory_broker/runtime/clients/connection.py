@@ -31,7 +31,7 @@ CLOSE_LIMIT = 5.0
 """Seconds that a closing connection has to receive what is pending."""
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientProtocol(asyncio.Protocol):
     """The protocol of connection `number`. Multicasts call `send`: the socket's own where `socket` is one, else the
     transport's `write`."""
 
@@ -79,7 +79,7 @@ class ClientConnections:
 
     def __init__(self, pump: Pump, clock: Callable[[], float]) -> None:
         self.pump = pump
-        self._open: dict[int, ClientConnection] = {}
+        self._open: dict[int, ClientProtocol] = {}
         self.multicaster = Multicaster(self._open)
         self.pending = PendingConnections(pump)
         self._now = clock
@@ -111,7 +111,7 @@ class ClientConnections:
             direct = transport.socket
             early += transport.drain()
             transport = transport.transport
-        connection = ClientConnection(self, number, transport, direct)
+        connection = ClientProtocol(self, number, transport, direct)
         transport.set_protocol(connection)
         transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
         self._open[number] = connection
@@ -140,7 +140,7 @@ class ClientConnections:
             if not self._open:
                 self.empty.set()
 
-    def recheck(self, connection: ClientConnection) -> None:
+    def recheck(self, connection: ClientProtocol) -> None:
         """Note a connection that multicasts include again, if it still exists."""
         if connection.number in self._open:
             self.multicaster.note(connection)

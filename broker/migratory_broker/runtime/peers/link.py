@@ -15,7 +15,7 @@ MAX_HELLO = 4096
 """Bytes of the first message; a peer that is not identified yet may send no more."""
 
 
-class LinkOwner(Protocol):
+class PeerLinkOwner(Protocol):
     """The receiver of what a link reports: all links of this broker."""
 
     clock: Callable[[], float]
@@ -53,7 +53,7 @@ class PeerLink(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, owner: LinkOwner, dialled: str = "") -> None:
+    def __init__(self, owner: PeerLinkOwner, dialled: str = "") -> None:
         self._owner = owner
         self.framing = Deframer(MAX_HELLO)
         self.dialled = dialled

@@ -1,4 +1,4 @@
-"""What all drivers of the core share about a connection: filling frames, and describing in words how it ended."""
+"""Functions that all drivers of the core share: filling frames, and describing in words how a connection ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark sees, without Spark: partitions, streams' offsets, readers by options."""
+"""The data source's interface, without Spark: partitions, streams' offsets, readers by options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers learn from each other's heartbeats: the last one of each peer, and the coordinator of each group."""
+"""State learned from other brokers' heartbeats: the last one of each peer, and the coordinator of each group."""
 
 from __future__ import annotations
 

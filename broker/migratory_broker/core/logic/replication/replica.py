@@ -20,7 +20,7 @@ from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 
 class ReplicationListener(Protocol):
-    """What topic groups report to the rest of the broker: `serving.commits.CommitListener`, given at construction."""
+    """The receiver of all that topic groups report, implemented by `serving.commits.CommitListener`."""
 
     def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
         """Handle the commit of publications of one topic at this broker, oldest first."""

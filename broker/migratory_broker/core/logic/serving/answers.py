@@ -18,7 +18,7 @@ from migratory_broker.core.logic.serving.policy import ClientId
 PublicationKey = tuple[str, str, int]  # topic, publisher, message id
 
 
-class UnansweredPublication(Struct, frozen=True):
+class PendingAnswer(Struct, frozen=True):
     """The wait for an answer, shared by all publications of one request that take the same route."""
 
     coordinator: str  # the broker that they were forwarded to, "" for this one
@@ -31,7 +31,7 @@ class PendingAnswers:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.pending: dict[PublicationKey, UnansweredPublication] = {}  # by deadline: all wait for the same time
+        self.pending: dict[PublicationKey, PendingAnswer] = {}  # by deadline: all wait for the same time
         self._for_clients: dict[ClientId, list[Ack | Nack]] = {}
         self._for_peers: dict[str, list[ForwardReply]] = {}
 
@@ -61,7 +61,7 @@ class PendingAnswers:
         for client in waiting.clients:
             self._add(client, Nack(topic, publisher, number, reply.code, reply.text, retry_after))
 
-    def _acknowledge(self, waiting: UnansweredPublication, ack: Ack) -> None:
+    def _acknowledge(self, waiting: PendingAnswer, ack: Ack) -> None:
         answer: Ack | Nack = ack
         if self.ctx.fenced:  # FENCED-SILENT: no acknowledgement from a broker that is cut off
             retry_after = self.ctx.config.publish_retry_after

@@ -1,4 +1,4 @@
-"""What a commit triggers at this broker: fan-out to the edges, acknowledgement of publishers, release of resumes.
+"""The effects of a commit at this broker: fan-out to the edges, acknowledgement of publishers, release of resumes.
 
 The topic groups know only the protocol `ReplicationListener`; this module implements it. Calls go one way, from a group
 to here and on to edges and clients: nothing here calls a group.

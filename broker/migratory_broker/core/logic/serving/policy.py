@@ -1,4 +1,4 @@
-"""What a client of this broker may do: permission checks, and the quota of topics that one client may create."""
+"""Permissions and quotas of clients: permission checks, and the quota of topics that one client may create."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from migratory_broker.core.logic.events import PublishRequest
 from migratory_broker.core.logic.membership.gossip import GossipMap
 from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
 from migratory_broker.core.logic.replication.sequencer import Sequencer
-from migratory_broker.core.logic.serving.answers import PendingAnswers, UnansweredPublication
+from migratory_broker.core.logic.serving.answers import PendingAnswer, PendingAnswers
 from migratory_broker.core.logic.serving.policy import Authorizer, ClientId, TopicQuota
 
 
@@ -26,7 +26,7 @@ class PublishRoute(Struct):
     """
 
     group: TopicGroup
-    pending: UnansweredPublication | None
+    pending: PendingAnswer | None
     sequencer: Sequencer | None
     publications: list[ForwardedPublication]
 
@@ -70,9 +70,9 @@ class PublishContact:
         group, ctx = self.groups[number], self.ctx
         deadline = ctx.now + ctx.config.publish_wait
         if group.term is not None and group.term.active:
-            return PublishRoute(group, UnansweredPublication("", deadline, (client,)), group.term.sequencer, [])
+            return PublishRoute(group, PendingAnswer("", deadline, (client,)), group.term.sequencer, [])
         peer = self.gossip.coordinator(number)
-        pending = UnansweredPublication(peer, deadline, (client,)) if peer in ctx.links else None
+        pending = PendingAnswer(peer, deadline, (client,)) if peer in ctx.links else None
         return PublishRoute(group, pending, None, [])
 
     def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
@@ -96,7 +96,7 @@ class PublishContact:
             key = (topic, publication.publisher, publication.id)
             before = waiting.get(key)
             if before is not None:
-                pending = UnansweredPublication(pending.coordinator, before.deadline, (*before.clients, client))
+                pending = PendingAnswer(pending.coordinator, before.deadline, (*before.clients, client))
             elif len(waiting) >= self.ctx.config.max_pending:
                 return self._refuse(client, publication, "retry", "too many publications wait for their copies")
             waiting[key] = pending
