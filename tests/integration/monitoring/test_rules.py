@@ -28,7 +28,7 @@ def promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["rules.yaml", "dashboard.json"])
-def test_the_files_are_what_the_generator_makes(name: str) -> None:
+def test_the_published_files_match_the_generator(name: str) -> None:
     made = files()[name]
     assert (MONITORING / name).read_text() == made, (
         f"manifests/monitoring/{name} is not up to date: python -m migratory_spark.alerting manifests/monitoring"
@@ -81,7 +81,7 @@ def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
         ('{clock="same",phase="live"}[5m])) > 0)', '{clock="same",phase="live"}[5m])))'),
     ],
 )
-def test_a_wrong_rule_is_found(tmp_path: Path, right: str, wrong: str) -> None:
+def test_promtool_finds_a_wrong_rule(tmp_path: Path, right: str, wrong: str) -> None:
     shutil.copy(Path(__file__).with_name("rules_test.yaml"), tmp_path)
     text = (MONITORING / "rules.yaml").read_text()
     assert right in text
@@ -89,7 +89,7 @@ def test_a_wrong_rule_is_found(tmp_path: Path, right: str, wrong: str) -> None:
     assert promtool("test", "rules", "rules_test.yaml", folder=tmp_path).returncode == 1
 
 
-def test_objectives_count_the_deliveries_of_their_clocks_and_slices_what_they_say() -> None:
+def test_objectives_use_their_clocks_and_slices() -> None:
     rules = [rule for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"] for rule in group["rules"]]
 
     def recorded(record: str, objective: str) -> str:
@@ -109,12 +109,12 @@ def test_objectives_count_the_deliveries_of_their_clocks_and_slices_what_they_sa
     assert "> bool 0.25" in recorded("migratory_slo:bad_ratio_1h", "steady")
 
 
-def test_two_objectives_of_one_name_are_refused() -> None:
+def test_two_objectives_with_one_name_are_rejected() -> None:
     with pytest.raises(ValueError, match="fast"):
         rule_file([*DEFAULT_OBJECTIVES, DEFAULT_OBJECTIVES[0]])
 
 
-def test_the_dashboard_has_a_cluster_to_choose_and_no_panel_without_a_query() -> None:
+def test_the_dashboard_selects_a_cluster_and_every_panel_has_a_query() -> None:
     made = json.loads((MONITORING / "dashboard.json").read_text())
     assert {variable["name"] for variable in made["templating"]["list"]} == {"source", "cluster"}
     panels = [panel for panel in made["panels"] if panel["type"] != "row"]

@@ -47,7 +47,7 @@ def expected(*external: tuple[str, str]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("api", ["auto", "remote_read_samples", "range_selector"])
-def test_every_interface_tells_the_same(session: SparkSession, known: Prometheus, api: str) -> None:
+def test_every_interface_returns_the_same_samples(session: SparkSession, known: Prometheus, api: str) -> None:
     # Only remote read adds the server's external labels.
     external = [] if api == "range_selector" else [("replica", "a")]
     assert rows(load(session, known, api=api, partition="1h")) == expected(*external)
@@ -88,7 +88,7 @@ def test_servers_that_overlap_count_once(session: SparkSession, known: Prometheu
     assert sorted(row["count"] for row in by_source.groupBy("source").count().collect()) == [1800, 1800]
 
 
-def test_filters_are_pushed_down_where_spark_is_told_to(session: SparkSession, known: Prometheus) -> None:
+def test_filters_are_pushed_down_if_spark_is_configured(session: SparkSession, known: Prometheus) -> None:
     register(session)
     options = {"url": known.url, "matchers": '{broker=~"b."}', "pushdown": "true"}
     with pytest.raises(PySparkException, match=PUSHDOWN):
@@ -107,7 +107,7 @@ def test_filters_are_pushed_down_where_spark_is_told_to(session: SparkSession, k
         session.conf.set(PUSHDOWN, "false")
 
 
-def test_a_server_that_limits_samples_is_asked_in_pieces(
+def test_queries_are_split_for_a_server_that_limits_samples(
     session: SparkSession, known: Prometheus, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     lines = [f'work_total{{broker="b0"}} {scrape} {START // 1000 + scrape}' for scrape in range(3000)]
@@ -119,7 +119,7 @@ def test_a_server_that_limits_samples_is_asked_in_pieces(
             assert frame.agg(F.count("*"), F.sum("value")).first() == (3000, 2999 * 1500)
 
 
-def test_nothing_comes_with_its_reason(session: SparkSession, known: Prometheus) -> None:
+def test_missing_samples_are_explained(session: SparkSession, known: Prometheus) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"matchers": "wörk_total"}, "option matchers"),
         ({"matchers": "work_totals"}, "it knows no such series; is it work_total"),
@@ -133,7 +133,7 @@ def test_nothing_comes_with_its_reason(session: SparkSession, known: Prometheus)
             load(session, known, **given)
 
 
-def test_by_spark_alone_nothing_is_an_empty_table_or_an_error(session: SparkSession, known: Prometheus) -> None:
+def test_without_samples_spark_reads_an_empty_table_or_fails(session: SparkSession, known: Prometheus) -> None:
     register(session)
     options = {
         "url": known.url,
@@ -149,7 +149,7 @@ def test_by_spark_alone_nothing_is_an_empty_table_or_an_error(session: SparkSess
         frame.option("whenEmpty", "fail").load().count()
 
 
-def test_mistakes_are_told_before_anything_is_read(session: SparkSession, known: Prometheus) -> None:
+def test_wrong_options_are_reported_before_reading(session: SparkSession, known: Prometheus) -> None:
     register(session)
     cases: list[tuple[dict[str, str], str]] = [
         ({}, "option url is missing"),
@@ -164,6 +164,6 @@ def test_mistakes_are_told_before_anything_is_read(session: SparkSession, known:
         reader.schema("x int").load().count()
 
 
-def test_a_server_that_is_away_is_named(session: SparkSession) -> None:
+def test_a_server_that_is_down_is_named(session: SparkSession) -> None:
     with pytest.raises(ServerError, match=r"http://127.0.0.1:9: can't be reached \(1 tries\)|\(2 tries\)"):
         read_samples(session, "http://127.0.0.1:9", "up", START, END, retries=1)

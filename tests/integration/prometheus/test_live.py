@@ -78,7 +78,7 @@ def test_totals_equal_the_truth(session: SparkSession, tmp_path: Path, exporters
     assert [struct.unpack(">Q", struct.pack(">d", row.value))[0] for row in stale] == [STALE]
 
 
-def test_a_stream_tells_everything_once(session: SparkSession, tmp_path: Path, exporters: list[Exporter]) -> None:
+def test_a_stream_reads_every_sample_once(session: SparkSession, tmp_path: Path, exporters: list[Exporter]) -> None:
     register(session)
     targets = [exporter.target for exporter in exporters]
     with Prometheus(tmp_path / "server", targets, INTERVAL) as server:
@@ -109,7 +109,7 @@ def test_a_stream_tells_everything_once(session: SparkSession, tmp_path: Path, e
     assert {row.instance for row in told} == set(targets)
 
 
-def test_a_stream_of_what_is_there_now_ends(session: SparkSession, known: Prometheus, tmp_path: Path) -> None:
+def test_a_stream_of_available_samples_ends(session: SparkSession, known: Prometheus, tmp_path: Path) -> None:
     register(session)
     options = {
         "url": known.url, "matchers": "work_total", "start": "2026-01-01T00:00:00Z", "end": "2026-01-01T01:00:00Z",

@@ -130,14 +130,14 @@ def test_a_report_has_every_form_and_the_same_figures(made: tuple[Path, int, dic
     assert sum(row["count"] for row in rows if row["broker"] == "") == DELIVERIES
 
 
-def test_a_window_that_nobody_scraped_is_insufficient_and_code_three(session: SparkSession, tmp_path: Path) -> None:
+def test_an_unscraped_window_is_insufficient_with_code_three(session: SparkSession, tmp_path: Path) -> None:
     samples = write_parquet(recording(), tmp_path / "samples")
     code, report = run(session, tmp_path, samples=samples, start=START + 7200.0, end=START + 7260.0)
     assert code == 3
     assert report["verdict"] == "insufficient"
 
 
-def test_files_that_are_no_samples_are_unreadable(session: SparkSession, tmp_path: Path) -> None:
+def test_files_that_are_not_samples_are_unreadable(session: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "samples"
     folder.mkdir()
     (folder / "samples-0.parquet").write_bytes(b"this is no Parquet file")
@@ -217,14 +217,14 @@ def test_prometheus_has_the_samples_that_the_folder_has(prometheus: str, session
     assert content_digest(both.read(session)).rows == 2 * there.rows - shared
 
 
-def test_a_cluster_that_nobody_knows_is_a_wrong_question(
+def test_an_unknown_cluster_is_bad_input(
     prometheus: str, session: SparkSession, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match="nobody"):
         run(session, tmp_path, prometheus=prometheus, cluster="nobody")
 
 
-def test_spark_submit_runs_the_job_and_ends_with_its_code(tmp_path: Path) -> None:
+def test_spark_submit_runs_the_job_and_exits_with_its_code(tmp_path: Path) -> None:
     samples, target = write_parquet(recording(lost=2), tmp_path / "samples"), tmp_path / "report.json"
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     done = subprocess.run(

@@ -55,7 +55,7 @@ def shown(browser: Chromium, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
-def test_the_page_asks_for_nothing_and_fits(browser: Chromium, pages: dict[str, Path], width: int, dark: bool) -> None:
+def test_the_page_sends_no_requests_and_fits(browser: Chromium, pages: dict[str, Path], width: int, dark: bool) -> None:
     browser.look(width, dark=dark)
     for name, page in pages.items():
         browser.open(page.as_uri())
@@ -76,7 +76,7 @@ def test_the_page_asks_for_nothing_and_fits(browser: Chromium, pages: dict[str, 
 
 
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
-def test_each_plot_is_seen_once_at_a_size_that_can_be_read(
+def test_each_plot_is_visible_once_at_a_readable_size(
     browser: Chromium, pages: dict[str, Path], width: int, dark: bool
 ) -> None:
     browser.look(width, dark=dark)
@@ -104,7 +104,7 @@ def test_two_reports_are_beside_each_other_where_there_is_room(
     assert (tops[0] == tops[1], tops[2] == tops[3]) == (beside, beside)
 
 
-def test_light_is_light_and_dark_is_dark(browser: Chromium, pages: dict[str, Path]) -> None:
+def test_the_page_follows_light_and_dark_mode(browser: Chromium, pages: dict[str, Path]) -> None:
     found = {}
     for dark in (False, True):
         browser.look(390, dark=dark)
@@ -129,7 +129,7 @@ def test_light_is_light_and_dark_is_dark(browser: Chromium, pages: dict[str, Pat
     assert line[1] > 180
 
 
-def test_the_browser_would_tell_of_a_request(browser: Chromium, tmp_path: Path) -> None:
+def test_the_browser_test_detects_requests(browser: Chromium, tmp_path: Path) -> None:
     page = tmp_path / "leaky.html"
     page.write_text("<!doctype html><img src='http://127.0.0.1:9/pixel.png'><p style='width: 900px'>wide</p>")
     browser.look(390, dark=False)

@@ -115,7 +115,7 @@ def autumns(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("autumn", AUTUMNS, ids=lambda autumn: autumn.zone)
-def test_the_repeated_hour_whatever_the_machines_zone(session: SparkSession, autumns: Path, autumn: Autumn) -> None:
+def test_a_repeated_hour_does_not_depend_on_the_machines_zone(session: SparkSession, autumns: Path, autumn: Autumn) -> None:
     text = (autumn.folder(autumns) / "report.json").read_text()
     assert text == make_report(session, autumn, autumns), "other than in this machine's zone"
     report = json.loads(text)
@@ -169,7 +169,7 @@ def broken_cluster() -> list[Sample]:
     return samples
 
 
-def test_the_death_of_a_broker_is_found_with_all_that_followed(session: SparkSession, write: Write) -> None:
+def test_a_broker_death_is_found_with_all_its_steps(session: SparkSession, write: Write) -> None:
     report = sla_report(session, write(broken_cluster()), 1.0, 120.0, [])
     (incident,) = report["incidents"]
     assert (incident["kind"], incident["broker"], incident["found"]) == ("broker died", "b1", True)
@@ -199,7 +199,7 @@ def test_the_death_of_a_broker_is_found_with_all_that_followed(session: SparkSes
     assert silent["last"] == 0.0
 
 
-def test_samples_of_which_no_report_can_be_made(session: SparkSession, write: Write) -> None:
+def test_samples_that_cannot_make_a_report_are_errors(session: SparkSession, write: Write) -> None:
     """Unknown metrics, and known ones that never hold a number: insufficient with a reason, and JSON without NaN."""
     labels = {"broker": "b0", "job": "load", "instance": "w"}
     samples = [("node_load1", labels, moment, 1.0) for moment in range(0, 60_000, 1000)]

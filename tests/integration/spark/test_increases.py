@@ -103,7 +103,7 @@ def everything(metrics: set[str], *replica_labels: str) -> SampleQuery:
 
 
 @pytest.mark.parametrize("few", [MAX_LOCAL_SAMPLES, 0])
-def test_what_counters_rose_by(session: SparkSession, write: Write, few: int) -> None:
+def test_increases_of_counters(session: SparkSession, write: Write, few: int) -> None:
     samples = [sample for each, _ in CASES.values() for sample in each]
     random.Random(3).shuffle(samples)
     found: dict[str, list[tuple[int, float]]] = {}
@@ -130,7 +130,7 @@ def test_two_servers_that_scrape_one_target_at_their_own_moments(session: SparkS
     assert 1500 + last - 10 <= total <= 1500 + last
 
 
-def test_servers_that_a_label_tells_apart(session: SparkSession) -> None:
+def test_servers_with_a_replica_label(session: SparkSession) -> None:
     rows = [
         ("c_total", {"x": "1", "replica": replica}, moment, value)
         for replica, shift in (("r1", 0), ("r2", 400))
@@ -185,13 +185,13 @@ def test_stale_markers_and_nan_of_a_gauge(session: SparkSession, write: Write, t
         assert (found.samples, found.stale, found.nan) == (4, 1, 1)
 
 
-def test_nothing_recorded_is_said(session: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_folder_is_an_error(session: SparkSession, tmp_path: Path) -> None:
     for read in (read_parquet, parquet_source):
         with pytest.raises(NoSamples, match=str(tmp_path)):
             read(session, tmp_path)
 
 
-def test_a_table_of_another_kind_is_refused_by_name(session: SparkSession) -> None:
+def test_a_table_with_other_columns_is_rejected(session: SparkSession) -> None:
     with pytest.raises(BadSamples, match="no column 'labels'"):
         table_source(session.createDataFrame([("m", 1, 1.0)], "metric string, timestamp long, value double"))
     text = session.createDataFrame([("m", {"a": "b"}, "now", 1.0)], "metric string, labels map<string,string>, "

@@ -168,7 +168,7 @@ def made(session: SparkSession, directory: Path, few: int = MAX_LOCAL_SAMPLES) -
 
 
 @pytest.mark.parametrize("few", [MAX_LOCAL_SAMPLES, 0])
-def test_all_totals_are_those_of_plain_python(
+def test_all_totals_equal_a_plain_python_reference(
     session: SparkSession, write: Write, samples: list[Sample], plain: Plain, few: int
 ) -> None:
     """The totals are right when one process adds them up, and when Spark distributes the work."""
@@ -206,7 +206,7 @@ def test_all_totals_are_those_of_plain_python(
     assert report["samples"]["repeated"] > 0
 
 
-def test_one_altered_sample_alters_the_verdict(session: SparkSession, write: Write, samples: list[Sample]) -> None:
+def test_one_changed_sample_changes_the_verdict(session: SparkSession, write: Write, samples: list[Sample]) -> None:
     inside = [sample for sample in samples if sample[2] <= (START + SECONDS) * 1000]
     last = max(moment for metric, _, moment, _ in inside if metric == "migratory_lost_total")
     chosen = ("migratory_lost_total", "w0", "b2", last)

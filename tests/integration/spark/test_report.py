@@ -105,7 +105,7 @@ def test_the_report_is_json_without_nan(whole: dict[str, Any]) -> None:
     json.dumps(whole, allow_nan=False)
 
 
-def test_an_empty_window_is_insufficient_and_a_reversed_one_refused(session: SparkSession, write: Write) -> None:
+def test_an_empty_window_is_insufficient_and_a_reversed_one_is_rejected(session: SparkSession, write: Write) -> None:
     table = read_parquet(session, write(run()))
     report = sla_report(session, table, END + 1000, END + 2000, DEFAULT_OBJECTIVES)
     assert report["verdict"] == "insufficient"

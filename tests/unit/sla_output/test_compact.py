@@ -27,7 +27,7 @@ def batch(days: list[date], values: list[int]) -> pa.RecordBatch:
     )
 
 
-def test_a_file_for_each_day_with_every_bit(tmp_path: Path) -> None:
+def test_each_day_is_a_file_with_identical_values(tmp_path: Path) -> None:
     (told,) = _write_days(tmp_path, iter([batch([ONE, ONE], [1, STALE]), batch([ONE, OTHER], [2, 3])]))
     assert told.to_pydict() == {"rows": [4]}
     found = {
@@ -39,7 +39,7 @@ def test_a_file_for_each_day_with_every_bit(tmp_path: Path) -> None:
     assert pq.read_schema(tmp_path / "day=2026-01-01" / "samples.parquet").names == ["metric", "value"]
 
 
-def test_what_breaks_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:
+def test_an_error_leaves_no_complete_file(tmp_path: Path) -> None:
     def broken() -> object:
         yield batch([ONE], [1])
         raise OSError("no more")
@@ -51,7 +51,7 @@ def test_what_breaks_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_what_is_interrupted_leaves_nothing(tmp_path: Path, there: bool, error: type[BaseException]) -> None:
+def test_an_interrupt_removes_written_days(tmp_path: Path, there: bool, error: type[BaseException]) -> None:
     to = tmp_path / "compact"
     if there:
         to.mkdir()
@@ -68,7 +68,7 @@ def test_what_is_interrupted_leaves_nothing(tmp_path: Path, there: bool, error: 
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
-def test_what_is_done_stays(tmp_path: Path) -> None:
+def test_a_finished_copy_stays(tmp_path: Path) -> None:
     with _remove_on_error(tmp_path):
         list(_write_days(tmp_path, iter([batch([ONE, OTHER], [1, 2])])))
     assert len(list(tmp_path.rglob("*.parquet"))) == 2

@@ -46,18 +46,18 @@ def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better(
     assert figure(better, "latency", "p99").change == "better"
 
 
-def test_slower_deliveries_alone_are_for_people_to_weigh() -> None:
+def test_slower_deliveries_alone_do_not_change_the_verdict() -> None:
     found = compare(sample_report(), sample_report(slower=1.5))
     assert figure(found, "latency", "p99").change == "worse"
     assert found.verdict == "same"
 
 
-def test_a_few_percent_are_noise() -> None:
+def test_small_differences_are_noise() -> None:
     assert figure(compare(sample_report(), sample_report(slower=1.04)), "latency", "median").change == "same"
     assert figure(compare(sample_report(), sample_report(slower=1.06)), "latency", "median").change == "worse"
 
 
-def test_where_nothing_was_measured_nothing_is_said() -> None:
+def test_unmeasured_figures_are_unknown() -> None:
     found = compare(empty_report(), sample_report())
     assert found.verdict == "unknown"
     assert {each.change for each in found.figures} == {"unknown"}
@@ -105,7 +105,7 @@ def test_losses_where_nobody_counted_what_was_expected(before: int | None, after
     assert figure(compare(one, deliveries(one, lost=after)), "delivery", "lost").change == change
 
 
-def test_another_promise_under_the_same_name_is_not_compared() -> None:
+def test_different_objectives_with_one_name_are_not_compared() -> None:
     one = sample_report()
     strict = msgspec.structs.replace(one.objectives[0], threshold_ms=10.0, verdict="missed")
     other = msgspec.structs.replace(one, objectives=[strict, *one.objectives[1:]])
@@ -133,14 +133,14 @@ def test_the_table_says_what_the_comparison_says() -> None:
         (b"\xff\xfe", "is not JSON"),
     ],
 )
-def test_a_file_that_is_no_report_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_not_a_report_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "odd.json"
     path.write_bytes(content)
     with pytest.raises(NotAReport, match="odd.json.*" + said):
         load_report(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotAReport, match=r"none.json.*No such file"):
         load_report(tmp_path / "none.json")
 

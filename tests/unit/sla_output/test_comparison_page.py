@@ -35,7 +35,7 @@ def test_each_plot_is_there_for_wide_and_narrow_screens(page: str) -> None:
         assert figure.count("<path") + figure.count("<use") > 10, name
 
 
-def test_nothing_comes_from_elsewhere_and_nothing_runs(page: str) -> None:
+def test_the_page_has_no_external_resources_and_no_scripts(page: str) -> None:
     read = Reader(page)
     assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & set(read.tags)
     assert all(address.startswith("#") for address in read.addresses)
@@ -64,7 +64,7 @@ def test_verdict_deltas_and_both_sides_are_in_words(page: str) -> None:
         ("unknown", "Not known: there is not enough data"),
     ],
 )
-def test_every_verdict_is_said(verdict: Change, said: str) -> None:
+def test_every_verdict_has_a_text(verdict: Change, said: str) -> None:
     nothing = empty_report()
     found = msgspec.structs.replace(compare(nothing, nothing), verdict=verdict)
     assert said in Reader(render_comparison(found, nothing, nothing)).words
@@ -82,7 +82,7 @@ def scale(name: str, first: SlaReport, second: SlaReport) -> tuple[float, float]
     return low, high
 
 
-def test_what_is_beside_each_other_has_one_scale() -> None:
+def test_plots_beside_each_other_share_a_scale() -> None:
     quick, slow = sample_report(), sample_report(slower=30.0)
     assert scale("first", quick, slow) == scale("second", quick, slow)
     low, high = scale("first", quick, slow)
@@ -105,7 +105,7 @@ def test_names_are_escaped_wherever_they_come_from() -> None:
     assert page.count("&lt;script&gt;") > 8
 
 
-def test_nothing_measured_is_said_at_each_plot() -> None:
+def test_plots_without_data_say_so() -> None:
     for first, second, drawn in (
         (empty_report(), empty_report(), set()),
         (empty_report(), sample_report(), {"second"}),

@@ -27,7 +27,7 @@ def across_midnight(report: SlaReport) -> SlaReport:
     return msgspec.structs.replace(report, latency_ms=msgspec.structs.replace(report.latency_ms, over_time=rows))
 
 
-def test_a_report_becomes_rows_of_its_day(tmp_path: Path) -> None:
+def test_a_report_is_stored_as_rows_of_its_day(tmp_path: Path) -> None:
     report = sample_report()
     append(report, tmp_path)
     objectives = table(tmp_path, "objectives")

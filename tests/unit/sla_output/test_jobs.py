@@ -40,7 +40,7 @@ def question(**changes: Any) -> ReportOptions:
     return ReportOptions(**(values | changes))
 
 
-def test_wrong_questions_are_told_before_spark_starts(tmp_path: Path) -> None:
+def test_wrong_options_are_reported_before_spark_starts(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     there = tmp_path / "there"
@@ -72,12 +72,12 @@ def test_wrong_questions_are_told_before_spark_starts(tmp_path: Path) -> None:
             run_report(question(**changes), no_session)
 
 
-def test_an_empty_folder_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_an_empty_folder_is_reported_before_spark_starts(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no \*.parquet files"):
         run_report(question(samples=tmp_path), no_session)
 
 
-def test_a_server_that_does_not_answer_is_another_thing_than_a_wrong_question() -> None:
+def test_a_server_that_does_not_answer_has_its_own_exit_code() -> None:
     with pytest.raises(SamplesUnreadable, match=r"127\.0\.0\.1:9"):
         run_report(question(prometheus="http://127.0.0.1:9", settings=[("retries", "0")]), no_session)
 
@@ -159,7 +159,7 @@ def test_help_names_the_objectives_that_are_judged_by_default() -> None:
         "9999-12-31T23:00:00Z",
     ],
 )
-def test_what_is_no_moment(text: str) -> None:
+def test_invalid_moments_are_rejected(text: str) -> None:
     with pytest.raises(click.BadParameter):
         MomentParam().convert(text, None, None)
 
@@ -200,7 +200,7 @@ def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
         ("", "no reason given"),
     ],
 )
-def test_what_spark_says_is_said_in_a_line(text: str, said: str) -> None:
+def test_spark_errors_are_shortened_to_a_line(text: str, said: str) -> None:
     assert _first_lines(text) == said
 
 
@@ -227,7 +227,7 @@ def reports(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "good.json"), str(tmp_path / "bad.json")
 
 
-def test_comparing_as_a_command_and_as_a_job(reports: tuple[str, str], tmp_path: Path) -> None:
+def test_compare_runs_as_a_command_and_as_a_job(reports: tuple[str, str], tmp_path: Path) -> None:
     good, bad = reports
     target, page = tmp_path / "comparison.json", tmp_path / "comparison.html"
     for command, before in ((sla, ["compare"]), (compare_job, [])):
@@ -263,7 +263,7 @@ def test_a_piped_table_is_not_cut_at_eighty_columns(reports: tuple[str, str]) ->
     assert "latency quotes-broker-2, ms" in done.stdout
 
 
-def test_commands_end_with_two_for_wrong_options() -> None:
+def test_wrong_options_exit_with_two() -> None:
     for arguments in (
         ["report", *WINDOW],
         ["report", "--samples", "/nowhere", *WINDOW],

@@ -30,7 +30,7 @@ def test_each_plot_is_there_for_wide_and_narrow_screens(page: str) -> None:
         assert ("<image" in figure) == (name == "heat")
 
 
-def test_nothing_comes_from_elsewhere_and_nothing_runs(page: str) -> None:
+def test_the_page_has_no_external_resources_and_no_scripts(page: str) -> None:
     read = Reader(page)
     assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & set(read.tags)
     assert read.addresses
@@ -42,7 +42,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_runs(page: str) -> None:
     assert "default-src 'none'" in page
 
 
-def test_every_colour_is_the_pages_own(page: str) -> None:
+def test_every_color_is_a_variable_of_the_page(page: str) -> None:
     for name, number in COLORS.items():
         assert number not in page, name
     used = set(re.findall(r"var\(--([a-z0-9]+)\)", page))
@@ -55,7 +55,7 @@ def test_every_colour_is_the_pages_own(page: str) -> None:
     assert not re.search(r"(?:fill|stroke): ?(?:#000000|#ffffff|black|white)", page)
 
 
-def test_identifiers_are_there_once_and_what_is_referred_to_is_there(page: str) -> None:
+def test_identifiers_are_unique_and_references_resolve(page: str) -> None:
     read = Reader(page)
     assert len(read.identifiers) == len(set(read.identifiers))
     referred = set(re.findall(r"url\(#([^)]+)\)", page)) | {
@@ -123,7 +123,7 @@ NASTY = " ".join(
 )
 
 
-def test_names_are_escaped_wherever_they_stand() -> None:
+def test_names_are_escaped_everywhere() -> None:
     told = everywhere(msgspec.to_builtins(sample_report(2, lost=3)), NASTY)
     page = render_page(msgspec.convert(told, SlaReport))
     read = Reader(page)  # which refuses attributes that run something
@@ -132,7 +132,7 @@ def test_names_are_escaped_wherever_they_stand() -> None:
     assert sum(NASTY in word for word in read.words) >= 10
 
 
-def test_brokers_with_signs_that_mean_something_to_who_draws() -> None:
+def test_broker_names_with_characters_special_to_matplotlib() -> None:
     nasty = "$x^2$ <b>_&"
     full = sample_report()
     renamed = msgspec.structs.replace(
@@ -156,7 +156,7 @@ def test_a_name_takes_no_plots_room() -> None:
     assert "…</text>" in svg
 
 
-def test_nothing_measured_is_said_at_each_plot() -> None:
+def test_plots_without_data_say_so() -> None:
     page = render_page(empty_report())
     assert page.count("Nothing was measured that could be shown here.") == len(NAMES)
     assert "<svg" not in page

@@ -58,7 +58,7 @@ def account(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("report", [sample_report(), sample_report(lost=3), empty_report()])
-def test_the_account_is_what_a_status_may_hold_and_the_files_are_whole(report: SlaReport) -> None:
+def test_the_account_fits_the_status_and_the_files_are_complete(report: SlaReport) -> None:
     answer = result.success("sla-7", report, page)
     told = account(answer)
     assert (told.pop("run"), told.pop("files")) == ("sla-7", [result.PAGE, result.REPORT])
@@ -74,7 +74,7 @@ def test_the_account_is_what_a_status_may_hold_and_the_files_are_whole(report: S
     assert len(json.dumps(answer)) < 2**20
 
 
-def test_what_is_too_large_goes_in_steps_and_the_account_says_so() -> None:
+def test_large_results_are_shortened_in_steps() -> None:
     report = sample_report()
     sizes = {name: len(data) for name, data in result.success("r", report, page)["binaryData"].items()}
     both = sum(sizes.values())
@@ -94,7 +94,7 @@ def test_what_is_too_large_goes_in_steps_and_the_account_says_so() -> None:
     assert "only this account is left" in account(nothing)["notes"][-1]
 
 
-def test_a_share_that_is_not_all_does_not_read_as_all() -> None:
+def test_shares_below_one_are_rounded_down() -> None:
     report = sample_report()
     (first, *others) = report.objectives
     almost = msgspec.structs.replace(first, compliance=0.99999999)
@@ -115,7 +115,7 @@ def test_a_failure_has_its_reason_and_a_bounded_text() -> None:
     assert (told["failure"]["reason"], len(told["failure"]["message"])) == ("BadQuestion", 1000)
 
 
-def test_the_question_is_read_with_its_objectives(asked: Path) -> None:
+def test_the_request_is_read_with_its_objectives(asked: Path) -> None:
     found = request.read(asked)
     question = request.report_options(found, [("tokenFile", "/t")])
     assert (question.end - question.start, question.cluster, question.history) == (1800.0, "quotes", None)
@@ -125,7 +125,7 @@ def test_the_question_is_read_with_its_objectives(asked: Path) -> None:
         request.objectives(wrong)
 
 
-def test_a_secrets_files_are_options_of_the_data_source(tmp_path: Path) -> None:
+def test_files_of_the_secret_are_options_of_the_data_source(tmp_path: Path) -> None:
     assert request.prometheus_settings(tmp_path / "none") == []
     folder = tmp_path / "secret"
     folder.mkdir()
@@ -181,14 +181,14 @@ def own(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_answer_goes_into_the_one_config_map_and_a_server_that_is_away_is_asked_again(api: Api, own: Path) -> None:
+def test_the_result_is_patched_into_the_config_map_with_retries(api: Api, own: Path) -> None:
     api.codes = [503, 429, 200]
     driver.patch_config_map("market", "sla-7", {"data": {"a": "b"}}, own, api.url)
     path = "/api/v1/namespaces/market/configmaps/sla-7"
     assert api.asked == [(path, "Bearer secret", {"data": {"a": "b"}})] * 3
 
 
-def test_a_refusal_is_told_at_once(api: Api, own: Path) -> None:
+def test_a_rejected_patch_is_not_retried(api: Api, own: Path) -> None:
     api.codes = [403]
     with pytest.raises(driver.ResultRejected, match="sla-7: 403"):
         driver.patch_config_map("market", "sla-7", {}, own, api.url)
@@ -204,7 +204,7 @@ def test_a_refusal_is_told_at_once(api: Api, own: Path) -> None:
         (None, "met"),
     ],
 )
-def test_whatever_happens_there_is_an_answer(
+def test_every_outcome_is_stored_in_the_config_map(
     raised: Exception | None, reason: str, asked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patched: list[Any] = []
@@ -224,7 +224,7 @@ def test_whatever_happens_there_is_an_answer(
     assert told.get("verdict") == reason or told["failure"]["reason"] == reason
 
 
-def test_a_history_that_can_not_be_written_is_the_askers_to_put_right(
+def test_a_history_that_cannot_be_written_is_a_bad_question(
     tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -241,7 +241,7 @@ def test_a_history_that_can_not_be_written_is_the_askers_to_put_right(
     assert "No space left" in failure["message"]
 
 
-def test_an_answer_that_is_not_taken_is_no_success(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_result_is_a_failure(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise driver.ResultRejected("no")
 

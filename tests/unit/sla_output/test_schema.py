@@ -33,14 +33,14 @@ def plain(thing: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", [REPORT, COMPARISON])
-def test_what_is_published_is_what_the_types_say(name: str) -> None:
+def test_published_schemas_match_the_types(name: str) -> None:
     assert (PUBLISHED / name).read_text() == text(schemas()[name]), (
         f"docs/schemas/{name} is not up to date: python -m migratory_spark.report docs/schemas"
     )
 
 
 @pytest.mark.parametrize("report", [sample_report(), sample_report(2, lost=5), empty_report()])
-def test_reports_are_valid_and_have_no_key_that_is_not_published(report: Any) -> None:
+def test_reports_are_valid_and_have_only_published_keys(report: Any) -> None:
     published(REPORT, strict=True).validate(plain(report))
 
 
@@ -60,7 +60,7 @@ def test_comparisons_are_valid() -> None:
         (("incidents", 0, "latency_ms"), {}),
     ],
 )
-def test_what_is_no_report_is_refused(where: tuple[str | int, ...], wrong: object) -> None:
+def test_invalid_reports_are_rejected(where: tuple[str | int, ...], wrong: object) -> None:
     report = plain(sample_report())
     inner = report
     for step in where[:-1]:
@@ -71,12 +71,12 @@ def test_what_is_no_report_is_refused(where: tuple[str | int, ...], wrong: objec
     assert all(path[: len(where)] == where for path in found)
 
 
-def test_a_report_without_one_of_its_keys_is_refused() -> None:
+def test_a_report_with_a_missing_key_is_rejected() -> None:
     schema, whole = published(REPORT), plain(empty_report())
     schema.validate(whole)
     for key in whole:
         assert not schema.is_valid({name: value for name, value in whole.items() if name != key}), key
 
 
-def test_what_is_added_later_does_not_break_readers() -> None:
+def test_additional_keys_are_allowed() -> None:
     published(REPORT).validate(plain(sample_report()) | {"weather": "fine"})

@@ -18,7 +18,7 @@ def shown(what: RenderableType) -> str:
 
 
 @pytest.mark.parametrize("name", ["b[red]0", "[/b]", "[link=file:///etc/passwd]x[/link]", "a\\[b", ":skull:"])
-def test_names_are_no_markup(name: str) -> None:
+def test_names_are_not_interpreted_as_markup(name: str) -> None:
     full = sample_report()
     named = msgspec.structs.replace(
         full,
@@ -32,7 +32,7 @@ def test_names_are_no_markup(name: str) -> None:
     assert shown(comparison_tables.render(compare(named, named, (name, name)))).count(name) == 6
 
 
-def test_control_characters_reach_no_terminal() -> None:
+def test_control_characters_are_replaced() -> None:
     full = sample_report()
     named = msgspec.structs.replace(full, notes=["\x1b]0;title\x07\x9b31m\r\u202e"], cluster="\x1b[2J")
     for text in (
@@ -42,7 +42,7 @@ def test_control_characters_reach_no_terminal() -> None:
         assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(text)
 
 
-def test_in_a_pipe_tables_are_as_wide_as_their_figures_and_reasons_stand_below() -> None:
+def test_tables_in_a_pipe_are_not_cut_and_reasons_follow() -> None:
     full = sample_report()
     reason = "no client's or load generator's metrics were recorded in the window: " + "loss, " * 20 + "end"
     named = msgspec.structs.replace(

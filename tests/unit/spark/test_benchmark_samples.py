@@ -11,7 +11,7 @@ from benchmarks.sla.backfill import parquet_files
 from benchmarks.sla.samples import Fleet
 
 
-def test_files_of_parts_of_a_block_hold_the_truth(tmp_path: Path) -> None:
+def test_split_files_have_all_samples(tmp_path: Path) -> None:
     fleet = Fleet(1, 700)  # more than one block of 480
     parquet_files(fleet, tmp_path, rows=100 * len(fleet.series))
     assert len(list(tmp_path.iterdir())) == 8  # 5 and 3

@@ -64,7 +64,7 @@ def test_mean_and_deviation_are_exact() -> None:
     assert distribution.deviation == pytest.approx(math.sqrt(2 / 3) * 0.010)
 
 
-def test_nothing_observed_is_none_and_never_nan() -> None:
+def test_without_observations_every_figure_is_none() -> None:
     for empty in (observed([]), Distribution()):
         assert empty.quantile(0.5) is None
         assert empty.mean is None
@@ -82,14 +82,14 @@ def test_above_every_bound_the_highest_bound_is_a_lower_limit() -> None:
     assert summary(distribution, 1.0, whole=True).median_bucket == (60.0, None)
 
 
-def test_a_threshold_that_is_a_bound_is_counted_exactly_and_another_conservatively() -> None:
+def test_thresholds_between_bounds_count_conservatively() -> None:
     distribution = Distribution.from_cumulative({0.1: 5, 0.25: 8, math.inf: 10}, 2.0, 1.0)
     assert distribution.at_most(0.25) == (8, True)
     assert distribution.at_most(0.2) == (5, False)
     assert distribution.at_most(0.01) == (0, False)
 
 
-def test_a_bucket_a_scrape_ahead_of_the_next_makes_no_negative_count() -> None:
+def test_buckets_of_different_scrapes_give_no_negative_count() -> None:
     distribution = Distribution.from_cumulative({0.1: 6, 0.25: 5, math.inf: 10}, 2.0, None)
     assert list(distribution.common.cumulative) == [6, 6]
 

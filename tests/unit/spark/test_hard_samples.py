@@ -53,7 +53,7 @@ def judged(samples: list[Sample], *objectives: Objective, end: float = 100.0) ->
 # What nobody saw
 
 
-def test_one_scrape_covers_nothing_but_its_moment() -> None:
+def test_a_single_scrape_covers_only_its_moment() -> None:
     """It says nothing of how often there should have been one."""
     samples = latencies(10, {"0.25": 5000, "+Inf": 5000}, 5000)
     report = plain_report(samples, 0, 3600, [FAST])
@@ -83,7 +83,7 @@ def test_a_broker_that_dies_as_the_window_begins_is_an_incident() -> None:
     assert (incident["kind"], incident["broker"]) == ("broker died", "b1")
 
 
-def test_zero_means_none_only_while_somebody_counts() -> None:
+def test_zero_means_none_only_while_the_counter_is_scraped() -> None:
     """The counter of lost links was scraped last week, for an objective that looks so far back; not in this window."""
     back = objective(name="back", type="resume", threshold="5s", target="99")
     far = objective(name="far", type="latency", threshold="1s", target="99", window={"rolling": "7d"})
@@ -100,7 +100,7 @@ def test_zero_means_none_only_while_somebody_counts() -> None:
 
 @pytest.mark.parametrize("gone", ["expected", "lost", "duplicates", "reordered"])
 @pytest.mark.parametrize("lost", [0, 3])
-def test_who_ends_early_counted_not_all(gone: str, lost: int) -> None:
+def test_an_exporter_that_ends_early_makes_deliveries_doubtful(gone: str, lost: int) -> None:
     """While others are scraped on. A loss is a loss all the same; which share it is nobody knows without the whole."""
 
     def told(second: int) -> dict[str, int]:
@@ -124,7 +124,7 @@ def test_who_ends_early_counted_not_all(gone: str, lost: int) -> None:
 # Buckets
 
 
-def test_a_threshold_that_no_exporter_has_as_a_bound_is_no_miss() -> None:
+def test_a_threshold_without_a_bound_is_insufficient_and_not_missed() -> None:
     """Of deliveries in the bucket that holds the threshold nobody knows on which side they are."""
     only = {"+Inf": 1.0}
     assert judged(steadily(range(101), only), FAST, STEADY) == [("insufficient", 0, 1000), ("insufficient", 0, 10)]
@@ -141,11 +141,11 @@ def test_a_threshold_that_no_exporter_has_as_a_bound_is_no_miss() -> None:
         ({"0.2": 0.9, "0.5": 0.98, "+Inf": 1.0}, ["missed", "missed"]),
     ],
 )
-def test_what_no_place_in_a_bucket_could_change_is_a_verdict(share: dict[str, float], verdicts: list[str]) -> None:
+def test_a_verdict_that_interpolation_cannot_change_is_given(share: dict[str, float], verdicts: list[str]) -> None:
     assert [one[0] for one in judged(steadily(range(101), share), FAST, STEADY)] == verdicts
 
 
-def test_deliveries_in_no_bucket_are_neither_good_nor_forgotten() -> None:
+def test_deliveries_outside_all_buckets_count_in_the_total() -> None:
     """Somebody dropped the bucket without bound: all that is known of the rest is how many there were."""
     samples = steadily(range(101), {"0.1": 0.8, "0.25": 0.8})
     report = plain_report(samples, 0, 100, [FAST])
@@ -230,7 +230,7 @@ def test_replicas_behind_one_of_several_addresses() -> None:
     assert report["samples"]["restarts"] == 0
 
 
-def test_who_scrapes_twice_is_told_so() -> None:
+def test_exporters_that_are_scraped_twice_are_noted() -> None:
     """Two servers' own labels make two series of each: everything is in the sums twice."""
     twice = [received(second, second, prometheus=server) for second in range(101) for server in ("a", "b")]
     report = plain_report(twice, 0, 100)
@@ -274,7 +274,7 @@ def test_stale_markers_where_nothing_ended() -> None:
 # Names
 
 
-def test_a_label_without_a_value_is_none() -> None:
+def test_a_label_with_an_empty_value_is_no_label() -> None:
     """As a Prometheus has it; the recorder of an earlier version wrote such."""
     samples = [received(second, second, **extra) for second in range(101) for extra in ({}, {"reason": ""})]
     report = plain_report(samples, 0, 100)
@@ -282,7 +282,7 @@ def test_a_label_without_a_value_is_none() -> None:
     assert report["delivery"]["received"] == 100
 
 
-def test_names_may_hold_anything() -> None:
+def test_names_may_contain_any_character() -> None:
     names = ["", " ", "Ω\N{RIGHT-TO-LEFT OVERRIDE}", "a\0b", "\x1b[31m", "</svg><script>", "[/x]", '"', "x" * 2000]
     samples = [received(second, second, broker=name) for second in range(101) for name in names]
     report = plain_report(samples, 0, 100)
@@ -292,7 +292,7 @@ def test_names_may_hold_anything() -> None:
     }
 
 
-def test_clusters_that_are_added_up_and_one_that_is_not_there() -> None:
+def test_several_clusters_are_noted_and_an_unknown_one_is_empty() -> None:
     samples = [received(second, second, cluster=cluster) for second in range(101) for cluster in ("c", "d")]
     both, one, none = (plain_report(samples, 0, 100, [COMPLETE], cluster=cluster) for cluster in (None, "c", "e"))
     assert (both["cluster"], one["cluster"], none["cluster"]) == ("c,d", "c", "e")

@@ -79,7 +79,7 @@ def test_both_shapes_and_every_order_are_the_same_series() -> None:
         assert np.array_equal(getattr(one.others, name), getattr(other.others, name))
 
 
-def test_only_what_is_wanted_is_packed() -> None:
+def test_packs_have_only_samples_that_the_query_selects() -> None:
     samples: list[Sample] = [
         ("c_total", {"cluster": cluster, "replica": replica}, moment, 1.0)
         for cluster in ("one", "two")
@@ -94,7 +94,7 @@ def test_only_what_is_wanted_is_packed() -> None:
     assert len(set(pack.series.tolist())) == 1
 
 
-def test_parts_of_a_pack_are_all_of_it_and_a_target_is_in_one() -> None:
+def test_split_packs_are_complete_and_keep_a_target_together() -> None:
     samples: list[Sample] = [
         (metric, {"broker": f"b{broker}", "le": str(le)}, moment, float(moment))
         for metric in ("c_total", "migratory_clients", "migratory_published_total")
@@ -117,7 +117,7 @@ def test_parts_of_a_pack_are_all_of_it_and_a_target_is_in_one() -> None:
     assert {one.series: one for part in parts.values() for one in merge_packs([part]).stats} == whole
 
 
-def test_pieces_are_whole_series() -> None:
+def test_split_batches_have_whole_series() -> None:
     flat = SeriesBatch(np.arange(4), np.array([3, 1, 5, 2]), np.arange(11), np.arange(11.0), np.arange(11.0))
     pieces = list(flat.split(4))
     assert [piece.counts.tolist() for piece in pieces] == [[3, 1], [5], [2]]
@@ -139,7 +139,7 @@ def test_a_gauge_that_falls_is_no_restart() -> None:
     assert (broker.role, broker.name, broker.scrapes, broker.restarts) == ("brokers", "b0", 10, (6000,))
 
 
-def test_scrapes_of_one_target_told_by_several_series() -> None:
+def test_scrape_times_of_a_target_with_several_series() -> None:
     times = [np.array([10, 20, 30, 90]), np.array([20, 30, 40])]
     scrapes = ScrapeTimes.from_series(times, [np.array([20]), np.array([40, 200])])
     exporter = scrapes.exporter_within("clients", "w", 15, 100)
@@ -166,7 +166,7 @@ def test_episodes_are_the_same_whatever_parts_they_come_in() -> None:
     assert merge_episodes([Episode(5, 10, 10, 1.0), Episode(2, 10, 20, 2.0)]) == [Episode(2, 10, 20, 3.0)]
 
 
-def test_cells_end_with_their_edges() -> None:
+def test_intervals_include_their_end() -> None:
     source = random.Random(7)
     for wanted in ([0, 10, 11, 12, 100], [5, 9], range(0, 12_297, 3)):
         tally = TotalsPlan(np.array(TimeGrid.from_moments(wanted).edges), np.zeros(0, dtype=np.int64))
@@ -178,7 +178,7 @@ def test_cells_end_with_their_edges() -> None:
                 assert not 0 <= cell < tally.columns
 
 
-def test_sums_do_not_depend_on_where_samples_lie() -> None:
+def test_totals_do_not_depend_on_partitions() -> None:
     """Tenths have no exact float: added up in different orders they would differ in the last digit."""
     samples: list[Sample] = [
         ("c_total", {"a": str(series)}, 100 * moment, moment * (0.1 + series / 7))
@@ -199,7 +199,7 @@ def test_sums_do_not_depend_on_where_samples_lie() -> None:
     assert math.isclose(sum(found[0][1]), truth, rel_tol=1e-12)
 
 
-def test_a_stale_marker_is_told_from_other_nan() -> None:
+def test_stale_markers_are_distinguished_from_other_nan() -> None:
     samples: list[Sample] = [("g", {}, 1, STALE), ("g", {}, 2, math.nan), ("g", {}, 3, math.inf), ("g", {}, 4, 1.0)]
     (about,) = merge_packs(packed(samples)).stats
     assert (about.samples, about.unique, about.stale, about.nan, about.first, about.last) == (1, 1, 1, 2, 4, 4)
@@ -207,7 +207,7 @@ def test_a_stale_marker_is_told_from_other_nan() -> None:
     assert (nothing.stats[0].first, len(nothing.others.series)) == (None, 0)
 
 
-def test_nobody_samples_are_nobody() -> None:
+def test_passes_without_samples_are_empty() -> None:
     merged = merge_packs([])
     known = build_catalog(merged.stats, 0)
     assert exporter_timeline.TimelinePass.from_catalog(known, [(0, 1)])(iter(())).exporters == [[]]
@@ -217,7 +217,7 @@ def test_nobody_samples_are_nobody() -> None:
     assert compute_increases(merged.others, known.index).increase.tolist() == []
 
 
-def test_too_many_sums_and_slices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_totals_and_slices_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     slices = {"length": "1s", "share": "99"}
     fine = Objective.model_validate({"name": "fine", "type": "availability", "target": "99", "slices": slices})
     assert slice_edges(fine, 0, 2500).tolist() == [0, 1000, 2000, 2500]
@@ -229,7 +229,7 @@ def test_too_many_sums_and_slices_are_refused(monkeypatch: pytest.MonkeyPatch) -
         totals.combine_results([totals.AggregateResult([sums], {}, 0)])
 
 
-def test_about_of_a_series_with_two_servers() -> None:
+def test_statistics_of_a_series_with_two_servers() -> None:
     samples: list[Sample] = [
         ("c_total", {"replica": replica}, 60_000 * minute + 1000 * second + late, 100.0 * minute + second)
         for minute in range(2)

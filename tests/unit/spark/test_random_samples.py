@@ -74,7 +74,7 @@ def rises(exporter: Exporter, start: int) -> Iterator[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_sums_are_those_of_one_sample_after_the_other(seed: int) -> None:
+def test_totals_equal_a_sample_by_sample_reference(seed: int) -> None:
     source = random.Random(f"random samples {seed}")
     start = source.randrange(1_000_000, 5_000_000)
     end = start + source.randrange(5_000, 200_000)

@@ -34,7 +34,7 @@ def written(path: Path, samples: list[Sample], **changed: Any) -> Path:
     return path
 
 
-def test_files_that_are_none_are_named(tmp_path: Path) -> None:
+def test_files_that_are_not_samples_are_named(tmp_path: Path) -> None:
     good = written(tmp_path / "good.parquet", [received(1, 1.0)])
     half, empty = tmp_path / "half.parquet", tmp_path / "empty.parquet"
     half.write_bytes(good.read_bytes()[:-20])
@@ -49,7 +49,7 @@ def test_files_that_are_none_are_named(tmp_path: Path) -> None:
         list(read(half))
 
 
-def test_files_of_other_types_are_read_where_that_is_plain_and_named_where_it_is_not(tmp_path: Path) -> None:
+def test_files_with_other_types_are_converted_or_named(tmp_path: Path) -> None:
     one = [received(1, 7.0)]
     large = pa.array([list(one[0][1].items())], pa.map_(pa.large_string(), pa.large_string()))
     fine = written(
@@ -68,7 +68,7 @@ def test_files_of_other_types_are_read_where_that_is_plain_and_named_where_it_is
             list(read(written(tmp_path / "odd.parquet", one, **changed)))
 
 
-def test_two_servers_files_are_told_apart_by_their_column(tmp_path: Path) -> None:
+def test_files_of_two_servers_are_distinguished_by_their_column(tmp_path: Path) -> None:
     """One is four seconds behind; beside them lies a file without the column."""
     paths = []
     for server, late, behind in (("a", 0, 0), ("b", 2, 4)):

@@ -58,7 +58,7 @@ def test_a_clock_change_within_an_hour_ends_a_row() -> None:
     ]  # fmt: skip
 
 
-def test_a_midnight_that_is_left_out_is_the_moment_of_the_change() -> None:
+def test_a_skipped_midnight_is_the_moment_of_the_change() -> None:
     sao_paulo = zone("America/Sao_Paulo")
     start = period_start("day", ms("2017-10-15T12:00:00Z"), sao_paulo)
     assert local(start, sao_paulo) == "2017-10-15T01:00:00-02:00"

@@ -83,7 +83,7 @@ def test_shares_are_exact_where_floating_point_is_not() -> None:
     assert verdict(exact, latencies([0, total - 4, total])).verdict == "missed"
 
 
-def test_replays_and_estimated_clocks_are_not_judged_unless_asked_for() -> None:
+def test_replays_and_estimated_clocks_are_judged_only_on_request() -> None:
     rows = [
         latencies([0, 1000, 1000]),
         latencies([0, 0, 1000], phase="replayed"),
@@ -94,18 +94,18 @@ def test_replays_and_estimated_clocks_are_not_judged_unless_asked_for() -> None:
     assert verdict({**FAST, "clock": "any"}, *rows).total == 1500
 
 
-def test_too_few_events_cannot_show_the_target() -> None:
+def test_too_few_events_cannot_prove_the_target() -> None:
     result = verdict({**FAST, "target": "99.9"}, latencies([0, 100, 100]))
     assert result.verdict == "insufficient"
     assert "1000 are needed" in result.reason
     assert result.budget_left is None
 
 
-def test_but_they_can_show_a_miss() -> None:
+def test_too_few_events_can_prove_a_miss() -> None:
     assert verdict({**FAST, "target": "99.9"}, latencies([0, 90, 100])).verdict == "missed"
 
 
-def test_a_threshold_between_bounds_is_said_and_counted_conservatively() -> None:
+def test_a_threshold_between_bounds_is_noted_and_counts_conservatively() -> None:
     result = verdict({**FAST, "threshold": "200ms"}, latencies([999, 1000, 1000]))
     assert result.good == 999
     assert "not a bound" in result.reason
@@ -122,7 +122,7 @@ def test_slices_are_judged_by_their_number() -> None:
     assert judge(made, whole(made), silent, FULL, dict.fromkeys(whole(made).burns, FULL)).verdict == "insufficient"
 
 
-def test_delivery_counts_every_loss_duplicate_and_disorder() -> None:
+def test_delivery_counts_losses_duplicates_and_reorderings() -> None:
     expected = counter("expected_total", 1000.0)
     assert verdict(COMPLETE, expected, *COUNTED).verdict == "met"
     for name in ("lost", "duplicates", "reordered"):
@@ -131,7 +131,7 @@ def test_delivery_counts_every_loss_duplicate_and_disorder() -> None:
         assert name in result.reason
 
 
-def test_deliveries_that_nobody_saw_arrive_are_no_pass() -> None:
+def test_unseen_deliveries_do_not_meet_the_target() -> None:
     rows = [counter("expected_total", 1000.0), *COUNTED]
     assert verdict(COMPLETE, *rows, counter("received_total", 1000.0)).verdict == "met"
     # 2.5 scrape intervals of 20 may be on their way.
@@ -141,12 +141,12 @@ def test_deliveries_that_nobody_saw_arrive_are_no_pass() -> None:
     assert "130 of them were neither seen to arrive" in result.reason
 
 
-def test_what_nobody_counted_is_not_zero() -> None:
+def test_uncounted_events_are_not_zero() -> None:
     assert verdict(COMPLETE, counter("expected_total", 1000.0)).verdict == "insufficient"
     assert verdict(COMPLETE, *COUNTED).verdict == "insufficient"
 
 
-def test_no_interruption_is_met_only_where_interruptions_were_counted() -> None:
+def test_no_interruption_meets_the_target_only_if_interruptions_were_counted() -> None:
     assert verdict(BACK, counter("reconnects_total", 0.0)).verdict == "met"
     assert verdict(BACK).verdict == "insufficient"
     assert verdict(BACK, counter("reconnects_total", 3.0)).verdict == "insufficient"
@@ -155,18 +155,18 @@ def test_no_interruption_is_met_only_where_interruptions_were_counted() -> None:
     assert verdict(gap).verdict == "insufficient"
 
 
-def test_a_window_that_scrapes_did_not_cover_gets_no_verdict() -> None:
+def test_low_scrape_coverage_is_insufficient() -> None:
     result = verdict(FAST, latencies([0, 1000, 1000]), covered=ScrapeCoverage(0.9, 10_000, 90, 1000.0))
     assert result.verdict == "insufficient"
     assert "90.0%" in result.reason
 
 
-def test_but_a_loss_is_a_loss_however_little_was_seen() -> None:
+def test_a_loss_is_a_miss_despite_low_coverage() -> None:
     rows = [counter("expected_total", 1000.0), *COUNTED, counter("lost_total", 1.0)]
     assert verdict(COMPLETE, *rows, covered=ScrapeCoverage(0.5, 10_000, 90, 1000.0)).verdict == "missed"
 
 
-def test_availability_is_acknowledged_of_answered() -> None:
+def test_availability_is_acknowledged_of_acknowledged_and_failed() -> None:
     rows = [counter("publish_seconds_count", 999.0), counter("publish_errors_total", 1.0, reason="timeout")]
     result = verdict({"type": "availability", "target": "99.9"}, *rows)
     assert (result.compliance, result.verdict) == (0.999, "met")
@@ -190,7 +190,7 @@ def test_a_report_over_an_hour_has_burn_rates_of_five_and_thirty_minutes() -> No
     assert judged_window(made, 0, 3_600_000, [3_600_000], "UTC").burns == (300_000, 1_800_000, 3_600_000)
 
 
-def test_windows_of_an_objectives_own_end_with_the_report() -> None:
+def test_an_objectives_own_window_ends_with_the_report() -> None:
     def made(window: dict[str, str]) -> JudgedWindow:
         objective = Objective.model_validate({"name": "o", **FAST, "window": window})
         return judged_window(objective, 1_700_000_000_000, 1_700_000_060_000, [1_700_000_060_000], "UTC")
@@ -203,14 +203,14 @@ def test_windows_of_an_objectives_own_end_with_the_report() -> None:
     assert made({"calendar": "day", "zone": "Asia/Tokyo"}).start == 1_699_974_000_000
 
 
-def test_the_report_is_as_good_as_its_worst_objective() -> None:
+def test_the_overall_verdict_is_the_worst_one() -> None:
     assert overall_verdict(["met"]) == "met"
     assert overall_verdict(["met", "insufficient"]) == "insufficient"
     assert overall_verdict(["met", "insufficient", "missed"]) == "missed"
     assert overall_verdict([]) == "insufficient"
 
 
-def test_a_window_without_any_clients_metrics_says_whose_are_missing() -> None:
+def test_missing_client_metrics_are_named() -> None:
     result = verdict(FAST, covered=ScrapeCoverage(0.0, END, 0, None))
     assert result.verdict == "insufficient"
     assert "no metrics of clients" in result.reason

@@ -38,7 +38,7 @@ def pairs(block: SampleBlock) -> dict[SeriesId, list[tuple[int, float]]]:
 A, B = series("a", x="1", replica="r0"), series("b")
 
 
-def test_servers_that_saw_the_same_count_once_and_add_what_the_other_missed() -> None:
+def test_samples_of_two_servers_count_once_and_complete_each_other() -> None:
     first = block((A, [(1, 1.0), (2, 2.0), (4, 4.0)]), (B, [(1, 9.0)]))
     second = block((B, [(2, 10.0)]), (A, [(2, 2.0), (3, 3.0), (4, 5.0)]))
     (found,) = merge_blocks([first, second])
@@ -46,7 +46,7 @@ def test_servers_that_saw_the_same_count_once_and_add_what_the_other_missed() ->
     assert pairs(found) == {A: [(1, 1.0), (2, 2.0), (3, 3.0), (4, 5.0)], B: [(1, 9.0), (2, 10.0)]}
 
 
-def test_a_number_goes_before_a_stale_marker() -> None:
+def test_a_number_is_preferred_to_a_stale_marker() -> None:
     stale, other = of_bits(STALE), of_bits(0x7FF8000000000001)
     (found,) = merge_blocks([block((A, [(1, stale), (2, 2.0), (3, stale)])), block((A, [(1, -1.0), (2, other)]))])
     assert found.times.tolist() == [1, 2, 3]
@@ -54,13 +54,13 @@ def test_a_number_goes_before_a_stale_marker() -> None:
     assert found.values.view(np.uint64)[2] == STALE
 
 
-def test_replicas_are_one_series_once_their_label_is_dropped() -> None:
+def test_replicas_are_one_series_when_their_label_is_dropped() -> None:
     twin = series("a", x="1", replica="r1")
     (found,) = merge_blocks([block((A, [(1, 1.0), (3, 3.0)]), (twin, [(1, 1.0), (2, 2.0)]))], frozenset({"replica"}))
     assert pairs(found) == {series("a", x="1"): [(1, 1.0), (2, 2.0), (3, 3.0)]}
 
 
-def test_nothing_merged_is_nothing() -> None:
+def test_merging_no_blocks_yields_none() -> None:
     assert list(merge_blocks([])) == []
 
 
@@ -68,7 +68,7 @@ samples = st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 1.0, 2.0])
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B]), samples), max_size=6))
-def test_merging_is_the_highest_of_each_moment(parts: list[tuple[SeriesId, list[tuple[int, float]]]]) -> None:
+def test_merging_keeps_the_highest_value_of_each_time(parts: list[tuple[SeriesId, list[tuple[int, float]]]]) -> None:
     expected: dict[SeriesId, dict[int, float]] = {}
     for one, found in parts:
         for time, value in found:
@@ -79,14 +79,14 @@ def test_merging_is_the_highest_of_each_moment(parts: list[tuple[SeriesId, list[
         assert found_pairs == {one: sorted(own.items()) for one, own in expected.items()}
 
 
-def test_without_some_series() -> None:
+def test_without_removes_series() -> None:
     both = block((A, [(1, 1.0), (2, 2.0)]), (B, [(3, 3.0)]))
     assert both.without(set()) is both
     assert pairs(both.without({A})) == {B: [(3, 3.0)]}
     assert len(both.without({A, B})) == 0
 
 
-def test_a_series_identity_depends_on_every_part_and_on_nothing_else() -> None:
+def test_a_fingerprint_depends_on_metric_and_labels_only() -> None:
     ones = [A, B, series("ab"), series("a", b=""), series("a", x="1"), series("a", x="11"), series("a", xr="1")]
     assert series("a", b="") == series("a")
     assert len({one.fingerprint for one in ones}) == len(ones)
@@ -96,7 +96,7 @@ def test_a_series_identity_depends_on_every_part_and_on_nothing_else() -> None:
 
 
 @given(st.integers(0, 10 * HOUR), st.integers(0, 100 * HOUR), st.sampled_from([None, 1000, 7 * 60_000, HOUR]))
-def test_partitions_are_the_window_and_meet_at_multiples(start: int, window: int, length: int | None) -> None:
+def test_partitions_cover_the_window_and_meet_at_multiples(start: int, window: int, length: int | None) -> None:
     length = None if length == 1000 and window > HOUR else length
     pieces = cut(start, start + window, length)
     assert [end for _, end in pieces[:-1]] == [begin for begin, _ in pieces[1:]]
@@ -109,7 +109,7 @@ def test_partitions_are_the_window_and_meet_at_multiples(start: int, window: int
     assert all(0 < end - begin <= used for begin, end in pieces)
 
 
-def test_few_samples_are_read_at_once_and_many_in_pieces() -> None:
+def test_partition_length_depends_on_the_number_of_samples() -> None:
     assert length_for(1800 * HOUR, 10, 1000) == LENGTHS[0]
     assert length_for(4 * HOUR, 4000, 1000) == HOUR
     assert length_for(4 * HOUR, 4001, 1000) == HOUR // 2

@@ -28,7 +28,7 @@ def options(**given: str) -> SourceOptions:
     return parse_options(BASE | given)
 
 
-def test_what_is_meant_without_a_word() -> None:
+def test_defaults() -> None:
     found = options()
     assert found.urls == ("http://a:9090",)
     assert (found.start_ms, found.end_ms, found.partition_ms) == (None, None, None)
@@ -38,7 +38,7 @@ def test_what_is_meant_without_a_word() -> None:
     assert found.access.headers == ()
 
 
-def test_what_can_be_said(tmp_path: Path) -> None:
+def test_every_option_is_parsed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
     found = parse_options({
@@ -106,7 +106,7 @@ def test_what_can_be_said(tmp_path: Path) -> None:
         ({"header.a": "x\r\ny"}, "the header's name or value"),
     ],
 )
-def test_every_mistake_names_its_option(given: dict[str, str], words: str) -> None:
+def test_every_error_names_its_option(given: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         options(**given)
 
@@ -118,7 +118,7 @@ def test_moments() -> None:
     assert moment_ms("2026-01-01T02:00:00+02:00") == 1767225600000
 
 
-def test_errors_survive_the_way_from_a_worker() -> None:
+def test_errors_can_be_pickled() -> None:
     import pickle
 
     error = pickle.loads(pickle.dumps(QueryTooLarge("http://a", "too much")))
@@ -131,7 +131,7 @@ def narrowed(*filters: Filter, **given: str) -> tuple[SourceOptions, list[Filter
     return push(options(**given), filters)
 
 
-def test_names_are_pushed_into_every_selector() -> None:
+def test_filters_on_names_narrow_every_selector() -> None:
     found, left = narrowed(
         EqualTo(("metric",), "a"), StringStartsWith(("metric",), "a.b"), In(("metric",), ("x", "y+")),
         matchers='{job="j"} {job="k"}',
@@ -155,18 +155,18 @@ def test_names_are_pushed_into_every_selector() -> None:
         ([LessThan(("timestamp",), 10)], (2000, 2000)),
     ],
 )
-def test_times_narrow_the_window(filters: list[Filter], window: tuple[int, int]) -> None:
+def test_filters_on_times_narrow_the_window(filters: list[Filter], window: tuple[int, int]) -> None:
     found, left = narrowed(*filters, start="2", end="9")
     assert left == []
     assert (found.start_ms, found.end_ms) == window
 
 
-def test_filters_may_be_all_that_tells_the_window() -> None:
+def test_filters_alone_may_set_the_window() -> None:
     found, _ = narrowed(GreaterThanOrEqual(("timestamp",), 5), LessThan(("timestamp",), 9))
     assert (found.start_ms, found.end_ms) == (5, 9)
 
 
-def test_what_a_server_can_not_answer_is_left_to_spark() -> None:
+def test_other_filters_are_left_to_spark() -> None:
     given = [
         EqualTo(("value",), 1.0), EqualTo(("metric",), ""), In(("metric",), ("a", None)), IsNotNull(("metric",)),
         EqualTo(("timestamp",), None), LessThan(("value",), 5), GreaterThan(("timestamps",), 5),

@@ -55,14 +55,14 @@ def api(
         (lambda request: Reply(b"", 200 if request.path.endswith("read") else 404), {}, "no samples, and no reason"),
     ],
 )
-def test_nothing_comes_with_its_reason(
+def test_missing_samples_are_explained(
     serve: Serve, server: Callable[[Request], Reply], given: dict[str, str], words: str
 ) -> None:
     with pytest.raises(NoSamplesFound, match=words):
         preflight.check(options(serve(server), **given))
 
 
-def test_something_is_enough_and_is_not_read_to_its_end(serve: Serve) -> None:
+def test_the_check_stops_at_the_first_samples(serve: Serve) -> None:
     with_some = serve(good)
     preflight.check(options(with_some))
     preflight.check(options(serve(api()), with_some))
@@ -73,14 +73,14 @@ def test_something_is_enough_and_is_not_read_to_its_end(serve: Serve) -> None:
         preflight.check(options(serve(lambda _: Reply(b"", 500)), require="any"))
 
 
-def test_an_end_that_is_missing() -> None:
+def test_a_window_without_an_end_is_an_error() -> None:
     for given, name in (({"start": ""}, "start"), ({"end": ""}, "end")):
         base = {"url": "http://a", "matchers": "up", "start": "1", "end": "2"}
         with pytest.raises(OptionError, match=f"option {name} is missing: the window is half open"):
             preflight.window(parse_options({key: value for key, value in (base | given).items() if value}))
 
 
-def test_a_clock_that_is_none(serve: Serve) -> None:
+def test_an_invalid_server_clock_is_an_error(serve: Serve) -> None:
     server = serve(lambda _: Reply(b'{"data":{"result":["x","y"]}}', kind=JSON))
     with pytest.raises(ServerError, match=r"the answer to the query time\(\)"):
         preflight.server_now_ms(server.url, options(server).access)
@@ -106,7 +106,7 @@ def test_samples_are_counted_by_the_servers(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("reply", [Reply(b"query timed out", 503), Reply(b'{"data":{"result":[]}}', kind=JSON)])
-def test_a_server_that_does_not_count_leaves_the_number_open(serve: Serve, reply: Reply) -> None:
+def test_the_number_of_samples_is_unknown_if_a_server_does_not_count(serve: Serve, reply: Reply) -> None:
     asked: list[Request] = []
 
     def refusing(request: Request) -> Reply:

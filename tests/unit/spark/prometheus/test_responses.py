@@ -64,7 +64,7 @@ def fleet(count: int) -> list[tuple[Labels, Samples]]:
     return found
 
 
-def test_streamed_and_plain_answers_tell_the_same() -> None:
+def test_streamed_and_plain_responses_are_equal() -> None:
     series = fleet(12)
     data = made.streamed(series)
     assert streamed(data) == streamed(data, size=7, chunks=1000) == streamed(data, chunks=1) == expected(series)
@@ -76,7 +76,7 @@ def test_a_long_series_in_several_frames_is_one_series() -> None:
     assert streamed(made.streamed(series, per_chunk=5, per_frame=2), chunks=2) == expected(series)
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_response_has_no_blocks() -> None:
     assert streamed(b"") == []
     assert unstreamed(b"") == unstreamed(made.plain([])) == []
     empty: list[tuple[Labels, Samples]] = [({"__name__": "a"}, []), ({"__name__": "b"}, [(END, 1.0)])]
@@ -111,7 +111,7 @@ def test_plain_samples_of_every_length(samples: Samples, rows: int) -> None:
 
 @example(b"\xd2\x00")
 @given(st.binary(max_size=80))
-def test_other_bytes_are_refused_or_harmless(data: bytes) -> None:
+def test_arbitrary_bytes_are_rejected_or_harmless(data: bytes) -> None:
     for read in (unstreamed, lambda data: streamed(made.frame(data)), streamed):
         try:
             read(data)
@@ -120,7 +120,7 @@ def test_other_bytes_are_refused_or_harmless(data: bytes) -> None:
 
 
 @given(st.integers(0, 10**9), st.binary(min_size=1, max_size=3))
-def test_a_damaged_answer_is_refused_or_harmless(place: int, change: bytes) -> None:
+def test_a_damaged_response_is_rejected_or_harmless(place: int, change: bytes) -> None:
     whole = made.plain(fleet(2))
     place %= len(whole)
     try:
@@ -129,7 +129,7 @@ def test_a_damaged_answer_is_refused_or_harmless(place: int, change: bytes) -> N
         return
 
 
-def test_a_stream_that_ends_early_or_is_damaged_is_refused() -> None:
+def test_a_truncated_or_damaged_stream_is_rejected() -> None:
     data = made.streamed(fleet(2))
     with pytest.raises(BadProtobuf, match="ends inside a frame"):
         streamed(data[:-1])
@@ -137,7 +137,7 @@ def test_a_stream_that_ends_early_or_is_damaged_is_refused() -> None:
         streamed(data[:-1] + b"!")
 
 
-def test_an_error_in_the_middle_of_a_stream_is_told_in_its_own_words() -> None:
+def test_an_error_text_inside_a_stream_is_reported() -> None:
     # So Go's http.Error writes it once the first frames are out.
     with pytest.raises(BadProtobuf, match="expanding series: out of disk"):
         streamed(made.streamed(fleet(2)) + b"expanding series: out of disk\n")
@@ -145,7 +145,7 @@ def test_an_error_in_the_middle_of_a_stream_is_told_in_its_own_words() -> None:
         streamed(made.streamed(fleet(2)) + "ééé ooops".encode())
 
 
-def test_native_histograms_are_refused_with_what_to_do() -> None:
+def test_native_histograms_are_rejected_with_advice() -> None:
     inside = made.labels({"__name__": "h"}) + made.message(2, made.number(3, 2) + made.message(4, b"\x00\x01"))
     with pytest.raises(BadProtobuf, match="native histograms"):
         streamed(made.frame(made.message(1, inside)))
@@ -154,7 +154,7 @@ def test_native_histograms_are_refused_with_what_to_do() -> None:
         unstreamed(made.message(1, made.message(1, inside)))
 
 
-def test_a_request_says_what_was_asked() -> None:
+def test_a_request_encodes_its_query() -> None:
     (selector,) = parse('up{job=~"a|b",x!="",y!~"z"}')
     fields = made.fields(protobuf.read_request(selector, -5, 2**41, (1, 0)))
     assert fields[1] == (2, b"\x01\x00")

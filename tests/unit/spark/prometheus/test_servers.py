@@ -48,7 +48,7 @@ def matrix(series: list[tuple[Labels, Samples]]) -> Reply:
     )
 
 
-def test_streams_plain_answers_and_the_range_selector_tell_the_same(serve: Serve) -> None:
+def test_all_interfaces_return_the_same_samples(serve: Serve) -> None:
     streams = serve(good)
     assert read(options(streams)) == expected()
     (request,) = streams.requests
@@ -61,14 +61,14 @@ def test_streams_plain_answers_and_the_range_selector_tell_the_same(serve: Serve
     assert form == {"query": '{__name__="c_total"}[60000ms]', "time": "1700000059.999", "timeout": "5s"}
 
 
-def test_a_server_without_remote_read_is_asked_by_the_range_selector(serve: Serve) -> None:
+def test_the_range_selector_is_used_without_remote_read(serve: Serve) -> None:
     server = serve(lambda request: Reply(b"no", 404) if request.path.endswith("/read") else matrix(MANY))
     assert read(options(server)) == expected()
     with pytest.raises(ServerError, match=r"no such interface \(HTTP 404\): no; is option url right"):
         read(options(server, api="remote_read"))
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection_is_reported() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -78,13 +78,13 @@ def test_nobody_listens() -> None:
         read(options(address))
 
 
-def test_a_host_that_is_none() -> None:
+def test_an_unknown_host_is_reported() -> None:
     with pytest.raises(ServerError, match=r"cannot be reached: .*resolve"):
         read(options("http://prometheus.invalid:9090", retries="0"))
 
 
 @pytest.mark.parametrize("body", [b"", made.streamed(MANY)])
-def test_a_silent_server_is_given_up(serve: Serve, body: bytes) -> None:
+def test_a_silent_server_times_out(serve: Serve, body: bytes) -> None:
     hold = threading.Event()
     server = serve(lambda _: Reply(body or b"x", wait=hold))
     try:
@@ -94,7 +94,7 @@ def test_a_silent_server_is_given_up(serve: Serve, body: bytes) -> None:
         hold.set()
 
 
-def test_an_endless_answer_is_given_up(serve: Serve) -> None:
+def test_an_endless_response_times_out(serve: Serve) -> None:
     server = serve(lambda _: Reply(made.streamed(MANY)))
     with pytest.raises(ServerError, match=r"longer than 0\.001 s: shorten option partition"):
         read(options(server, answerLimit="1ms", retries="0"))
@@ -110,13 +110,13 @@ def test_an_endless_answer_is_given_up(serve: Serve) -> None:
         (302, b"", "redirects to http://127.0.0.1:1/: is that the right option url"),
     ],
 )
-def test_refusals_are_told(serve: Serve, status: int, body: bytes, words: str) -> None:
+def test_error_statuses_are_reported(serve: Serve, status: int, body: bytes, words: str) -> None:
     server = serve(lambda _: Reply(body, status, headers={"Location": "http://127.0.0.1:1/"} if status == 302 else {}))
     with pytest.raises(ServerError, match=words):
         read(options(server))
 
 
-def test_a_busy_server_is_asked_again_but_not_for_ever(serve: Serve) -> None:
+def test_a_busy_server_is_retried_a_few_times(serve: Serve) -> None:
     replies = iter([Reply(b"", 503), Reply(b"", 429)])
     server = serve(lambda request: next(replies, None) or good(request))
     assert read(options(server, retries="2")) == expected()
@@ -136,7 +136,7 @@ def test_a_busy_server_is_asked_again_but_not_for_ever(serve: Serve) -> None:
         (413, b""),
     ],
 )
-def test_what_is_too_much_is_asked_in_halves(serve: Serve, status: int, body: bytes) -> None:
+def test_a_query_that_is_too_large_is_halved(serve: Serve, status: int, body: bytes) -> None:
     asked: list[tuple[int, int]] = []
 
     def limited(request: Request) -> Reply:
@@ -153,7 +153,7 @@ def test_what_is_too_much_is_asked_in_halves(serve: Serve, status: int, body: by
     assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(asked))
 
 
-def test_what_is_too_much_even_for_a_second_is_an_error_after_few_requests(serve: Serve) -> None:
+def test_a_query_too_large_for_a_second_is_an_error_after_few_requests(serve: Serve) -> None:
     server = serve(lambda _: Reply(b"exceeded sample limit (5)", 400))
     with pytest.raises(
         ServerError, match=r"exceeded sample limit \(5\); the query is for \d+ ms only: narrow matchers"
@@ -163,7 +163,7 @@ def test_what_is_too_much_even_for_a_second_is_an_error_after_few_requests(serve
 
 
 @pytest.mark.parametrize("cut", [1, 40, 700])
-def test_a_truncated_answer_is_asked_for_again_and_nothing_is_told_twice(
+def test_a_truncated_response_is_retried_without_repeated_series(
     serve: Serve, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunk_stream.blocks, "__defaults__", (1,))
@@ -183,7 +183,7 @@ def test_a_truncated_answer_is_asked_for_again_and_nothing_is_told_twice(
         (Reply(b"", kind=""), "content of type none"),
     ],
 )
-def test_answers_that_stay_broken(serve: Serve, reply: Reply, words: str) -> None:
+def test_responses_that_stay_broken_are_errors(serve: Serve, reply: Reply, words: str) -> None:
     server = serve(lambda _: reply)
     with pytest.raises(ServerError, match=words):
         read(options(server))
@@ -198,13 +198,13 @@ def test_answers_that_stay_broken(serve: Serve, reply: Reply, words: str) -> Non
         b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"__name__":"h"},"histograms":[[1,{}]]}]}}',
     ],
 )  # fmt: skip
-def test_json_that_is_none_of_prometheus(serve: Serve, body: bytes) -> None:
+def test_json_that_is_not_from_prometheus_is_an_error(serve: Serve, body: bytes) -> None:
     server = serve(lambda _: Reply(body, kind=JSON))
     with pytest.raises(ServerError, match="not what /api/v1/query sends"):
         read(options(server, api="range_selector"))
 
 
-def test_nothing_is_nothing_by_every_way(serve: Serve) -> None:
+def test_every_interface_returns_nothing_for_nothing(serve: Serve) -> None:
     assert read(options(serve(lambda _: Reply(b"")))) == {}
     assert read(options(serve(lambda _: Reply(made.snappy(b""), kind=PLAIN)))) == {}
     assert read(options(serve(lambda _: matrix([])), api="range_selector")) == {}
@@ -215,7 +215,7 @@ def test_nothing_is_nothing_by_every_way(serve: Serve) -> None:
     [{"warnings": ["No StoreAPIs matched: store-2 is away"]}, {"isPartial": True}],
     ids=["warnings", "isPartial"],
 )
-def test_an_answer_that_calls_itself_partial_is_none(serve: Serve, said: dict[str, object]) -> None:
+def test_a_partial_response_is_an_error(serve: Serve, said: dict[str, object]) -> None:
     """A success, by its status: half of the data would be a whole report."""
     whole = json.loads(matrix(MANY).body)
     server = serve(lambda _: Reply(json.dumps(whole | said).encode(), kind=JSON))
@@ -226,7 +226,7 @@ def test_an_answer_that_calls_itself_partial_is_none(serve: Serve, said: dict[st
     assert read(options(fine, api="range_selector")) == expected()
 
 
-def test_nan_of_the_range_selector_is_no_stale_marker(serve: Serve) -> None:
+def test_nan_of_the_range_selector_is_not_a_stale_marker(serve: Serve) -> None:
     values = [[1700000000, "NaN"], [1700000001.25, "+Inf"], [1700000002, "-Inf"]]
     data = {"resultType": "matrix", "result": [{"metric": {"__name__": "a"}, "values": values}]}
     body = json.dumps({"status": "success", "data": data}).encode()
@@ -237,7 +237,7 @@ def test_nan_of_the_range_selector_is_no_stale_marker(serve: Serve) -> None:
     assert block.values[1:].tolist() == [np.inf, -np.inf]
 
 
-def test_credentials_and_headers_are_sent_and_not_to_where_a_server_points(serve: Serve) -> None:
+def test_credentials_and_headers_are_not_sent_to_redirects(serve: Serve) -> None:
     server = serve(good)
     read(options(server, token="t0ken", **{"header.X-Scope-OrgID": "team"}))
     assert server.requests[0].headers["Authorization"] == "Bearer t0ken"
@@ -248,7 +248,7 @@ def test_credentials_and_headers_are_sent_and_not_to_where_a_server_points(serve
     assert other.requests == []
 
 
-def test_several_servers_are_one(serve: Serve) -> None:
+def test_several_servers_are_merged(serve: Serve) -> None:
     halves = (MANY[:6], [(labels, samples[20:]) for labels, samples in MANY])
     early = [(labels, samples[:20]) for labels, samples in MANY[6:]]
     servers = [serve(lambda _, part=part: Reply(made.streamed(part))) for part in (halves[0] + early, halves[1])]  # type: ignore[misc]
@@ -258,7 +258,7 @@ def test_several_servers_are_one(serve: Serve) -> None:
     assert sum(map(len, by_source)) == 6 * 60 + 3 * 20 + 9 * 40
 
 
-def test_one_of_several_servers_is_away(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_of_several_servers_is_down(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     broken = serve(lambda _: Reply(made.streamed(MANY[:2]), cut=1))
     with pytest.raises(ServerError, match=broken.url):
         read(options(broken, serve(good)))
@@ -278,21 +278,21 @@ def test_replicas_behind_one_server_are_one_series(serve: Serve) -> None:
     )
 
 
-def test_selectors_that_overlap_tell_a_series_once(serve: Serve) -> None:
+def test_overlapping_selectors_return_a_series_once(serve: Serve) -> None:
     replies = iter([Reply(made.streamed(MANY[:5])), Reply(made.streamed(MANY[3:]))])
     assert (
         read(options(serve(lambda _: next(replies)), matchers='c_total{i=~"[0-4]"} c_total{i=~"[3-9]"}')) == expected()
     )
 
 
-def test_too_many_samples_for_a_partition(serve: Serve) -> None:
+def test_too_many_samples_in_a_partition_are_an_error(serve: Serve) -> None:
     server = serve(good)
     assert read(options(server, maxSamples="540")) == expected()
     with pytest.raises(SourceError, match=r"has more than 539 samples \(option maxSamples\): shorten option partition"):
         read(options(server, maxSamples="539"))
 
 
-def test_stale_markers_come_through_a_server(serve: Serve) -> None:
+def test_stale_markers_are_read_from_a_server(serve: Serve) -> None:
     samples = [(START, 1.0), (START + 1, of_bits(STALE))]
     (block,) = partitions.read(
         options(serve(lambda _: Reply(made.streamed([({"__name__": "a"}, samples)]), kind=STREAMED))), START, END

@@ -60,7 +60,7 @@ def stream(*servers: FakePrometheus, **options: str) -> PrometheusStreamReader:
     return found
 
 
-def test_partitions_are_the_window_once() -> None:
+def test_partitions_cover_the_window_once() -> None:
     with server() as one:
         found = reader(one, start="100.5", end="400", partition="2m")
         partitions = found.partitions()
@@ -72,7 +72,7 @@ def test_partitions_are_the_window_once() -> None:
         assert list(found.read(InputPartition(None))) == []
 
 
-def test_an_empty_window_by_each_wish(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_empty_window_follows_option_when_empty(caplog: pytest.LogCaptureFixture) -> None:
     with server() as one:
         window = {"start": "1100", "end": "1200"}
         assert reader(one, **window).partitions() == []
@@ -84,7 +84,7 @@ def test_an_empty_window_by_each_wish(caplog: pytest.LogCaptureFixture) -> None:
         assert len(one.requests) == asked
 
 
-def test_filters_are_taken_only_where_they_were_asked_for() -> None:
+def test_filters_are_pushed_down_only_if_enabled() -> None:
     with server() as one:
         plain = reader(one, start="0", end="9")
         assert type(plain).pushFilters is DataSourceReader.pushFilters
@@ -95,7 +95,7 @@ def test_filters_are_taken_only_where_they_were_asked_for() -> None:
         assert [one.value for one in found.partitions()] == [(0, 5000)]
 
 
-def test_another_schema_is_refused() -> None:
+def test_another_schema_is_rejected() -> None:
     with server() as one:
         made = source(one, start="0", end="9")
         with pytest.raises(OptionError, match="choose it by options shape and columns"):
@@ -115,7 +115,7 @@ def test_a_stream_follows_the_slowest_clock_by_its_delay() -> None:
         assert found.partitions({"until_ms": 80_000}, {"until_ms": 80_000}) == []
 
 
-def test_the_batches_of_a_stream_tell_each_sample_once() -> None:
+def test_the_batches_of_a_stream_have_each_sample_once() -> None:
     clock = [50_000]
     with server(lambda: clock[0]) as one:
         found = stream(one, start="10", end="300", partition="1m", columns="timestamp")
@@ -128,7 +128,7 @@ def test_the_batches_of_a_stream_tell_each_sample_once() -> None:
     assert times == [1000 * second for second in range(10, 300)]
 
 
-def test_what_is_there_now_ends_however_the_clock_goes_on() -> None:
+def test_a_stream_of_available_samples_ends() -> None:
     clock = [115_000]
     with server(lambda: clock[0]) as one:
         found = stream(one, start="0")

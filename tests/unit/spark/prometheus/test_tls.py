@@ -65,24 +65,24 @@ def read(server: FakePrometheus, **given: str) -> list[float]:
     return [value for block in partitions.read(options, 0, 2000) for value in block.values.tolist()]
 
 
-def test_both_sides_know_each_other(server: FakePrometheus, certificates: Certificates) -> None:
+def test_client_and_server_certificates_are_verified(server: FakePrometheus, certificates: Certificates) -> None:
     files = {name: certificates.file(file) for name, file in (("certFile", "client.pem"), ("keyFile", "client.key"))}
     assert read(server, caFile=certificates.file("ca.pem"), **files) == [1.0]
 
 
-def test_a_server_of_an_unknown_authority_is_refused(server: FakePrometheus, certificates: Certificates) -> None:
+def test_a_server_with_an_unknown_authority_is_rejected(server: FakePrometheus, certificates: Certificates) -> None:
     for given in ({}, {"caFile": certificates.file("stranger.pem")}):
         with pytest.raises(ServerError, match=r"TLS failed: .*certificate verify failed.*see options caFile"):
             read(server, **given)
     assert server.requests == []
 
 
-def test_who_does_not_say_who_it_is_is_refused(server: FakePrometheus, certificates: Certificates) -> None:
+def test_a_missing_client_certificate_is_rejected(server: FakePrometheus, certificates: Certificates) -> None:
     with pytest.raises(ServerError, match=r"https://127.0.0.1:\d+: "):
         read(server, caFile=certificates.file("ca.pem"))
     assert server.requests == []
 
 
-def test_http_where_https_is_spoken(server: FakePrometheus) -> None:
+def test_http_to_an_https_server_is_an_error(server: FakePrometheus) -> None:
     with pytest.raises(ServerError, match=r"http://127.0.0.1:\d+: "):
         read(server, url=server.url.replace("https", "http"))

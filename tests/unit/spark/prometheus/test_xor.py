@@ -43,12 +43,12 @@ def test_chunks_of_every_length_together() -> None:
     assert decoded([chunk(samples) for samples in chunks]) == list(map(bits, chunks))
 
 
-def test_none_and_empty_ones() -> None:
+def test_no_chunks_and_empty_chunks() -> None:
     assert decoded([]) == []
     assert decoded([chunk([]), chunk([])]) == [[], []]
 
 
-def test_the_bits_of_a_value_are_kept() -> None:
+def test_values_keep_their_bits() -> None:
     odd = [
         0.0,
         -0.0,
@@ -84,7 +84,7 @@ def series(draw: Any) -> Samples:
 
 
 @given(st.lists(series(), max_size=12))
-def test_what_was_encoded_is_decoded(chunks: list[Samples]) -> None:
+def test_encoded_samples_are_decoded(chunks: list[Samples]) -> None:
     assert decoded([chunk(samples) for samples in chunks]) == list(map(bits, chunks))
 
 
@@ -98,7 +98,7 @@ def test_differences_at_the_ends_of_their_ranges(change: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=5))
-def test_other_bytes_are_refused_or_harmless(chunks: list[bytes]) -> None:
+def test_arbitrary_bytes_are_rejected_or_harmless(chunks: list[bytes]) -> None:
     try:
         times, values, counts = decode(chunks)
     except BadChunk:
@@ -106,7 +106,7 @@ def test_other_bytes_are_refused_or_harmless(chunks: list[bytes]) -> None:
     assert len(times) == len(values) == counts.sum()
 
 
-def test_a_chunk_that_ends_early_is_refused_beside_good_ones() -> None:
+def test_a_truncated_chunk_among_valid_ones_is_rejected() -> None:
     good = chunk(counter(1, 120))
     with pytest.raises(BadChunk, match="ends before its last sample"):
         decode([good, b"\x00\x78" + good[2 : len(good) - 8], good])
