@@ -122,7 +122,7 @@ def test_queries_are_split_for_a_server_that_limits_samples(
 def test_missing_samples_are_explained(session: SparkSession, known: Prometheus) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"matchers": "wörk_total"}, "option matchers"),
-        ({"matchers": "work_totals"}, "it knows no such series; is it work_total"),
+        ({"matchers": "work_totals"}, "it has no such series; did you mean work_total"),
         ({"matchers": 'work_total{broker="b9"}'}, "it knows work_total with other labels"),
         ({"start": START - 9_000_000, "end": START}, "no sample of them in the window"),
         ({"start": 4_000_000_000_000, "end": 4_000_000_001_000}, "lies in the future"),
@@ -144,7 +144,7 @@ def test_without_samples_spark_reads_an_empty_table_or_fails(session: SparkSessi
     frame = session.read.format("prometheus").options(**options)
     assert frame.load().count() == 0
     with pytest.raises(
-        PySparkException, match=r"NothingFound: no samples from 2026-01-01T00:00:00\.000Z .* is it work_total"
+        PySparkException, match=r"NoSamplesFound: no samples from 2026-01-01T00:00:00\.000Z .* did you mean work_total"
     ):
         frame.option("whenEmpty", "fail").load().count()
 
@@ -160,7 +160,7 @@ def test_wrong_options_are_reported_before_reading(session: SparkSession, known:
         with pytest.raises(PySparkException, match=words):
             session.read.format("prometheus").options(matchers="up", **options).load().count()
     reader = session.read.format("prometheus").options(matchers="up", url=known.url)
-    with pytest.raises(PySparkException, match="choose by options shape and columns"):
+    with pytest.raises(PySparkException, match="choose it by options shape and columns"):
         reader.schema("x int").load().count()
 
 

@@ -142,7 +142,7 @@ def test_files_that_are_not_samples_are_unreadable(session: SparkSession, tmp_pa
     folder.mkdir()
     (folder / "samples-0.parquet").write_bytes(b"this is no Parquet file")
     with pytest.raises(
-        SamplesUnreadable, match=r"Spark could not read or work: \S+samples-0.parquet is no Parquet file"
+        SamplesUnreadable, match=r"Spark could not read the samples: \S+samples-0.parquet is no Parquet file"
     ):
         run(session, tmp_path, samples=folder)
 
@@ -217,9 +217,7 @@ def test_prometheus_has_the_samples_that_the_folder_has(prometheus: str, session
     assert content_digest(both.read(session)).rows == 2 * there.rows - shared
 
 
-def test_an_unknown_cluster_is_bad_input(
-    prometheus: str, session: SparkSession, tmp_path: Path
-) -> None:
+def test_an_unknown_cluster_is_bad_input(prometheus: str, session: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nobody"):
         run(session, tmp_path, prometheus=prometheus, cluster="nobody")
 

@@ -129,7 +129,7 @@ def test_the_command_ends_with_the_verdict(write: Write, tmp_path: Path) -> None
 def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "migratory_cli.main", "sla", "report", "--samples", str(tmp_path)]
     for window, words in (
-        (["--start", "soon", "--end", "5"], "neither seconds"),
+        (["--start", "soon", "--end", "5"], "is not a time; use seconds"),
         (["--start", "9", "--end", "5"], "after"),
     ):
         done = subprocess.run([*command, *window], capture_output=True, text=True, timeout=60, check=False)

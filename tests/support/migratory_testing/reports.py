@@ -230,7 +230,7 @@ def empty_report() -> d.SlaReport:
     nothing = summary(0, 1)
     unknown = d.ObjectiveResult(
         name="fast", type="latency", target="99.9", good=None, total=None, compliance=None, budget_left=None,
-        verdict="insufficient", reason="no client's metrics were recorded in the window", threshold_ms=250.0,
+        verdict="insufficient", reason="no metrics of clients were recorded in the window", threshold_ms=250.0,
         counts="occurrences", unit="deliveries", silent_slices=None, bad_slices=[],
         window=full.objectives[0].window, burn=[], budget_over_time=[],
     )  # fmt: skip

@@ -44,7 +44,7 @@ def test_control_characters_are_replaced() -> None:
 
 def test_tables_in_a_pipe_are_not_cut_and_reasons_follow() -> None:
     full = sample_report()
-    reason = "no client's or load generator's metrics were recorded in the window: " + "loss, " * 20 + "end"
+    reason = "no metrics of clients or load generators were recorded in the window: " + "loss, " * 20 + "end"
     named = msgspec.structs.replace(
         full, objectives=[msgspec.structs.replace(full.objectives[0], name="fast", reason=reason)]
     )

@@ -1,4 +1,4 @@
-"""The benchmark's samples: whoever writes them out in smaller pieces writes what the truth was taken from."""
+"""Samples of the benchmark: smaller files hold the samples from which the truth was computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantiles, mean and deviation from buckets, against exact values."""
+"""Quantiles, mean and deviation from buckets, compared with exact values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOUNDS = bucket_bounds([0.25])
 
 
 def observed(values: list[float]) -> Distribution:
-    """As a load generator exports it."""
+    """Return the distribution that a load generator exports for these values."""
     histogram = Histogram(BOUNDS)
     for value in values:
         histogram.observe(value)
@@ -26,7 +26,7 @@ def observed(values: list[float]) -> Distribution:
 
 
 def drawn(source: random.Random) -> list[float]:
-    """Between 1 ms and 60 s: bell-shaped, even, long-tailed, two humps, steps, a few values only."""
+    """Return values between 1 ms and 60 s: normal, uniform, long-tailed, bimodal, stepped, or a few only."""
     middle = 10 ** source.uniform(-2.7, 1.2)
     count = source.randint(20, 600)
     match source.randrange(6):
@@ -109,7 +109,7 @@ def test_without_a_counter_of_squares_there_is_no_deviation() -> None:
 
 
 class TestDifferentBuckets:
-    """Case A18: brokers of two releases."""
+    """Merge exporters of two releases with different buckets (case A18)."""
 
     first = Distribution.from_cumulative({0.01: 600, 0.025: 900, 0.05: 980, 0.1: 1000, math.inf: 1000}, 20.0, None)
     second = Distribution.from_cumulative({0.01: 100, 0.05: 700, 0.1: 990, math.inf: 1000}, 40.0, None)

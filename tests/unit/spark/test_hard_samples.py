@@ -1,6 +1,6 @@
-"""Whole reports over samples that are made to mislead: what is exact stays exact, what can't be known is said.
+"""Reports over misleading samples: exact figures stay exact, and unknown ones are reported as unknown.
 
-Without Spark, which has no say in any of it; every report is held against the published schema on the way.
+The tests run without Spark, on which these results do not depend. Every report is validated by the published schema.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def received(second: float, value: float, **labels: str) -> Sample:
 
 
 def latencies(second: int, buckets: dict[str, float], count: float | None = None, **labels: str) -> list[Sample]:
-    """A scrape of one exporter's histogram; without `count` its `_count` is not scraped."""
+    """Return a scrape of one exporter's histogram. Without `count` its `_count` is missing."""
     every = {**LABELS, "broker": "b0", "clock": "same", "phase": "live", **labels}
     found = [(f"{LATENCY}_bucket", {**every, "le": le}, second * 1000, float(value)) for le, value in buckets.items()]
     return found if count is None else [*found, (f"{LATENCY}_count", every, second * 1000, float(count))]
 
 
 def steadily(seconds: range, share: dict[str, float], counted: bool = True, **labels: str) -> list[Sample]:
-    """Ten deliveries a second, `share` of them in each bucket."""
+    """Return samples of ten deliveries a second, with this share of them in each bucket."""
     return [
         sample
         for second in seconds
@@ -54,7 +54,7 @@ def judged(samples: list[Sample], *objectives: Objective, end: float = 100.0) ->
 
 
 def test_a_single_scrape_covers_only_its_moment() -> None:
-    """It says nothing of how often there should have been one."""
+    """A single scrape does not show the scrape interval."""
     samples = latencies(10, {"0.25": 5000, "+Inf": 5000}, 5000)
     report = plain_report(samples, 0, 3600, [FAST])
     assert report["verdict"] == "insufficient"
@@ -66,7 +66,7 @@ def test_a_single_scrape_covers_only_its_moment() -> None:
 
 @pytest.mark.parametrize("inside", [1, 2])
 def test_an_exporter_that_ends_as_the_window_begins(inside: int) -> None:
-    """How often it was scraped is known from before."""
+    """The scrape interval is known from before the window."""
     every = steadily(range(3600), {"0.25": 1.0, "+Inf": 1.0})
     report = plain_report([sample for sample in every if sample[2] < (3000 + inside) * 1000], 3000, 3600, [FAST])
     assert report["verdict"] == "insufficient"
@@ -84,7 +84,7 @@ def test_a_broker_that_dies_as_the_window_begins_is_an_incident() -> None:
 
 
 def test_zero_means_none_only_while_the_counter_is_scraped() -> None:
-    """The counter of lost links was scraped last week, for an objective that looks so far back; not in this window."""
+    """The counter of reconnects was scraped last week, within an objective's long window, and not in this one."""
     back = objective(name="back", type="resume", threshold="5s", target="99")
     far = objective(name="far", type="latency", threshold="1s", target="99", window={"rolling": "7d"})
     week = 7 * 86_400
@@ -101,7 +101,7 @@ def test_zero_means_none_only_while_the_counter_is_scraped() -> None:
 @pytest.mark.parametrize("gone", ["expected", "lost", "duplicates", "reordered"])
 @pytest.mark.parametrize("lost", [0, 3])
 def test_an_exporter_that_ends_early_makes_deliveries_doubtful(gone: str, lost: int) -> None:
-    """While others are scraped on. A loss is a loss all the same; which share it is nobody knows without the whole."""
+    """Other exporters are scraped on. A loss is still a loss, but its share is unknown without all deliveries."""
 
     def told(second: int) -> dict[str, int]:
         return {"expected": 10 * second, "lost": lost if second > 5 else 0, "duplicates": 0, "reordered": 0}
@@ -125,7 +125,7 @@ def test_an_exporter_that_ends_early_makes_deliveries_doubtful(gone: str, lost: 
 
 
 def test_a_threshold_without_a_bound_is_insufficient_and_not_missed() -> None:
-    """Of deliveries in the bucket that holds the threshold nobody knows on which side they are."""
+    """It is unknown on which side of the threshold the deliveries of its bucket are."""
     only = {"+Inf": 1.0}
     assert judged(steadily(range(101), only), FAST, STEADY) == [("insufficient", 0, 1000), ("insufficient", 0, 10)]
     # Nor where there is no error budget.
@@ -146,7 +146,7 @@ def test_a_verdict_that_interpolation_cannot_change_is_given(share: dict[str, fl
 
 
 def test_deliveries_outside_all_buckets_count_in_the_total() -> None:
-    """Somebody dropped the bucket without bound: all that is known of the rest is how many there were."""
+    """The infinite bucket was dropped: of the other deliveries only the number is known."""
     samples = steadily(range(101), {"0.1": 0.8, "0.25": 0.8})
     report = plain_report(samples, 0, 100, [FAST])
     (fast,) = report["objectives"]
@@ -160,7 +160,7 @@ def test_deliveries_outside_all_buckets_count_in_the_total() -> None:
 
 
 def test_buckets_that_change_with_a_release_in_the_window() -> None:
-    """Before, the threshold was a bound; after, it is none: what came after is not known to be good or bad."""
+    """The threshold is a bound only before the release: later deliveries may be good or bad."""
     samples = [
         *steadily(range(51), {"0.1": 0.5, "0.25": 1.0, "+Inf": 1.0}),
         *steadily(range(51, 101), {"0.1": 0.5, "0.5": 1.0, "+Inf": 1.0}),
@@ -180,7 +180,7 @@ def test_a_counter_is_never_negative() -> None:
 
 @pytest.mark.parametrize("at", [99, 100, 101])
 def test_a_restart_at_the_windows_edge(at: int) -> None:
-    """In (100, 200]: what was counted before it began is not one of it, and the first life's rest is."""
+    """The window is (100, 200]: counts from before it do not belong to it, and those until the restart do."""
     truth = [10 * (second if second < at else second - at) for second in range(201)]
     samples = [received(second, value) for second, value in enumerate(truth)]
     inside = sum(
@@ -194,7 +194,7 @@ def test_a_restart_at_the_windows_edge(at: int) -> None:
 @pytest.mark.parametrize("back", [50, 55, 70])
 @pytest.mark.parametrize("again", [10, 1000])
 def test_a_series_that_comes_back_later_than_its_process(back: int, again: int) -> None:
-    """A label's first use: the process began anew at 50, the counter is there again from `back` on, lower or higher."""
+    """The process restarted at 50; the counter returns at `back` with a label's first use, lower or higher."""
     started = "process_start_time_seconds", {"job": "load", "instance": "w"}
     samples: list[Sample] = [(*started, second * 1000, -100.0 if second < 50 else 49.0) for second in range(101)]
     samples += [received(second, 10 * second) for second in range(50)]
@@ -205,7 +205,7 @@ def test_a_series_that_comes_back_later_than_its_process(back: int, again: int) 
 
 
 def test_a_restart_while_the_servers_change() -> None:
-    """One server goes, the exporter restarts, another server comes, which was there long ago."""
+    """One server stops, the exporter restarts, and another server resumes that had scraped long before."""
     for first in (None, 2.0):
         samples = [received(second, second) for second in range(0, 110, 5)]
         later = [received(second, second - 120) for second in range(140, 300, 5)]
@@ -218,7 +218,7 @@ def test_a_restart_while_the_servers_change() -> None:
 
 
 def test_replicas_behind_one_of_several_addresses() -> None:
-    """A label tells them apart, and the address does not: their clocks differ by four seconds."""
+    """A label distinguishes the replicas, and the address does not. Their clocks differ by four seconds."""
     samples = [
         received(second + late - behind, second + late, replica=replica)
         for second in range(0, 301, 5)
@@ -231,7 +231,7 @@ def test_replicas_behind_one_of_several_addresses() -> None:
 
 
 def test_exporters_that_are_scraped_twice_are_noted() -> None:
-    """Two servers' own labels make two series of each: everything is in the sums twice."""
+    """Labels of two servers make two series of each, so everything is counted twice."""
     twice = [received(second, second, prometheus=server) for second in range(101) for server in ("a", "b")]
     report = plain_report(twice, 0, 100)
     assert any("differ by prometheus alone" in note and "--replica-label" in note for note in report["notes"])
@@ -245,8 +245,8 @@ def test_exporters_that_are_scraped_twice_are_noted() -> None:
 
 @pytest.mark.parametrize("began", [None, 10.0, 149.0])
 def test_a_recording_that_begins_in_the_window(began: float | None) -> None:
-    """A scraper that was started late, or kept nothing older: what the counter held by then is of the window only if it
-    began there."""
+    """The scraper started late, or kept no older samples. The counter's first value belongs to the window only if the
+    process started in it."""
     samples = [received(second, 10 * (second - 10)) for second in range(150, 201)]
     if began is not None:
         started = "process_start_time_seconds", {"job": "load", "instance": "w"}
@@ -264,7 +264,7 @@ def test_a_recording_that_begins_in_the_window(began: float | None) -> None:
 
 
 def test_stale_markers_where_nothing_ended() -> None:
-    """Before the first sample, twice in a row, at the time of a sample, and last of all."""
+    """Stale markers come before the first sample, twice in a row, at the time of a sample, and last."""
     truth = [received(second, second) for second in range(0, 101, 2)]
     for moments in ([-1], [40.5, 40.6], [40], [101]):
         marked = [*truth, *(received(moment, of_bits(STALE)) for moment in moments)]
@@ -275,7 +275,7 @@ def test_stale_markers_where_nothing_ended() -> None:
 
 
 def test_a_label_with_an_empty_value_is_no_label() -> None:
-    """As a Prometheus has it; the recorder of an earlier version wrote such."""
+    """This is Prometheus's rule; an earlier version of the recorder wrote such labels."""
     samples = [received(second, second, **extra) for second in range(101) for extra in ({}, {"reason": ""})]
     report = plain_report(samples, 0, 100)
     assert report["samples"]["series"] == 1

@@ -1,4 +1,4 @@
-"""Coverage and incidents out of exporters' gaps and of what rose: plain Python, no Spark."""
+"""Scrape coverage, and incidents from gaps of exporters and increases of counters, without Spark."""
 
 from __future__ import annotations
 

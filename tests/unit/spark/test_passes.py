@@ -1,4 +1,4 @@
-"""The passes over samples without Spark: packs, whole series, sums and episodes, whatever pieces they come in."""
+"""Passes over samples without Spark: packs, merged series, totals and episodes do not depend on the partitioning."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def batches(samples: list[Sample], size: int = 7) -> Iterator[pa.RecordBatch]:
 
 
 def by_series(samples: list[Sample]) -> pa.RecordBatch:
-    """The same in the other shape: a row of each sample, the time in an array."""
+    """Return the samples in the other shape, with arrays of one time and one value."""
     metric, labels, moments, values = zip(*samples, strict=True)
     return pa.record_batch(
         [
@@ -126,7 +126,7 @@ def test_split_batches_have_whole_series() -> None:
 
 
 def test_a_gauge_that_falls_is_no_restart() -> None:
-    """Clients that leave say nothing of their broker; its counters do."""
+    """Only counters show a restart of their broker: clients may simply disconnect."""
     samples: list[Sample] = []
     for moment in range(1, 11):
         labels = {"broker": "b0", "job": "broker", "instance": "h"}
@@ -179,7 +179,7 @@ def test_intervals_include_their_end() -> None:
 
 
 def test_totals_do_not_depend_on_partitions() -> None:
-    """Tenths have no exact float: added up in different orders they would differ in the last digit."""
+    """Tenths have no exact binary representation: sums in different orders would differ in the last digit."""
     samples: list[Sample] = [
         ("c_total", {"a": str(series)}, 100 * moment, moment * (0.1 + series / 7))
         for series in range(9)

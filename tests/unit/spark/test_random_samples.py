@@ -1,6 +1,7 @@
-"""Sums over random exporters beside a computation of its own, without Spark: exporters that restart, quickly or slowly,
-miss scrapes, are told twice and out of order, come late and go early, with and without word of when they began; windows
-that begin and end anywhere.
+"""Totals over random exporters, compared with a sample-by-sample reference, without Spark.
+
+Exporters restart fast or slowly, miss scrapes, start late and end early, with and without start times. Samples come
+twice and out of order, and windows begin and end anywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Scrape(NamedTuple):
     at: int
     value: float
     began: float
-    """Of the process, in seconds: told only by an exporter that tells it."""
+    """Start time of the process in seconds, if the exporter exports it."""
 
 
 class Exporter(NamedTuple):

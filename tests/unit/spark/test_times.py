@@ -1,4 +1,4 @@
-"""Hours, days and months across clock changes."""
+"""Hours, days and longer periods across clock changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objectives to verdicts: exact fractions, and too little data that is never a pass."""
+"""Verdicts on objectives: exact fractions, and insufficient data that never meets a target."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def counter(name: str, *increases: float, **labels: str) -> Rows:
 
 
 def latencies(first: list[float], second: list[float] | None = None, **labels: str) -> Rows:
-    """Increases of the buckets up to 0.1, 0.25 and infinity, per cell."""
+    """Return observations with increases of the buckets 0.1, 0.25 and infinity, by interval."""
     key = group(LATENCY, 1, **{"broker": "b0", "clock": "same", "phase": "live"} | labels)
     return {key: [first, second or [0.0, 0.0, 0.0]]}
 

@@ -1,4 +1,4 @@
-"""Servers that answer what a test tells them to, closed with the test."""
+"""Fixtures: servers that send the replies of a test, stopped with the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks as Arrow batches: exactly Spark's schema, every shape and column."""
+"""Conversion of blocks to Arrow batches: Spark's exact schema, every shape and column."""
 
 from __future__ import annotations
 

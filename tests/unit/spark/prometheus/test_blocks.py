@@ -1,4 +1,4 @@
-"""Blocks: cut, merge_blocks, their series' identity; windows cut into partitions."""
+"""Blocks of samples: cutting, merging, fingerprints of series; partitions of windows."""
 
 from __future__ import annotations
 

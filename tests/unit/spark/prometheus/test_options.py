@@ -1,4 +1,4 @@
-"""Options: defaults, every mistake by the option's name, and what filters make of them."""
+"""Options of the data source: defaults, errors that name the option, and pushed-down filters."""
 
 from __future__ import annotations
 

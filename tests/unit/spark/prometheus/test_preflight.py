@@ -1,4 +1,4 @@
-"""Why there is nothing to read, how much there is, and by which clock: asked of servers over real HTTP."""
+"""Preflight checks over real HTTP: whether there are samples, how many, and why not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from migratory_testing.manysamples import END, START, Serve, good, options
 def api(
     now: str = "1700000100", names: list[str] | None = None, known: list[str] | None = None
 ) -> Callable[[Request], Reply]:
-    """A server without samples: of its names, those that match are `names`, all are `known`."""
+    """Return a reply of a server without samples, whose metrics are `known`; `names` of them match."""
 
     def answer(request: Request) -> Reply:
         path, _, query = request.path.partition("?")

@@ -1,4 +1,4 @@
-"""Both kinds of remote read's answers and the JSON one, taken apart; and what broken ones are told as."""
+"""Parsers of both kinds of remote-read responses, and their errors for broken ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START, END = 1_700_000_000_000, 1_700_000_600_000
 
 
 def told(blocks: Iterator[SampleBlock]) -> Told:
-    """Each series with its times and its values' bits."""
+    """Return the times and the bits of the values of each series."""
     found: Told = []
     for block in blocks:
         assert block.counts.sum() == len(block.times) == len(block.values)

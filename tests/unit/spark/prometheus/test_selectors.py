@@ -1,4 +1,4 @@
-"""PromQL's series selectors: what is understood, what is refused and in which words."""
+"""The parser of series selectors: accepted selectors, and errors for others."""
 
 from __future__ import annotations
 

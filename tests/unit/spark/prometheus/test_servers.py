@@ -1,4 +1,4 @@
-"""Servers that misbehave, over real HTTP: each ends in the right samples or in an error that says what to do."""
+"""Reading from faulty servers over real HTTP: the result is the right samples or an error with advice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from migratory_testing.prometheus_wire import Labels, of_bits
 
 
 def read(options: SourceOptions) -> dict[SeriesId, Samples]:
-    """All samples by series; a (series, time) that comes twice fails."""
+    """Return all samples by series. A repeated (series, time) fails."""
     found: dict[SeriesId, dict[int, float]] = {}
     for block in partitions.read(options, START, END):
         at = 0
@@ -216,7 +216,7 @@ def test_every_interface_returns_nothing_for_nothing(serve: Serve) -> None:
     ids=["warnings", "isPartial"],
 )
 def test_a_partial_response_is_an_error(serve: Serve, said: dict[str, object]) -> None:
-    """A success, by its status: half of the data would be a whole report."""
+    """The status is a success; half of the data would pass for all."""
     whole = json.loads(matrix(MANY).body)
     server = serve(lambda _: Reply(json.dumps(whole | said).encode(), kind=JSON))
     with pytest.raises(ServerError, match=r"may not be whole: .*(store-2|isPartial)"):

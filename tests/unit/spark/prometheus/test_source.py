@@ -20,7 +20,7 @@ SAMPLES = [({"__name__": "up", "i": "0"}, [(1000 * second, float(second)) for se
 
 
 def server(clock: Callable[[], int] = lambda: 2_000_000) -> FakePrometheus:
-    """It has `up` each second from 0 to 999; `clock` in ms."""
+    """Return a reply of a server with `up` at every second from 0 to 999. `clock` is its time in ms."""
 
     def answer(request: Request) -> Reply:
         if request.path == "/api/v1/query":

@@ -1,4 +1,4 @@
-"""TLS: whom to trust, who is asking, and what is said when it does not fit."""
+"""TLS: certificates of servers and clients, and errors if they do not match."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def server(certificates: Certificates) -> Iterator[FakePrometheus]:
-    """It wants a client's certificate of its own CA."""
+    """Run a server that requires a client certificate of its own CA."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.file("server.pem"), certificates.file("server.key"))
     context.load_verify_locations(certificates.file("ca.pem"))

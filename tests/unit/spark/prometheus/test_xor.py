@@ -1,4 +1,4 @@
-"""XOR chunks against an encoder that follows Prometheus's own, and against bytes that are none."""
+"""The decoder of XOR chunks, tested with an encoder like Prometheus's and with arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Samples = list[tuple[int, float]]
 
 
 def decoded(chunks: list[bytes]) -> list[list[tuple[int, int]]]:
-    """Time and bits of the value, per chunk."""
+    """Return time and bits of the value of each sample, by chunk."""
     times, values, counts = decode(chunks)
     pairs = list(zip(times.tolist(), values.view(np.uint64).tolist(), strict=True))
     ends = np.cumsum(counts).tolist()
