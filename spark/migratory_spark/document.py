@@ -324,7 +324,7 @@ class SlaReport(msgspec.Struct, frozen=True, kw_only=True):
     coverage: WindowCoverage
     samples: SampleCounts
     notes: list[str]
-    """What is uncertain about the figures, one sentence each."""
+    """Uncertainties of the figures, one sentence each."""
     delivery: DeliveryCounts
     availability: AvailabilityCounts
     latency_ms: LatencySection

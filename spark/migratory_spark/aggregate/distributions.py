@@ -76,6 +76,8 @@ class Distribution:
 
     @classmethod
     def merged(cls, parts: Iterable[Distribution]) -> Distribution:
+        """Return the distribution of all observations. Without a counter of squares in each part there is no
+        deviation."""
         distributions = list(parts)
         squares = [one.squares for one in distributions if one.squares is not None]
         return cls(
@@ -86,10 +88,12 @@ class Distribution:
 
     @property
     def count(self) -> float:
+        """The number of observations."""
         return sum(part.count for part in self.parts)
 
     @property
     def mean(self) -> float | None:
+        """The mean in seconds, or None without observations."""
         return self.sum / self.count if self.count else None
 
     @property
@@ -131,8 +135,8 @@ class Distribution:
         It is exact if the threshold is a bound of every exporter's histogram. Otherwise its whole bucket counts as
         above.
         """
-        found = [part.at_most(threshold) for part in self.parts if part.count]
-        return sum(count for count, _ in found), all(exact for _, exact in found)
+        counts = [part.at_most(threshold) for part in self.parts if part.count]
+        return sum(count for count, _ in counts), all(exact for _, exact in counts)
 
     def possibly_at_most(self, threshold: float) -> float:
         """Return the observations that may be at or below `threshold`; the same as `at_most` where that is exact."""
@@ -152,8 +156,8 @@ class Distribution:
 
     def bucket(self, share: float) -> tuple[float, float] | None:
         """Return the bucket (above, at most] that holds the quantile."""
-        found = self._bucket(share)
-        return None if found is None else found[:2]
+        bucket = self._bucket(share)
+        return None if bucket is None else bucket[:2]
 
     def _bucket(self, share: float) -> tuple[float, float, float] | None:
         common = self.common

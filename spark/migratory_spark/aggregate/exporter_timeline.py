@@ -130,6 +130,7 @@ class _ScrapeBuffer:
     pending: int = 0
 
     def add(self, times: Ints, restarts: Ints) -> None:
+        """Add the scrapes of one series."""
         self.times.append(times)
         self.restarts.append(restarts)
         self.pending += len(times)
@@ -139,6 +140,7 @@ class _ScrapeBuffer:
 
     @property
     def times_so_far(self) -> ScrapeTimes:
+        """All scrapes so far, each once."""
         return ScrapeTimes.from_series(self.times, self.restarts)
 
 
@@ -149,6 +151,7 @@ class _EpisodeBuffer:
     episodes: list[Episode] = field(default_factory=list)
 
     def add(self, times: Ints, previous: Ints, increase: Floats) -> None:
+        """Add the increases of one series."""
         self.episodes = merge_episodes([*self.episodes, *find_episodes(times, previous, increase)])
 
 

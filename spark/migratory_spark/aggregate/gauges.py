@@ -72,6 +72,7 @@ class GaugeReading:
 
     @property
     def mean(self) -> float:
+        """The mean of the samples."""
         return self.sum / self.samples
 
     @classmethod

@@ -81,6 +81,7 @@ def _to_yaml(content: dict[str, Any]) -> str:
 
 
 def objective_rules(objective: Objective) -> list[Rule]:
+    """Return the recording rules and alerts of one objective."""
     labels = {"objective": objective.name}
     target = objective.target / Decimal(100)
     rules = _slices(objective) if objective.slices is not None else _events(objective)

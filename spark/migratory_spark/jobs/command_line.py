@@ -67,6 +67,7 @@ class MomentParam(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds since 1970, or report what is allowed."""
         if isinstance(value, float):
             return value
         try:
@@ -101,6 +102,7 @@ class SettingParam(click.ParamType[tuple[str, str]]):
     name = "name=value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return name and value."""
         if isinstance(value, tuple):
             return value
         name, sign, text = value.partition("=")

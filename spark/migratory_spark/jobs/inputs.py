@@ -94,6 +94,7 @@ class PrometheusServers:
 
     @property
     def options(self) -> dict[str, str]:
+        """The options of the data source."""
         matchers = f'{self._product_matchers} {{__name__=~"{"|".join(metrics.SHARED)}"}}'
         with_source = "," in self.urls
         return {

@@ -98,6 +98,7 @@ def _log(text: str) -> None:
 
 
 def content_digest(table: DataFrame) -> ContentDigest:
+    """Return the digest of a table of samples."""
     from pyspark.sql import functions as F
 
     labels = F.sort_array(F.map_entries("labels"))

@@ -25,7 +25,7 @@ UNITS = {
     "publish": "publish gaps",
     "availability": "publications",
 }
-"""By type of objective, what is counted."""
+"""By type of objective, the name of the counted events."""
 ROLES: dict[str, Role] = {
     "latency": "clients",
     "delivery": "clients",
@@ -51,7 +51,7 @@ class EventCounts:
 
 
 EventCounter = Callable[[Interval], EventCounts]
-"""Counts events in an interval whose ends are edges of the grid."""
+"""A function that counts events in an interval whose ends are edges of the grid."""
 
 
 def judged_deliveries(*clocks: str) -> GroupFilter:

@@ -96,9 +96,11 @@ class _ChunkGroup:
 
     @property
     def last(self) -> bytes | None:
+        """The encoded labels of the last series."""
         return self.keys[-1] if self.keys else None
 
     def add(self, key: bytes, chunks: list[bytes]) -> None:
+        """Add chunks of a series, which may be the last one."""
         if key != self.last:
             self.keys.append(key)
             self._per_series.append(0)
@@ -106,6 +108,7 @@ class _ChunkGroup:
         self.chunks += chunks
 
     def block(self) -> SampleBlock:
+        """Decode all chunks. Raises BadProtobuf."""
         try:
             times, values, per_chunk = xor.decode(self.chunks)
         except xor.BadChunk as error:

@@ -46,6 +46,7 @@ class Response:
                 yield chunk
 
     def body(self) -> bytes:
+        """Return the whole body. Raises as `chunks` does."""
         return b"".join(self.chunks())
 
 

@@ -46,7 +46,7 @@ class PrometheusDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._checked(schema)
-        # Spark rejects a reader with pushFilters while pushdown is off, and does not tell a source whether it is.
+        # Spark rejects a reader with pushFilters while pushdown is off, and a data source cannot find out.
         return FilteringReader(options) if options.pushdown else PrometheusReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -75,6 +75,7 @@ class PrometheusReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Return the intervals of the window, none if the servers have no samples and that is allowed."""
         options = self._options
         start_ms, end_ms = preflight.window(options)
         if options.when_empty != "allow":
@@ -95,6 +96,7 @@ class FilteringReader(PrometheusReader):
     """A reader with filter pushdown (option `pushdown`), which Spark's setting PUSHDOWN must enable, too."""
 
     def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:
+        """Narrow the options and return the filters that Spark must apply."""
         self._options, remaining = pushdown.push(self._options, filters_)
         return remaining
 
@@ -111,13 +113,16 @@ class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._last_ms = options.end_ms  # where the stream ends
 
     def initialOffset(self) -> dict[str, int]:
+        """Return the moment at which the stream starts."""
         start_ms = self._options.start_ms
         return {"until_ms": self._now_ms() if start_ms is None else start_ms}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """Return the moment up to which the next batch may read."""
         return {"until_ms": max(start["until_ms"], self._now_ms())}
 
     def prepareForTriggerAvailableNow(self) -> None:
+        """Let the stream end at the present."""
         self._last_ms = self._now_ms()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

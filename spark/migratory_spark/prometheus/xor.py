@@ -62,6 +62,7 @@ class _ChunkDecoder:
             raise BadChunk("a chunk is too short for its count of samples")
 
     def read(self) -> tuple[Int64, npt.NDArray[np.float64], Int64]:
+        """Return time stamps, values and counts of all chunks. Raises BadChunk."""
         total = int(self.counts.sum())
         times = np.empty(total, np.int64)
         values = np.empty(total, np.uint64)

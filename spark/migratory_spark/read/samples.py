@@ -141,18 +141,18 @@ def _read_tasks(
                     raise BadSamples(f"{path} is no Parquet file of samples, or only a part of one: {error}") from error
 
 
-def _columns(path: str, found: pa.Schema) -> pa.Schema:
+def _columns(path: str, schema: pa.Schema) -> pa.Schema:
     """Return the columns to read and their types. Raises BadSamples."""
     for name in SCHEMA.names:
-        if name not in found.names:
-            raise BadSamples(f"{path} has no column {name!r}; it has {', '.join(found.names) or 'none'}")
+        if name not in schema.names:
+            raise BadSamples(f"{path} has no column {name!r}; it has {', '.join(schema.names) or 'none'}")
     for name, fits, allowed in (
         ("timestamp", pa.types.is_integer, "integers (milliseconds since 1970)"),
         ("value", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind), "numbers"),
     ):
-        if not fits(found.field(name).type):
-            raise BadSamples(f"{path}: its column {name!r} is {found.field(name).type}; use {allowed}")
-    source = [pa.field("source", pa.string())] if "source" in found.names else []
+        if not fits(schema.field(name).type):
+            raise BadSamples(f"{path}: its column {name!r} is {schema.field(name).type}; use {allowed}")
+    source = [pa.field("source", pa.string())] if "source" in schema.names else []
     return pa.schema([*_ARROW, *source])
 
 
@@ -160,6 +160,6 @@ def _no_files(directory: Path) -> NoSamples:
     return NoSamples(f"no *.parquet files in {directory}: nothing was recorded there")
 
 
-def _same_type(found: DataType, expected: DataType) -> bool:
+def _same_type(actual: DataType, expected: DataType) -> bool:
     # Simple strings ignore whether a map may hold nulls.
-    return found.simpleString() == expected.simpleString()
+    return actual.simpleString() == expected.simpleString()

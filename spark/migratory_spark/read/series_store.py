@@ -29,7 +29,7 @@ from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batch
 MAX_LOCAL_SAMPLES = 2_000_000
 """Samples up to which the work is done in this process: 32 MB, and some 200 MB while they are merged."""
 _PARTITION_SAMPLES = 1_000_000
-"""Samples of one partition, about: a task holds so many at once."""
+"""Samples of one partition, about: the number that a task holds in memory."""
 _MIN_PARTITIONS, _DEFAULT_PARTITIONS, _MAX_PARTITIONS = 8, 128, 2000
 """Partitions at least, where the number of samples is unknown, and at most."""
 _STATS, _TIMELINE, _OTHERS = 0, 1, 2

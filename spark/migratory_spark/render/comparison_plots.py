@@ -66,6 +66,7 @@ def quantiles(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def tails(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
+    """Draw the cumulative distributions of both."""
     highest = [
         draw_tail(report, drawing, color, label)
         for label, report, color in (("first", first, FIRST), ("second", second, SECOND))
@@ -76,6 +77,7 @@ def tails(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def brokers(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
+    """Draw P99 of both by broker."""
     axes = drawing.axes
     first_values, second_values = _p99(first), _p99(second)
     names = _common_brokers(first, second)

@@ -140,6 +140,7 @@ def exact(value: float | None) -> str:
 
 
 def share(value: float | None, digits: int = 4) -> str:
+    """Return a share as a percentage, or a dash if it is unknown."""
     return "–" if value is None else f"{value:.{digits}%}"
 
 
@@ -149,4 +150,5 @@ def clock(moment: str) -> str:
 
 
 def day(moment: str) -> str:
+    """Return 2026-11-27 of an RFC 3339 time."""
     return datetime.fromisoformat(moment).strftime("%Y-%m-%d")

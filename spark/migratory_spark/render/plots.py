@@ -36,6 +36,7 @@ class Plot:
 
 
 def percentiles(report: SlaReport, drawing: Drawing) -> None:
+    """Draw percentiles of latency over time."""
     rows = report.latency_ms.over_time
     _time_axis(report, drawing)
     starts, moments = _row_times(report)
@@ -50,6 +51,7 @@ def percentiles(report: SlaReport, drawing: Drawing) -> None:
 
 
 def heat(report: SlaReport, drawing: Drawing) -> None:
+    """Draw deliveries by time and latency."""
     heatmap = report.latency_ms.heat
     used = [number for number in range(len(heatmap.bounds_ms)) if any(row[number] for row in heatmap.counts)]
     first, last = used[0], used[-1]
@@ -65,6 +67,7 @@ def heat(report: SlaReport, drawing: Drawing) -> None:
 
 
 def budget(report: SlaReport, drawing: Drawing) -> None:
+    """Draw the error budget of each objective over time."""
     axes = drawing.axes
     _time_axis(report, drawing)
     lowest = 0.0
@@ -85,6 +88,7 @@ def budget(report: SlaReport, drawing: Drawing) -> None:
 
 
 def brokers(report: SlaReport, drawing: Drawing) -> None:
+    """Draw P99 of each broker over time."""
     _time_axis(report, drawing)
     starts, moments = _row_times(report)
     names = list(report.latency_ms.by_broker)
@@ -98,6 +102,7 @@ def brokers(report: SlaReport, drawing: Drawing) -> None:
 
 
 def connections(report: SlaReport, drawing: Drawing) -> None:
+    """Draw the clients of each broker over time."""
     _time_axis(report, drawing)
     _, moments = _row_times(report)
     for number, broker in enumerate(report.connections):
@@ -133,6 +138,7 @@ def draw_tail(report: SlaReport, drawing: Drawing, color: str, label: str | None
 
 
 def tail_axes(drawing: Drawing, highest: float) -> None:
+    """Label the axes of cumulative distributions up to the height of the highest."""
     axes = drawing.axes
     latency_axis(drawing, across=True)
     marks = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999]
@@ -255,4 +261,5 @@ def _moment(text: str) -> float:
 
 
 def duration(milliseconds: float) -> str:
+    """Return milliseconds in the unit that reads best."""
     return f"{milliseconds / 1000:g} s" if milliseconds >= 1000 else f"{milliseconds:g} ms"

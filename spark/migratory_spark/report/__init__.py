@@ -1,4 +1,4 @@
-"""The report: the pipeline from samples to one document, and what is made of documents.
+"""Reports: the pipeline from samples to one document, comparison of documents, and their history.
 
 Begin with `build.py`. `sections.py`, `incident_impact.py` and `notes.py` fill the parts of a document (its types are in
 `document.py`). `comparison.py` compares two documents, `history.py` stores many as Parquet rows.

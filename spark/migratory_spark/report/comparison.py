@@ -102,6 +102,7 @@ def load_report(path: Path) -> SlaReport:
 
 
 def compare(first: SlaReport, second: SlaReport, names: tuple[str, str] = ("first", "second")) -> Comparison:
+    """Return the comparison of two reports; `names` are shown for them."""
     objectives = _objectives(first, second)
     figures = [*_deliveries(first, second), *_distributions(first, second)]
     judged = [figure.change for figure in objectives if figure.comparable]

@@ -1,4 +1,4 @@
-"""Notes of a report: what is uncertain about its figures and by how much, one sentence each."""
+"""Notes of a report: the uncertainties of its figures, one sentence each."""
 
 from __future__ import annotations
 

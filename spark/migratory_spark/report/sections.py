@@ -37,7 +37,7 @@ from migratory_spark.times import calendar_units, iso, local
 MILLISECONDS = 1000.0
 """Milliseconds of a second."""
 MAX_HEATMAP_BOUNDS = 40
-"""Bounds of the heat map at most: more rows could not be told apart in a plot."""
+"""Bounds of the heat map at most: more could not be distinguished in a plot."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,15 +50,18 @@ class ReportRows:
 
     @property
     def edges(self) -> tuple[int, ...]:
+        """The starts of the rows and the end of the last one."""
         length = max(1, round(self.seconds * 1000))
         return (*range(self.start, self.end, length), self.end)
 
     @property
     def intervals(self) -> list[Interval]:
+        """The rows as intervals."""
         return list(pairwise(self.edges))
 
     @property
     def whole(self) -> Interval:
+        """The whole window as an interval."""
         return self.start, self.end
 
 

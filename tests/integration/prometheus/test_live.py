@@ -14,8 +14,8 @@ from migratory_local.processes.network import free_ports
 from migratory_spark.prometheus import read_samples, register
 from migratory_spark.prometheus.blocks import STALE
 from migratory_spark.read.samples import table_source
+from migratory_testing.counter_increases import increases
 from migratory_testing.realprometheus import Exporter, Prometheus
-from migratory_testing.rises import increases
 from migratory_testing.waiting import poll
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -38,7 +38,7 @@ def scraped(server: Prometheus, exporter: Exporter) -> float:
 
 
 def total(session: SparkSession, samples: DataFrame, began: int, ended: int) -> float:
-    return sum(each.rise for each in increases(session, table_source(samples), began, ended, ["work_total"]))
+    return sum(each.increase for each in increases(session, table_source(samples), began, ended, ["work_total"]))
 
 
 def test_totals_equal_the_truth(session: SparkSession, tmp_path: Path, exporters: list[Exporter]) -> None:

@@ -1,5 +1,5 @@
 """Cases from bug reports of similar systems, as whole reports: different buckets (A18), windows without traffic (A20),
-the repeated hour of autumn (A21), incidents that are found, and samples of which no report can be made."""
+the repeated hour of a clock change (A21), incidents that are found, and samples of which no report can be made."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import migratory_testing.autumn
+import migratory_testing.repeated_hour
 import pytest
 from migratory_local.demo.report_job import JAVA_OPTIONS
 from migratory_resources.objectives import Objective
 from migratory_spark.aggregate.time_grid import TooManyIntervals
 from migratory_spark.report.build import sla_report
-from migratory_testing.autumn import AUTUMNS, Autumn, record
-from migratory_testing.autumn import report as make_report
+from migratory_testing.repeated_hour import REPEATED_HOURS, RepeatedHour, record
+from migratory_testing.repeated_hour import report as make_report
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -100,38 +100,38 @@ def test_a_day_without_any_attempt(session: SparkSession, write: Write) -> None:
 
 
 @pytest.fixture(scope="module")
-def autumns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def days_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the samples of the days, and make their reports in a process in the time zone of Los Angeles. Return the
     folder."""
-    folder = tmp_path_factory.mktemp("autumns")
-    for autumn in AUTUMNS:
-        record(autumn, folder)
-    support = str(Path(migratory_testing.autumn.__file__).parents[1])
+    folder = tmp_path_factory.mktemp("days")
+    for day in REPEATED_HOURS:
+        record(day, folder)
+    support = str(Path(migratory_testing.repeated_hour.__file__).parents[1])
     environment = {**os.environ, "TZ": "America/Los_Angeles", "PYTHONPATH": support, "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
-    command = [sys.executable, "-m", "migratory_testing.autumn", str(folder)]
+    command = [sys.executable, "-m", "migratory_testing.repeated_hour", str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return folder
 
 
-@pytest.mark.parametrize("autumn", AUTUMNS, ids=lambda autumn: autumn.zone)
+@pytest.mark.parametrize("day", REPEATED_HOURS, ids=lambda day: day.zone)
 def test_a_repeated_hour_does_not_depend_on_the_machines_zone(
-    session: SparkSession, autumns: Path, autumn: Autumn
+    session: SparkSession, days_folder: Path, day: RepeatedHour
 ) -> None:
-    text = (autumn.folder(autumns) / "report.json").read_text()
-    assert text == make_report(session, autumn, autumns), "other than in this machine's zone"
+    text = (day.folder(days_folder) / "report.json").read_text()
+    assert text == make_report(session, day, days_folder), "other than in this machine's zone"
     report = json.loads(text)
     rows = report["calendar"]["rows"]
     assert (report["calendar"]["unit"], len(rows)) == ("hour", 25)
-    assert [(row["attempts"], row["availability"]) for row in rows if row["local"].endswith(autumn.repeated)] == [
+    assert [(row["attempts"], row["availability"]) for row in rows if row["local"].endswith(day.repeated)] == [
         (240, 0.75), (240, 1.0),
     ]  # fmt: skip
     by_day, slots = report["objectives"]
-    since = f"{autumn.start[:-1]}.000Z"
+    since = f"{day.start[:-1]}.000Z"
     assert (by_day["window"]["start"], by_day["total"], by_day["compliance"]) == (since, 6000, 0.99)
     assert (slots["total"], slots["total"] - slots["good"], slots["verdict"]) == (6000, 60, "missed")
     assert len(slots["bad_slices"]) == 60
-    assert slots["bad_slices"][0] == f"{autumn.down[:-1]}.000Z"
+    assert slots["bad_slices"][0] == f"{day.down[:-1]}.000Z"
 
 
 def broken_cluster() -> list[Sample]:

@@ -20,7 +20,7 @@ from migratory_spark.errors import BadSamples, NoSamples
 from migratory_spark.read.samples import SCHEMA, SampleSource, parquet_source, read_parquet, table_source
 from migratory_spark.read.series_pack import SampleQuery, pack_batches
 from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES, open_store
-from migratory_testing.rises import increases
+from migratory_testing.counter_increases import increases
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -124,7 +124,7 @@ def test_two_servers_that_scrape_one_target_at_their_own_moments(session: SparkS
                 rows.append(("c_total", {"x": "1"}, moment + skew, restarted[moment], source))
     schema = "metric string, labels map<string,string>, timestamp long, value double, source string"
     known = table_source(session.createDataFrame(rows, schema))
-    total = sum(each.rise for each in increases(session, known, -1000, 300_000, ["c_total"]))
+    total = sum(each.increase for each in increases(session, known, -1000, 300_000, ["c_total"]))
     last = restarted[299_500]
     # What the first life counted after its last scrape is not known: at most one interval of ten a second.
     assert 1500 + last - 10 <= total <= 1500 + last

@@ -27,11 +27,11 @@ Independent of the product's code, as oracles:
 
     rawclient       WebSocket bytes by hand; `frameoracle`: another parser beside the product's
     prometheus_wire what a Prometheus writes; `promql`: a parsed condition
-    accounts        expected results of load runs; `rises`: increases of counters; `histories`: for the chaos checker
+    accounts        expected results of load runs; `histories`: for the chaos checker
     chromium        a page in a browser; `pages`: the parts of a page
 
 Samples and reports:
 
-    reports         a report of twenty minutes; `recordings`: a minute of load, as scraped; `autumn`: days of 25 hours
-    plainreport     a report without Spark; `objectives`: of every kind
+    plainreport     a report without Spark; `objectives`: of every kind; `counter_increases`: increases as reports have
+    plainreport     a report without Spark; `objectives`: of every kind; `counter_increases`: as reports compute them
 """

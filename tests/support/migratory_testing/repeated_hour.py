@@ -1,7 +1,7 @@
 """Days on which an hour is repeated (the end of daylight saving time), and reports of them.
 
-A test makes the samples. `TZ=ZONE python -m migratory_testing.autumn FOLDER` makes a report of each day of which FOLDER
-has samples, as a machine in another time zone would.
+A test makes the samples. `TZ=ZONE python -m migratory_testing.repeated_hour FOLDER` makes a report of each day of which
+FOLDER has samples, as a machine in another time zone would.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 
 from migratory_testing.recordings import Sample, write_parquet
 
-SLOTS = 25 * 240
-"""Of 15 s, one attempt each."""
+ATTEMPTS = 25 * 240
+"""Publications of a day, one every 15 s."""
 
 
-class Autumn(NamedTuple):
+class RepeatedHour(NamedTuple):
     """A day on which an hour is repeated. Publishing fails for a quarter of an hour from `down` on, in the first of the
     two hours. `repeated` are the local times at which the two hours start."""
 
@@ -41,50 +41,55 @@ class Autumn(NamedTuple):
         return below / self.zone.replace("/", "-")
 
 
-AUTUMNS = (
-    Autumn("Europe/Bucharest", "2025-10-25T21:00:00Z", "2025-10-26T00:30:00Z", ("T03:00:00+03:00", "T03:00:00+02:00")),
-    Autumn("America/New_York", "2025-11-02T04:00:00Z", "2025-11-02T05:30:00Z", ("T01:00:00-04:00", "T01:00:00-05:00")),
+REPEATED_HOURS = (
+    RepeatedHour(
+        "Europe/Bucharest", "2025-10-25T21:00:00Z", "2025-10-26T00:30:00Z", ("T03:00:00+03:00", "T03:00:00+02:00")
+    ),
+    RepeatedHour(
+        "America/New_York", "2025-11-02T04:00:00Z", "2025-11-02T05:30:00Z", ("T01:00:00-04:00", "T01:00:00-05:00")
+    ),
 )
 
 
-def record(autumn: Autumn, below: Path) -> None:
-    failing = datetime.fromisoformat(autumn.down).timestamp()
+def record(day: RepeatedHour, below: Path) -> None:
+    """Write the samples of the day below a folder."""
+    failing = datetime.fromisoformat(day.down).timestamp()
     labels = {"cluster": "c", "broker": "b0", "job": "load", "instance": "w"}
     samples: list[Sample] = []
     good = bad = 0
-    for slot in range(SLOTS + 1):
-        at = autumn.first + 15 * slot
+    for slot in range(ATTEMPTS + 1):
+        at = day.first + 15 * slot
         samples += [
             Sample("migratory_publish_seconds_count", labels, round(at * 1000), good),
             Sample("migratory_publish_errors_total", labels | {"reason": "timeout"}, round(at * 1000), bad),
         ]
         is_down = failing <= at < failing + 900
         good, bad = good + (not is_down), bad + is_down
-    write_parquet(samples, autumn.folder(below))
+    write_parquet(samples, day.folder(below))
 
 
-def report(session: SparkSession, autumn: Autumn, below: Path) -> str:
+def report(session: SparkSession, day: RepeatedHour, below: Path) -> str:
     """Return the day's report as JSON."""
     objectives = [
         {"name": "open", "type": "availability", "target": "99",
-         "window": {"calendar": "day", "zone": autumn.zone}},
+         "window": {"calendar": "day", "zone": day.zone}},
         {"name": "slots", "type": "availability", "target": "99.5", "slices": {"length": "15s", "share": "100"}},
     ]  # fmt: skip
     made = sla_report(
         session,
-        autumn.folder(below),
-        autumn.first,
-        autumn.first + 25 * 3600,
+        day.folder(below),
+        day.first,
+        day.first + 25 * 3600,
         [Objective.model_validate(objective) for objective in objectives],
-        zone=autumn.zone,
+        zone=day.zone,
     )
     return json.dumps(made, indent=1, allow_nan=False)
 
 
 def main(below: Path) -> None:
     with local_session(spark_home(find_java(), below), below, cores=2) as session:
-        for autumn in AUTUMNS:
-            (autumn.folder(below) / "report.json").write_text(report(session, autumn, below))
+        for day in REPEATED_HOURS:
+            (day.folder(below) / "report.json").write_text(report(session, day, below))
 
 
 if __name__ == "__main__":

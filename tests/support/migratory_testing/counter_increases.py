@@ -22,15 +22,17 @@ from pyspark.sql import SparkSession
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
-class Rise(NamedTuple):
+class Increase(NamedTuple):
+    """How much a series rose from the sample before `timestamp` (ms)."""
+
     metric: str
     labels: dict[str, str]
     timestamp: int
-    rise: float
+    increase: float
 
 
 @dataclass(frozen=True)
-class Each:
+class IncreasesPass:
     """A pass over the samples that returns (series, time, increase) of every sample."""
 
     index: SeriesIndex
@@ -52,21 +54,23 @@ def increases(
     end_ms: int,
     metric_names: Iterable[str],
     max_local_samples: int = MAX_LOCAL_SAMPLES,
-) -> list[Rise]:
+) -> list[Increase]:
     """Return the increases of samples with start < time <= end, ordered by metric and time. Increases of 0 are among
     them."""
     chosen = set(metric_names)
-    told = {metrics.PROCESS_START, *(f"{metrics.family(metric)}_created" for metric in chosen)}
-    store = open_store(session, source, SampleQuery(frozenset(chosen | told), -(2**62), end_ms), max_local_samples)
+    start_series = {metrics.PROCESS_START, *(f"{metrics.family(metric)}_created" for metric in chosen)}
+    store = open_store(
+        session, source, SampleQuery(frozenset(chosen | start_series), -(2**62), end_ms), max_local_samples
+    )
     try:
         catalog = build_catalog(store.stats, start_ms)
-        rows = [row for part in store.run(Each(catalog.index)) for row in part]
+        rows = [row for part in store.run(IncreasesPass(catalog.index)) for row in part]
     finally:
         store.close()
-    about = {one.series: one for one in store.stats if one.metric in chosen}
-    found = [
-        Rise(about[series].metric, about[series].labels, moment, rise)
-        for series, moment, rise in rows
-        if series in about and moment > start_ms
+    stats = {each.series: each for each in store.stats if each.metric in chosen}
+    result = [
+        Increase(stats[series].metric, stats[series].labels, moment, increase)
+        for series, moment, increase in rows
+        if series in stats and moment > start_ms
     ]
-    return sorted(found, key=lambda each: (each.metric, each.timestamp, each.rise))
+    return sorted(result, key=lambda each: (each.metric, each.timestamp, each.increase))
