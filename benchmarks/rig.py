@@ -15,8 +15,8 @@ from benchmarks.systems import System, Workload
 
 
 class Turn(Struct, kw_only=True):
-    """The counts of one turn of publishing, and the CPU seconds of the system's processes in `seconds`, up to the last
-    delivery."""
+    """The publishing of one system in one round: its counts, and the CPU seconds of the system's processes in
+    `seconds`, up to the last delivery."""
 
     deliveries: int
     publications: int

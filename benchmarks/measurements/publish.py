@@ -23,7 +23,8 @@ PRODUCT, PEER = "product", "jetstream"
 
 
 class PublishTurn(Struct):
-    """One turn of publishing. `times` are the seconds of single publications."""
+    """The publishing of one system in one round. `times` are the seconds from each publication to its answer;
+    empty when many publications are pending at once."""
 
     per_s: float
     cpu_us: float  # of all the servers' processes, per publication

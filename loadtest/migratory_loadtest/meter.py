@@ -9,7 +9,8 @@ from migratory_loadtest.histogram import Histogram
 from migratory_loadtest.worker_messages import HistogramData
 
 WARMUP, BEFORE, DURING, AFTER = "warmup", "before", "during", "after"
-"""The measurement windows of a run: outside the measured time, and around the first mark."""
+"""The measurement windows of a run: outside the measured time; before the mark, which a test sets at a fault; the
+`settle` seconds from the mark on; and the rest."""
 LIVE, REPLAYED = "live", "replayed"
 """The phases of a delivery: as it was published, or from the broker's cache after a resume."""
 
@@ -19,7 +20,7 @@ class Meter:
 
     `received`, `resume` and `publish` are by broker, `reconnects` by (broker, reason).
 
-    :param settle: seconds after the first mark that belong to the window "during".
+    :param settle: seconds after the mark that belong to the window "during".
     """
 
     def __init__(self, bounds: tuple[float, ...], settle: float) -> None:
@@ -49,13 +50,13 @@ class Meter:
         self._measured = (start, end)
 
     def stop(self, at: int) -> None:
-        """End the measured time earlier than planned."""
+        """End the measured time at `at`, nanoseconds of the monotonic clock, if that is earlier than planned."""
         if self._measured is not None:
             start, end = self._measured
             self._measured = (start, max(start, min(end, at)))
 
     def mark(self, at: int) -> None:
-        """Split the run at a mark. Only the first mark does."""
+        """Begin the window "during" at `at`, nanoseconds of the monotonic clock. Only the first call has an effect."""
         if self._mark is None:
             self._mark = at
 

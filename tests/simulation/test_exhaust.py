@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from migratory_simulation import exhaust, planted
-from migratory_simulation.exhaust import Bounds, Prints, Search, search
+from migratory_simulation.exhaust import Bounds, Fingerprints, Search, search
 from migratory_simulation.external_checker import Violation
 from migratory_simulation.plans import STRIKES
 from migratory_simulation.untimed import Choice, UntimedCluster
@@ -102,13 +102,13 @@ def test_equivalent_orders_reach_the_same_state() -> None:
         while choices := small.choices():
             small.take(choices[0])
     assert first.waiting == []  # both publications were acknowledged on the way
-    assert Prints().of(first) == Prints().of(second)
+    assert Fingerprints().of(first) == Fingerprints().of(second)
 
 
 def test_fingerprint_changes_with_every_part_of_the_state() -> None:
     """Each of these changes alone gives the state another fingerprint."""
-    still = Prints().of(begun())
-    assert Prints().of(begun()) == still
+    still = Fingerprints().of(begun())
+    assert Fingerprints().of(begun()) == still
     taken = begun()
     taken.take(taken.choices()[0])
     crashed = begun()
@@ -121,8 +121,8 @@ def test_fingerprint_changes_with_every_part_of_the_state() -> None:
     node = promised.node("b0")
     assert node is not None
     node.logic.groups[0].replica.promised += 1
-    prints = {still, *(Prints().of(small) for small in (taken, crashed, expired, later, promised))}
-    assert len(prints) == 6
+    fingerprints = {still, *(Fingerprints().of(small) for small in (taken, crashed, expired, later, promised))}
+    assert len(fingerprints) == 6
 
 
 def test_endless_run_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ class ZooKeeperMember:
         return f"{self.placement.address}:{self.port}"
 
     def mode(self) -> Mode | None:
-        """Return its current mode, or None while it is down or has no quorum."""
+        """Return the member's current mode, or None while it is down or has no quorum."""
         match = _MODE.search(four_letter_command(self.port, "srvr", self.placement.address))
         return None if match is None else cast(Mode, match.group(1))
 

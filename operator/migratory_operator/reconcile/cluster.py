@@ -125,7 +125,8 @@ class ClusterReconciler:
         return errors
 
     async def _replace_pods(self, plan: ClusterPlan) -> tuple[ClusterPlan, list[ApiError]]:
-        """Replace the plan's pods. Return the plan with a status that says why one could not be, and the errors."""
+        """Evict or delete the pods that the plan replaces. Return the plan with a status that says why one could
+        not be replaced, and the errors."""
         errors = []
         for replacement in plan.replace:
             name = replacement.pod["metadata"]["name"]

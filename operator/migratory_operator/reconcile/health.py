@@ -25,7 +25,7 @@ from migratory_operator.status import ConditionValue
 
 
 def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
-    """Return why the cluster can't do without the brokers `excluding`."""
+    """Return why the brokers `excluding` must not be removed: the first problem of the others, "" if there is none."""
     wanted = cluster.broker_names
     others = [broker for broker in wanted if broker not in excluding]
     if problem := _pod_problem(wanted, observed.pods_by_name(names.BROKER), observed.now, excluding):
@@ -50,9 +50,10 @@ def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, exclud
 
 
 def ensemble_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
-    """Return why the ensemble can't do without the members `excluding`.
+    """Return why the members `excluding` must not be removed: the first problem of the others, "" if there is none.
 
-    A member is ready when it serves with a quorum. An external ensemble has no problem as long as brokers reach it.
+    A member is ready when it serves with a quorum. The members of an external ensemble are not checked; whether brokers
+    reach it is part of `coordination_condition`.
     """
     members = observed.pods_by_name(names.ZOOKEEPER)
     return _pod_problem(member_names(cluster, observed), members, observed.now, excluding)
@@ -111,7 +112,8 @@ def _page_problem(page: BrokerStatusPage) -> str:
 
 
 def _pod_problem(wanted: Sequence[str], pods: Mapping[str, Object], now: datetime, excluding: Set[str]) -> str:
-    """Return the first pod that is missing, not available or not wanted."""
+    """Return the problem of the first pod that is not wanted, or that is missing or not available and not in
+    `excluding`; "" if there is none."""
     for name in sorted(pods):
         if name not in wanted:
             return f"{name} is terminating"

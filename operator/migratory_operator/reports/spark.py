@@ -117,7 +117,8 @@ def _arguments(options: dict[str, str]) -> list[str]:
 
 
 def _heap_mib(pod: SparkPodSpec) -> int:
-    """Return the JVM's heap in MiB. The other half is for Python's aggregation and the rest of the JVM."""
+    """Return the size of the JVM's heap in MiB: half of the pod's memory. The other half is for Python's
+    aggregation and the rest of the JVM."""
     return pod.memory // 2**21
 
 

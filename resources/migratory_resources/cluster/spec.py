@@ -140,7 +140,7 @@ class BatchingSpec(ResourceModel):
 
 
 class ConflationSpec(ResourceModel):
-    """Topics whose subscribers need the latest value and not every publication."""
+    """Conflation of the topics of a pattern, whose subscribers need the latest value and not every publication."""
 
     topics: Annotated[str, PatternText(TOPIC_PATTERN, 255, TOPIC_PATTERN_FORM)] = Field(
         description="Pattern of topic names: * matches any characters but /, ** matches any characters"

@@ -1,4 +1,5 @@
-"""The status of an SLAReport, as the operator writes it. Numbers that may have a fraction are text."""
+"""The status of an SLAReport, as the operator writes it, and the outcome or failure of a run, as the pipeline's pods
+write it. Numbers that may have a fraction are text."""
 
 from __future__ import annotations
 

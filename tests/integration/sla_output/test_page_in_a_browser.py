@@ -56,10 +56,10 @@ def shown(browser: Chromium, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
 def test_the_page_sends_no_requests_and_fits(browser: Chromium, pages: dict[str, Path], width: int, dark: bool) -> None:
-    browser.look(width, dark=dark)
+    browser.set_screen(width, dark=dark)
     for name, page in pages.items():
         browser.open(page.as_uri())
-        assert browser.said == []
+        assert browser.console == []
         # Images inside the page are requests to itself.
         outside = [address for address in browser.requests if not address.startswith("data:")]
         assert outside == [page.as_uri()]
@@ -79,7 +79,7 @@ def test_the_page_sends_no_requests_and_fits(browser: Chromium, pages: dict[str,
 def test_each_plot_is_visible_once_at_a_readable_size(
     browser: Chromium, pages: dict[str, Path], width: int, dark: bool
 ) -> None:
-    browser.look(width, dark=dark)
+    browser.set_screen(width, dark=dark)
     for page, plots in (("full", PLOTS), ("comparison", COMPARE_PLOTS)):
         browser.open(pages[page].as_uri())
         for plot in plots:
@@ -95,7 +95,7 @@ def test_each_plot_is_visible_once_at_a_readable_size(
 def test_two_reports_are_beside_each_other_where_there_is_room(
     browser: Chromium, pages: dict[str, Path], width: int, beside: bool
 ) -> None:
-    browser.look(width, dark=False)
+    browser.set_screen(width, dark=False)
     browser.open(pages["comparison"].as_uri())
     tops = browser.ask(
         """['.side1', '.side2', '#plot-first', '#plot-second'].map(
@@ -107,7 +107,7 @@ def test_two_reports_are_beside_each_other_where_there_is_room(
 def test_the_page_follows_light_and_dark_mode(browser: Chromium, pages: dict[str, Path]) -> None:
     found = {}
     for dark in (False, True):
-        browser.look(390, dark=dark)
+        browser.set_screen(390, dark=dark)
         browser.open(pages["full"].as_uri())
         found[dark] = (
             browser.ask("getComputedStyle(document.body).backgroundColor"),
@@ -132,7 +132,7 @@ def test_the_page_follows_light_and_dark_mode(browser: Chromium, pages: dict[str
 def test_the_browser_test_detects_requests(browser: Chromium, tmp_path: Path) -> None:
     page = tmp_path / "leaky.html"
     page.write_text("<!doctype html><img src='http://127.0.0.1:9/pixel.png'><p style='width: 900px'>wide</p>")
-    browser.look(390, dark=False)
+    browser.set_screen(390, dark=False)
     browser.open(page.as_uri())
     assert "http://127.0.0.1:9/pixel.png" in browser.requests
     assert not browser.ask("document.documentElement.scrollWidth <= 390")

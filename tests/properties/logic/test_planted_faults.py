@@ -161,8 +161,8 @@ class AnyEpoch(int):
 
 
 def nobody_waits(patch: pytest.MonkeyPatch) -> None:
-    whole = Resume._try
-    patch.setattr(Resume, "_try", lambda self, group, waiting, expired: whole(self, group, waiting, True))
+    whole = Resume._try_to_answer
+    patch.setattr(Resume, "_try_to_answer", lambda self, group, waiting, expired: whole(self, group, waiting, True))
 
 
 def waiting_never_ends(patch: pytest.MonkeyPatch) -> None:

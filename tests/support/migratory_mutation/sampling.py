@@ -78,7 +78,7 @@ def simulate(mutant: Mutant, seeds: int) -> str:
 
 
 def judge(mutant: Mutant, covering: Covering, seeds: int) -> Outcome:
-    """Try the unit tests of the line, then the simulation."""
+    """Try the unit tests that execute the line, then the simulation. Return which of them detected the mutant."""
     failed = fails(mutant.sources(), covering.tests(mutant.file, [mutant.site.line]))
     if failed:
         return Outcome(mutant, "unit", failed)

@@ -1,4 +1,6 @@
-"""The node's processes, which outlive the command that started them and are found again by their process ids."""
+"""The processes of the tests' Kubernetes node: started and stopped by name. They outlive the command that started them,
+and are found again by their process ids.
+"""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ def _bytes(*things: object) -> bytes:
     return buffer.getvalue()
 
 
-class Prints:
-    """Fingerprints of the states of one run. A broker that has not stepped is not pickled again."""
+class Fingerprints:
+    """A cache for the fingerprints of one run's states: a broker that has not stepped is not pickled again."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, tuple[int, bytes]] = {}
@@ -165,7 +165,7 @@ class Search:
                 _turn(small)
             small.begin()
             begun = True
-        prints = Prints()
+        fingerprints = Fingerprints()
         new = max(decisions, default=-1)
         step = 0
         struck = sum(decision[0] in STRIKES for decision in decisions.values())
@@ -182,7 +182,7 @@ class Search:
             if not choices and begun and small.done:
                 break
             fresh = step > new and sink is None
-            if fresh and not self._branch(small, prints, decisions, step, choices, faults, deviations):
+            if fresh and not self._branch(small, fingerprints, decisions, step, choices, faults, deviations):
                 self.met += 1
                 break
             decision = decisions.get(step)
@@ -202,7 +202,7 @@ class Search:
     def _branch(
         self,
         small: UntimedCluster,
-        prints: Prints,
+        fingerprints: Fingerprints,
         decisions: dict[int, Decision],
         step: int,
         choices: list[Choice],
@@ -211,7 +211,7 @@ class Search:
     ) -> bool:
         """Record the state and what else can happen here. Return false when everything that follows was tried
         already."""
-        known = self.visited.setdefault(prints.of(small), [])
+        known = self.visited.setdefault(fingerprints.of(small), [])
         if any(faults <= left[0] and deviations <= left[1] for left in known):
             return False
         known.append((faults, deviations))

@@ -45,21 +45,21 @@ def check(world: World) -> None:
     of 5 for a wrong coordinator, of 3 for different logs, and of 4 for different publisher tables."""
     processes = [process for name in world.names if (process := world.process_of(name)) is not None]
     for process in processes:
-        _logic(process)
-        _edges(process)
-        _counted(process)
-        _servers(world, process)
-    _even(world, processes)
+        _check_logic(process)
+        _check_edges(process)
+        _check_client_count(process)
+        _check_server_list(world, process)
+    _check_client_shares(world, processes)
     for group in range(world.options.groups):
-        _group(world, processes, group)
+        _check_group(world, processes, group)
 
 
 def _fail(process: Process, text: str) -> None:
     raise Violation(7, f"{process.label} after recovery: {text}")
 
 
-def _logic(process: Process) -> None:
-    """Check that the logic of a broker is idle and its counters match its logs."""
+def _check_logic(process: Process) -> None:
+    """Check that a broker's logic is idle, everything in its logs is committed, and its counters match the logs."""
     logic = process.logic
     status = logic.status()
     for name, wanted in {
@@ -84,7 +84,7 @@ def _logic(process: Process) -> None:
         _fail(process, f"{len(logic.zookeeper._waiting)} requests to ZooKeeper have no answer")
 
 
-def _edges(process: Process) -> None:
+def _check_edges(process: Process) -> None:
     """Check that the edges are idle and their counters match their connections."""
     for edge in process.edges:
         status = edge.core.status()
@@ -108,14 +108,14 @@ def _edges(process: Process) -> None:
                 _fail(process, f"edge {edge.number} counts {status[name]} {name} of {count}")
 
 
-def _counted(process: Process) -> None:
+def _check_client_count(process: Process) -> None:
     """Check the broker's count of its clients."""
     clients = sum(len(edge.connections) for edge in process.edges)
     if process.logic.client_balancer.clients != clients:
         _fail(process, f"it counts {process.logic.client_balancer.clients} clients of {clients}")
 
 
-def _servers(world: World, process: Process) -> None:
+def _check_server_list(world: World, process: Process) -> None:
     """Check the broker's server list."""
     there = {(world.url(name), world.options.weight(name)) for name in world.names}
     told = {(server.url, server.weight) for server in process.servers.servers} if process.servers else set()
@@ -123,8 +123,8 @@ def _servers(world: World, process: Process) -> None:
         _fail(process, f"its server list is {sorted(told)}, not {sorted(there)}")
 
 
-def crews(world: World) -> dict[str, tuple[int, int]]:
-    """Return the weight and the number of clients of each broker."""
+def clients_by_broker(world: World) -> dict[str, tuple[int, int]]:
+    """Return (weight, number of clients) by broker."""
     found = {}
     for name in world.names:
         process = world.process_of(name)
@@ -133,12 +133,12 @@ def crews(world: World) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _even(world: World, processes: list[Process]) -> None:
+def _check_client_shares(world: World, processes: list[Process]) -> None:
     """Check that every broker has at most its share of the clients. After an abandoned rollout two revisions remain,
     and moves wait for its end."""
     if len({world.revision(name) for name in world.names}) > 1:
         return
-    found = crews(world)
+    found = clients_by_broker(world)
     weights = sum(weight for weight, _ in found.values())
     total = sum(clients for _, clients in found.values())
     if total != len(world.clients):
@@ -151,7 +151,7 @@ def _even(world: World, processes: list[Process]) -> None:
             _fail(process, f"it has {clients} clients, its share is {share:.2f}: {found}; moves wait for {why!r}")
 
 
-def _group(world: World, processes: list[Process], group: int) -> None:
+def _check_group(world: World, processes: list[Process], group: int) -> None:
     """Check that a group has one coordinator with its ephemeral, and that all brokers hold the same log and
     publisher table."""
     record = decode_group(world.ensemble.nodes[f"/groups/{group}"].data)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import ceil
 
 from migratory_simulation.clients import LATELY
-from migratory_simulation.final_checks import MOST, crews
+from migratory_simulation.final_checks import MOST, clients_by_broker
 from migratory_simulation.process import Process
 from migratory_simulation.scripted import START, ScriptedCluster, Steps
 
@@ -80,7 +80,7 @@ def _at_rest(cluster: ScriptedCluster) -> Steps:
     yield cluster.until(lambda: _open(cluster) and all(client.ready for client in clients), START, "cluster that is up")
     yield cluster.expect(lambda: _even(cluster), 80.0, "clients are never even")
     yield LATELY * cluster.tempo
-    cluster.demand(_even(cluster), f"clients are no longer even: {crews(cluster.world)}")
+    cluster.demand(_even(cluster), f"clients are no longer even: {clients_by_broker(cluster.world)}")
 
 
 def _open(cluster: ScriptedCluster) -> bool:
@@ -96,7 +96,7 @@ def _left(cluster: ScriptedCluster, process: Process) -> Callable[[], bool]:
 
 def _even(cluster: ScriptedCluster) -> bool:
     """Return whether no broker has much more than its share of the clients, and no client is moving."""
-    found = crews(cluster.world)
+    found = clients_by_broker(cluster.world)
     total = sum(clients for _, clients in found.values())
     share = total / len(found)
     return total == len(cluster.world.clients) and all(
@@ -122,4 +122,4 @@ def _demand(cluster: ScriptedCluster, before: dict[str, int], seamless: int, mos
     cluster.demand(
         replaced == changes, f"of {changes} changes of broker {replaced} were made before the old link was left"
     )
-    cluster.demand(_even(cluster), f"clients are no longer even: {crews(cluster.world)}")
+    cluster.demand(_even(cluster), f"clients are no longer even: {clients_by_broker(cluster.world)}")

@@ -275,7 +275,9 @@ class World:
             client.name for client in self.clients if client.core.reconnect_counter.by_cause() != before[client.name]
         ]
         if moved:
-            raise Violation(7, f"{', '.join(moved)} moved though all brokers were even\n{final_checks.crews(self)}")
+            raise Violation(
+                7, f"{', '.join(moved)} moved though all brokers were even\n{final_checks.clients_by_broker(self)}"
+            )
 
     def _forget(self) -> None:
         """Let everybody publish once more and crash a coordinator: its successor must forget the publishers that it

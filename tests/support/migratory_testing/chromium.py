@@ -1,9 +1,9 @@
 """A page in a real browser: Debian's chromium, controlled over its debugging protocol.
 
 with Chromium(tmp_path) as browser:
-    browser.look(390, dark=True)
+    browser.set_screen(390, dark=True)
     browser.open(file.as_uri())
-    browser.ask("document.title"); browser.requests; browser.picture(path)
+    browser.ask("document.title"); browser.requests; browser.take_screenshot(path)
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def find_chromium() -> str | None:
 
 
 class Chromium:
-    """One browser with one page. `requests` are the addresses requested since the last `open`; `said` are the lines
+    """One browser with one page. `requests` are the addresses requested since the last `open`; `console` are the lines
     of the page's console, errors included."""
 
     def __init__(self, folder: Path) -> None:
         self.requests: list[str] = []
-        self.said: list[str] = []
+        self.console: list[str] = []
         self._folder = folder / "chromium"
         self._number = 0
         self._loaded = False
@@ -78,7 +78,7 @@ class Chromium:
             self._process.kill()
             self._process.wait(10)
 
-    def look(self, width: int, *, dark: bool) -> None:
+    def set_screen(self, width: int, *, dark: bool) -> None:
         """Set the width of the screen in pixels, below 500 as a telephone, and the colour scheme."""
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         self._call("Emulation.setDeviceMetricsOverride", **screen)
@@ -88,7 +88,7 @@ class Chromium:
     def open(self, address: str) -> None:
         """Load a page."""
         self.requests.clear()
-        self.said.clear()
+        self.console.clear()
         self._loaded = False
         self._call("Page.navigate", url=address)
         deadline = time.monotonic() + LIMIT
@@ -101,7 +101,7 @@ class Chromium:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def picture(self, path: Path) -> None:
+    def take_screenshot(self, path: Path) -> None:
         """Write the whole page as PNG."""
         found = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(found["data"]))
@@ -126,9 +126,9 @@ class Chromium:
             case "Page.loadEventFired":
                 self._loaded = True
             case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown":
-                self.said.append(json.dumps(message["params"]))
+                self.console.append(json.dumps(message["params"]))
             case "Log.entryAdded":
-                self.said.append(message["params"]["entry"]["text"])
+                self.console.append(message["params"]["entry"]["text"])
         return message
 
 

@@ -18,7 +18,7 @@ Interpreter = Callable[[str], list[str]]
 
 
 def play(text: str, interpret: Interpreter) -> str:
-    """Return the script with its real transcript."""
+    """Return the script with the lines that `interpret` returns for each command in place of the expected ones."""
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith(">"):

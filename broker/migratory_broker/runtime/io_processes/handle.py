@@ -157,7 +157,8 @@ class IoProcessHandle:
         )
 
     def send_client(self, accepted: socket.socket) -> bool:
-        """Send it an accepted socket. Return False if that failed and the socket is still the caller's."""
+        """Send an accepted socket to the I/O process. Return False if that failed: the socket is still the
+        caller's."""
         sent = send_socket(self._pipe, accepted)
         self.sockets_sent += sent
         return sent
@@ -165,7 +166,7 @@ class IoProcessHandle:
     # ---- status --------------------------------------------------------------------------------------------------
 
     def status(self, now: float) -> dict[str, Any]:
-        """Return its entry in /v1/status."""
+        """Return the I/O process's entry in /v1/status."""
         return {
             "process": self.index,
             "pid": self.popen.pid,
@@ -206,13 +207,13 @@ class IoProcessHandle:
             self.channel.flush()
 
     def kill(self, reason: str) -> None:
-        """Kill it. Its sockets close when it is dead, and then `on_lost` is called."""
+        """Kill the I/O process. Its sockets close when it is dead, and then `on_lost` is called."""
         if not self.kill_reason and self.alive:
             self.kill_reason = reason
             self.popen.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Close its channel, which tells it to end."""
+        """Close the channel to the I/O process, which ends then."""
         self.channel.close()
 
 

@@ -408,13 +408,13 @@ class TestPositionsThatLie:
         cluster, logic, synced, _ = self.table(50, Position(0, 0))
         now = cluster.now + 1.0
         tried: list[str] = []
-        try_ = logic.resume._try
+        try_ = logic.resume._try_to_answer
 
         def counted(group: Any, one: Any, expired: bool) -> Any:
             tried.append(one.event.topic)
             return try_(group, one, expired)
 
-        monkeypatch.setattr(logic.resume, "_try", counted)
+        monkeypatch.setattr(logic.resume, "_try_to_answer", counted)
         for number in range(50):
             logic.step(Attach(0, number, "t", Position(synced, 10 + number)), now)
         tried.clear()

@@ -63,7 +63,7 @@ class GroupBalancer:
             if gone.isdisjoint(term.record.members) and not term.followers.caught_up():
                 self._wanted_since.pop(number, None)
                 continue
-            members = self.wanted(term)
+            members = self.wanted_members(term)
             if set(members) == set(term.record.members) or len(members) < self.ctx.config.min_copies:
                 self._wanted_since.pop(number, None)
                 continue
@@ -91,8 +91,9 @@ class GroupBalancer:
             for group, state in zip(self.groups, self.election.states, strict=True)
         )
 
-    def wanted(self, term: Term) -> list[BrokerId]:
-        """Return the list that the term's group should have."""
+    def wanted_members(self, term: Term) -> list[BrokerId]:
+        """Return the member list that the term's group should have: members that are not gone, and learners that caught
+        up."""
         remaining = [broker for broker in term.record.members if not self.membership.gone(broker)]
         return sorted({*remaining, *term.followers.caught_up()})
 

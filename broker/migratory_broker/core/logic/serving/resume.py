@@ -94,12 +94,13 @@ class Resume:
             return
         number = topic_group(event.topic, len(self.groups))
         waiting = WaitingSubscription(event, self.ctx.now, self.ctx.now)
-        if not self._try(self.groups[number], waiting, expired=False):
+        if not self._try_to_answer(self.groups[number], waiting, expired=False):
             self.waiting.setdefault(number, {}).setdefault(event.topic, []).append(waiting)
             heappush(self._deadlines.setdefault(number, []), (self._deadline(number, waiting), event.topic))
 
-    def _try(self, group: TopicGroup, waiting: WaitingSubscription, expired: bool) -> bool:
-        """Answer the subscription if the answer is certain or its time is up. Return whether it was answered."""
+    def _try_to_answer(self, group: TopicGroup, waiting: WaitingSubscription, expired: bool) -> bool:
+        """Answer the subscription if this broker's replica decides the answer, or with `reset` if it has waited long
+        enough (`expired`). Return whether it was answered."""
         event, replica = waiting.event, group.replica
         if not (replica.synced and replica.first):
             if expired:
@@ -126,6 +127,8 @@ class Resume:
     def _verdict(
         self, group: TopicGroup, log: TopicLog | None, after: Position, waiting: WaitingSubscription
     ) -> Verdict:
+        """Return how to answer a resume after `after`: replay what follows it, reset the client, or wait until this
+        broker knows more."""
         replica = group.replica
         if after.epoch < replica.first:
             return "reset"
@@ -221,9 +224,14 @@ class Resume:
                     heappush(deadlines, (min(self._deadline(number, waiting) for waiting in topics[topic]), topic))
 
     def _try_topic(self, group: TopicGroup, topic: str) -> None:
+        """Try to answer each waiting subscription of a topic, and keep those that still wait."""
         number = group.number
         topics = self.waiting[number]
-        still = [waiting for waiting in topics[topic] if not self._try(group, waiting, self._expired(group, waiting))]
+        still = [
+            waiting
+            for waiting in topics[topic]
+            if not self._try_to_answer(group, waiting, self._expired(group, waiting))
+        ]
         if still:
             topics[topic] = still
             return
