@@ -72,9 +72,9 @@ def run(
             if "parquet" in sources:
                 made(folder / "parquet", lambda to, fleet=fleet: parquet_files(fleet, to), console)
                 places["parquet"] = str(folder / "parquet")
-            for source, place in places.items():
+            for source, location in places.items():
                 for count in cores:
-                    row = jobs.measure(fleet, source, place, count, folder / "work")
+                    row = jobs.measure(fleet, source, location, count, folder / "work")
                     fits = row.memory <= MEMORY_GOAL
                     met &= fits
                     word = "reached" if fits else "MISSED"
@@ -84,9 +84,9 @@ def run(
                         f"{row.memory / 2**30:.2f} GiB, goal {MEMORY_GOAL / 2**30:g}: {word}",
                         highlight=False, soft_wrap=True,
                     )  # fmt: skip
-                    told = asdict(row)
-                    told["verdict"] = told.pop("report")["verdict"]
-                    results["reports"].append(told)
+                    entry = asdict(row)
+                    entry["verdict"] = entry.pop("report")["verdict"]
+                    results["reports"].append(entry)
     return results, met
 
 

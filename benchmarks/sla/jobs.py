@@ -18,7 +18,7 @@ _EVERY = 0.25  # seconds between two looks at memory
 
 
 @dataclass(slots=True)
-class Row:
+class ReportCosts:
     """The result of one report. `memory` is bytes: the highest sum of PSS of driver, executors and Python workers at
     one moment. `seconds` is the wall-clock time. `cpu` is the CPU seconds of all these processes, by which sizes can be
     compared on a busy machine."""
@@ -32,11 +32,11 @@ class Row:
     report: dict[str, Any]
 
 
-def measure(fleet: Fleet, source: str, place: str, cores: int, work: Path) -> Row:
+def measure(fleet: Fleet, source: str, location: str, cores: int, work: Path) -> ReportCosts:
     """Make a report of the fleet's samples, check it, and return its costs.
 
-    `source` is "prometheus" (`place` is its URL) or "parquet" (`place` is the folder). Raise RuntimeError when the
-    report fails, or its counts differ from the samples.
+    `source` is "prometheus" (`location` is its URL) or "parquet" (`location` is the folder). Raise RuntimeError when
+    the report fails, or its counts differ from the samples.
     """
     work.mkdir(parents=True, exist_ok=True)
     result = work / "report.json"
@@ -45,7 +45,7 @@ def measure(fleet: Fleet, source: str, place: str, cores: int, work: Path) -> Ro
         "-m",
         "benchmarks.sla.report",
         source,
-        place,
+        location,
         str(START_MS),
         str(fleet.end_ms),
         str(cores),
@@ -69,7 +69,7 @@ def measure(fleet: Fleet, source: str, place: str, cores: int, work: Path) -> Ro
         raise RuntimeError(f"the report failed: {(work / 'report.log').read_text()[-3000:]}")
     report: dict[str, Any] = json.loads(result.read_text())
     _compare(fleet, report)
-    return Row(source, fleet.samples, cores, seconds, used, memory, report)
+    return ReportCosts(source, fleet.samples, cores, seconds, used, memory, report)
 
 
 def _compare(fleet: Fleet, report: dict[str, Any]) -> None:

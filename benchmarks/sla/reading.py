@@ -36,7 +36,7 @@ print(json.dumps({"samples": samples, "total": total, "wall": time.perf_counter(
 
 
 @dataclass(slots=True)
-class Row:
+class ReaderResult:
     interface: str
     shape: str
     samples: int
@@ -49,27 +49,27 @@ class Row:
         return self.samples / self.cpu
 
 
-class _Told(msgspec.Struct):
+class _ChildResult(msgspec.Struct):
     samples: int
     total: float
     wall: float
     cpu: float
 
 
-def measure(fleet: Fleet, url: str, server: int, interface: str, shape: str) -> Row:
+def measure(fleet: Fleet, url: str, server: int, interface: str, shape: str) -> ReaderResult:
     """Read all samples of the fleet from the server (URL, process id `server`), and return the costs.
 
     Raise RuntimeError when the samples read are not those of the fleet.
     """
     before = cpu([server])
     command = [sys.executable, "-c", _CHILD, url, MATCHERS, interface, shape, str(START_MS), str(fleet.end_ms + 1)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"reading failed: {done.stderr[-2000:]}")
-    told = msgspec.json.decode(done.stdout, type=_Told)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise RuntimeError(f"reading failed: {completed.stderr[-2000:]}")
+    result = msgspec.json.decode(completed.stdout, type=_ChildResult)
     expected = float(sum(int(block.values.sum()) for block in fleet.blocks()))
-    if (told.samples, told.total) != (fleet.samples, expected):
+    if (result.samples, result.total) != (fleet.samples, expected):
         raise RuntimeError(
-            f"{interface} told {told.samples} samples, sum {told.total}; there are {fleet.samples}, {expected}"
+            f"{interface} read {result.samples} samples, sum {result.total}; there are {fleet.samples}, {expected}"
         )
-    return Row(interface, shape, told.samples, told.wall, told.cpu, (cpu([server]) - before).total)
+    return ReaderResult(interface, shape, result.samples, result.wall, result.cpu, (cpu([server]) - before).total)

@@ -14,19 +14,19 @@ from migratory_spark.report.build import sla_report
 from migratory_spark.session import local_session
 
 
-def main(source: str, place: str, start_ms: int, end_ms: int, cores: int, work: Path, result: Path) -> None:
+def main(source: str, location: str, start_ms: int, end_ms: int, cores: int, work: Path, result: Path) -> None:
     with local_session(spark_home(find_java(), work), work, cores) as session:
-        known = (
-            RecorderFolder(Path(place), None)
+        sample_input = (
+            RecorderFolder(Path(location), None)
             if source == "parquet"
-            else PrometheusServers(place, None, start_ms, end_ms, {})
+            else PrometheusServers(location, None, start_ms, end_ms, {})
         )
-        samples = known.samples(session)
+        samples = sample_input.samples(session)
         # The first samples are all zero, so a window that begins a step before them has the same truth.
         report = sla_report(session, samples, start_ms / 1000 - 1, end_ms / 1000, DEFAULT_OBJECTIVES)
     result.write_text(json.dumps(report, allow_nan=False))
 
 
 if __name__ == "__main__":
-    source, place, start, end, cores, work, result = sys.argv[1:]
-    main(source, place, int(start), int(end), int(cores), Path(work), Path(result))
+    source, location, start, end, cores, work, result = sys.argv[1:]
+    main(source, location, int(start), int(end), int(cores), Path(work), Path(result))

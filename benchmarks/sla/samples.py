@@ -97,10 +97,10 @@ class Fleet:
         for block in self.blocks():
             last = block.values[:, -1]
         assert last is not None
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for one, value in zip(self.series, last.tolist(), strict=True):
-            found[one.metric] = found.get(one.metric, 0) + value
-        return found
+            totals[one.metric] = totals.get(one.metric, 0) + value
+        return totals
 
 
 def _series(worker: int) -> Iterator[Series]:

@@ -33,5 +33,4 @@ Independent of the product's code, as oracles:
 Samples and reports:
 
     plainreport     a report without Spark; `objectives`: of every kind; `counter_increases`: increases as reports have
-    plainreport     a report without Spark; `objectives`: of every kind; `counter_increases`: as reports compute them
 """
