@@ -123,7 +123,7 @@ def test_missing_samples_are_explained(session: SparkSession, known: Prometheus)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"matchers": "wörk_total"}, "option matchers"),
         ({"matchers": "work_totals"}, "it has no such series; did you mean work_total"),
-        ({"matchers": 'work_total{broker="b9"}'}, "it knows work_total with other labels"),
+        ({"matchers": 'work_total{broker="b9"}'}, "it has work_total with other labels"),
         ({"start": START - 9_000_000, "end": START}, "no sample of them in the window"),
         ({"start": 4_000_000_000_000, "end": 4_000_000_001_000}, "lies in the future"),
         ({"start": START, "end": START}, "the window is empty"),
