@@ -18,6 +18,8 @@ from migratory_protocol.messages import Message
 from migratory_testing.accounts import recount
 from migratory_testing.smallbroker import Delivery, SmallCluster
 
+pytestmark = [pytest.mark.alone]  # a generator that is late makes a run insufficient
+
 
 def scenario(brokers: SmallCluster, **changes: object) -> Scenario:
     values: dict[str, object] = {

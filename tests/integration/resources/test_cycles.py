@@ -21,7 +21,7 @@ from migratory_testing.processes import Broker
 from migratory_testing.rawclient import CLOSE, RawClient, close_all, frame
 from migratory_testing.waiting import poll_apart
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.alone]
 
 # A busy machine may take long for a handshake; and whoever left must not be held by the time that it might have taken.
 SETTINGS = {"topics": {"groups": 4}, "limits": {"heartbeat": 15.0, "handshake": 120.0}}
