@@ -42,7 +42,7 @@ class Rig:
         self, system: System, work: Workload, *, pinned: bool = True, subscribed: bool = True, publishers: int = 4,
         reconnects: bool = False,
     ) -> None:  # fmt: skip
-        """`pinned`: the system runs on one core and all clients on another."""
+        """`pinned`: the system runs on one core and all clients on another. `publishers`: their number."""
         self.system = system
         self.work = work
         self.subscribed = subscribed

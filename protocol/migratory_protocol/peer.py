@@ -187,10 +187,10 @@ class ForwardReplies(Struct, array_like=True, gc=False, frozen=True, tag=3):
 
 
 class Prepare(Struct, array_like=True, gc=False, frozen=True, tag=4):
-    """A candidate's request to a broker of the source list for its promise.
+    """A candidate's request to a member of the source epoch for its promise.
 
-    `source` is the last activated epoch. `digests` describe the candidate's log of it if that is `useful`, else they
-    are empty.
+    `source` is the source epoch, the last activated one. With `useful`, the candidate's log is synced to that epoch,
+    and `digests` describe the log. Otherwise `digests` is empty.
     """
 
     group: int

@@ -101,7 +101,7 @@ class WholeNumber:
     maximum: int
 
     def validate(self, value: object) -> int:
-        """Return the number as it is."""
+        """Return the number unchanged. Raise unless it is an int, and no bool, within the bounds."""
         if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
             raise not_allowed(f"a whole number from {self.minimum:,} to {self.maximum:,}")
         return value
@@ -117,7 +117,7 @@ class OneOf:
     values: tuple[str | int, ...]
 
     def validate(self, value: object) -> str | int:
-        """Return the word or number as it is."""
+        """Return the value unchanged. Raise unless it is one of `values`."""
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in self.values:
             raise not_allowed(", ".join(str(allowed) for allowed in self.values))
         return value
@@ -134,7 +134,7 @@ class DnsLabel:
     pattern: ClassVar[str] = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
 
     def validate(self, value: object) -> str:
-        """Return the label as it is."""
+        """Return the label unchanged. Raise unless it is a DNS label."""
         if not isinstance(value, str) or len(value) > self.max_length or not re.fullmatch(self.pattern, value):
             raise not_allowed(
                 f'1 to {self.max_length} of a-z, 0-9 and "-", beginning with a letter, not ending with "-"'
@@ -154,7 +154,7 @@ class PatternText:
     allowed: str
 
     def validate(self, value: object) -> str:
-        """Return the text as it is."""
+        """Return the text unchanged. Raise unless it has the pattern."""
         if not isinstance(value, str) or len(value) > self.max_length or not re.fullmatch(self.pattern, value):
             raise not_allowed(self.allowed)
         if re.search("[\ud800-\udfff]", value):

@@ -27,7 +27,7 @@ class FetchedReport:
 
 
 async def fetch(api: KubernetesApi, namespace: str, name: str) -> FetchedReport | None:
-    """Return the report; None while it is not finished.
+    """Return a finished report, also a failed one (without files). Return None while it runs.
 
     :raises ReportUnavailable: there is no such report, or its files are gone.
     :raises ApiError: a request was rejected or not answered.

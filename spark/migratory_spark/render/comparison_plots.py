@@ -77,7 +77,7 @@ def tails(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def brokers(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Draw P99 of both by broker."""
+    """Draw the P99 of the latency in both reports, for each broker that both have."""
     axes = drawing.axes
     first_values, second_values = _p99(first), _p99(second)
     names = _common_brokers(first, second)

@@ -242,8 +242,8 @@ class InternalChecker:
     def check_forgotten(self, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
         """Check FORGET-ALIKE for a publisher table that has become shorter in the epoch `state` (promised, synced).
 
-        A coordinator forgets a publisher that was silent for the duplicate window by its own clock. The other brokers
-        forget the publishers that it has forgotten, and no others.
+        A coordinator forgets a publisher that was silent for the duplicate window by its own clock. Another
+        broker that holds the same log of the same epoch may have forgotten only publishers that the coordinator forgot.
         """
         term = self.epochs.get((group, state[1]))
         if term is None or state[0] != state[1]:

@@ -54,7 +54,8 @@ class Edit:
         return replace(tree, _resolve(self.at)[1], self)
 
     def applied(self) -> str:
-        """Return the changed source of the module. Raise ValueError when the edit does not apply."""
+        """Return the changed source of the module, without comments. Raise ValueError unless `old` occurs exactly once
+        in the symbol."""
         tree = ast.parse(self.path.read_text())
         self.apply(tree)
         return ast.unparse(tree)

@@ -213,7 +213,7 @@ class ScriptedCluster:
                 self.world.network.block(other.number, one.number)
 
     def unblock(self, one: Process, *others: Process) -> None:
-        """Let the brokers exchange messages again."""
+        """Let `one` and each of the others exchange messages again, in both directions."""
         for other in others:
             self.trace(f"{one.label} and {other.label}: open")
             self.world.network.unblock(one.number, other.number)

@@ -40,8 +40,8 @@ class CrashBroker(Fault[KubernetesScene]):
 
 @dataclass(frozen=True)
 class PartitionBroker(Fault[KubernetesScene]):
-    """A broker's pod cut off from all other pods. The node reaches it, so that its probes succeed. Undone before
-    anything else is done to the pod."""
+    """A broker's pod cut off from all other pods. The node reaches it, so that its probes succeed. `inject`
+    removes the partition before it returns."""
 
     seconds: float
 

@@ -287,8 +287,9 @@ def test_coordinator_superseded_by_a_dead_candidate_tries_in_its_turn() -> None:
     assert cluster.coordinator() == old
 
 
-def test_hand_over_replaces_the_ephemeral_in_one_transaction() -> None:
-    """HAND-OVER: the coordinator numbers until it promises; the successor is the one it named."""
+def test_named_successor_takes_over_at_a_hand_over_of_the_records_epoch() -> None:
+    """HAND-OVER: the successor ignores a hand-over of another epoch. At the right one it becomes the coordinator of the
+    next epoch, and numbers on."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     successor = cluster.others()[1]
