@@ -20,15 +20,20 @@ def modules(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+def _texts(body: list[ast.stmt]) -> list[str]:
+    """Return a body's strings that stand alone: the docstring, and those that describe the constant above them."""
+    values = [item.value for item in body if isinstance(item, ast.Expr)]
+    return [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+
+
 @pytest.mark.parametrize("folder", [*PRODUCT, "benchmarks", "tests"])
 def test_docstrings_begin_with_a_subject_or_a_verb(folder: str) -> None:
     wrong = []
     for path in modules(folder):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node)
-                if text and NO_SUBJECT.match(text):
-                    wrong.append(f"{path.relative_to(ROOT)} {getattr(node, 'name', '')}: {text.splitlines()[0]}")
+                texts = [text for text in _texts(node.body) if NO_SUBJECT.match(text)]
+                wrong += [f"{path.relative_to(ROOT)}: {text.splitlines()[0]}" for text in texts]
     assert wrong == []
 
 

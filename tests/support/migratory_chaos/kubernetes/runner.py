@@ -31,7 +31,7 @@ from migratory_chaos.kubernetes.target import ZOOKEEPER, Api, NoAnswer, Target
 from migratory_chaos.kubernetes.timeline import Moment, find_unserved, parse_timeline
 
 MIN_LOAD_SECONDS = 80.0
-"""Of a load with a report, whose window is a minute at least."""
+"""Seconds that a load with a report lasts at least: the report's window has a minute at least."""
 LAST_SCRAPES_SECONDS = 10.0
 """After the end, for the last scrapes to get the final counts. The load's pages stay up for longer."""
 
