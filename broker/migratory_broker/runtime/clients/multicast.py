@@ -1,9 +1,8 @@
 """Multicasts: write the same bytes to many connections, with `send` straight on the clients' sockets.
 
 A delivery is one system call and the wait for memory: what is touched for each of thousands of clients is in no cache,
-and a transport's `write` touches much more memory than a socket's `send` (docs/reference/performance.md). So an
-audience's send
-methods are looked up once, and kept for as long as the edge gives the same `Recipients`.
+and a transport's `write` touches much more memory than a socket's `send` (docs/reference/performance.md). So the send
+methods of an audience are looked up once, and kept for as long as the edge gives the same `Recipients`.
 
 The transports keep everything else: reading, buffering, closing, TLS. Three rules make it safe:
 - Order. A connection whose transport holds bytes is *behind*: until they are gone, everything goes to the transport.
