@@ -23,7 +23,8 @@ from migratory_protocol.jsonwire import FieldError
 from migratory_protocol.messages import LARGEST_INTEGER
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The exceptions of msgspec for undecodable input: its own errors, ill-formed UTF-8, nesting that is too deep."""
+"""The exceptions of msgspec for undecodable input: its own errors, ill-formed UTF-8 (a `UnicodeDecodeError` before
+msgspec 0.23, a `DecodeError` since), nesting that is too deep."""
 
 MAX_BAD_MESSAGES = 16
 """Bad messages of one frame that are answered one by one. A frame with more is hostile or garbage, and the answers
@@ -210,9 +211,9 @@ def _read_msgpack(raw: Raw, operations: Operations, read: Read) -> Any:
     refuse = _Refusal(kind, {field.name: _value(item) for field, item in given})
     try:
         return read(raw)
-    except UnicodeDecodeError:
-        refuse(_find_ill_formed(given), "holds text that is not UTF-8", ill_formed=True)
     except DECODE_ERRORS as error:
+        if not isinstance(error, msgspec.ValidationError):  # the frame is MessagePack: only a text can be ill-formed
+            refuse(_find_ill_formed(given), "holds text that is not UTF-8", ill_formed=True)
         missing = [field.name for field in fields(kind) if field.required][len(given) :]
         if missing:
             refuse(missing[0], "missing")
@@ -261,10 +262,10 @@ def _items(raw: Raw) -> list[Raw]:
 def _is_ill_formed(raw: Raw) -> bool:
     try:
         _text.decode(raw)
-    except UnicodeDecodeError:
-        return True
-    except DECODE_ERRORS:
+    except msgspec.ValidationError:
         return False
+    except DECODE_ERRORS:
+        return True
     return False
 
 

@@ -92,10 +92,10 @@ def test_fields_that_a_later_version_adds_are_ignored() -> None:
     ("data", "text"),
     [
         (b"", "truncated"),
-        (b"\x05", "Expected `array`"),
-        (msgspec.msgpack.encode([77, 1]), "Invalid value 77"),
+        (b"\x05", "expected `array`"),
+        (msgspec.msgpack.encode([77, 1]), "invalid value 77"),
         (msgspec.msgpack.encode([7, 1]), "at least"),
-        (msgspec.msgpack.encode([7, "x", 2, 3]), "Expected `int`"),
+        (msgspec.msgpack.encode([7, "x", 2, 3]), "expected `int`"),
         (encode_peer(InventoryRequest(1, 2, 3)) + b"\x00", "trailing"),
         (b"\x96\x00\x01\xa1\xff\xa1b\x01\x04", "utf-8"),
         (b"\x95\x07\x01\x02\x03" + b"\x91" * 100_000, "recursion"),
@@ -104,7 +104,7 @@ def test_fields_that_a_later_version_adds_are_ignored() -> None:
 def test_what_is_no_message_is_named(data: bytes, text: str) -> None:
     with pytest.raises(BadPeerMessage, match="peer protocol 1") as caught:
         decode_peer(data)
-    assert text in caught.value.text
+    assert text in caught.value.text.lower()
 
 
 def test_the_largest_publications_that_a_cluster_may_allow_fit() -> None:
