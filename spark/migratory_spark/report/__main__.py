@@ -6,6 +6,7 @@ ignore keys that they do not know. A changed or removed key needs another versio
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -40,6 +41,9 @@ def _schema(kind: type[msgspec.Struct], name: str, title: str) -> dict[str, Any]
     # The key `schema` is a required constant.
     definition["properties"]["schema"] = {"const": name}
     definition["required"] = ["schema", *(name_ for name_ in definition["required"] if name_ != "schema")]
+    for described in content["$defs"].values():
+        if "description" in described:  # docstrings are indented before Python 3.13 and msgspec 0.23
+            described["description"] = inspect.cleandoc(described["description"])
     return {"$schema": DIALECT, "$id": f"https://{name}.json", "title": title, **content}
 
 
