@@ -160,7 +160,7 @@ def test_an_unreachable_prometheus_is_named(asked: Kubectl) -> None:
     kube = asked
     assert failed(kube, "no-answer") in ("SamplesUnreadable", "DeadlineExceeded")
     table = kube("get", "slar").splitlines()
-    assert table[0].split() == ["NAME", "CLUSTER", "PHASE", "VERDICT", "COVERAGE", "P99", "WHY", "AGE"]
+    assert table[0].split() == ["NAME", "CLUSTER", "PHASE", "VERDICT", "COVERAGE", "P99", "REASON", "AGE"]
     assert kube.condition("quotes", "SLAMet") == ("Unknown", "ReportFailed")
 
 

@@ -42,7 +42,7 @@ def test_the_example_becomes_ready_with_a_full_status(example: Kubectl) -> None:
     assert sum(broker["coordinators"] for broker in found["status"]["brokers"]) == 100
     assert [server["ready"] for server in found["status"]["servers"]] == [True, True, True]
     table = kube("get", "mgc").splitlines()
-    assert table[0].split() == ["NAME", "READY", "BROKERS", "COORDINATION", "SLA", "WHY", "AGE"]
+    assert table[0].split() == ["NAME", "READY", "BROKERS", "COORDINATION", "SLA", "REASON", "AGE"]
     assert table[1].split()[:5] == ["quotes", "True", "3/3", "True", "AllReady"]
     assert "quotes" in kube("get", "migratory")
     reasons = [

@@ -46,14 +46,14 @@ def read_result(run: ReportRun, config_map: Object | None) -> Object | StatusRea
         account: Any = json.loads(text)
         if account["run"] != run.id:
             message = f"ConfigMap {run.result} has the result of another run, {account['run']!r}"
-            return StatusReason("UnknownAnswer", message)
+            return StatusReason("InvalidResult", message)
         if "failure" in account:
             failure = ReportFailure.model_validate(account["failure"])
             return StatusReason(failure.reason, failure.message)
         outcome = ReportOutcome.model_validate({key: account[key] for key in account if key not in ("run", "files")})
         files = ReportFiles(config_map=run.result, files=account["files"])
     except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
-        return StatusReason("UnknownAnswer", f"ConfigMap {run.result}: {RESULT_KEY} is malformed: {error}")
+        return StatusReason("InvalidResult", f"ConfigMap {run.result}: {RESULT_KEY} is malformed: {error}")
     fields = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {**fields, "result": files.model_dump(mode="json", by_alias=True)}
 
@@ -119,7 +119,7 @@ def _driver_failure(pod: Object) -> StatusReason | None:
         output = last_output or status.get("message") or "no output"
         return StatusReason("DriverFailed", f"{name} ended with exit code {terminated.get('exitCode', '?')}: {output}")
     if _phase(pod) == "Succeeded":
-        return StatusReason("NoAnswer", f"{name} ended without a result: {last_output or 'no output'}")
+        return StatusReason("NoResult", f"{name} ended without a result: {last_output or 'no output'}")
     return None
 
 

@@ -66,7 +66,7 @@ def cluster_crd() -> dict[str, Any]:
                 "Whether ZooKeeper has a quorum and every topic group a coordinator",
             ),
             _column("SLA", ".status.lastReport.verdict", "Verdict of the last report on the cluster's own objectives"),
-            _column("Why", ".status.conditions[?(@.type=='Ready')].reason", "Reason of the condition Ready"),
+            _column("Reason", ".status.conditions[?(@.type=='Ready')].reason", "Reason of the condition Ready"),
             _column("Age", ".metadata.creationTimestamp", "Time since the creation", "date"),
             _column(
                 "Message",
@@ -110,9 +110,9 @@ def report_crd() -> dict[str, Any]:
                 ".status.latency[?(@.broker=='')].p99",
                 "99th percentile of the latency of deliveries, all brokers together",
             ),
-            _column("Why", ".status.conditions[?(@.type=='Complete')].reason", "Reason of the condition Complete"),
+            _column("Reason", ".status.conditions[?(@.type=='Complete')].reason", "Reason of the condition Complete"),
             _column("Age", ".metadata.creationTimestamp", "Time since the creation", "date"),
-            _column("Until", ".status.window.end", "End of the window that was judged", priority=1),
+            _column("Window End", ".status.window.end", "End of the window that was judged", priority=1),
             _column(
                 "Message",
                 ".status.conditions[?(@.type=='Complete')].message",

@@ -54,7 +54,7 @@ def _make_result(pod_request: request.PodRequest) -> dict[str, Any]:
 
         return result.success(pod_request.run, report, render_page)
     except BadInput as error:
-        return result.failure(pod_request.run, "BadQuestion", error.message)
+        return result.failure(pod_request.run, "InvalidInput", error.message)
     except SamplesUnreadable as error:
         return result.failure(pod_request.run, "SamplesUnreadable", error.message)
     except Exception as error:  # noqa: BLE001 - the operator waits for a result, and the log has the traceback

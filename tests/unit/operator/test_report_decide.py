@@ -131,13 +131,13 @@ def test_a_result_decides_before_pods_and_deadline() -> None:
 @pytest.mark.parametrize(
     ("account", "reason"),
     [
-        ({**ACCOUNT, "run": "sla-other"}, "UnknownAnswer"),
-        ({**ACCOUNT, "verdict": "perhaps"}, "UnknownAnswer"),
-        ({"run": RUN}, "UnknownAnswer"),
+        ({**ACCOUNT, "run": "sla-other"}, "InvalidResult"),
+        ({**ACCOUNT, "verdict": "perhaps"}, "InvalidResult"),
+        ({"run": RUN}, "InvalidResult"),
         # The schema of the status would reject this at every reconciliation.
-        ({"run": RUN, "failure": {"reason": "two words", "message": "no"}}, "UnknownAnswer"),
-        ({"run": RUN, "failure": "no"}, "UnknownAnswer"),
-        ({**ACCOUNT, "files": ["a", "b", "c"]}, "UnknownAnswer"),
+        ({"run": RUN, "failure": {"reason": "two words", "message": "no"}}, "InvalidResult"),
+        ({"run": RUN, "failure": "no"}, "InvalidResult"),
+        ({**ACCOUNT, "files": ["a", "b", "c"]}, "InvalidResult"),
         ({"run": RUN, "failure": {"reason": "SamplesUnreadable", "message": "no"}}, "SamplesUnreadable"),
     ],
 )
@@ -154,7 +154,7 @@ def test_an_invalid_result_fails_the_report(account: Object, reason: str) -> Non
         ((pod(DRIVER, "Failed", reason="DeadlineExceeded"),), "DeadlineExceeded", "time limit"),
         ((pod(DRIVER, "Failed", containerStatuses=terminated("", 137, "OOMKilled")),), "DriverOutOfMemory", "memory"),
         ((pod(DRIVER, "Failed", containerStatuses=terminated("a\n\nValueError: b")),), "DriverFailed", "ValueError: b"),
-        ((pod(DRIVER, "Succeeded", containerStatuses=terminated("", 0)),), "NoAnswer", "without a result"),
+        ((pod(DRIVER, "Succeeded", containerStatuses=terminated("", 0)),), "NoResult", "without a result"),
         (
             (pod(DRIVER, conditions=[{"type": "DisruptionTarget", "status": "True", "message": "drained"}]),),
             "DriverEvicted",

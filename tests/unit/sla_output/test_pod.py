@@ -110,9 +110,9 @@ def test_lists_are_bounded() -> None:
 
 
 def test_a_failure_has_its_reason_and_a_bounded_text() -> None:
-    told = account(result.failure("sla-7", "BadQuestion", "x" * 5000))
+    told = account(result.failure("sla-7", "InvalidInput", "x" * 5000))
     assert told["run"] == "sla-7"
-    assert (told["failure"]["reason"], len(told["failure"]["message"])) == ("BadQuestion", 1000)
+    assert (told["failure"]["reason"], len(told["failure"]["message"])) == ("InvalidInput", 1000)
 
 
 def test_the_request_is_read_with_its_objectives(asked: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_rejected_patch_is_not_retried(api: Api, own: Path) -> None:
 @pytest.mark.parametrize(
     ("raised", "reason"),
     [
-        (BadInput("wrong"), "BadQuestion"),
+        (BadInput("wrong"), "InvalidInput"),
         (SamplesUnreadable("silent"), "SamplesUnreadable"),
         (RuntimeError("broken"), "InternalError"),
         (None, "met"),
@@ -237,7 +237,7 @@ def test_a_history_that_cannot_be_written_is_a_bad_question(
     monkeypatch.setattr(driver, "patch_config_map", lambda *given: patched.append(given))
     assert driver.main(asked) == 0
     failure = account(patched[0][2])["failure"]
-    assert failure["reason"] == "BadQuestion"
+    assert failure["reason"] == "InvalidInput"
     assert "No space left" in failure["message"]
 
 

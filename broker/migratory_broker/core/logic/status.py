@@ -42,7 +42,7 @@ def describe(logic: Logic) -> dict[str, object]:
                 "topics": len(replica.topics),
                 "uncommitted": uncommitted,
                 "waiting": state.waiting,
-                "standing": state.describe(),
+                "election_state": state.describe(),
             }
         )
     age = logic.zookeeper.age()

@@ -174,9 +174,9 @@ class IoProcessHandle:
             "uptime_seconds": round(now - self.started, 3),
             "silent_seconds": round(now - self.last_heard, 3),
             "connections": self.counts.connections,
-            "sockets_under_way": self.sockets_sent - self.counts.given,
+            "sockets_in_transit": self.sockets_sent - self.counts.given,
             "waiting_bytes": self.channel.waiting,
-            "requests_held_back": self.deferred,
+            "requests_deferred": self.deferred,
             "edge": self.report.edge if self.report is not None else None,
         }
 

@@ -189,7 +189,7 @@ def test_candidate_without_progress_retries_once_and_resigns() -> None:
     cluster.run(2.5)
     assert cluster[first.owner[0]].notes("resigned")
     (group, *_) = cast("list[dict[str, object]]", cluster.logic(first.owner[0]).status()["groups"])
-    assert group["standing"] == ["absent", "resigned"]
+    assert group["election_state"] == ["ephemeral_absent", "resigned"]
     cluster.run(4.0)
     assert cluster.record().owner != first.owner
     cluster.hold = lambda sender, receiver, message: False

@@ -260,7 +260,7 @@ def test_hidden_ephemeral_is_deleted_unseen_and_created(healed: bool) -> None:
     while not broker.notes("ephemeral_refused"):
         cluster.run(0.1)
     standing = cluster.logic(old).election.states[0]
-    assert standing.describe() == ["absent", "hidden"]
+    assert standing.describe() == ["ephemeral_absent", "ephemeral_hidden"]
     if healed:
         del cluster.store.nodes[EPHEMERAL]
     cluster.run(2.0)

@@ -54,7 +54,7 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
     await until(lambda: here.logic.of(Attach))
     here.effect(fanout("t"))
     await until(lambda: other.of(Fanout))
-    assert here.clients.status()["io_processes"][0]["requests_held_back"] == process.deferred > 0
+    assert here.clients.status()["io_processes"][0]["requests_deferred"] == process.deferred > 0
     slow.reading = True
     slow.channel.acknowledge(10**9)
     await until(lambda: len(slow.of(Page)) == 100)

@@ -33,13 +33,13 @@ class ElectionState:
     hidden: bool = False  # refused where a read showed none: others may see an ephemeral that this broker does not
 
     def describe(self) -> list[str]:
-        """Return what keeps this broker from another step about the group, for `/v1/status`."""
+        """Return the conditions that hold, by name, for `election_state` in `/v1/status`."""
         conditions = {
-            "asks": self.busy,
-            "unsure": self.unsure,
-            "absent": self.absent_since is not None,
+            "request_pending": self.busy,
+            "outcome_unknown": self.unsure is not None,
+            "ephemeral_absent": self.absent_since is not None,
             "resigned": self.resigned,
-            "hidden": self.hidden,
+            "ephemeral_hidden": self.hidden,
         }
         return [word for word, holds in conditions.items() if holds]
 
