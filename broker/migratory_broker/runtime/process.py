@@ -24,6 +24,7 @@ import uvloop
 from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.logic import Logic
+from migratory_broker.core.logic.status import describe_logic
 from migratory_broker.runtime.accepting.listener import Acceptor, Listener, address_of, bind, listen
 from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, metric_values
 from migratory_broker.runtime.admin.server import AdminServer, health_page, readiness_page, status_page
@@ -345,7 +346,7 @@ class Broker:
 
     def _metric_values(self) -> Mapping[str, Any]:
         memory = self._memory.total(self._clients.pids)
-        return metric_values(self._logic.status(), self._clients.edge_status(), memory)
+        return metric_values(describe_logic(self._logic), self._clients.edge_status(), memory)
 
     def _status(self) -> Mapping[str, object]:
         clients = self._clients.status()
@@ -366,7 +367,7 @@ class Broker:
             "admin_connections_crowded_out": self._admin_server.evicted,
             "peer_links": self._peers.status(),
             "servers": [{"url": server.url, "weight": server.weight} for server in self._clients.servers],
-            "logic": self._logic.status(),
+            "logic": describe_logic(self._logic),
         }
 
 

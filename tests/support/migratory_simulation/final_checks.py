@@ -11,6 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.membership.records import COORDINATORS, decode_group
+from migratory_broker.core.logic.status import describe_logic
 
 from migratory_simulation.external_checker import Violation, key_of
 
@@ -61,7 +62,7 @@ def _fail(process: Process, text: str) -> None:
 def _check_logic(process: Process) -> None:
     """Check that a broker's logic is idle, everything in its logs is committed, and its counters match the logs."""
     logic = process.logic
-    status = logic.status()
+    status = describe_logic(logic)
     for name, wanted in {
         "ready": True,
         "settled": True,

@@ -75,7 +75,6 @@ from migratory_broker.core.logic.serving.commits import CommitListener
 from migratory_broker.core.logic.serving.policy import AllowAll, Authorizer
 from migratory_broker.core.logic.serving.publishing import PublishContact
 from migratory_broker.core.logic.serving.resume import Resume
-from migratory_broker.core.logic.status import describe
 
 FREEZE_LIMIT = 1.0
 """Seconds between two steps above which the process is taken to have been stopped. Ticks come every 0.1 s."""
@@ -204,10 +203,6 @@ class Logic:
 
     def _all_present(self, members: Iterable[BrokerId]) -> bool:
         return all(self.ctx.linked(broker) and not self.membership.gone(broker) for broker in members)
-
-    def status(self) -> dict[str, object]:
-        """Return what `/v1/status` shows and the gauges count."""
-        return describe(self)
 
     # ---- events ----------------------------------------------------------------------------------------------
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from migratory_broker.core.logic.logic import Logic
+from migratory_broker.core.logic.logic import Logic
 
 
-def describe(logic: Logic) -> dict[str, object]:
+def describe_logic(logic: Logic) -> dict[str, object]:
     """Return the status as JSON-ready data. Ages are seconds, -1 if nothing was heard yet."""
     groups: list[dict[str, object]] = []
     roles = {"coordinator": 0, "candidate": 0, "member": 0, "learner": 0, "none": 0}

@@ -17,6 +17,7 @@ import msgspec
 from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.events import Stop
 from migratory_broker.core.logic.membership import records as r
+from migratory_broker.core.logic.status import describe_logic
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
 
@@ -97,7 +98,7 @@ def _script(source: Reader) -> None:
     for name in cluster.names:
         for effect in cluster[name].effects:
             seen(f"{type(effect).__name__} {getattr(effect, 'event', '')}")
-        msgspec.json.encode(cluster.logic(name).status(), enc_hook=str)
+        msgspec.json.encode(describe_logic(cluster.logic(name)), enc_hook=str)
     stops = [effect.reason for name in cluster.names for effect in cluster[name].of(Stop)]
     assert all(stops)
     if not lies:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from migratory_broker.core.logic.events import PeerReceived, ZkCommit, ZkCreate, ZkSession, ZkWrite
 from migratory_broker.core.logic.membership.records import decode_group, rendezvous
+from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (
     Accept,
     Accepted,
@@ -188,7 +189,7 @@ def test_candidate_without_progress_retries_once_and_resigns() -> None:
     assert second.source == first.source
     cluster.run(2.5)
     assert cluster[first.owner[0]].notes("resigned")
-    (group, *_) = cast("list[dict[str, object]]", cluster.logic(first.owner[0]).status()["groups"])
+    (group, *_) = cast("list[dict[str, object]]", describe_logic(cluster.logic(first.owner[0]))["groups"])
     assert group["election_state"] == ["ephemeral_absent", "resigned"]
     cluster.run(4.0)
     assert cluster.record().owner != first.owner

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from migratory_broker.core.logic.events import DrainRequest, Gap, Observe, ZkCommit, ZkGet, ZkWrite
 from migratory_broker.core.logic.membership.records import GroupRecord, encode
+from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import Accept, Prepare, Survey, SurveyReply
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import WALL_MS, Cluster
@@ -136,7 +137,7 @@ def test_restart_of_all_brokers_begins_a_new_history_after_three_sessions() -> N
     cluster.start()
     cluster.run(11.0)
     assert cluster.record() == before
-    status = cluster.logic("a").status()
+    status = describe_logic(cluster.logic("a"))
     assert status["waiting_groups"] == 1
     cluster.run(6.0)
     record = cluster.record()

@@ -7,6 +7,7 @@ from migratory_broker.core.logic.events import (
     Gap,
     PeerReceived,
 )
+from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (
     Accept,
     Activated,
@@ -66,7 +67,7 @@ def test_learner_commits_live_traffic_by_the_mark() -> None:
     assert not group.member
     assert group.replica.topics["t"].committed == 3
     assert victim not in {name for (name, _) in members(cluster)} or (victim, 1) in members(cluster)
-    assert cluster.logic(victim).status()["roles"] == {
+    assert describe_logic(cluster.logic(victim))["roles"] == {
         "coordinator": 0,
         "candidate": 0,
         "member": 0,

@@ -16,6 +16,7 @@ from migratory_broker.core.logic.events import (
     Stop,
     ZkChanged,
 )
+from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (
     ForwardedPublication,
     HandOver,
@@ -147,7 +148,7 @@ def test_status_has_the_fields_for_operators() -> None:
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     cluster.publish("a", "t", "x", id=1)
-    status = cluster.logic(coordinator).status()
+    status = describe_logic(cluster.logic(coordinator))
     assert status["roles"] == {"coordinator": 1, "candidate": 0, "member": 0, "learner": 0, "none": 0}
     assert status["ready"] is True
     assert status["settled"] is True
@@ -158,8 +159,8 @@ def test_status_has_the_fields_for_operators() -> None:
     assert status["groups"][0]["members"] == ["a", "b", "c"]  # type: ignore[index]
     fresh = Cluster()
     fresh.start("a")
-    assert fresh.logic("a").status()["zookeeper"] == {"connected": False, "age": -1.0}
-    assert fresh.logic("a").status()["roles"]["none"] == 1  # type: ignore[index]
+    assert describe_logic(fresh.logic("a"))["zookeeper"] == {"connected": False, "age": -1.0}
+    assert describe_logic(fresh.logic("a"))["roles"]["none"] == 1  # type: ignore[index]
 
 
 def test_frozen_process_checks_fencing_before_it_acts() -> None:

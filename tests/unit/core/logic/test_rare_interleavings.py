@@ -14,6 +14,7 @@ from migratory_broker.core.logic.events import (
     ZkSession,
 )
 from migratory_broker.core.logic.membership.records import encode
+from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import HandOver, Promise, Sync, Synced
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
@@ -180,7 +181,7 @@ def test_evictions_of_young_entries_for_bytes_are_counted() -> None:
     for number in range(1, 15):
         cluster.publish("a", "t", "x" * 100, id=number)
     cluster.run(0.2)
-    assert cluster.logic("a").status()["cache_short"] == cluster.logic("a").cache.short > 0
+    assert describe_logic(cluster.logic("a"))["cache_short"] == cluster.logic("a").cache.short > 0
     assert cluster.logic("a").cache.bytes <= 2000
 
 

@@ -10,6 +10,7 @@ import pytest
 from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.events import Flush, PeerReceived, ZkCommit, ZkSession, ZkWrite
 from migratory_broker.core.logic.membership.records import GroupRecord, encode
+from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (
     Accept,
     Accepted,
@@ -112,7 +113,7 @@ def test_takeover_source() -> None:
     assert {
         str(note.fields["reason"]) for name in (two, three, four) for note in cluster[name].notes("group_waits")
     } == {"too few of the last activated list can be reached"}
-    assert cluster.logic(two).status()["waiting_groups"] == 1
+    assert describe_logic(cluster.logic(two))["waiting_groups"] == 1
 
 
 def test_longest_log_wins_over_the_candidates_own() -> None:
