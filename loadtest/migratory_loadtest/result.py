@@ -97,7 +97,7 @@ class DeliveryProblem(Struct, kw_only=True):
 
 
 class FaultRecovery(Struct, kw_only=True):
-    """How the clients of a marked broker recovered from the fault."""
+    """The recovery of the clients of a marked broker from the fault."""
 
     name: str
     broker: str | None

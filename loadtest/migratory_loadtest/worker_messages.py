@@ -112,7 +112,7 @@ class HistogramData(Struct, array_like=True):
 
 
 class FaultSummary(Struct):
-    """How this worker's clients recovered from one marked fault."""
+    """The recovery of this worker's clients from one marked fault."""
 
     number: int
     clients: int = 0

@@ -122,5 +122,5 @@ def parse_header(payload: bytes) -> PayloadHeader | None:
 
 
 def payload_digest(payload: bytes) -> str:
-    """Return the identity of a payload, for the records of a run and for the verifier."""
+    """Return the 8-byte BLAKE2b hash of a payload in hex, by which records and the verifier identify payloads."""
     return blake2b(payload, digest_size=8).hexdigest()

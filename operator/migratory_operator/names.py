@@ -83,7 +83,7 @@ def labels(cluster: str, component: str) -> dict[str, str]:
 
 
 def selector_text(chosen: Mapping[str, str]) -> str:
-    """Return a label selector in the form of a query."""
+    """Return labels as the text of a label selector: `a=b,c=d`."""
     return ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
 
 

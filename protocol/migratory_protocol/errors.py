@@ -85,10 +85,11 @@ FATAL = frozenset(
         CloseCode.UNAUTHENTICATED,
     }
 )
-"""The client is at fault: a retry with the same input fails in the same way at every broker."""
+"""Close codes of faults of the client: a retry with the same input fails in the same way at every broker."""
 
 SAME_BROKER = frozenset({CloseCode.TOKEN_EXPIRED, CloseCode.SLOW_CONSUMER})
-"""The broker is healthy: the client may reconnect to it at once. After other codes it tries another broker first."""
+"""Close codes of a healthy broker: the client may reconnect to it at once. After other codes the client tries another
+broker first."""
 
 
 def is_valid_close_code(code: int) -> bool:

@@ -68,7 +68,8 @@ FrameEvent = MessageReceived | PingReceived | PongReceived | CloseReceived
 
 
 class ProtocolError(Exception):
-    """A violation of the protocol or of a limit by the peer. Close with `code`. `events` are those before it."""
+    """A violation of the protocol or of a limit by the peer. Close the connection with `code`. `events` are the
+    complete ones that came before the violation."""
 
     def __init__(self, code: CloseCode, text: str) -> None:
         super().__init__(text)
@@ -119,12 +120,12 @@ class FrameParser:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no frame and no message is incomplete."""
+        """True while no frame and no message is incomplete."""
         return self._buffer is None and self._streamed is None and self._fragments is None
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another connection may use the parser: it is idle and not closed."""
+        """True if another connection may use the parser: it is idle and not closed."""
         return self.is_idle and not self._closed
 
     @property

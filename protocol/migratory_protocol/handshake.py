@@ -38,7 +38,8 @@ class HandshakeError(Exception):
 
 
 class HandshakeResponse(Struct, frozen=True):
-    """A response that opens the WebSocket. `rest` are the bytes behind it: the beginning of the first frames."""
+    """A response that opens the WebSocket. `rest` are the bytes behind the response: the beginning of the first
+    frames."""
 
     subprotocol: str | None
     deflate: bool

@@ -63,7 +63,7 @@ class PublisherRow(Struct, array_like=True, gc=False, frozen=True):
 
 
 class LogDigest(Struct, array_like=True, gc=False, frozen=True):
-    """A summary of one topic's log: entries `base`+1..`last`, and the number of rows of its publisher table.
+    """A summary of one topic's log: it has the entries `base`+1..`last`, and its publisher table has `rows` rows.
 
     When two logs are prefixes of one log and equally long, their tables differ by removed rows only.
     """

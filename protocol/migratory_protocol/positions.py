@@ -31,9 +31,8 @@ class Position(NamedTuple):
 
 
 def parse_position(value: object) -> Position:
-    """Return the position that a client sent, in either wire form.
-
-    Raises ValueError that names what is wrong.
+    """Return the position that a client sent, in the form of either wire format. Raises ValueError for anything else;
+    the text names what is wrong.
     """
     if isinstance(value, str):
         match = _TEXT.fullmatch(value)

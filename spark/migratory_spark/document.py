@@ -31,7 +31,7 @@ class DistributionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The bucket (above, at most) that holds the median; `at most` is null for the bucket without an upper bound. Only
     in summaries of a whole window."""
     note: str = ""
-    """How quantiles were computed if the exporters' buckets differ, else empty."""
+    """A sentence on how quantiles were computed if the exporters' buckets differ, else empty."""
 
 
 class WindowSummary(DistributionSummary, frozen=True, kw_only=True):
@@ -246,7 +246,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     until: str
     at_uncertain_seconds: float
     found: bool
-    """Whether it was found in the samples, and not given by the caller."""
+    """True if the incident was found in the samples, false if the caller gave it."""
     happenings: list[IncidentStepRow]
     affected: IncidentImpact
     latency_ms: LatencyAround
@@ -256,7 +256,8 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast the error budget was spent in the last `window_seconds`: 1 spends it exactly in the objective's window.
+    """The rate at which the error budget was spent in the last `window_seconds`: 1 spends it exactly in the objective's
+    window.
     `rate` is null without an event, without data for all of the window, and with a target of 100%, which has no
     budget."""
 

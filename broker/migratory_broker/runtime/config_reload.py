@@ -65,7 +65,8 @@ class ConfigReloader:
             self._on_change(self._config)
 
     def _stat(self) -> tuple[int, int, int] | None:
-        """Return what identifies the file's state, None while there is no file, such as between two versions."""
+        """Return the file's inode, size and modification time, or None while there is no file, such as between two
+        versions."""
         try:
             result = os.stat(self._path)
         except OSError:

@@ -198,7 +198,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether a broker serves this client now. If not, the client reconnects by itself."""
+        """True while a broker serves this client. Otherwise the client reconnects by itself."""
         return self._core.connected
 
     @property

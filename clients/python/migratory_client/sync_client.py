@@ -103,12 +103,12 @@ class SyncClient:
 
     @property
     def closed(self) -> bool:
-        """Whether the client is closed."""
+        """True while the client is closed."""
         return self._thread is None or not self._thread.is_alive()
 
     @property
     def connected(self) -> bool:
-        """Whether a broker serves this client now, as `Client.connected`."""
+        """True while a broker serves this client, as `Client.connected`."""
         return self._client.connected
 
     @property

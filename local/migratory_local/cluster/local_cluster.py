@@ -82,7 +82,7 @@ class LocalCluster:
     # ---- start and stop -----------------------------------------------------------------------------------------
 
     async def start(self, on_step: Callable[[str], None] = lambda _: None) -> None:
-        """Start everything and wait until every broker is ready. On an error end what was started.
+        """Start ZooKeeper and the brokers, and wait until every broker is ready. On an error end what was started.
 
         :param on_step: shows a line of progress.
         :raises LocalError: if it cannot start.
@@ -199,7 +199,8 @@ class LocalCluster:
         )
 
     def state(self, metrics: str = "") -> ClusterState:
-        """Return what other commands need to know about the cluster. `metrics` is where they are recorded."""
+        """Return the content of the cluster's state file, for other commands. `metrics` is the folder or URL of its
+        recorded metrics."""
         return ClusterState(
             name=self.resource.name,
             pid=os.getpid(),
@@ -213,7 +214,8 @@ class LocalCluster:
     # ---- faults -------------------------------------------------------------------------------------------------
 
     def kill_broker(self, name: str, *, restart: bool = True) -> None:
-        """Send SIGKILL. The supervisor starts the broker again; with `restart=False` only `restart_broker` does."""
+        """Kill a broker with SIGKILL. The supervisor starts the broker again; with `restart=False` only
+        `restart_broker` does."""
         process = self.broker(name).process
         if not restart:
             self.supervisor.hold(name)

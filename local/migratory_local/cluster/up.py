@@ -21,7 +21,7 @@ from migratory_local.metrics.scrape_file import ScrapeFile
 from migratory_local.processes.network import LOOPBACK, free_ports
 
 Metrics = Literal["auto", "prometheus", "recorder", "none"]
-"""Where metrics are recorded. `auto` is Prometheus if it is on PATH, otherwise the recorder."""
+"""The recorder of metrics. `auto` is Prometheus if it is on PATH, otherwise the built-in recorder."""
 _CHECK_SECONDS = 1.0
 """Seconds between two checks of the supervisor, the metrics and the files."""
 
@@ -109,9 +109,8 @@ async def run_up(
 async def _recorded_metrics(
     cluster: LocalCluster, wanted: bool, prometheus: Path | None, scrape_file: ScrapeFile | None
 ) -> AsyncIterator[tuple[str, Callable[[], None]]]:
-    """Record metrics within the block.
-
-    Yield where they go ("" if nowhere), and a check to call every second, which raises when recording has failed.
+    """Record metrics within the block. Yield the place of the record (folder or URL, "" for none), and a check to call
+    every second, which raises when recording has failed.
     """
     ports = [broker.ports.admin for broker in cluster.brokers]
     if not wanted:

@@ -138,15 +138,15 @@ class ZooKeeperEnsemble:
         return next((member for member in self.members if member.mode() in ("leader", "standalone")), None)
 
     def kill(self, member: ZooKeeperMember) -> None:
-        """Send SIGKILL."""
+        """Kill a member with SIGKILL. It is not started again here."""
         member.process.kill()
 
     def freeze(self, member: ZooKeeperMember) -> None:
-        """Send SIGSTOP: the member keeps its sockets and answers nothing."""
+        """Stop a member with SIGSTOP: it keeps its sockets and answers nothing."""
         member.process.signal(signal.SIGSTOP)
 
     def thaw(self, member: ZooKeeperMember) -> None:
-        """Undo `freeze`."""
+        """Continue a member that `freeze` stopped."""
         member.process.signal(signal.SIGCONT)
 
     def stop(self) -> None:

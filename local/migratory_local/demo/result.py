@@ -39,7 +39,7 @@ class DemoResult:
     killed: KilledProcess | None
     options: DemoOptions
     failures: list[str] = field(default_factory=list)
-    """Why the demo failed, one sentence each. Empty on success."""
+    """The reasons for which the demo failed, one sentence each. Empty on success."""
 
     @property
     def success(self) -> bool:

@@ -42,12 +42,12 @@ class _Watched:
     backoff: float = field(default_factory=lambda: FIRST_BACKOFF)
     started_at: float = field(default_factory=time.monotonic)
     restart_at: float | None = None
-    """When to start it again; None while it runs."""
+    """Monotonic time at which the process is started again; None while it runs."""
     held: bool = False
     away_file: Path | None = None
     """While this file exists, the process is not started again."""
     away: bool = False
-    """True if it has ended and is not started again because of `away_file`."""
+    """True if the process has ended and is not started again because of `away_file`."""
 
 
 class Supervisor:

@@ -18,21 +18,22 @@ class BrokerStatusPage:
     """Topic groups that wait for brokers of their last member list."""
     incarnation: int
     member: bool
-    """Whether it is a synced member of an activated list in every topic group."""
+    """True if the broker is a synced member of an activated list in every topic group."""
     fenced: bool
     draining: bool
     links: Mapping[str, int]
-    """Incarnations of the brokers that it is connected to, by name."""
+    """Incarnations of the brokers that this broker is connected to, by name."""
     lists: Mapping[int, frozenset[str]]
-    """Member lists of the topic groups that it coordinates now."""
+    """Member lists of the topic groups that this broker coordinates now, by group."""
     copies: int
     """The highest number of copies of these topic groups; 0 without one."""
     staying: frozenset[str]
-    """The brokers to which it sends its clients when it leaves, itself among them; empty if the page has no list."""
+    """The brokers to which this broker sends its clients when it leaves, itself included; empty if the page has no
+    list."""
 
     @property
     def owned(self) -> frozenset[int]:
-        """The topic groups that it coordinates."""
+        """The topic groups that this broker coordinates."""
         return frozenset(self.lists)
 
     @property

@@ -40,12 +40,13 @@ class ApiError(Exception):
 
     @property
     def is_permanent(self) -> bool:
-        """Whether the API server rejects the request for its content, so that a retry would fail again."""
+        """True if the API server rejected the request for its content, so that a retry would fail again."""
         return 400 <= self.code < 500 and self.code not in (401, 404, 408, 409, 429)
 
     @property
     def is_namespace_terminating(self) -> bool:
-        """Whether the namespace is being deleted: nothing can be created in it, and nothing needs to be."""
+        """True if the request failed because the namespace is being deleted: nothing can be created in it, and nothing
+        needs to be."""
         return self.code == 403 and "being terminated" in str(self)
 
 

@@ -34,7 +34,7 @@ class ClusterProgress:
     missing_urls: Sequence[str]
     """Brokers whose address is not known yet."""
     removal_blocker: str
-    """Why the next broker can't be removed yet; "" when it can."""
+    """The reason for which the next broker can't be removed yet; "" when it can."""
     changing: Sequence[str]
     """Objects that pods are made from, and that are being changed now."""
     rollout: Rollout

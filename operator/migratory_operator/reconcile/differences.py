@@ -1,4 +1,4 @@
-"""Whether an object is as wanted; pure.
+"""Comparison of a live object with the wanted one; pure.
 
 Only the fields that a builder sets are compared: the API server adds defaults, and others add fields of their own. A
 list is compared as a whole, entry by entry.

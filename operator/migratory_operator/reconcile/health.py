@@ -1,4 +1,4 @@
-"""Whether the cluster can do without one more pod: the check before every step that removes one; pure.
+"""The check before every step that removes a pod: whether the cluster can do without one more; pure.
 
 A topic group with `minCopies` 2 on three brokers keeps working without one of them, but not without two. Before the
 next broker is removed, all others must be available and connected: each a synced member of every topic group, none

@@ -35,8 +35,8 @@ class Replacement:
 
     pod: Object
     evict: bool
-    """Whether to evict it, which the API server refuses while a node's drain uses the disruption budget, or to delete
-    it, which nothing forbids."""
+    """True to evict the pod, which the API server refuses while a node's drain uses the disruption budget; false to
+    delete it, which nothing forbids."""
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ class ScaleStep:
     leaving: Sequence[str] = ()
     """The brokers above the desired number."""
     blocked_by: str = ""
-    """Why the last of them can't be removed yet; "" when it can."""
+    """The reason for which the last of `leaving` can't be removed yet; "" when it can."""
     waits_for_config: bool = False
-    """Whether it waits only until it has read which others leave. Nothing else may change before."""
+    """True if that reason is only that the broker has not read yet which others leave. Nothing else may change
+    before."""
 
 
 def next_scale_step(desired: KubernetesCluster, observed: ObservedCluster) -> ScaleStep:
@@ -67,9 +68,8 @@ def _removal_blocker(current: KubernetesCluster, leaving: Sequence[str], observe
 
 
 def _config_blocker(leaving: Sequence[str], observed: ObservedCluster) -> str:
-    """Return whether the last broker would send its clients to others that leave.
-
-    A changed ConfigMap takes up to a minute to reach the broker's pod.
+    """Return a reason if the last broker has not read yet which others leave, and so would send its clients to them;
+    else "". A changed ConfigMap takes up to a minute to reach the broker's pod.
     """
     *others, last = leaving
     page = observed.pages.get(last)

@@ -40,10 +40,10 @@ class ReportPlan:
     """Objects in the order of their creation; the last one only if it does not exist."""
     delete: tuple[Object, ...] = ()
     status: Object = field(default_factory=dict)
-    """Empty: leave it as it is."""
+    """The new status. Empty: leave the status as it is."""
     events: tuple[KubernetesEvent, ...] = ()
     requeue_at: datetime | None = None
-    """When time alone will change something."""
+    """The time at which the report must be reconciled again although nothing else changed; None for none."""
 
 
 def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:

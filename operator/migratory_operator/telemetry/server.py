@@ -39,7 +39,7 @@ class TelemetryServer:
         self._is_ready = True
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen on the port of the settings."""
         app = web.Application()
         app.add_routes(
             [

@@ -60,7 +60,8 @@ ZOOKEEPER_RESOURCES = PodResources(requests=ResourceAmounts(cpu="50m", memory="1
 
 
 class ExposeSpec(ResourceModel):
-    """How clients outside of Kubernetes reach each broker. They connect to brokers, not to a load balancer's pool."""
+    """The access of clients outside of Kubernetes to each broker. They connect to brokers, not to a load balancer's
+    pool."""
 
     type: Annotated[Exposure, OneOf(EXPOSURES)] = Field(
         default="None",

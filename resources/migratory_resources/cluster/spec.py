@@ -32,7 +32,7 @@ class ClusterMetadata(ResourceModel):
 
 
 class DrainSpec(ResourceModel):
-    """How a broker that shuts down drains its clients: `spec.brokers.drain`."""
+    """The drain of the clients of a broker that shuts down: `spec.brokers.drain`."""
 
     period: Annotated[float, Duration("0s", "10m")] = Field(
         default=30.0,
@@ -151,7 +151,7 @@ class ConflationSpec(ResourceModel):
 
 
 class DeliverySpec(ResourceModel):
-    """How publications are replicated, and written to clients: `spec.delivery`."""
+    """The replication of publications, and their delivery to clients: `spec.delivery`."""
 
     min_copies: Annotated[int, WholeNumber(1, 5)] = Field(
         default=2, description="Brokers that must hold a publication before it is acknowledged"

@@ -29,7 +29,7 @@ class ReportedWindow(ResourceModel):
 
 
 class ReportedCoverage(ResourceModel):
-    """How completely the window was scraped."""
+    """The share of the window that was scraped."""
 
     share: str = Field(description="Percent of the window that was scraped")
     scrapes: LargeCount = Field(description="Scrapes of clients and publishers")
@@ -112,7 +112,7 @@ class ReportOutcome(ResourceModel):
 
 
 class ReportFailure(ResourceModel):
-    """Why a run has no verdict, as the pipeline's pods write it."""
+    """The reason for which a run has no verdict, as the pipeline's pods write it."""
 
     reason: ConditionReason = Field(description="Reason, in one word")
     message: str = Field(description="Explanation for people")

@@ -14,11 +14,11 @@ from migratory_resources.validation.problems import FieldProblem
 from migratory_resources.validation.repairs import RepairedCluster
 
 TAKEOVER_SECONDS = 2.0
-"""The `progressTimeout` of a takeover: a candidate that has not finished by then tries again."""
+"""Seconds of a takeover (`progressTimeout`) after which a candidate that has not finished tries again."""
 BACKOFF_SECONDS = 30.0
-"""The longest time that a client waits before it reconnects."""
+"""Seconds that a client waits before it reconnects, at most."""
 RESENDING_SECONDS = 60.0
-"""How long a client sends an unacknowledged publication again (`Settings.publish_timeout`)."""
+"""Seconds for which a client sends an unacknowledged publication again (`Settings.publish_timeout`)."""
 
 
 def check_rules(repaired: RepairedCluster[MigratoryCluster]) -> list[FieldProblem]:

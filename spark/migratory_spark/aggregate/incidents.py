@@ -68,7 +68,7 @@ class DetectedIncident:
     until: int
     steps: tuple[IncidentStep, ...] = field(default=())
     known: bool = False
-    """Given by the caller rather than found in the samples."""
+    """True if the caller gave the incident, false if it was found in the samples."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -25,7 +25,7 @@ from migratory_spark.read.merge import Bools, SeriesBatch
 from migratory_spark.read.series_pack import Floats, Ints
 
 SKEW_MS = 5000
-"""How far two clocks may differ: `_created` is by the exporter's clock, all else by the scrapers'."""
+"""Milliseconds by which two clocks may differ: `_created` is by the exporter's clock, all else by the scrapers'."""
 
 
 @dataclass(slots=True, frozen=True)

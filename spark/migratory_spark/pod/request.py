@@ -15,7 +15,7 @@ from migratory_spark.jobs.command_line import BadInput
 from migratory_spark.jobs.sla_report import ReportOptions
 
 SECRET_FOLDER = Path("/etc/migratory/prometheus")
-"""Where the Secret is mounted, in the driver and in the executors, which access the server themselves."""
+"""The folder in which the Secret is mounted, in the driver and in the executors, which access the server themselves."""
 
 _OPTION_OF_FILE = {
     "token": "tokenFile",

@@ -43,7 +43,7 @@ _SECONDS = re.compile(r"\d+(\.\d{1,3})?", re.ASCII)
 
 @dataclass(slots=True, frozen=True)
 class Access:
-    """How servers are accessed: headers, TLS files, time limits in seconds, retries."""
+    """The settings of requests to servers: headers, TLS files, time limits in seconds, retries."""
 
     headers: tuple[tuple[str, str], ...] = ()
     ca_file: str | None = None
@@ -76,7 +76,7 @@ class SourceOptions:
 
     @property
     def by_source(self) -> bool:
-        """Whether each server's samples are rows of their own."""
+        """True if each server's samples are rows of their own."""
         return SOURCE in self.columns
 
 

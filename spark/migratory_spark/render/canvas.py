@@ -69,7 +69,7 @@ class Drawing:
 
     @property
     def narrow(self) -> bool:
-        """Whether the drawing is for a phone."""
+        """True if the drawing is for a phone."""
         return self._size == NARROW
 
     def __enter__(self) -> Drawing:

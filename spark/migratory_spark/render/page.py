@@ -127,14 +127,14 @@ def percent_change(figure: ComparedFigure) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number with separators, or a dash if it is unknown."""
+    """Return a number as text with thousands separators, or a dash if it is unknown."""
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
 def exact(value: float | None) -> str:
-    """Return a number to a millionth, without trailing zeros."""
+    """Return a number as text, to a millionth and without trailing zeros."""
     text = number(value, 6)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -145,10 +145,10 @@ def share(value: float | None, digits: int = 4) -> str:
 
 
 def clock(moment: str) -> str:
-    """Return 10:20:30 of an RFC 3339 time."""
+    """Return the time of day of an RFC 3339 time, such as 10:20:30."""
     return datetime.fromisoformat(moment).strftime("%H:%M:%S")
 
 
 def day(moment: str) -> str:
-    """Return 2026-11-27 of an RFC 3339 time."""
+    """Return the date of an RFC 3339 time, such as 2026-11-27."""
     return datetime.fromisoformat(moment).strftime("%Y-%m-%d")

@@ -14,7 +14,7 @@ COLORS = {"met": "bold green", "missed": "bold red", "insufficient": "bold yello
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number with separators, or a dash if it is unknown."""
+    """Return a number as text with thousands separators, or a dash if it is unknown."""
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"

@@ -37,7 +37,7 @@ def incidents(
 ) -> list[Incident]:
     """Return the report's incidents.
 
-    :param validity_ms: How long a broker's count of clients holds after its scrape.
+    :param validity_ms: Milliseconds for which a broker's count of clients holds after its scrape.
     """
     start, end = whole
     result = []

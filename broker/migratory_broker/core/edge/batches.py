@@ -90,13 +90,14 @@ class Batcher:
         return chunks
 
     def take(self, connection: ClientConnection) -> list[Chunk]:
-        """Return the connection's pending chunks, and count them as sent."""
+        """Return the connection's pending chunks, and mark them as sent: they are not pending any more."""
         chunks = self.pending(connection)
         connection.last_chunk = self._last_number
         return chunks
 
     def due_chunks(self, now: float) -> Iterator[tuple[EdgeTopic, int]]:
-        """Yield the topic and number of each chunk that is due, for `flush`."""
+        """Remove every chunk that is due from the schedule, and yield topic and number of those that a subscriber
+        still needs, for `flush`."""
         until = now + self.delay * EARLY_FRACTION
         while self._due and self._due[0][0] <= until:
             _, number, topic = self._due.popleft()

@@ -57,7 +57,8 @@ class Conflator:
             topic.conflation = None
 
     def fanout(self, topic: EdgeTopic, conflated: ConflationState, publications: Sequence[Publication]) -> None:
-        """Send or hold committed publications for the live subscribers."""
+        """Send a QoS 1 publication to the live subscribers at once, and a QoS 0 publication at once or at the end of
+        the interval."""
         for publication in publications:
             if not conflated.first:
                 conflated.first = publication.sequence

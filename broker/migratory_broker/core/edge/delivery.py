@@ -98,7 +98,7 @@ class EdgeDelivery:
         request.publications.append(publication)
 
     def take_effects(self) -> list[events.Effect]:
-        """Return the effects of this step, in order."""
+        """Return the effects of this step, in order, and begin an empty list for the next step."""
         if self._writing is not None:
             self._join_writes()
         self._forwarding = None
@@ -277,7 +277,7 @@ class EdgeDelivery:
             self.write(connection, b"".join(queue.chunks), queue.publications)
 
     def drop_queue(self, connection: ClientConnection) -> SendQueue:
-        """Return the queue of a paused connection, which is not paused any more."""
+        """Remove and return the queue of a paused connection, which is not paused any more. Nothing is written."""
         queue = connection.queue
         assert queue is not None
         connection.queue = None

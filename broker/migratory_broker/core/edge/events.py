@@ -65,14 +65,15 @@ class Lost(Struct, frozen=True, gc=False):
 
 
 class More(Struct, frozen=True, gc=False):
-    """Effect and event: give it back behind the events that are waiting already. The edge handles a connection's input
-    in parts, so that the other connections have their turn in between."""
+    """Effect and event: a request to continue with a connection's input. Step this effect as an event, behind the
+    events that are waiting already. The edge handles input in parts, so that other connections have their turn in
+    between."""
 
     connection: int
 
 
 class Later(Struct, frozen=True, gc=False):
-    """Effect and event: a timer. Give it back when `now` has reached `at`, or soon after."""
+    """Effect and event: a timer. Step this effect as an event when `now` has reached `at`, or soon after."""
 
     at: float
 

@@ -61,7 +61,8 @@ class Splice:
         snapshot: bool,
         page: int,
     ) -> None:
-        """Begin a subscription. Its first answer may bring `page` bytes of publications."""
+        """Begin a subscription with a replay, and request it from the logic. The first answer may bring `page` bytes
+        of publications."""
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         replay.page = page
         connection.replay_count += 1
@@ -106,7 +107,7 @@ class Splice:
         self._delivery.emit(Detach(self._number, topic.name))
 
     def _register(self, replay: Replay) -> int:
-        """Return a new reference, with which the logic's answer finds the replay."""
+        """Assign the replay a new reference, by which the logic's answer is matched to it, and return the reference."""
         self._last_reference += 1
         replay.reference = self._last_reference
         self._pending[replay.reference] = replay
@@ -115,7 +116,7 @@ class Splice:
     # ---- answers of the logic --------------------------------------------------------------------------------
 
     def match_attached(self, event: Attached) -> Replay | None:
-        """Return the replay that an answer belongs to."""
+        """Remove and return the replay that waits for this answer, or None if it was cancelled."""
         replay = self._pending.pop(event.reference, None)
         if replay is not None:
             replay.connection.pending_attaches -= 1

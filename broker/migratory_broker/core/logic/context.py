@@ -74,7 +74,7 @@ class Context:
         return self._wall_offset + self.now
 
     def linked(self, broker: BrokerId) -> bool:
-        """Return whether a link to this very incarnation stands, or it is this broker."""
+        """Return whether `broker` is this broker, or an incarnation to which a link is open."""
         return broker == self.me or self.links.get(broker[0]) == broker[1]
 
     def emit(self, effect: Effect) -> None:

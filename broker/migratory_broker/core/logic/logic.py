@@ -86,8 +86,8 @@ EXPIRY_TICKS = 10
 """Ticks in which the publisher tables of every group are expired once: 1 s, a tenth of the groups each tick."""
 
 READY_NEWS_DELAY = 2.0
-"""Seconds within which ZooKeeper has told that another broker became ready. The process that drains this broker may
-know sooner, and clients are better sent to a ready broker."""
+"""Seconds until ZooKeeper has reported that another broker became ready. Clients are better sent to a ready broker,
+and the operator may know of it before this broker does."""
 
 
 class Logic:
@@ -185,7 +185,7 @@ class Logic:
 
     @property
     def drained(self) -> bool:
-        """Whether this broker was asked to drain and the process may end.
+        """True if this broker was asked to drain and the process may end.
 
         The clients are asked to leave, no group is coordinated here, and no group needs this broker. Each group that
         lists it has another coordinator, which has activated its epoch: until then a successor may want this log, and
@@ -295,7 +295,7 @@ class Logic:
 
     @property
     def has_output(self) -> bool:
-        """Whether a `Flush` has anything to send."""
+        """True if a `Flush` has anything to send."""
         return bool(self.ctx.dirty) or self.publishing.has_output or self.answers.has_output
 
     # ---- time ------------------------------------------------------------------------------------------------

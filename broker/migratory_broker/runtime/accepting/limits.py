@@ -88,7 +88,7 @@ ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
 
 class UnidentifiedConnections(Generic[ConnectionT]):
-    """At most `limit` connections that have not said yet who they are or what they want.
+    """At most `limit` connections that have not identified themselves or sent a request yet.
 
     At the limit, the oldest connection of the host with the most is evicted: an honest client identifies itself at
     once, while an idle one may only mean to hold its place.

@@ -48,8 +48,8 @@ class ClientProtocol(asyncio.Protocol):
 
     @property
     def data_received(self) -> Callable[[bytes], None]:
-        """Return the protocol itself: uvloop keeps what this returns for each connection, and a bound method has 64
-        bytes."""
+        """The protocol itself, which is callable. uvloop stores the value of this attribute for each connection, and
+        a bound method would cost 64 bytes."""
         return self
 
     def __call__(self, data: bytes) -> None:
@@ -141,7 +141,7 @@ class ClientConnections:
                 self.empty.set()
 
     def recheck(self, connection: ClientProtocol) -> None:
-        """Note a connection that multicasts include again, if it still exists."""
+        """Tell the multicaster of a connection that was added to an audience again, unless the connection is gone."""
         if connection.number in self._open:
             self.multicaster.note(connection)
 

@@ -174,7 +174,7 @@ class ClientBackend(Protocol):
 
     @property
     def not_ready_reason(self) -> str:
-        """Why clients are not accepted yet, "" when they are."""
+        """The reason for which clients are not accepted yet, "" when they are."""
 
     def __len__(self) -> int:
         """Return the number of client connections."""

@@ -53,9 +53,8 @@ def start_process(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
 
 
 class IoProcessHandle:
-    """A running I/O process.
-
-    :param index: its place among the broker's I/O processes. `number` is its edge's, never reused.
+    """A running I/O process. :param index: its place among the broker's I/O processes. `number` is its edge's, never
+    reused.
     :param on_messages: called with each batch of its messages and their size.
     :param on_lost: called once, when it is gone.
     :param on_request: called in a turn of the pump with each request whose answer needs room in the channel, when
@@ -143,11 +142,11 @@ class IoProcessHandle:
 
     @property
     def load(self) -> int:
-        """Connections that it holds and sockets in flight to it."""
+        """Connections that the I/O process holds, and sockets in flight to it."""
         return self.counts.load + self.sockets_sent - self.counts.given
 
     def is_accepting(self, now: float) -> bool:
-        """Return whether it may be sent one more socket now."""
+        """Return whether the I/O process may be sent one more socket now."""
         return (
             self.serving
             and self.alive

@@ -82,4 +82,5 @@ def _route(kind: type[EdgeMessage]) -> Route:
 
 
 ROUTES: Mapping[type, Route] = {kind: _route(kind) for kind in get_args(EdgeEffect)}
-"""Which edges an effect of the logic goes to: the one that it names, those interested in its topic, or all."""
+"""By class of the logic's effects, the edges that it is sent to: the edge that it names, the edges with a subscriber
+of its topic, or all."""

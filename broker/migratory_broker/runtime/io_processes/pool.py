@@ -126,11 +126,11 @@ class IoProcessPool:
         return ()
 
     def with_address(self, note: Note) -> Note:
-        """Return the line unchanged: lines about clients were completed in the process that has the socket."""
+        """Return the log line unchanged. The process that has the client's socket has already added the address."""
         return note
 
     def flush(self) -> None:
-        """Send what the turn collected."""
+        """Send each process the messages that this turn collected for it, as one batch."""
         for process in self._processes.values():
             process.channel.flush()
             process.resume()

@@ -152,7 +152,7 @@ class IoProcess:
         self._pump.to_logic(note)
 
     def _on_lost(self) -> None:
-        """End: the broker's process is gone, or closed the channel to end this one."""
+        """End this process: the broker's process is gone, or has closed the channel."""
         self._end(0)
 
     def _accept_sockets(self) -> None:

@@ -135,7 +135,7 @@ class PeerLinks:
         link.waiting.append(data)
 
     def flush(self) -> None:
-        """Send what the turn collected."""
+        """Send each peer the messages that this turn collected for it."""
         if not self._writing:
             return
         writing, self._writing = self._writing, []

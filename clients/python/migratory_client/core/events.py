@@ -16,8 +16,8 @@ from migratory_protocol.positions import Position
 from msgspec import Struct
 
 Cause = Literal["broken", "drained", "moved"]
-"""Why a client changed its broker. `broken`: the connection ended or timed out. `drained`: the broker is leaving the
-cluster. `moved`: the broker has more clients than its share, and asked this one to move."""
+"""The reason for which a client changed its broker. `broken`: the connection ended or timed out. `drained`: the broker
+is leaving the cluster. `moved`: the broker has more clients than its share, and asked this one to move."""
 
 # ---- events: given by the driver ---------------------------------------------------------------------------------
 

@@ -88,8 +88,8 @@ class Publisher:
         self.deadline = inf
 
     def submit(self, event: Submit, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
-        """Accept a publication of the application, or answer it at once. `max_payload` is the broker's limit in
-        bytes; `link` is 0 without a connection."""
+        """Publish for the application. QoS 0 is sent and completed at once, QoS 1 becomes pending. A publication that
+        cannot be sent fails at once. `max_payload` is the broker's limit in bytes; `link` is 0 without a connection."""
         try:
             check_topic(event.topic)
         except BadTopic as error:

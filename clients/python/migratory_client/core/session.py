@@ -136,7 +136,7 @@ class ClientCore:
 
     @property
     def connected(self) -> bool:
-        """Whether a broker serves this client."""
+        """True while a broker serves this client."""
         return self._current is not None
 
     @property

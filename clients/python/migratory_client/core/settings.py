@@ -18,28 +18,30 @@ class Settings:
     # ---- connecting
 
     connect_timeout: float = 10.0
-    """From dialling to `welcome`. The broker's own limit for a handshake."""
+    """Seconds from dialling to `welcome`. The same as the broker's own limit for a handshake."""
 
     first_retry: float = 1.0
-    """Upper bound of the first, random wait before a reconnect. It spreads the clients of a broker that was killed."""
+    """Upper bound, in seconds, of the first random wait before a reconnect, which spreads the clients of a killed
+    broker."""
 
     backoff_cap: float = 30.0
-    """Longest wait between two attempts. A cluster that returns has its clients back within this time."""
+    """Seconds of the longest wait between two attempts. A cluster that returns has its clients back within this
+    time."""
 
     blacklist: float = 60.0
-    """How long a server that failed is avoided, unless all servers failed."""
+    """Seconds for which a server that failed is avoided, unless all servers failed."""
 
     stable_after: float = 5.0
-    """A link that was up for this long counts as a success: the backoff starts again with `first_retry`."""
+    """Seconds after which a link counts as a success: the backoff then starts again with `first_retry`."""
 
     recent_changes: float = 600.0
-    """Age up to which changes of broker are reported to the next broker, which moves clients with few recent changes
-    first. A rolling update takes less."""
+    """Age in seconds up to which changes of broker are reported to the next broker, which moves clients with few recent
+    changes first. A rolling update takes less."""
 
     # ---- subscribing
 
     receipt_timeout: float = 10.0
-    """A subscribe request without an answer for this long ends the link. A broker may take 2 s."""
+    """Seconds without an answer to a subscribe request after which the link ends. A broker may take 2 s."""
 
     subscribe_batch: int = 500
     """Topics in one subscribe request. 500 names of 255 bytes fit into a frame."""
@@ -50,13 +52,13 @@ class Settings:
     # ---- publishing
 
     publish_timeout: float = 60.0
-    """Then a publication is given up. Must be well below the duplicate window of 120 s."""
+    """Seconds after which an unanswered publication is given up. Must be well below the duplicate window of 120 s."""
 
     ack_timeout: float = 2.0
-    """Without an answer for this long, all pending publications of the topic are sent again."""
+    """Seconds without an answer after which all pending publications of the topic are sent again."""
 
     resend_cap: float = 8.0
-    """Longest wait between two resends of a topic."""
+    """Seconds of the longest wait between two resends of a topic."""
 
     max_waiting: int = 1000
     """Publications that may await their answers at once."""

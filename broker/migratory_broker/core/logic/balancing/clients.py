@@ -72,13 +72,14 @@ class ClientBalancer:
             self._pause = self.ctx.config.move_period
 
     def share(self) -> float:
-        """Return how many clients this broker should have, as far as it knows the others."""
+        """Return the number of clients that this broker should have, by the last load that each broker reported."""
         return shares(self._loads())[self.ctx.config.name]
 
     # ---- the other brokers -----------------------------------------------------------------------------------
 
     def _disturbance(self) -> str:
-        """CALM-FIRST: return what keeps the cluster from being calm, "" if nothing."""
+        """CALM-FIRST: return why no client may be moved now: the first broker that is missing, not ready, leaving,
+        silent or of another revision. Return "" in a calm cluster."""
         ctx, membership = self.ctx, self.membership
         config = ctx.config
         if ctx.draining or ctx.fenced or not membership.ready or not membership.zookeeper.connected:
@@ -111,7 +112,7 @@ class ClientBalancer:
     # ---- balance ---------------------------------------------------------------------------------------------
 
     def load(self) -> ClientLoad:
-        """Return what the next heartbeat says of this broker's clients, with its requests for more."""
+        """Return the client load for this broker's next heartbeat, with its requests for clients of other brokers."""
         config = self.ctx.config
         return ClientLoad(self.clients, self.ctx.draining, config.revision, self._request())
 
@@ -161,7 +162,7 @@ class ClientBalancer:
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def all_take_clients(self) -> bool:
-        """Return whether every other configured broker accepts clients, as far as this one was told."""
+        """Return whether every other configured broker accepts clients, by its last known record in ZooKeeper."""
         known = self.membership.known
         others = [known.get(name) for name in self.ctx.config.brokers if name != self.ctx.config.name]
         return all(member is not None and member.ready and not member.draining for member in others)

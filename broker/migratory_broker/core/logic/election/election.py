@@ -34,7 +34,7 @@ RETRY_INTERVAL = 0.5
 """Seconds between two reads about a group that cannot be taken over yet."""
 
 Cause = Literal["first record", "new history", "take over", "hand over", "relist", "renew", "read again"]
-"""Why a record is written, for the log; it also decides what happens to the ephemeral."""
+"""The reason for which a record is written, for the log. It also decides what happens to the ephemeral."""
 
 
 class Election:
@@ -56,7 +56,7 @@ class Election:
     # ---- which groups have a coordinator ---------------------------------------------------------------------
 
     def list_coordinators(self) -> None:
-        """Read which groups have an ephemeral."""
+        """Read from ZooKeeper which groups have a coordinator's ephemeral, and watch for changes."""
         self._listed_at = self.ctx.now
         self.zookeeper.children(COORDINATORS, self._listing, watch=True)
 

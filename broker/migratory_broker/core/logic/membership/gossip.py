@@ -21,9 +21,8 @@ class PeerState:
 
 
 class GossipMap:
-    """Which broker coordinates which group, as far as this broker was told: a hint for routing, never an authority.
-
-    Coordinators say so themselves, at activation and with every heartbeat. The higher epoch wins.
+    """The coordinator of each group, as coordinators report it themselves, at activation and with every heartbeat: a
+    hint for routing, never an authority. The higher epoch wins.
     """
 
     def __init__(self, groups: int) -> None:

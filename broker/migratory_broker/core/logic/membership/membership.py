@@ -211,7 +211,7 @@ class Membership:
             self.known.pop(name, None)
 
     def changed(self, path: str) -> None:
-        """Read again what a watch reports as changed."""
+        """Read the node at `path` again, which a watch reports as changed: the list of members, or one member."""
         if path == MEMBERS:
             self.list_members()
         elif path.startswith(f"{MEMBERS}/"):
@@ -269,7 +269,8 @@ class Membership:
         return self.appeared.get(name, (0, float("-inf")))[1]
 
     def _connect(self) -> None:
-        """Ask for links to live brokers. A link that stands is kept until ZooKeeper names a newer incarnation."""
+        """Emit `ConnectPeers` for all live brokers, if they changed. An open link is kept until ZooKeeper names a
+        newer incarnation."""
         wanted = {
             name: (member.incarnation, member.peer)
             for name, member in sorted(self.known.items())
@@ -280,7 +281,7 @@ class Membership:
             self.ctx.emit(ConnectPeers(wanted))
 
     def gone(self, broker: BrokerId) -> bool:
-        """Return whether a newer incarnation replaced it, or it has neither an ephemeral nor a link."""
+        """Return whether `broker` was replaced by a newer incarnation, or has neither an ephemeral nor a link."""
         name, incarnation = broker
         if broker == self.ctx.me:
             return False
@@ -289,7 +290,7 @@ class Membership:
         return name not in self.live and not self.ctx.linked(broker)
 
     def lost(self, members: list[BrokerId]) -> int:
-        """Return how many of these are gone."""
+        """Return the number of `members` that are `gone`."""
         return sum(self.gone(broker) for broker in members)
 
     # ---- links and heartbeats --------------------------------------------------------------------------------
@@ -300,7 +301,8 @@ class Membership:
         self._connect()
 
     def peer_up(self, peer: str) -> None:
-        """Keep the last heartbeat of the same incarnation if it is recent: only the link had broken.
+        """Record a new link to `peer`. Keep its last heartbeat only if it is recent and of the same incarnation: then
+        only the link had broken.
 
         Its next heartbeat may be half a second away. Without the last one, this broker might fence itself for that
         long.

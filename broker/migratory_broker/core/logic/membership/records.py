@@ -80,7 +80,8 @@ class GroupRecord(Struct, frozen=True):
     source: SourceEpoch | None
 
     def as_source(self) -> SourceEpoch | None:
-        """SOURCE-IS-ACTIVATED: return the source of the next record."""
+        """SOURCE-IS-ACTIVATED: return the source of the next record: this epoch if it is activated, else this
+        record's own source."""
         if self.activated:
             return SourceEpoch(self.epoch, self.members, self.copies, self.owner)
         return self.source

@@ -50,7 +50,8 @@ class ZkRequests:
         self._waiting.pop(event.request)(event)
 
     def update_session(self, event: ZkSession) -> bool:
-        """Return whether this is another session than before, in which the ephemerals must be created again."""
+        """Record the state of the session. Return whether it is a new one, in which the ephemerals must be created
+        again."""
         self.connected = event.state == "connected"
         if not self.connected:
             return False

@@ -53,8 +53,9 @@ class Cache:
         return len(self._logs)
 
     def full(self, log: TopicLog, wall: float) -> bool:
-        """Return whether nothing more may be numbered in this log: uncommitted entries fill the bound of the topic, or
-        all logs exceed the byte limit after everything that can be evicted is evicted."""
+        """Return whether nothing more may be numbered in this log: its uncommitted entries reach the limit of a
+        topic, or all logs together exceed the byte limit. Evicts entries of any topic before the latter is
+        decided."""
         config = self._config
         if log.last - log.committed >= config.messages_per_topic:
             oldest = log.entry(log.committed + 1)

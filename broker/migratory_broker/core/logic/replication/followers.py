@@ -61,7 +61,7 @@ class Followers:
         return any(follower.streams and self.needs_marks(follower.broker) for follower in self.by_name.values())
 
     def add(self, peer: str) -> None:
-        """Ask for the inventory of a broker whose link stands, or stands again."""
+        """Add the broker of a link that was opened, or opened again, as a follower, and request its inventory."""
         self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self.ctx.send(peer, InventoryRequest(self.replica.group, self.record.history, self.record.epoch))
 
@@ -80,7 +80,7 @@ class Followers:
         self.by_name.pop(peer, None)
 
     def inventory(self, peer: str, message: Inventory) -> None:
-        """Send what is missing in an inventory."""
+        """Send `peer` a Sync with what its inventory lacks. Ignore a broker that is not a follower."""
         follower = self.by_name.get(peer)
         if follower is None:
             return
@@ -143,7 +143,7 @@ class Followers:
                 self.ctx.send(peer, message)
 
     def refuse(self, peer: str) -> None:
-        """Stop streaming to a broker that promised a higher epoch: it obeys nothing of this one any more."""
+        """Stop streaming to a broker that promised a higher epoch, because it refuses every message of this epoch."""
         if follower := self.by_name.get(peer):
             follower.streams = follower.confirmed = False
             follower.refused = True

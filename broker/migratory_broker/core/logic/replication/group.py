@@ -100,7 +100,7 @@ class TopicGroup:
         self.listener.synced(self.number)
 
     def _promise(self, epoch: int) -> None:
-        """Refuse lower epochs from now on, numbering in this broker's own included."""
+        """Promise `epoch`: refuse lower epochs from now on, and end this broker's own term in a lower one."""
         if epoch > self.replica.promised:
             if self.term is not None and self.term.epoch < epoch:
                 self.term.sequencer.flush()

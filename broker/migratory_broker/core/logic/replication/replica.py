@@ -67,18 +67,20 @@ class Replica:
 
     @property
     def listed(self) -> bool:
-        """Whether this incarnation is on the list of the epoch it is synced to. If not, it is a learner."""
+        """True if this incarnation is on the list of the epoch that the replica is synced to. Otherwise it is a
+        learner."""
         return self.view is not None and self.ctx.me in self.view.members
 
     @property
     def settled(self) -> bool:
-        """Whether the group is synced in an activated list, with nothing higher promised."""
+        """True if the replica is synced to an activated epoch that lists this broker, and no higher epoch is
+        promised."""
         return self.listed and self.view is not None and self.view.activated and self.promised == self.synced
 
     @property
     def immediate(self) -> bool:
-        """IMMEDIATE-COMMIT: whether this broker's own accept commits. With two copies it is the second, besides the
-        coordinator's."""
+        """IMMEDIATE-COMMIT: true if an entry is committed as soon as this broker accepts it. With two copies its
+        accept is the second, besides the coordinator's."""
         view = self.view
         return view is not None and view.copies == 2 and view.activated and self.listed and view.owner in view.members
 

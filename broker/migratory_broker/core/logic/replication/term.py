@@ -243,7 +243,7 @@ class Term:
 
     @property
     def stuck(self) -> bool:
-        """PROGRESS: whether this term could not finish its takeover, or commit, within the progress timeout."""
+        """PROGRESS: true if this term could not finish its takeover, or commit, within the progress timeout."""
         limit = self.ctx.now - self.ctx.config.progress_timeout
         if self.phase == "active":
             waiting = self.sequencer.waiting_since

@@ -44,8 +44,9 @@ class PublisherTable:
         return [PublisherRow(publisher, *row) for publisher, row in self.rows.items()]
 
     def judge(self, publisher: str, number: int, mark: int) -> Literal["new", "duplicate", "gap"]:
-        """NEXT-OR-MARK: accept an id above the last one if it is the next, or the lowest for which its publisher still
-        waits. Any other would overtake an id that may yet come."""
+        """NEXT-OR-MARK: judge message id `number`. An id above the publisher's last one is new if it is the next, or
+        the mark: the lowest id for which the publisher still waits. Any other is a gap: it would overtake an id that
+        may yet arrive."""
         row = self.rows.get(publisher)
         if row is not None:
             if number <= row[0]:

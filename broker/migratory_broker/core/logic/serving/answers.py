@@ -37,7 +37,7 @@ class PendingAnswers:
 
     @property
     def has_output(self) -> bool:
-        """Whether `flush` has anything to send."""
+        """True if `flush` has anything to send."""
         return bool(self._for_clients or self._for_peers)
 
     def acknowledge(self, topic: str, publications: list[Publication]) -> None:

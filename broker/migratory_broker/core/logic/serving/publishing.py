@@ -160,5 +160,5 @@ class PublishContact:
 
     @property
     def has_output(self) -> bool:
-        """Whether `flush` has anything to send."""
+        """True if `flush` has anything to send."""
         return bool(self._forwards)
