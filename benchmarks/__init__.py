@@ -4,7 +4,7 @@ bench`).
 measurements/   one function for each measurement; start here
 systems/        the systems under test behind one interface: the product, its peers, the raw loops
 protocols/      how clients of each system talk to it
-rig.py          a system with its subscribers and publisher: turns of publishing, and their cost
+rig.py          a system with its subscribers and publisher: rounds of publishing, and their cost
 receivers.py    the subscribers of a system, in several processes (receiver.py, connecting.py)
 publisher.py    the publisher of every system; ipc.py has the commands of these processes
 comparison.py   several rigs in interleaved rounds

@@ -29,7 +29,9 @@ from benchmarks.targets import check_targets
 @click.command(context_settings={"show_default": True})
 @click.option("--only", multiple=True, type=click.Choice(list(ALL)), help="This measurement alone; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1, 50), default=None, help="Interleaved rounds; medians count.")
-@click.option("--seconds", type=click.FloatRange(0.5, 120), default=None, help="Length of a turn in a round.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.5, 120), default=None, help="Seconds of one system's part of a round."
+)
 @click.option("--subscribers", type=click.IntRange(1, 50_000), default=None, help="Subscribers of the fan-out.")
 @click.option("--topics", type=click.IntRange(1, 50_000), default=None, help="Topics of the fan-out.")
 @click.option(

@@ -15,7 +15,7 @@ from benchmarks.systems import C_LOOP, PEERS, RawLoop, System, c_loop, python_lo
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """The sizes of all measurements. Seconds are of one system's turn in a round."""
+    """The sizes of all measurements. Seconds are of one system's part of a round."""
 
     rounds: int = 5
     seconds: float = 4.0

@@ -1,6 +1,6 @@
 """Comparison of several systems on the same work, in interleaved rounds: the base of every CPU figure per delivery.
 
-In each round every system takes one turn, and the order rotates, so that other load on the machine affects all alike.
+In each round every system publishes once, and the order rotates, so that other load on the machine affects all alike.
 A peer that fails is dropped and reported, and the others continue. Any other failure ends the measurement.
 """
 
@@ -11,21 +11,21 @@ from typing import TypeVar
 
 from benchmarks.benchmark import Benchmark
 from benchmarks.processes import MeasurementFailed
-from benchmarks.rig import Rig, Turn
+from benchmarks.rig import Rig, RoundResult
 
 Result = TypeVar("Result")
 
 
 async def interleaved(
-    rounds: int, turns: Mapping[str, Callable[[], Awaitable[Result]]],
+    rounds: int, parts: Mapping[str, Callable[[], Awaitable[Result]]],
     on_round: Callable[[int, dict[str, Result]], None],
     on_failure: Callable[[str, MeasurementFailed], Awaitable[None]] | None = None,
 ) -> dict[str, list[Result]]:  # fmt: skip
-    """Run the turns in rounds. Return one result a round by name.
+    """Call each of `parts` once in every round. Return their results by name, one for each round.
 
-    `on_round` is called with the number of each round, from 1, and its results. A failed turn ends the run. With
+    `on_round` is called with the number of each round, from 1, and its results. A failed part ends the run. With
     `on_failure`, which may raise the error again, the system is left out of the rounds and of the results instead."""
-    names = list(turns)
+    names = list(parts)
     results: dict[str, list[Result]] = {name: [] for name in names}
     for number in range(rounds):
         for place in range(len(names)):
@@ -33,7 +33,7 @@ async def interleaved(
             if name not in results:
                 continue
             try:
-                results[name].append(await turns[name]())
+                results[name].append(await parts[name]())
             except MeasurementFailed as error:
                 if on_failure is None:
                     raise
@@ -45,7 +45,7 @@ async def interleaved(
 
 class SystemComparison:
     """Several rigs by the name that their figures have. Those of `peers` may fail, and are then removed from `rigs`.
-    `unit` says what a turn's deliveries are called. All rigs are stopped with the measurement."""
+    `unit` is the name of a delivery in progress lines. All rigs are stopped with the measurement."""
 
     def __init__(
         self, bench: Benchmark, rigs: Mapping[str, Rig], peers: Collection[str] = (), *, seconds: float | None = None,
@@ -69,27 +69,27 @@ class SystemComparison:
             self._bench.stop_after(rig)
             try:
                 await rig.start()
-                await rig.turn(rig.work.rate, warmup)
+                await rig.run_round(rig.work.rate, warmup)
             except MeasurementFailed as error:
                 await self._drop(name, error)
 
-    async def rounds(self) -> dict[str, list[Turn]]:
-        """Run all rounds. Return one turn a round by name."""
+    async def rounds(self) -> dict[str, list[RoundResult]]:
+        """Run all rounds. Return each system's results by name, one for each round."""
         number = self._bench.sizes.rounds
         return await interleaved(
-            number, {name: self._turn(rig) for name, rig in self.rigs.items()},
-            lambda done, turns: self._bench.say(
+            number, {name: self._part(rig) for name, rig in self.rigs.items()},
+            lambda done, results: self._bench.say(
                 f"round {done} of {number}, us per {self._unit}: "
-                + ", ".join(f"{name} {turn.micros:.2f}" for name, turn in turns.items() if turn.deliveries)
+                + ", ".join(f"{name} {result.micros:.2f}" for name, result in results.items() if result.deliveries)
             ),
             self._drop,
         )  # fmt: skip
 
-    def _turn(self, rig: Rig) -> Callable[[], Awaitable[Turn]]:
-        async def turn() -> Turn:
-            return (await rig.turn(rig.work.rate, self._seconds))[0]
+    def _part(self, rig: Rig) -> Callable[[], Awaitable[RoundResult]]:
+        async def part() -> RoundResult:
+            return (await rig.run_round(rig.work.rate, self._seconds))[0]
 
-        return turn
+        return part
 
     async def _drop(self, name: str, error: MeasurementFailed) -> None:
         if name not in self._optional:
@@ -98,14 +98,14 @@ class SystemComparison:
         await self.rigs.pop(name).stop()
 
 
-def micros(turns: Mapping[str, list[Turn]]) -> dict[str, list[float]]:
+def micros(results: Mapping[str, list[RoundResult]]) -> dict[str, list[float]]:
     """Return the CPU microseconds per delivery of each round, by name."""
-    return {name: [turn.micros for turn in rows] for name, rows in turns.items()}
+    return {name: [result.micros for result in rows] for name, rows in results.items()}
 
 
-def latencies(turns: list[Turn]) -> tuple[list[float], list[float]]:
+def latencies(results: list[RoundResult]) -> tuple[list[float], list[float]]:
     """Return (medians, P99s) of the rounds in milliseconds. Raise MeasurementFailed for a round without deliveries."""
-    pairs = [(turn.median_ms, turn.p99_ms) for turn in turns]
+    pairs = [(result.median_ms, result.p99_ms) for result in results]
     complete = [(median, p99) for median, p99 in pairs if median is not None and p99 is not None]
     if len(complete) < len(pairs):
         raise MeasurementFailed("a round has no latencies")

@@ -104,7 +104,7 @@ class Connector:
 
     @property
     def busy(self) -> bool:
-        """Whether a subscriber is not connected yet."""
+        """True while a subscriber is not connected yet."""
         return bool(self._waiting or self._later or self._attempts)
 
     def add(self, subscriber: Subscriber, delay: float = 0.0) -> None:
@@ -115,7 +115,7 @@ class Connector:
             self._waiting.append(subscriber)
 
     def avoid(self, address: int) -> None:
-        """Do not choose an address for a while."""
+        """Do not choose the address with this index for `_AVOID_SECONDS`, unless all addresses failed."""
         self._avoided[address] = time.monotonic() + _AVOID_SECONDS
 
     def cancel_all(self) -> None:
@@ -127,7 +127,7 @@ class Connector:
         self._later.clear()
 
     def retry_delay(self, subscriber: Subscriber) -> float:
-        """Return the random seconds before the next attempt, and count it."""
+        """Return the random seconds before the subscriber's next attempt, and raise the bound of the wait after it."""
         subscriber.attempts += 1
         return self._random.random() * min(MAX_RETRY, FIRST_RETRY * 2.0 ** (subscriber.attempts - 1))
 

@@ -155,7 +155,7 @@ class CallCounter:
         return shutil.which("strace") is not None
 
     def start(self) -> None:
-        """Start strace. It counts once `attached`."""
+        """Start strace, which counts calls once it has `attached`."""
         options = [part for pid in self._pids for part in ("-p", str(pid))]
         self._process = subprocess.Popen(
             ["strace", "-c", "-f", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -163,7 +163,7 @@ class CallCounter:
 
     @property
     def attached(self) -> bool:
-        """Whether strace has attached to all processes. Earlier calls are not counted."""
+        """True once strace has attached to all processes. Earlier calls are not counted."""
         return all(_tracer(pid) for pid in self._pids)
 
     def stop(self) -> dict[str, int] | None:

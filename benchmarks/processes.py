@@ -74,12 +74,12 @@ class LineProcess:
         return data.decode().strip()
 
     def write_line(self, text: str) -> None:
-        """Write a line."""
+        """Write a line to the process's stdin. Do not wait until it is sent."""
         assert self._process.stdin is not None
         self._process.stdin.write(text.encode() + b"\n")
 
     async def ask(self, text: str, limit: float) -> str:
-        """Write a line and return the next one."""
+        """Write a line to the process's stdin and return the next line of its stdout."""
         self.write_line(text)
         return await self.read_line(limit)
 

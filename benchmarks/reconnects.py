@@ -1,4 +1,4 @@
-"""When clients reconnect: `python -m benchmarks.reconnects [--clients 10000] [--plot FILE.png]`.
+"""The times at which clients reconnect: `python -m benchmarks.reconnects [--clients 10000] [--plot FILE.png]`.
 
 Thousands of client cores run on a virtual clock, without sockets or waiting, so the figures are the same on every
 machine. One of two things happens to their broker at second 0:
@@ -58,7 +58,7 @@ class ReconnectingClient:
         return self._dial(self.core.step(ev.Disconnected(self.link, 1006, "gone"), now))
 
     def tick(self, now: float) -> ev.Dial | None:
-        """Let the core's deadline pass. Return the attempt that it starts."""
+        """Step the core with a `Tick` at `now`. Return the attempt that the core starts, if any."""
         return self._dial(self.core.step(ev.Tick(), now))
 
     def _dial(self, effects: list[ev.Effect]) -> ev.Dial | None:

@@ -14,7 +14,7 @@ from benchmarks.receivers import Receivers, ReceiverTotals
 from benchmarks.systems import System, Workload
 
 
-class Turn(Struct, kw_only=True):
+class RoundResult(Struct, kw_only=True):
     """The publishing of one system in one round: its counts, and the CPU seconds of the system's processes in
     `seconds`, up to the last delivery."""
 
@@ -95,15 +95,17 @@ class Rig:
             await self._receivers.start()
             await self.system.connected()
 
-    async def turn(self, rate: float, seconds: float, limit: float = 30.0) -> tuple[Turn, ReceiverTotals | None]:
-        """Publish, wait until everything is delivered, and return the cost.
+    async def run_round(
+        self, rate: float, seconds: float, limit: float = 30.0
+    ) -> tuple[RoundResult, ReceiverTotals | None]:
+        """Publish at `rate` per topic for `seconds`, wait until everything is delivered, and return the cost.
 
         Raise MeasurementFailed when a publication was not answered, or was lost, repeated, or not delivered within
         `limit` seconds after the last publication."""
         with self._named():
-            return await self._turn(rate, seconds, limit)
+            return await self._run_round(rate, seconds, limit)
 
-    async def _turn(self, rate: float, seconds: float, limit: float) -> tuple[Turn, ReceiverTotals | None]:
+    async def _run_round(self, rate: float, seconds: float, limit: float) -> tuple[RoundResult, ReceiverTotals | None]:
         before = await self.receivers.report(reset=True) if self.subscribed else None
         cpu, begin = machine.cpu(self.system.pids), time.monotonic()
         published = await self.system.publish_open_loop(rate, seconds, limit)
@@ -115,13 +117,13 @@ class Rig:
             totals = await self.receivers.wait_for(before.deliveries + deliveries, limit)
         spent, lasted = machine.cpu(self.system.pids) - cpu, time.monotonic() - begin
         median, p99 = (totals.latency.median, totals.latency.p99) if totals is not None else (None, None)
-        turn = Turn(
+        result = RoundResult(
             deliveries=deliveries, publications=published.scheduled, user=spent.user, system=spent.system,
             seconds=lasted, late=published.late,
             receiver=totals.cpu - before.cpu if totals is not None and before is not None else 0.0,
             median_ms=median, p99_ms=p99,
         )  # fmt: skip
-        return turn, totals
+        return result, totals
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -29,8 +29,8 @@ TINY_HELD_OUT = broker.Size(50, 10, 3.0)
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--seconds", type=click.FloatRange(1, 60), default=5.0, help="Length of a turn.")
-@click.option("--rounds", type=click.IntRange(1, 20), default=3, help="Turns at each size; the median counts.")
+@click.option("--seconds", type=click.FloatRange(1, 60), default=5.0, help="Seconds of a round.")
+@click.option("--rounds", type=click.IntRange(1, 20), default=3, help="Rounds at each size; the median counts.")
 @click.option("--tiny", is_flag=True, help="Small sizes, to test that everything works.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write the measurements to this file.")  # fmt: skip

@@ -38,7 +38,7 @@ HELD_OUT = Size(7000, 70, 3.0)
 
 
 async def measure(bench: Benchmark, size: Size, seconds: float, rounds: int) -> Point:
-    """Measure a size on a new broker, in `rounds` turns, of which the median counts."""
+    """Measure a size on a new broker, in `rounds` rounds, of which the median counts."""
     work = Workload(subscribers=size.clients, topics=size.topics, payload=bench.sizes.payload, rate=size.rate)
     rig = Rig(Product(), work)
     try:
@@ -50,19 +50,19 @@ async def measure(bench: Benchmark, size: Size, seconds: float, rounds: int) -> 
         connect = (machine.cpu(rig.system.pids) - before).total / size.clients
         await rig.system.start_publisher(work, machine.cores()[1])
         seconds = max(seconds, 1.0 / size.rate)
-        await rig.turn(size.rate, min(seconds, max(1.0, 1.0 / size.rate)))  # creates the topics
+        await rig.run_round(size.rate, min(seconds, max(1.0, 1.0 / size.rate)))  # creates the topics
         start = await rig.receivers.report()
-        turns = []
+        results = []
         for _ in range(rounds):
-            turn, _ = await rig.turn(size.rate, seconds)
-            # A turn includes the time until the last delivery, so rates refer to its whole length.
-            turns.append(((turn.user + turn.system) / turn.seconds, turn.seconds))
+            result, _ = await rig.run_round(size.rate, seconds)
+            # A round includes the time until the last delivery, so rates refer to its whole length.
+            results.append(((result.user + result.system) / result.seconds, result.seconds))
         end = await rig.receivers.report()
         wire = (end.bytes - start.bytes) / (end.deliveries - start.deliveries)
         memory = await settled_pss(rig)
     finally:
         await rig.stop()
-    cpu, lasted = sorted(turns)[len(turns) // 2]
+    cpu, lasted = sorted(results)[len(results) // 2]
     count = round(size.rate * seconds) or 1
     point = Point(
         clients=size.clients, topics=size.topics, publications=count * size.topics / lasted,

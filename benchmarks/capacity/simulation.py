@@ -72,7 +72,7 @@ def fan_out(
 
 
 def queue(arrivals: FloatArray, service: float) -> FloatArray:
-    """Return when each arrival is done, first come, first served, each taking `service` seconds."""
+    """Return the time at which each arrival is done, first come, first served, each taking `service` seconds."""
     order = np.arange(len(arrivals))
     ends: FloatArray = np.maximum.accumulate(arrivals - order * service) + (order + 1) * service
     return ends

@@ -60,9 +60,9 @@ async def _row(bench: Benchmark, subscribers: int, topics: int, warmup: float, s
     rig = Rig(Product(spec=spec), work, pinned=False)
     try:
         await rig.start()
-        await rig.turn(RATE, warmup)
+        await rig.run_round(RATE, warmup)
         before = await rig.receivers.report()
-        turn, totals = await rig.turn(RATE, seconds)
+        result, totals = await rig.run_round(RATE, seconds)
         assert totals is not None
         memory = machine.pss(rig.system.pids)
     finally:
@@ -73,11 +73,11 @@ async def _row(bench: Benchmark, subscribers: int, topics: int, warmup: float, s
         "topics": topics,
         "io_processes": processes if processes > 1 else 0,
         "latency_ms": to_builtins(totals.latency),
-        "broker_cpu_percent": round((turn.user + turn.system) / turn.seconds / cores * 100, 2),
-        "clients_cpu_percent": round(turn.receiver / turn.seconds / cores * 100, 2),
-        "gbps": round((totals.bytes - before.bytes) * 8 / turn.seconds / 1e9, 4),
+        "broker_cpu_percent": round((result.user + result.system) / result.seconds / cores * 100, 2),
+        "clients_cpu_percent": round(result.receiver / result.seconds / cores * 100, 2),
+        "gbps": round((totals.bytes - before.bytes) * 8 / result.seconds / 1e9, 4),
         "broker_mib": round(memory / 2**20, 1),
-        "late_sends": turn.late,
+        "late_sends": result.late,
     }
 
 

@@ -16,14 +16,14 @@ from benchmarks import machine
 from benchmarks.benchmark import Benchmark
 from benchmarks.comparison import SystemComparison, latencies, micros
 from benchmarks.processes import MeasurementFailed
-from benchmarks.rig import Rig, Turn
+from benchmarks.rig import Rig, RoundResult
 from benchmarks.stats import ratios, round_stats, with_medians
 from benchmarks.systems import C_LOOP, Product, Workload
 
 PRODUCT, ALONE = "product", "product, publications alone"
 
 _WARMUP = 1.0
-"""Seconds of a turn that is not counted."""
+"""Seconds of publishing before the first round, which are not counted."""
 
 _STRACE_SECONDS = 2.0
 """Seconds in which system calls are counted."""
@@ -41,9 +41,9 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
     rigs[ALONE] = Rig(Product(ALONE), work, subscribed=False)
     comparison = SystemComparison(bench, rigs, [one.name for one in peers])
     await comparison.start(_WARMUP)
-    turns = await comparison.rounds()
+    results = await comparison.rounds()
     calls = {name: await _count_syscalls(rig) for name, rig in comparison.rigs.items() if rig.subscribed}
-    return summary(turns, calls, C_LOOP if C_LOOP in rigs else None, comparison.peers, bench.missing)
+    return summary(results, calls, C_LOOP if C_LOOP in rigs else None, comparison.peers, bench.missing)
 
 
 async def _count_syscalls(rig: Rig) -> float | None:
@@ -59,39 +59,41 @@ async def _count_syscalls(rig: Rig) -> float | None:
         counter.stop()
         return None
     try:
-        turn, _ = await rig.turn(rig.work.rate / 2, _STRACE_SECONDS, limit=60.0)
+        result, _ = await rig.run_round(rig.work.rate / 2, _STRACE_SECONDS, limit=60.0)
     except MeasurementFailed:
-        turn = None  # too slow under strace
+        result = None  # too slow under strace
     calls = counter.stop()
-    if calls is None or turn is None:
+    if calls is None or result is None:
         return None
-    return round(sum(calls.values()) / turn.deliveries, 3)
+    return round(sum(calls.values()) / result.deliveries, 3)
 
 
 def summary(
-    turns: dict[str, list[Turn]], calls: dict[str, float | None], limit: str | None, peers: list[str],
+    results: dict[str, list[RoundResult]], calls: dict[str, float | None], limit: str | None, peers: list[str],
     missing: list[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Return the result. `limit` is the raw loop in C, to which ratios refer, or None when it can't be compiled:
     another loop would make them look better."""
-    each = micros(turns)
+    each = micros(results)
     limit_us = None if limit is None else each[limit]
     systems: dict[str, dict[str, Any]] = {}
-    for name, rows in turns.items():
-        shared = [turn.deliveries or turns[PRODUCT][place].deliveries for place, turn in enumerate(rows)]
+    for name, rows in results.items():
+        shared = [result.deliveries or results[PRODUCT][place].deliveries for place, result in enumerate(rows)]
         systems[name] = {
-            "us": round_stats([(turn.user + turn.system) / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
-            "user_us": round_stats([turn.user / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
-            "system_us": round_stats([turn.system / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
+            "us": round_stats(
+                [(result.user + result.system) / n * 1e6 for result, n in zip(rows, shared, strict=True)]
+            ),
+            "user_us": round_stats([result.user / n * 1e6 for result, n in zip(rows, shared, strict=True)]),
+            "system_us": round_stats([result.system / n * 1e6 for result, n in zip(rows, shared, strict=True)]),
             "syscalls": calls.get(name),
         }
         if rows[0].deliveries:
             systems[name]["ratio_raw"] = None if limit_us is None else ratios(each[name], limit_us)
-            systems[name]["receiver_us"] = round_stats([turn.receiver / turn.deliveries * 1e6 for turn in rows])
-    product = turns[PRODUCT]
+            systems[name]["receiver_us"] = round_stats([result.receiver / result.deliveries * 1e6 for result in rows])
+    product = results[PRODUCT]
     without = [
         (whole.user + whole.system - part.user - part.system) / whole.deliveries * 1e6
-        for whole, part in zip(product, turns[ALONE], strict=True)
+        for whole, part in zip(product, results[ALONE], strict=True)
     ]
     best = min(peers, key=lambda name: systems[name]["us"].median, default=None)
     own = systems[PRODUCT]
@@ -121,7 +123,7 @@ async def measure_many_topics(bench: Benchmark) -> dict[str, Any]:
     """Measure the CPU of a publication with its one delivery, over many topics."""
     sizes = bench.sizes
     count = sizes.many_topics
-    # Once for each topic in a turn: more would take longer without showing more.
+    # Once for each topic in a round: more would take longer without showing more.
     seconds = max(sizes.seconds, count / sizes.many_rate)
     work = Workload(subscribers=count, topics=count, payload=MANY_TOPICS_PAYLOAD, rate=1.0 / seconds)
     spec = {"topics": {"maxTopics": 2 * count}, "limits": {"topicsPerClient": count}}
@@ -131,10 +133,10 @@ async def measure_many_topics(bench: Benchmark) -> dict[str, Any]:
         bench, rigs, [one.name for one in peers], seconds=seconds, unit="publication and delivery"
     )
     await comparison.start(seconds)  # creates the topics
-    turns = await comparison.rounds()
-    each = micros(turns)
+    results = await comparison.rounds()
+    each = micros(results)
     systems = {
-        name: {"us": round_stats(each[name]), "p99_ms": round_stats(latencies(turns[name])[1])} for name in turns
+        name: {"us": round_stats(each[name]), "p99_ms": round_stats(latencies(results[name])[1])} for name in results
     }
     best = min(comparison.peers, key=lambda name: systems[name]["us"].median, default=None)
     return {

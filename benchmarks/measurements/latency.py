@@ -32,7 +32,7 @@ LOADS = (25, 50, 75)
 
 
 class LatencyResult(Struct):
-    """Latencies of a turn in milliseconds. None when the system failed, with the reason in `problem`."""
+    """Latencies of one system in one round, in milliseconds; None when the system failed, for the reason `problem`."""
 
     p50: float | None = None
     p99: float | None = None
@@ -48,13 +48,13 @@ class RestartableRig:
         self._rig: Rig | None = None
         bench.stack.push_async_callback(self.stop)
 
-    async def turn(self, deliveries: float, seconds: float) -> LatencyResult:
+    async def run_round(self, deliveries: float, seconds: float) -> LatencyResult:
         rate = deliveries / self._work.subscribers
         try:
             if self._rig is None:
                 self._rig = Rig(self._make(), self._work)
                 await self._rig.start()
-            _, totals = await self._rig.turn(rate, max(seconds, 1.0 / rate), limit=15.0)
+            _, totals = await self._rig.run_round(rate, max(seconds, 1.0 / rate), limit=15.0)
         except MeasurementFailed as reason:
             await self.stop()
             return LatencyResult(problem=str(reason).splitlines()[0])
@@ -89,7 +89,7 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
         deliveries = best * load / 100
         bench.say(f"{load}% of {best:,.0f} deliveries/s")
         rows = await interleaved(
-            sizes.rounds, {name: _turn(rig, deliveries, sizes.latency_seconds) for name, rig in rigs.items()},
+            sizes.rounds, {name: _part(rig, deliveries, sizes.latency_seconds) for name, rig in rigs.items()},
             lambda number, seen: bench.say(
                 f"round {number} of {sizes.rounds}, P99 ms: " + ", ".join(f"{n} {s.p99}" for n, s in seen.items())
             ),
@@ -104,8 +104,8 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
     }
 
 
-def _turn(rig: RestartableRig, deliveries: float, seconds: float) -> Callable[[], Awaitable[LatencyResult]]:
-    return lambda: rig.turn(deliveries, seconds)
+def _part(rig: RestartableRig, deliveries: float, seconds: float) -> Callable[[], Awaitable[LatencyResult]]:
+    return lambda: rig.run_round(deliveries, seconds)
 
 
 async def _saturation(bench: Benchmark, name: str, rig: RestartableRig) -> float:
@@ -114,7 +114,7 @@ async def _saturation(bench: Benchmark, name: str, rig: RestartableRig) -> float
     first = min(FIRST_RATE, bench.sizes.highest / 2)
     rate, sustained = first, 0.0
     while MIN_SHARE * first <= rate <= bench.sizes.highest:
-        seen = await rig.turn(rate, bench.sizes.latency_seconds)
+        seen = await rig.run_round(rate, bench.sizes.latency_seconds)
         if seen.p99 is None or seen.p99 > MAX_P99_MS:
             bench.say(f"{name}: does not sustain {rate:,.0f} deliveries/s ({seen.problem or f'P99 {seen.p99} ms'})")
             if sustained:

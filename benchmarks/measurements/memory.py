@@ -127,11 +127,11 @@ async def _max_rate(bench: Benchmark, rig: Rig) -> dict[str, Any]:
     await rig.start_publisher()
     seconds = bench.sizes.seconds
     subscribers = rig.work.subscribers
-    rate = max(FIRST_RATE, subscribers / seconds)  # at least one publication for each topic in a turn
+    rate = max(FIRST_RATE, subscribers / seconds)  # at least one publication for each topic in a round
     figures: dict[str, Any] = {"deliveries_per_s": 0.0, "p99_ms": None, "not_carried": ""}
     while rate <= MAX_RATE:
         try:
-            _, totals = await rig.turn(rate / subscribers, seconds, limit=60.0)
+            _, totals = await rig.run_round(rate / subscribers, seconds, limit=60.0)
         except MeasurementFailed as reason:
             return {**figures, "not_carried": f"{rate:,.0f} deliveries/s: {reason}"}
         assert totals is not None
@@ -139,7 +139,7 @@ async def _max_rate(bench: Benchmark, rig: Rig) -> dict[str, Any]:
         bench.say(f"{subscribers:,} clients: {rate:,.0f} deliveries/s, P99 {p99} ms")
         if p99 is None or p99 > MAX_P99_MS:
             return {**figures, "not_carried": f"{rate:,.0f} deliveries/s: P99 {p99} ms"}
-        # The scheduled rate: a turn has whole publications of each topic, more or fewer than fit into `seconds`.
+        # The scheduled rate: a round has whole publications of each topic, more or fewer than fit into `seconds`.
         figures |= {"deliveries_per_s": round(rate, 1), "p99_ms": p99}
         rate *= RATE_STEP
     return figures
@@ -157,7 +157,7 @@ async def measure_cycles(bench: Benchmark) -> dict[str, Any]:
     )
     rig = Rig(Product(), work)
     await bench.stop_after(rig).start()
-    await rig.turn(work.rate, 1.0)
+    await rig.run_round(work.rate, 1.0)
     full, empty = [], []
     for cycle in range(sizes.cycles):
         if cycle:

@@ -35,15 +35,15 @@ async def measure_batching(bench: Benchmark) -> dict[str, Any]:
         await comparison.start(1.0)
     except UnsupportedField as reason:
         raise NotMeasurable(f"this product's cluster file has no delivery.batching: {reason}") from reason
-    turns = await comparison.rounds()
-    each = micros(turns)
+    results = await comparison.rounds()
+    each = micros(results)
     return {
         "interval": INTERVAL,
         **with_medians(
             ratio_unbatched=ratios(each[WITH], each[WITHOUT]), us_per_message=round_stats(each[WITH]),
             us_unbatched=round_stats(each[WITHOUT]),
         ),
-        "median_ms": {name: round_stats(latencies(rows)[0]) for name, rows in turns.items()},
+        "median_ms": {name: round_stats(latencies(rows)[0]) for name, rows in results.items()},
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from benchmarks.systems import JetStream, Product, System, Workload
 PRODUCT, PEER = "product", "jetstream"
 
 
-class PublishTurn(Struct):
+class PublishResult(Struct):
     """The publishing of one system in one round. `times` are the seconds from each publication to its answer;
     empty when many publications are pending at once."""
 
@@ -56,10 +56,10 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
             await system.publish_closed_loop(sizes.window, 0.5)  # not counted
         except MeasurementFailed as reason:
             await drop(name, reason)
-    runs: dict[str, dict[str, list[PublishTurn]]] = {}
+    runs: dict[str, dict[str, list[PublishResult]]] = {}
     for mode, window in (("pipelined", sizes.window), ("single", 1)):
         runs[mode] = await interleaved(
-            sizes.rounds, {name: _turn(one, window, sizes.publish_seconds) for name, one in systems.items()},
+            sizes.rounds, {name: _part(one, window, sizes.publish_seconds) for name, one in systems.items()},
             lambda number, runs, mode=mode: bench.say(  # type: ignore[misc]
                 f"round {number} of {sizes.rounds}, {mode}: "
                 + ", ".join(f"{name} {run.per_s:,.0f}/s, {run.cpu_us:.0f} us CPU each" for name, run in runs.items())
@@ -70,23 +70,23 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
     return summary(complete["pipelined"], complete["single"], [] if PEER in systems else [PEER])
 
 
-def _turn(system: System, window: int, seconds: float) -> Callable[[], Awaitable[PublishTurn]]:
-    async def turn() -> PublishTurn:
+def _part(system: System, window: int, seconds: float) -> Callable[[], Awaitable[PublishResult]]:
+    async def part() -> PublishResult:
         before = machine.cpu(system.pids)
         done = await system.publish_closed_loop(window, seconds)
         spent = machine.cpu(system.pids) - before
         if not done.answered:
             raise MeasurementFailed(f"{system.name} acknowledged nothing")
         each = done.answered
-        return PublishTurn(
+        return PublishResult(
             done.answered / done.seconds, spent.total / each * 1e6, done.times, (done.user + done.system) / each * 1e6
         )
 
-    return turn
+    return part
 
 
 def summary(
-    pipelined: dict[str, list[PublishTurn]], single: dict[str, list[PublishTurn]], missing: list[str]
+    pipelined: dict[str, list[PublishResult]], single: dict[str, list[PublishResult]], missing: list[str]
 ) -> dict[str, Any]:
     def times(name: str, fraction: float) -> list[float]:
         return [

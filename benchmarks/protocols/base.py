@@ -21,7 +21,7 @@ class Conversation:
     """The protocol state of one connection. `received` is called with the WebSocket messages in order."""
 
     ready = False
-    """Whether the handshake is complete and the requested topic is subscribed."""
+    """True once the handshake is complete and the requested topic is subscribed."""
 
     answered = 0
     """Publications that the server has acknowledged."""
@@ -59,10 +59,10 @@ class ClientProtocol:
     """The message that a client sends when it has received nothing for `HEARTBEAT` seconds."""
 
     numbered: ClassVar[bool] = True
-    """Whether publications have rising numbers, so that losses and repeats can be detected."""
+    """True if publications have rising numbers, so that losses and repeats can be detected."""
 
     resumes: ClassVar[bool] = False
-    """Whether a client that reconnects sends its position and receives what it missed."""
+    """True if a client that reconnects sends its position and receives what it missed."""
 
     def subscriber(self, client: str, topic: str, after: Position | None = None) -> Conversation:
         """Return the conversation of a subscriber, which resumes after a position where `resumes`."""

@@ -64,13 +64,13 @@ def run(
         with ExitStack() as stack:
             places = {}
             if "prometheus" in sources:
-                made(folder / "prometheus", lambda to, fleet=fleet: prometheus_blocks(fleet, to), console)
+                make_once(folder / "prometheus", lambda to, fleet=fleet: prometheus_blocks(fleet, to), console)
                 url, pid = stack.enter_context(prometheus(folder / "prometheus"))
                 places["prometheus"] = url
                 if number == len(sizes) - 1 and rounds:
                     met &= reader(fleet, url, pid, rounds, results, console)
             if "parquet" in sources:
-                made(folder / "parquet", lambda to, fleet=fleet: parquet_files(fleet, to), console)
+                make_once(folder / "parquet", lambda to, fleet=fleet: parquet_files(fleet, to), console)
                 places["parquet"] = str(folder / "parquet")
             for source, location in places.items():
                 for count in cores:
@@ -90,8 +90,8 @@ def run(
     return results, met
 
 
-def made(folder: Path, make: Any, console: Console) -> None:
-    """Make the folder, unless an earlier run has made it completely."""
+def make_once(folder: Path, make: Any, console: Console) -> None:
+    """Make the folder with `make` and mark it as complete, unless an earlier run has."""
     done = folder.with_suffix(".done")
     if not done.exists():
         console.print(f"making {folder}", highlight=False, soft_wrap=True)

@@ -29,9 +29,9 @@ class Series:
     labels: tuple[tuple[str, str], ...]
     """Sorted by name, without the metric's."""
     source: int
-    """Which counter of deliveries it follows: worker * brokers + broker."""
+    """Number of the counter of deliveries that the series follows: worker * brokers + broker."""
     share: float
-    """Its value is floor(share * deliveries)."""
+    """Share of those deliveries: the series has the value floor(share * deliveries)."""
 
     @property
     def text(self) -> str:

@@ -67,7 +67,7 @@ class System:
         raise NotImplementedError
 
     async def connected(self) -> None:
-        """Return when the system has accepted all subscribers."""
+        """Wait until the system has accepted all subscribers. A system that cannot tell returns at once."""
 
     async def stop(self) -> None:
         """Stop publisher and servers."""

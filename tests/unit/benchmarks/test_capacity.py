@@ -26,7 +26,7 @@ from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation.page import render as render_evaluation
 from benchmarks.longrun import LongRun
 from benchmarks.processes import MeasurementFailed
-from benchmarks.rig import Turn
+from benchmarks.rig import RoundResult
 
 TRUE = Costs(
     idle=0.01, client=2e-6, publication=150e-6, delivery=7e-6, connect=400e-6, empty_bytes=30e6, client_bytes=2000.0,
@@ -378,7 +378,7 @@ def test_missing_parts_are_not_measured_on_another_machine(command: Any, tmp_pat
 
 
 async def test_rates_of_a_point_belong_to_the_median_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn that took twice as long has half the rate and half the CPU."""
+    """A round that took twice as long has half the rate and half the CPU."""
     lasted = iter([1.0, 2.0, 2.0, 4.0])
 
     class Counts:
@@ -398,9 +398,9 @@ async def test_rates_of_a_point_belong_to_the_median_turn(monkeypatch: pytest.Mo
 
         connect = stop = serve
 
-        async def turn(self, *_: Any) -> tuple[Turn, None]:
+        async def run_round(self, *_: Any) -> tuple[RoundResult, None]:
             seconds = next(lasted)
-            return Turn(deliveries=800, publications=20, user=0.02, system=0.0, seconds=seconds), None
+            return RoundResult(deliveries=800, publications=20, user=0.02, system=0.0, seconds=seconds), None
 
     async def settled_pss(_: Any) -> int:
         return 2**20

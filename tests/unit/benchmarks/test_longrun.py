@@ -87,18 +87,18 @@ async def test_measurements_continue_after_a_failure(monkeypatch: pytest.MonkeyP
     ]  # fmt: skip
 
 
-def turns(fail_in: int) -> dict[str, Callable[[], Awaitable[int]]]:
+def parts(fail_in: int) -> dict[str, Callable[[], Awaitable[int]]]:
     """Return two measurements: `a` returns the number of its calls, and `b` does so but fails in call `fail_in`."""
     counts = {"a": 0, "b": 0}
 
     def one(name: str) -> Callable[[], Awaitable[int]]:
-        async def turn() -> int:
+        async def part() -> int:
             counts[name] += 1
             if name == "b" and counts[name] == fail_in:
                 raise MeasurementFailed("closed")
             return counts[name]
 
-        return turn
+        return part
 
     return {"a": one("a"), "b": one("b")}
 
@@ -110,12 +110,12 @@ async def test_failed_turn_is_dropped_or_ends_the_rounds() -> None:
     async def drop(name: str, reason: MeasurementFailed) -> None:
         dropped.append(f"{name}: {reason}")
 
-    found = await interleaved(3, turns(2), lambda _, results: told.append(results), drop)
+    found = await interleaved(3, parts(2), lambda _, results: told.append(results), drop)
     assert found == {"a": [1, 2, 3]}
     assert dropped == ["b: closed"]
     assert told == [{"a": 1, "b": 1}, {"a": 2}, {"a": 3}]
     with pytest.raises(MeasurementFailed, match="closed"):
-        await interleaved(3, turns(2), lambda *_: None)
+        await interleaved(3, parts(2), lambda *_: None)
 
 
 def test_result_file_is_replaced_in_one_step(tmp_path: Path) -> None:

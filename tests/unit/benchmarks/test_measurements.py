@@ -255,7 +255,7 @@ async def test_max_rate_is_the_scheduled_rate(tmp_path: Path, monkeypatch: pytes
         async def start_publisher(self) -> None:
             pass
 
-        async def turn(self, rate: float, seconds: float, limit: float) -> tuple[Any, ReceiverTotals]:
+        async def run_round(self, rate: float, seconds: float, limit: float) -> tuple[Any, ReceiverTotals]:
             rates.append(rate)
             if len(rates) == 3:
                 return SimpleNamespace(deliveries=0), totals([2.0])
@@ -284,7 +284,7 @@ class Capacity:
         self.upper = most
         self.asked: list[float] = []
 
-    async def turn(self, deliveries: float, _seconds: float) -> latency.LatencyResult:
+    async def run_round(self, deliveries: float, _seconds: float) -> latency.LatencyResult:
         self.asked.append(deliveries)
         return (
             latency.LatencyResult(1.0, 5.0)
@@ -367,7 +367,7 @@ async def test_syscalls_are_counted_after_strace_attached(
 ) -> None:
     counter = Slow(after)
 
-    async def turn(*_: Any, **__: Any) -> tuple[Any, None]:
+    async def run_round(*_: Any, **__: Any) -> tuple[Any, None]:
         assert counter.attached
         return SimpleNamespace(deliveries=40), None
 
@@ -375,7 +375,7 @@ async def test_syscalls_are_counted_after_strace_attached(
     made.available = lambda: True
     monkeypatch.setattr(machine, "CallCounter", made)
     monkeypatch.setattr(fanout, "_ATTACH_TIMEOUT", 1.0)
-    rig: Any = SimpleNamespace(system=SimpleNamespace(pids=[1]), work=SimpleNamespace(rate=1.0), turn=turn)
+    rig: Any = SimpleNamespace(system=SimpleNamespace(pids=[1]), work=SimpleNamespace(rate=1.0), run_round=run_round)
     assert await fanout._count_syscalls(rig) == found
 
 
@@ -397,6 +397,6 @@ async def test_turn_lasts_until_its_last_delivery(monkeypatch: pytest.MonkeyPatc
 
     rig = Rig(Server("product"), Workload(subscribers=20, topics=10, payload=140, rate=1.0), pinned=False)
     rig._receivers = Late(totals([]))  # type: ignore[assignment]
-    turn, _ = await rig.turn(1.0, 1.0)
-    assert 0.2 <= turn.seconds < 10.0
-    assert turn.deliveries == 20
+    result, _ = await rig.run_round(1.0, 1.0)
+    assert 0.2 <= result.seconds < 10.0
+    assert result.deliveries == 20

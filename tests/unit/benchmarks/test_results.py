@@ -24,10 +24,10 @@ from benchmarks.compare import Number, compare, main, numbers, verdict
 from benchmarks.machine import cpu, parse_strace
 from benchmarks.measurements import ALL, failover, fanout, latency, memory, publish, storm
 from benchmarks.measurements.latency import LatencyResult
-from benchmarks.measurements.publish import PublishTurn
+from benchmarks.measurements.publish import PublishResult
 from benchmarks.plots import write
 from benchmarks.receivers import MAX_PER_SOURCE, ReceiverTotals, sources
-from benchmarks.rig import Turn
+from benchmarks.rig import RoundResult
 from benchmarks.stats import round_stats, with_medians
 from benchmarks.systems import Product, Workload
 from benchmarks.systems.product import merged
@@ -144,19 +144,19 @@ def test_targets_are_upper_or_lower_bounds() -> None:
     assert look_up(found, "publish.nothing.at.all") is None
 
 
-def turn(deliveries: int, user: float, system: float) -> Turn:
-    return Turn(deliveries=deliveries, publications=10, user=user, system=system, seconds=1.0, receiver=0.001)
+def round_result(deliveries: int, user: float, system: float) -> RoundResult:
+    return RoundResult(deliveries=deliveries, publications=10, user=user, system=system, seconds=1.0, receiver=0.001)
 
 
 def test_fanout_ratios_are_taken_within_each_round() -> None:
-    turns = {
-        "C": [turn(1000, 0.0, 0.005), turn(1000, 0.0, 0.010)],
-        "product": [turn(1000, 0.001, 0.005), turn(1000, 0.002, 0.010)],
-        "slow": [turn(1000, 0.02, 0.02)] * 2,
-        "quick": [turn(1000, 0.005, 0.005), turn(1000, 0.010, 0.010)],
-        fanout.ALONE: [turn(0, 0.001, 0.0), turn(0, 0.002, 0.0)],
+    results = {
+        "C": [round_result(1000, 0.0, 0.005), round_result(1000, 0.0, 0.010)],
+        "product": [round_result(1000, 0.001, 0.005), round_result(1000, 0.002, 0.010)],
+        "slow": [round_result(1000, 0.02, 0.02)] * 2,
+        "quick": [round_result(1000, 0.005, 0.005), round_result(1000, 0.010, 0.010)],
+        fanout.ALONE: [round_result(0, 0.001, 0.0), round_result(0, 0.002, 0.0)],
     }
-    found = fanout.summary(turns, {"product": 1.02}, "C", ["slow", "quick"], ["centrifugo"])
+    found = fanout.summary(results, {"product": 1.02}, "C", ["slow", "quick"], ["centrifugo"])
     assert found["us_per_delivery"] == 9.0
     assert found["rounds"]["us_per_delivery"].values == [6.0, 12.0]
     assert found["rounds"]["user_us"].values == [1.0, 2.0]
@@ -165,9 +165,9 @@ def test_fanout_ratios_are_taken_within_each_round() -> None:
     assert found["rounds"]["us_without_publication"].values == [5.0, 10.0]
     assert found["syscalls_per_delivery"] == 1.02
     assert found["missing_peers"] == ["centrifugo"]
-    alone = fanout.summary({k: v for k, v in turns.items() if k not in ("slow", "quick")}, {}, "C", [], [])
+    alone = fanout.summary({k: v for k, v in results.items() if k not in ("slow", "quick")}, {}, "C", [], [])
     assert (alone["best_peer"], alone["ratio_best_peer"]) == (None, None)
-    without = fanout.summary({k: v for k, v in turns.items() if k != "C"}, {}, None, ["quick"], [])
+    without = fanout.summary({k: v for k, v in results.items() if k != "C"}, {}, None, ["quick"], [])
     assert (without["limit"], without["ratio_raw"], without["ratio_raw_without_publication"]) == (None, None, None)
     assert (without["contenders"]["quick"]["ratio_raw"], without["us_per_delivery"]) == (None, 9.0)
 
@@ -190,7 +190,7 @@ def test_latency_is_compared_with_the_best_peer_that_did_not_fail() -> None:
 
 
 def test_publishing_is_compared_by_rate_and_single_times() -> None:
-    fast, slow = PublishTurn(200.0, 5.0, [0.001] * 99 + [0.005], 1.0), PublishTurn(100.0, 10.0, [0.002] * 100, 1.0)
+    fast, slow = PublishResult(200.0, 5.0, [0.001] * 99 + [0.005], 1.0), PublishResult(100.0, 10.0, [0.002] * 100, 1.0)
     found = publish.summary({"product": [slow], "jetstream": [fast]}, {"product": [slow], "jetstream": [fast]}, [])
     assert found["ratio_jetstream"] == 0.5
     assert found["single_ratio_jetstream"] == 2.0

@@ -34,7 +34,7 @@ def test_slope_is_the_least_squares_slope() -> None:
 async def test_interleaved_rounds_rotate_the_order() -> None:
     order: list[str] = []
 
-    def turn(name: str):  # type: ignore[no-untyped-def]
+    def part(name: str):  # type: ignore[no-untyped-def]
         async def run() -> int:
             order.append(name)
             return len(order)
@@ -43,7 +43,7 @@ async def test_interleaved_rounds_rotate_the_order() -> None:
 
     told: list[tuple[int, list[str]]] = []
     found = await interleaved(
-        3, {name: turn(name) for name in "abc"}, lambda number, seen: told.append((number, list(seen)))
+        3, {name: part(name) for name in "abc"}, lambda number, seen: told.append((number, list(seen)))
     )
     assert "".join(order) == "abcbcacab"
     assert found == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 5, 7]}
