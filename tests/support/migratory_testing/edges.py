@@ -78,7 +78,7 @@ class Reader:
         self.bench = bench
         self.number = number
         self.codec = JSON if wire == "json" else MSGPACK
-        self._parser = frames.FrameParser("client", 64 * 1024 * 1024, deflate)
+        self.deflate = deflate
         self.received: list[BrokerMessage] = []
         self.controls: list[frames.PingReceived | frames.PongReceived] = []
         self.writes: list[bytes] = []
@@ -93,7 +93,7 @@ class Reader:
         assert self.close_code is None, f"written after the close frame: {data!r}"
         assert not self.paused or data[0] == 0x88, f"written to a full transport: {data!r}"
         self.writes.append(data)
-        for event in self._parser.feed(data):
+        for event in self.parse(data):
             if isinstance(event, frames.MessageReceived):
                 assert event.text is not self.codec.binary
                 self.received += self.codec.decode_broker(event.data)
@@ -101,6 +101,13 @@ class Reader:
                 self.close_code, self.close_reason = event.code or 1005, event.reason
             else:
                 self.controls.append(event)
+
+    def parse(self, data: bytes) -> list[frames.FrameEvent]:
+        """Return the frames of a write. The edge never writes a part of a frame."""
+        parser = frames.FrameParser("client", 64 * 1024 * 1024, self.deflate)
+        events = parser.feed(data)
+        assert parser.is_idle
+        return events
 
     def send(self, *messages: ClientMessage) -> list[Effect]:
         return self.send_bytes(b"".join(self.frame(message) for message in messages))
@@ -183,34 +190,38 @@ class Bench:
     def step(self, event: Event) -> list[Effect]:
         effects = self.edge.step(event, self.now)
         for effect in effects:
-            if isinstance(effect, Send):
-                self.readers[effect.connection].write(effect.data)
-            elif isinstance(effect, Multicast):
-                for number in effect.recipients.connections:
-                    self.readers[number].write(effect.data)
-            elif isinstance(effect, Close):
-                self.readers[effect.connection].socket = "aborted" if effect.abort else "closed"
-            elif isinstance(effect, Detach):
-                self.detached.append(effect)
-            elif isinstance(effect, Note):
-                self.notes.append(effect)
-            elif isinstance(effect, Observe):
-                self.observed.append(effect)
-            elif isinstance(effect, Hold):
-                assert (effect.connection in self.held) is not effect.on
-                self.held ^= {effect.connection}
-            elif isinstance(effect, More):
-                self.more.append(effect)
-            elif isinstance(effect, Later):
-                assert effect.at >= self.now
-                self.later.append(effect)
-            elif isinstance(effect, ClientCounts):
-                self.counted = effect.by_moves
-            else:
-                self.requests.append(effect)
+            self.execute(effect)
         while self.more and not self.defer_more:
             effects = effects + self.step(self.more.pop(0))
         return effects
+
+    def execute(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self.readers[effect.connection].write(effect.data)
+            case Multicast():
+                for number in effect.recipients.connections:
+                    self.readers[number].write(effect.data)
+            case Close():
+                self.readers[effect.connection].socket = "aborted" if effect.abort else "closed"
+            case Detach():
+                self.detached.append(effect)
+            case Note():
+                self.notes.append(effect)
+            case Observe():
+                self.observed.append(effect)
+            case Hold():
+                assert (effect.connection in self.held) is not effect.on
+                self.held ^= {effect.connection}
+            case More():
+                self.more.append(effect)
+            case Later():
+                assert effect.at >= self.now
+                self.later.append(effect)
+            case ClientCounts():
+                self.counted = effect.by_moves
+            case _:
+                self.requests.append(effect)
 
     def open(
         self, wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False, opened: float | None = None
@@ -259,7 +270,7 @@ class Bench:
     def wait(self, seconds: float, tick: float = 0.1) -> None:
         """Advance the time, with timers and ticks."""
         for _ in range(round(seconds / tick)):
-            self.now += tick
+            self.now = round(self.now + tick, 6)
             while due := [later for later in self.later if later.at <= self.now + 1e-9]:
                 self.later.remove(due[0])
                 self.step(due[0])
