@@ -20,8 +20,7 @@ from migratory_client import (
 )
 from migratory_client.core import events as ev
 from migratory_protocol import messages as wire
-from migratory_testing.fakebroker import FakeBroker, Memory
-from migratory_testing.oneclient import QUICK, take
+from migratory_testing.fakebroker import QUICK, FakeBroker, Memory, take
 from migratory_testing.waiting import until
 
 
@@ -30,7 +29,7 @@ async def test_largest_payload_of_any_cluster_is_received(broker: FakeBroker, co
     async with Client([broker.url], wire=codec) as client:
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
-        await broker.publish("t", content)
+        broker.publish("t", content)
         (received,) = await take(stream, 1)
         assert (len(received), received == content, client.reconnects) == (2**26, True, 0)
 
@@ -71,7 +70,7 @@ async def test_missed_messages_arrive_once_and_in_order() -> None:
         stream = client.subscribe("t")
         await until(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
         here = first if first.live else second
-        await here.publish("t", b"1")
+        here.publish("t", b"1")
         assert await take(stream, 1) == [b"1"]
         await here.stop()
         for number in range(2, 6):
@@ -105,7 +104,7 @@ async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, vari
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
         for number in range(1, 6):
-            await broker.publish("t", b"%d" % number)
+            broker.publish("t", b"%d" % number)
 
         async def handle() -> None:
             async for message in stream:
@@ -124,7 +123,7 @@ async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, vari
             await client.open()
         if variant != "raise":
             stream = client.subscribe("t")
-        await broker.publish("t", b"6")
+        broker.publish("t", b"6")
         seen += await take(stream, 1)
         if variant != "raise":
             last = broker.connections[-1].of(wire.Subscribe)[-1]
@@ -139,7 +138,7 @@ async def test_unread_messages_are_delivered_to_the_next_subscription(broker: Fa
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
         for number in range(1, 6):
-            await broker.publish("t", b"%d" % number)
+            broker.publish("t", b"%d" % number)
         await client.publish("u", b"")
         assert await take(stream, 2) == [b"1", b"2"]
         stream.close()
@@ -152,7 +151,7 @@ async def test_unread_subscription_resumes_at_its_start(broker: FakeBroker) -> N
     async with Client([broker.url]) as client:
         async with client.subscribe("t"):
             await until(lambda: broker.live[0].topics, "subscribed")
-            await broker.publish("t", b"1")
+            broker.publish("t", b"1")
             await client.publish("u", b"")
         assert await take(client.subscribe("t"), 1) == [b"1"]
 
@@ -162,7 +161,7 @@ async def test_slow_reader_is_paused_and_misses_nothing(broker: FakeBroker) -> N
         stream = client.subscribe("t", "other")
         await until(lambda: len(broker.live[0].topics) == 2, "subscribed")
         for number in range(200):
-            await broker.publish("t", b"%d" % number)
+            broker.publish("t", b"%d" % number)
         await until(lambda: not broker.live[0].topics, "left the topics")
         assert len(stream._items) < 210
         assert await client.publish("u", b"") is not None  # the connection itself is not blocked
@@ -176,7 +175,7 @@ async def test_closing_while_paused_keeps_unread_messages(broker: FakeBroker) ->
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
         for number in range(1, 30):
-            await broker.publish("t", b"%d" % number)
+            broker.publish("t", b"%d" % number)
         await until(lambda: not broker.live[0].topics, "left the topic")
         assert await take(stream, 1) == [b"1"]
         stream.close()
@@ -200,10 +199,10 @@ async def test_gaps_are_passed_to_on_gap(broker: FakeBroker) -> None:
     receipts: list[ev.Receipt] = []
     async with Client([broker.url], on_receipt=receipts.append) as client:
         stream = client.subscribe("t", after=Position(1, 0), on_gap=gaps.append)
-        await broker.publish("t", b"1")
+        broker.publish("t", b"1")
         assert await take(stream, 1) == [b"1"]
         lost = wire.TopicReceipt("t", "reset", Position(9, 4))
-        await broker.live[0].send(wire.Subscribed(0, [lost]), wire.Message("t", Position(9, 5), b"2"))
+        broker.live[0].send(wire.Subscribed(0, [lost]), wire.Message("t", Position(9, 5), b"2"))
         assert await take(stream, 1) == [b"2"]
     assert [gap.kind for gap in gaps] == ["reset"]
     assert [receipt.kind for receipt in receipts] == ["complete", "reset"]
@@ -285,7 +284,7 @@ async def test_exception_of_a_callback_is_reported_and_stops_nothing(broker: Fak
     async with Client([broker.url], on_delivery=note) as client:
         stream = client.subscribe("t")
         await client.publish("t", b"1")
-        await broker.publish("t", b"2")
+        broker.publish("t", b"2")
         assert await take(stream, 2) == [b"1", b"2"]
     assert latencies[0] is not None
     assert 0 <= latencies[0] < 5

@@ -111,7 +111,7 @@ async def test_json_is_the_only_output_on_both_streams(broker: FakeBroker) -> No
     broker.memory.append(topic, b"old")
     process = await start(broker, "sub", topic, "--after", "1:5", "--json")
     await until(lambda: broker.live and broker.live[0].topics, "subscribed")
-    await broker.publish(topic, b"1")
+    broker.publish(topic, b"1")
     first = broker.live[0]
     broker.memory.first_cached = 99
     broker.memory.topics[topic] += [wire.Message(topic, Position(9, number), b"-") for number in range(3, 101)]
@@ -185,10 +185,10 @@ async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
     process = await start(broker, "sub", "t", "u", "bad\0".replace("\0", "\t"))
     assert process.stdout is not None
     await until(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")
-    await broker.publish("u", b"hello")
+    broker.publish("u", b"hello")
     assert await asyncio.wait_for(process.stdout.readline(), 10) == b"u\thello\n"
     reset = wire.TopicReceipt("u", "reset", Position(9, 0))
-    await broker.live[0].send(wire.Subscribed(0, [reset]), wire.Message("u", Position(9, 1), b"again"))
+    broker.live[0].send(wire.Subscribed(0, [reset]), wire.Message("u", Position(9, 1), b"again"))
     assert await asyncio.wait_for(process.stdout.readline(), 10) == b"u\tagain\n"
     process.send_signal(signal.SIGINT)
     _, err = await asyncio.wait_for(process.communicate(), 10)

@@ -46,7 +46,7 @@ async def test_restarted_program_misses_nothing(tmp_path: Path) -> None:
             try:
                 await until(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")
                 for payload in published:
-                    await broker.publish("quotes/eur", payload)
+                    broker.publish("quotes/eur", payload)
                 lines = [await asyncio.wait_for(process.stdout.readline(), 10) for _ in range(expected)]
                 last = list(broker.memory.position("quotes/eur"))
                 store = tmp_path / "positions.json"

@@ -18,8 +18,7 @@ from migratory_client import (
 )
 from migratory_client.core import events as ev
 from migratory_protocol import messages as wire
-from migratory_testing.fakebroker import FakeBroker, Memory
-from migratory_testing.oneclient import QUICK, take
+from migratory_testing.fakebroker import QUICK, FakeBroker, Memory, take
 from migratory_testing.waiting import until
 
 
@@ -79,10 +78,10 @@ async def test_drain_moves_the_client_without_a_break() -> None:
         stream = client.subscribe("t")
         await until(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
         here, there = (first, second) if first.live else (second, first)
-        await here.publish("t", b"1")
-        await here.live[0].send(wire.Drain(0.2, [wire.Server(there.url)]))
+        here.publish("t", b"1")
+        here.live[0].send(wire.Drain(0.2, [wire.Server(there.url)]))
         await until(lambda: there.live and there.live[0].topics, "arrived")
-        await there.publish("t", b"2")
+        there.publish("t", b"2")
         assert await take(stream, 2) == [b"1", b"2"]
         await until(lambda: not here.live, "left")
         assert here.connections[0].received[-1] == wire.Bye()

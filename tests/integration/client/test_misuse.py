@@ -17,8 +17,7 @@ import pytest
 from migratory_client import Client, Closed, ConnectError, Position, SubscribeError
 from migratory_client.core import events as ev
 from migratory_protocol import messages as wire
-from migratory_testing.fakebroker import FakeBroker
-from migratory_testing.oneclient import QUICK, take
+from migratory_testing.fakebroker import QUICK, FakeBroker, take
 from migratory_testing.waiting import until
 
 

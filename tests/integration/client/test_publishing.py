@@ -17,8 +17,7 @@ from migratory_client import (
     TooManyWaiting,
 )
 from migratory_protocol import messages as wire
-from migratory_testing.fakebroker import FakeBroker
-from migratory_testing.oneclient import QUICK
+from migratory_testing.fakebroker import QUICK, FakeBroker
 from migratory_testing.waiting import until
 
 

@@ -90,7 +90,7 @@ async def _publish(broker: FakeBroker, payload: bytes) -> None:
     """Run until cancelled."""
     while True:
         if broker.live and broker.live[0].topics:
-            await broker.publish("t", payload)
+            broker.publish("t", payload)
         await asyncio.sleep(0.02)
 
 
@@ -105,7 +105,7 @@ async def test_stalled_reader_blocks_neither_signals_nor_the_connection(
     os.close(write)
     await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     for _ in range(20):
-        await broker.publish("t", bytes(30_000))
+        broker.publish("t", bytes(30_000))
     before = len(broker.live[0].received)
     await until(lambda: len(broker.live[0].received) >= before + 3, "it still sends pings")
     process.send_signal(number)

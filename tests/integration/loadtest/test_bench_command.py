@@ -19,7 +19,7 @@ from migratory_loadtest.records import (
 )
 from migratory_protocol.positions import Position
 from migratory_testing.accounts import double, drop, swap
-from migratory_testing.smallbroker import SmallCluster
+from migratory_testing.fakebroker import fake_cluster
 
 SMALL = ["--topics", "4", "--publishers", "2", "--rate", "4", "--warmup", "0.3", "--duration", "1", "--workers", "1"]
 
@@ -45,7 +45,7 @@ def check_verdict(result: Path, status: int, output: str) -> None:
 
 async def test_run_ends_0_and_verify_ends_1_for_each_fault(tmp_path: Path) -> None:
     account, result, targets = tmp_path / "account.jsonl", tmp_path / "result.json", tmp_path / "targets.json"
-    async with SmallCluster(2) as cluster:
+    async with fake_cluster(2) as cluster:
         status, output = await bench(
             "run", "--servers", ",".join(cluster.urls), "--subscribers", "40", *SMALL, "--account", str(account),
             "--json", str(result), "--metrics-targets", str(targets), "--scrape-interval", "0.1",
@@ -87,19 +87,19 @@ async def test_verify_accepts_the_record_of_subscribers_only(tmp_path: Path) -> 
 
 async def test_pub_and_sub_run_in_two_processes(tmp_path: Path) -> None:
     published_result, received_result = tmp_path / "pub.json", tmp_path / "sub.json"
-    async with SmallCluster(1) as cluster:
+    async with fake_cluster(1) as cluster:
         arguments = ["--servers", cluster.urls[0], *SMALL]
         del arguments[arguments.index("--publishers") : arguments.index("--publishers") + 2]
         listening = ["--duration", "6", "--warmup", "0", "--workers", "1", "--json", str(received_result)]
         receiving = asyncio.create_task(bench("sub", "--subscribers", "20", *arguments[:-6], *listening))
         async with asyncio.timeout(30):
-            while cluster.brokers[0].subscriptions < 20:  # noqa: ASYNC110
+            while len([client for client in cluster.brokers[0].live if client.topics]) < 20:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         status, output = await bench("pub", *arguments, "--json", str(published_result))
         check_verdict(published_result, status, output)
         status, output = await receiving
     check_verdict(received_result, status, output)
-    published = sum(len(topic.log) for topic in cluster.topics.values())
+    published = sum(len(log) for log in cluster.topics.values())
     assert published == 4 * round(1.3 * 4)
 
 

@@ -1,4 +1,4 @@
-"""Whole runs with real worker processes against a small broker with planted faults."""
+"""Whole runs with real worker processes against fake brokers with planted faults."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from migratory_loadtest.api import LoadFailed
 from migratory_loadtest.records import write_records
 from migratory_protocol.messages import Message
 from migratory_testing.accounts import recount
-from migratory_testing.smallbroker import Delivery, SmallCluster
+from migratory_testing.fakebroker import Memory, fake_cluster
 
 pytestmark = [pytest.mark.alone]  # a generator that is late makes a run insufficient
 
 
-def scenario(brokers: SmallCluster, **changes: object) -> Scenario:
+def scenario(brokers: Memory, **changes: object) -> Scenario:
     values: dict[str, object] = {
         "servers": brokers.urls,
         "subscribers": 60,
@@ -36,17 +36,17 @@ def scenario(brokers: SmallCluster, **changes: object) -> Scenario:
     return Scenario(**{**values, **changes})  # type: ignore[arg-type]
 
 
-async def run(cluster: SmallCluster, **changes: object) -> LoadResult:
+async def run(cluster: Memory, **changes: object) -> LoadResult:
     async with Load(scenario(cluster, **changes)) as load:
         return await load.result()
 
 
 async def test_clean_run_is_met_and_its_counts_equal_an_independent_count(tmp_path: Path) -> None:
     events: list[LoadEvent] = []
-    async with SmallCluster(3) as cluster, Load(scenario(cluster), events.append) as load:
+    async with fake_cluster(3) as cluster, Load(scenario(cluster), events.append) as load:
         result = await load.result()
         write_records(tmp_path / "account.jsonl", load.records)
-        published = {name: len(topic.log) for name, topic in cluster.topics.items()}
+        published = {name: len(log) for name, log in cluster.topics.items()}
     assert (result.verdict, result.reasons, result.problems) == ("met", [], [])
     assert result.published == result.acknowledged == result.scheduled == sum(published.values()) == 48
     assert set(published.values()) == {8}
@@ -71,11 +71,11 @@ async def test_clean_run_is_met_and_its_counts_equal_an_independent_count(tmp_pa
 
 
 async def test_clients_of_a_killed_broker_resume_without_loss() -> None:
-    async with SmallCluster(3) as cluster, Load(scenario(cluster, duration=4.0, settle=1.0)) as load:
+    async with fake_cluster(3) as cluster, Load(scenario(cluster, duration=4.0, settle=1.0)) as load:
         await load.measuring()
         on_broker = (await load.connections())["broker-1"]
         await load.mark("kill", "broker-1")
-        await cluster.brokers[1].kill()
+        await cluster.brokers[1].stop()
         result = await load.result()
     assert (result.verdict, result.reasons) == ("met", [])
     (mark,) = result.marks
@@ -104,7 +104,7 @@ def sources(port: int) -> set[str]:
 
 
 async def test_connections_use_all_sources_and_generator_usage_is_reported() -> None:
-    async with SmallCluster(1) as cluster, Load(scenario(cluster, sources=3)) as load:
+    async with fake_cluster(1) as cluster, Load(scenario(cluster, sources=3)) as load:
         await load.measuring()
         assert sources(int(cluster.urls[0].rsplit(":", 1)[1].split("/")[0])) == {"127.0.0.2", "127.0.0.3", "127.0.0.4"}
         result = await load.result()
@@ -118,22 +118,22 @@ async def test_connections_use_all_sources_and_generator_usage_is_reported() -> 
 
 
 class PlantOnce:
-    """A fault in one delivery: sequence number 5 of a topic, to its first subscriber."""
+    """A fault in one delivery: sequence number 5 of a topic, to its first subscriber, is sent `copies` times."""
 
-    def __init__(self, fault: Delivery) -> None:
-        self.fault = fault
+    def __init__(self, copies: int) -> None:
+        self.copies = copies
         self.done: Message | None = None
 
-    def __call__(self, client: str, message: Message) -> Delivery:
+    def __call__(self, message: Message) -> int:
         if self.done is None and message.position.sequence == 5:
             self.done = message
-            return self.fault
-        return "send"
+            return self.copies
+        return 1
 
 
 async def test_single_lost_delivery_is_found_and_named() -> None:
-    planted = PlantOnce("skip")
-    async with SmallCluster(1, planted) as cluster:
+    planted = PlantOnce(0)
+    async with fake_cluster(1, planted) as cluster:
         result = await run(cluster, patience=2.0)
     assert planted.done is not None
     (problem,) = result.problems
@@ -144,16 +144,16 @@ async def test_single_lost_delivery_is_found_and_named() -> None:
 
 
 async def test_repeated_delivery_is_dropped_and_counted() -> None:
-    planted = PlantOnce("twice")
-    async with SmallCluster(1, planted) as cluster:
+    planted = PlantOnce(2)
+    async with fake_cluster(1, planted) as cluster:
         result = await run(cluster)
     assert planted.done is not None
     assert (result.verdict, result.duplicates, result.repeated) == ("met", 0, 1)
 
 
 async def test_run_without_answers_is_missed() -> None:
-    async with SmallCluster(1) as cluster:
-        cluster.answering = False
+    async with fake_cluster(1) as cluster:
+        cluster.brokers[0].answers = False
         result = await run(cluster, patience=0.5)
     assert (result.verdict, result.acknowledged, result.unanswered) == ("missed", 0, result.published)
     assert result.unknown == result.received == 60 * 8
@@ -161,7 +161,7 @@ async def test_run_without_answers_is_missed() -> None:
 
 
 async def test_mark_without_a_fault_is_insufficient() -> None:
-    async with SmallCluster(1) as cluster, Load(scenario(cluster)) as load:
+    async with fake_cluster(1) as cluster, Load(scenario(cluster)) as load:
         await load.mark("kill", "broker-0")
         result = await load.result()
     assert result.verdict == "insufficient"
@@ -169,7 +169,7 @@ async def test_mark_without_a_fault_is_insufficient() -> None:
 
 
 async def test_unreachable_broker_fails_the_run_with_the_reason() -> None:
-    async with SmallCluster(1) as cluster:
+    async with fake_cluster(1) as cluster:
         parameters = scenario(cluster, connect_timeout=1.5)
     load = Load(parameters)
     with pytest.raises(LoadFailed, match=r"0 of 60 subscribers .*connect_failed"):
@@ -178,14 +178,14 @@ async def test_unreachable_broker_fails_the_run_with_the_reason() -> None:
 
 
 async def test_killed_worker_fails_the_run() -> None:
-    async with SmallCluster(1) as cluster, Load(scenario(cluster)) as load:
+    async with fake_cluster(1) as cluster, Load(scenario(cluster)) as load:
         os.kill(load.pids[1], signal.SIGKILL)
         with pytest.raises(LoadFailed, match="worker 1 ended early"):
             await load.result()
 
 
 async def test_metrics_equal_the_result_and_stay_for_the_last_scrapes() -> None:
-    async with SmallCluster(2) as cluster:
+    async with fake_cluster(2) as cluster:
         parameters = scenario(cluster, metrics=True, cluster="quotes", scrape_interval=0.2)
         async with Load(parameters) as load:
             result = await load.result()
@@ -224,7 +224,7 @@ async def test_run_that_is_stopped_early_verifies_what_was_published() -> None:
         if event.acknowledged >= 48:
             published_enough.set()
 
-    async with SmallCluster(3) as cluster, Load(scenario(cluster, duration=600.0), on_event) as load:
+    async with fake_cluster(3) as cluster, Load(scenario(cluster, duration=600.0), on_event) as load:
         await load.measuring()
         await load.mark("nothing", None)
         async with asyncio.timeout(60):

@@ -1,7 +1,8 @@
 """A fake broker for exact faults, on the `websockets` library: independent of the product's frames and of aiohttp.
 
-Several fakes may share one `Memory`, as brokers share a history. A test changes the behaviour with the broker's
-switches (`greets`, `answers`, `mute`) or on single connections (`send`, `close`, `reset`).
+Several fakes may share one `Memory`, as the brokers of a cluster share a history. A test changes the behaviour with the
+broker's switches (`greets`, `answers`, `mute`), with the memory's `copies`, or on single connections (`send`, `close`,
+`reset`).
 """
 
 from __future__ import annotations
@@ -9,27 +10,43 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self, TypeVar
 
+import msgspec
 import websockets
+from migratory_client import Settings
 from migratory_protocol import messages as wire
 from migratory_protocol.codec import CODECS, Codec, find_codec
 from migratory_protocol.messages import BrokerMessage, ClientMessage
 from migratory_protocol.positions import Position, parse_position
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import Server, ServerConnection, broadcast, serve
 
 T = TypeVar("T")
 
+QUICK = Settings(first_retry=0.05, ack_timeout=0.2)
+"""Settings of a client that notices faults soon."""
+
 
 class Memory:
-    """The published messages by topic. A repeat is recognised by publisher and id, as within a duplicate window."""
+    """The published messages by topic. A repeat is recognised by publisher and id, as within a duplicate window.
+
+    `copies` returns how often a live message is delivered to a subscriber: 0 to lose it, 2 to repeat it.
+    """
 
     def __init__(self, epoch: int = 1) -> None:
         self.epoch = epoch
         self.topics: dict[str, list[wire.Message]] = {}
         self.known: dict[tuple[str, str, int], Position] = {}
         self.first_cached = 1
+        self.brokers: list[FakeBroker] = []
+        self.copies: Callable[[wire.Message], int] = lambda message: 1
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(broker.url for broker in self.brokers)
 
     def position(self, topic: str) -> Position:
         log = self.topics.get(topic)
@@ -37,7 +54,7 @@ class Memory:
 
     def append(self, topic: str, payload: bytes, sent: float | None = None) -> wire.Message:
         log = self.topics.setdefault(topic, [])
-        log.append(wire.Message(topic, Position(self.epoch, len(log) + 1), payload, sent))
+        log.append(wire.Message(topic, Position(self.epoch, len(log) + 1), payload, sent, time.time()))
         return log[-1]
 
 
@@ -53,10 +70,11 @@ class FakeConnection:
         self.topics: set[str] = set()
         self.ended = asyncio.Event()
 
-    async def send(self, *messages: BrokerMessage) -> None:
+    def send(self, *messages: BrokerMessage) -> None:
+        """Send each message in a frame of its own, without waiting. Do nothing if the connection has ended."""
         for message in messages:
             data = self.codec.encode(message)
-            await self.connection.send(data if self.codec.binary else data.decode())
+            broadcast([self.connection], data if self.codec.binary else data.decode())
 
     async def close(self, code: int, reason: str = "") -> None:
         await self.connection.close(code, reason)
@@ -76,6 +94,7 @@ class FakeBroker:
 
     def __init__(self, memory: Memory | None = None, *, name: str = "fake-0", heartbeat: float = 15.0) -> None:
         self.memory = memory or Memory()
+        self.memory.brokers.append(self)
         self.name = name
         self.heartbeat = heartbeat
         self.greets = True
@@ -121,16 +140,14 @@ class FakeBroker:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def publish(self, topic: str, payload: bytes, sent: float | None = None) -> Position:
-        """Publish as another client; the subscribers of this broker get the message."""
+    def publish(self, topic: str, payload: bytes, sent: float | None = None) -> Position:
+        """Publish as another client. The subscribers of all brokers that share the memory get the message."""
         message = self.memory.append(topic, payload, sent)
-        await self.fan_out(message)
+        for broker in self.memory.brokers:
+            for connection in broker.live:
+                if topic in connection.topics and not broker.mute:
+                    connection.send(*[message] * self.memory.copies(message))
         return message.position
-
-    async def fan_out(self, message: wire.Message) -> None:
-        for connection in self.live:
-            if message.topic in connection.topics and not self.mute:
-                await connection.send(message)
 
     async def _serve(self, connection: ServerConnection) -> None:
         client = FakeConnection(self, connection, find_codec(str(connection.subprotocol)))
@@ -156,31 +173,27 @@ class FakeBroker:
                     await client.close(4001, "unauthenticated")
                 elif self.greets:
                     limits = wire.Limits(1 << 20, 255, 1000, 1 << 20)
-                    await client.send(
-                        wire.Welcome(wire.VERSION, "fake", self.name, 1, self.servers, self.heartbeat, limits)
-                    )
+                    client.send(wire.Welcome(wire.VERSION, "fake", self.name, 1, self.servers, self.heartbeat, limits))
             case wire.Subscribe():
-                await self._subscribe(client, message)
+                self._subscribe(client, message)
             case wire.Unsubscribe():
                 client.topics -= set(message.topics)
-                await client.send(wire.Unsubscribed(message.request, message.topics))
+                client.send(wire.Unsubscribed(message.request, message.topics))
             case wire.Publish():
                 key = (message.topic, message.publisher, message.id)
                 position = self.memory.known.get(key) if message.qos else None
                 if position is None:
-                    stored = self.memory.append(message.topic, message.payload, message.sent)
-                    position = stored.position
+                    position = self.publish(message.topic, message.payload, message.sent)
                     if message.qos:
                         self.memory.known[key] = position
-                    await self.fan_out(stored)
                 if message.qos and self.answers:
-                    await client.send(wire.Ack(message.topic, message.publisher, message.id, position))
+                    client.send(wire.Ack(message.topic, message.publisher, message.id, position))
             case wire.Ping():
-                await client.send(wire.Pong())
+                client.send(wire.Pong())
             case _:
                 pass
 
-    async def _subscribe(self, client: FakeConnection, message: wire.Subscribe) -> None:
+    def _subscribe(self, client: FakeConnection, message: wire.Subscribe) -> None:
         memory = self.memory
         for request in message.topics:
             topic = request.topic
@@ -199,4 +212,24 @@ class FakeBroker:
             elif request.snapshot:
                 start = max(0, start - 1)
             client.topics.add(topic)
-            await client.send(wire.Subscribed(message.request, [receipt]), *log[start:])
+            replay = [msgspec.structs.replace(stored, replayed=True) for stored in log[start:]]
+            client.send(wire.Subscribed(message.request, [receipt]), *replay)
+
+
+@asynccontextmanager
+async def fake_cluster(size: int, copies: Callable[[wire.Message], int] = lambda message: 1) -> AsyncIterator[Memory]:
+    """Run `broker-0`, `broker-1` and so on, which share the returned memory and name each other to clients."""
+    memory = Memory()
+    memory.copies = copies
+    async with AsyncExitStack() as running:
+        for number in range(size):
+            await running.enter_async_context(FakeBroker(memory, name=f"broker-{number}"))
+        for broker in memory.brokers:
+            broker.servers = [wire.Server(url) for url in memory.urls]
+        yield memory
+
+
+async def take(subscription: AsyncIterator[wire.Message], count: int) -> list[bytes]:
+    """Return the payloads of the next `count` messages. Raise TimeoutError after 10 s."""
+    async with asyncio.timeout(10):
+        return [(await anext(subscription)).payload for _ in range(count)]
