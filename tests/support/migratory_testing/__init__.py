@@ -5,8 +5,7 @@
 Cores without a socket, under the test's own clock:
 
     brokers         several logics, links and a ZooKeeper (`zookeeper_tree`); `population`: their clients as numbers
-    onelogic        one logic as an edge sees it; `edges`: a bench for an edge, `edgescript`: the scenarios' interpreter
-    scenarios       files with commands and the expected transcript
+    onelogic        one logic as an edge sees it; `edges`: a bench for an edge
     clientcore      the client's core, with its network played by the test
     machines        state machines that must detect a planted mistake
 
@@ -19,7 +18,7 @@ Real processes and servers, ended with the test:
 
 Fakes, for exact faults:
 
-    fakebroker      a broker on another WebSocket library, with `oneclient`; `smallbroker`: several with one memory
+    fakebroker      brokers on another WebSocket library, which may share a memory
     fakekube        an API server; `kubernetes`: objects as it returns them; `decisions`: the operator's decisions
     fakeprometheus  a Prometheus that misbehaves; `manysamples`: its samples, and the options to read them
 
