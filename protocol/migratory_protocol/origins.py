@@ -63,11 +63,11 @@ class OriginPolicy:
         if len(origins) > 1:
             return OriginRefusal(400, "more than one Origin header")
         if not self._any_host and not _matches(_split_host(hosts[0]), self._hosts):
-            return OriginRefusal(421, "this Host is not served here: see `hosts` in the broker's configuration")
+            return OriginRefusal(421, "this Host is not served here: see spec.security.hosts of the cluster")
         if not origins:
             return None if self._without_origin else OriginRefusal(403, "an Origin header is required here")
         if not self._any_origin and not _matches(_split_origin(origins[0]), self._origins):
-            text = "this Origin is not allowed: see `allowed` in the broker's configuration of origins"
+            text = "this Origin is not allowed: see spec.security.origins of the cluster"
             return OriginRefusal(403, text)
         return None
 

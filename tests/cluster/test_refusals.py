@@ -59,7 +59,8 @@ def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> 
         ({"sla": {"objectives": [{"name": "a", "type": "delivery", "target": "101"}]}},
          "spec.sla.objectives[0].target"),
         ({"sla": {"objectives": [{"name": "a", "type": "delivery", "target": "1"}] * 2}}, "spec.sla.objectives[1]"),
-        ({"security": {"tokens": {"secretName": "t"}}}, 'unknown field "spec.security"'),
+        ({"security": {"tokens": {"secretName": "t"}}}, 'unknown field "spec.security.tokens"'),
+        ({"security": {"origins": ["app.example.com"]}}, "spec.security.origins[0]"),
     ],
 )  # fmt: skip
 def test_invalid_resources_are_rejected_with_the_field(shared: Kubectl, spec: Object, expected: str) -> None:

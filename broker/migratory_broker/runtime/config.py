@@ -92,10 +92,10 @@ class DrainSection(_Section, frozen=True):
 
 
 class OriginsSection(_Section, frozen=True):
-    """Origins that may connect from a browser: `*`, `https://app.example.com`, `https://*.example.org`; and allowed
-    Host headers."""
+    """Origins that may connect from a browser, none by default: `*`, `https://app.example.com`,
+    `https://*.example.org`; and allowed Host headers."""
 
-    allowed: tuple[str, ...] = ("*",)
+    allowed: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ("*",)
     without_origin: bool = True
 

@@ -17,6 +17,9 @@ from migratory_local.processes.network import LOCAL_PLACEMENT, HttpClient, Place
 from migratory_local.processes.process import Process
 
 _POLL_SECONDS = 0.1
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+"""Host headers that brokers serve when the cluster names none: a web page that resolves its own name to this machine
+(DNS rebinding) sends another one."""
 MIGRATORY_COMMAND = (sys.executable, "-c", "from migratory_cli.main import main; main()")
 """The `migratory` command in this interpreter's environment, whatever is on PATH."""
 
@@ -95,7 +98,8 @@ def write_config(cluster: MigratoryCluster, zookeeper_servers: str, folder: Path
     """
     path = folder / "broker.json"
     try:
-        path.write_text(json.dumps(broker_config(cluster, zookeeper_servers), indent=2) + "\n")
+        config = broker_config(cluster, zookeeper_servers, default_hosts=LOOPBACK_HOSTS)
+        path.write_text(json.dumps(config, indent=2) + "\n")
     except OSError as error:
         raise LocalError(f"cannot write {path}: {error.strerror}") from error
     return path

@@ -25,11 +25,17 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
-def broker_config(cluster: MigratoryCluster, zookeeper_servers: str, leaving: Sequence[str] = ()) -> dict[str, Any]:
+def broker_config(
+    cluster: MigratoryCluster,
+    zookeeper_servers: str,
+    leaving: Sequence[str] = (),
+    default_hosts: Sequence[str] = ("*",),
+) -> dict[str, Any]:
     """Return the brokers' configuration, ready for JSON: durations in seconds, sizes in bytes.
 
     :param zookeeper_servers: "host:port,host:port".
     :param leaving: the brokers of the cluster that will be removed.
+    :param default_hosts: the Host headers that are served where the cluster names none.
     """
     spec = cluster.spec
     config = {
@@ -40,6 +46,7 @@ def broker_config(cluster: MigratoryCluster, zookeeper_servers: str, leaving: Se
         "limits": spec.limits.model_dump(by_alias=True),
         "delivery": spec.delivery.model_dump(by_alias=True, exclude={"compression"}),
         "compression": spec.delivery.compression,
+        "origins": {"allowed": list(spec.security.origins), "hosts": list(spec.security.hosts or default_hosts)},
         "weights": dict(spec.brokers.weights),
         "drain": spec.brokers.drain.model_dump(by_alias=True),
         "ioProcesses": spec.brokers.io_processes,

@@ -19,6 +19,12 @@ KIND = "MigratoryCluster"
 TOPIC_PATTERN = r"[^\x00-\x1f\x7f]{1,255}"
 TOPIC_PATTERN_FORM = 'topic names, with * for any characters but / and ** for any characters, such as "ticks/**"'
 
+_AUTHORITY = r"(\*\.)?([A-Za-z0-9_.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?"
+ORIGIN_PATTERN = rf"\*|[A-Za-z][A-Za-z0-9+.-]*://{_AUTHORITY}"
+ORIGIN_FORM = 'an origin such as "https://app.example.com" or "https://*.example.org", or "*" for all'
+HOST_PATTERN = rf"\*|{_AUTHORITY}"
+HOST_FORM = 'a host such as "push.example.com", "push.example.com:8443" or "*.example.org", or "*" for all'
+
 MAX_NAME_LENGTH = 40
 """Characters of a cluster's name. Kubernetes adds "-broker-", an ordinal and a revision to it, within 63 characters."""
 
@@ -178,6 +184,22 @@ class DeliverySpec(ResourceModel):
     )
 
 
+class SecuritySpec(ResourceModel):
+    """The web pages that may connect, and the hosts that are served: `spec.security`."""
+
+    origins: list[Annotated[str, PatternText(ORIGIN_PATTERN, 300, ORIGIN_FORM)]] = Field(
+        default_factory=list,
+        max_length=50,
+        description="Origins of the web pages that may connect; none by default. Programs send no Origin header and "
+        "may always connect",
+    )
+    hosts: list[Annotated[str, PatternText(HOST_PATTERN, 300, HOST_FORM)]] = Field(
+        default_factory=list,
+        max_length=50,
+        description="Host headers that are served; by default all on Kubernetes, and loopback names on one machine",
+    )
+
+
 class SlaSpec(ResourceModel):
     """The objectives that reports judge, and the time that a report judges: `spec.sla`."""
 
@@ -202,6 +224,9 @@ class ClusterSpec(ResourceModel):
     )
     delivery: DeliverySpec = Field(
         default=DeliverySpec(), description="Guarantees of an acknowledged publication, and how it is delivered"
+    )
+    security: SecuritySpec = Field(
+        default=SecuritySpec(), description="The web pages that may connect, and the hosts that are served"
     )
     sla: SlaSpec = Field(default=SlaSpec(), description="Objectives by which reports judge the cluster")
 

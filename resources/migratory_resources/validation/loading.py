@@ -43,11 +43,12 @@ KUBERNETES_ONLY = {
 }
 """Fields that have no effect on one machine, and why."""
 
-REFUSED = {"spec.security": "no value: this release has no tokens, authorization rules or TLS; remove the field"}
-"""Fields that are an error and not a warning: without them the cluster would be less secure than its file says."""
+STRICT = "spec.security."
+"""Path below which an unknown field is an error and not a warning: without it the cluster would be less secure than its
+file says."""
 
 _NO_EFFECT = frozenset({"metadata.labels", "metadata.annotations"})
-_KNOWN = frozenset({*KUBERNETES_ONLY, *REFUSED, *_NO_EFFECT})
+_KNOWN = frozenset({*KUBERNETES_ONLY, *_NO_EFFECT})
 _SIMILARITY = 0.7
 """The difflib ratio of a misspelling: "replica" for "replicas", "minCopys" for "minCopies", but not "color"."""
 
@@ -108,16 +109,16 @@ def _known_fields(
         field_path = f"{path}{key}"
         if key in fields:
             known[key] = _known_fields_below(fields[key].annotation, value, field_path, problems, warnings)
-        elif field_path in REFUSED:
-            problems.append(FieldProblem(field_path, value, REFUSED[field_path]))
         elif field_path in KUBERNETES_ONLY:
             warnings.append(f"{field_path} has no effect on one machine: {KUBERNETES_ONLY[field_path]}")
         elif field_path not in _NO_EFFECT:
-            # Refused fields count as well: "securty" must be an error, too.
             candidates = [*fields, *(other.removeprefix(path) for other in _KNOWN if other.startswith(path))]
             closest = difflib.get_close_matches(key, candidates, n=1, cutoff=_SIMILARITY)
             if closest:
                 problems.append(UnknownField(field_path, value, f"{path}{closest[0]}"))
+            elif path == STRICT:
+                allowed = f"{' and '.join(fields)} only: this release has no tokens, authorization rules or TLS"
+                problems.append(FieldProblem(field_path, value, allowed))
             else:
                 warnings.append(f"{field_path} is not known and has no effect")
     return known

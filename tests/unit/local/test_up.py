@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
 
 import pytest
 from migratory_local.cluster import local_cluster
+from migratory_local.cluster.brokers import write_config
 from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_local.cluster.up import ClusterFileWatcher
 from migratory_resources import load_cluster
 
 CLUSTER = "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: quotes}\n"
+
+
+def test_brokers_on_one_machine_serve_loopback_hosts_unless_the_file_names_others(tmp_path: Path) -> None:
+    default, named = load_cluster(CLUSTER).cluster, load_cluster(CLUSTER + "spec: {security: {hosts: [lan]}}\n").cluster
+    assert json.loads(write_config(default, "127.0.0.1:1", tmp_path).read_text())["origins"] == {
+        "allowed": [],
+        "hosts": ["localhost", "127.0.0.1", "[::1]"],
+    }
+    assert json.loads(write_config(named, "127.0.0.1:1", tmp_path).read_text())["origins"]["hosts"] == ["lan"]
 
 
 def test_changed_cluster_file_causes_one_warning(tmp_path: Path) -> None:

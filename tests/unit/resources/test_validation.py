@@ -108,7 +108,10 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
             "allowed: brokers.ioProcesses (3) x limits.queuePerClient, 3Mi",
         ),
         ("{topics: {cache: {maxBytes: 1Mi}}, limits: {maxPayload: 2Mi, queuePerClient: 2Mi}}", "cache.maxBytes: '1Mi'"),
-        ("{security: {}}", "spec.security: {} is not allowed"),
+        ("{security: {tokens: {}}}", "spec.security.tokens: {} is not allowed; allowed: origins and hosts only"),
+        ("{security: {origin: [a]}}", "did you mean spec.security.origins?"),
+        ("{security: {origins: [app.example.com]}}", "spec.security.origins[0]: 'app.example.com' is not allowed"),
+        ("{security: {hosts: ['http://a']}}", "spec.security.hosts[0]: 'http://a' is not allowed"),
         (
             "{brokers: {replica: 3}}",
             "spec.brokers.replica: no such field (value 3); did you mean spec.brokers.replicas?",
@@ -268,6 +271,21 @@ def test_a_field_without_effect_is_warned_of(path: str) -> None:
     assert len(loaded.warnings) == 1
     assert loaded.warnings[0].startswith(f"{path} has no effect")
     assert loaded.cluster == load_cluster(cluster_file()).cluster
+
+
+def test_origins_and_hosts_reach_the_broker_config() -> None:
+    security = "{security: {origins: ['https://app.example.com', 'https://*.example.org:8443'], hosts: [push.test]}}"
+    loaded = load_cluster(cluster_file(security))
+    assert loaded.warnings == []
+    origins = {"allowed": ["https://app.example.com", "https://*.example.org:8443"], "hosts": ["push.test"]}
+    assert broker_config(loaded.cluster, "zk:2181", default_hosts=["localhost"])["origins"] == origins
+
+
+def test_no_web_page_may_connect_unless_the_cluster_names_its_origin() -> None:
+    cluster = load_cluster(cluster_file()).cluster
+    assert broker_config(cluster, "zk:2181")["origins"] == {"allowed": [], "hosts": ["*"]}
+    local = broker_config(cluster, "zk:2181", default_hosts=["localhost"])
+    assert local["origins"] == {"allowed": [], "hosts": ["localhost"]}
 
 
 def test_batching_conflation_and_compression_reach_the_broker_config() -> None:
