@@ -68,10 +68,16 @@ def test_every_explanation_has_a_reason(tmp_path: Path) -> None:
     assert sampling.explained(tmp_path / "none.toml") == {}
 
 
-def test_edit_returns_the_lines_that_it_replaces() -> None:
-    (edit,) = planted.named("promise quorum n - q").edits
-    (line,) = edit.lines()
-    assert "len(self.members) - self.copies + 1" in (patches.ROOT / edit.file).read_text().splitlines()[line - 1]
+def test_mutant_is_tried_with_tests_and_then_with_the_simulation() -> None:
+    file = "broker/migratory_broker/core/logic/balancing/shares.py"
+    site = next(site for site in sites((patches.ROOT / file).read_text()) if "-> +" in site.title)
+    with planted.fresh_processes(1) as pool:
+        verdicts = [
+            pool.submit(sampling.judge, sampling.Mutant(file, site), tests, 0).result()
+            for tests in (["tests/unit/core/logic/test_shares.py"], [])
+        ]
+    assert [verdict.by for verdict in verdicts] == ["unit", ""]
+    assert verdicts[0].said.startswith("tests/unit/core/logic/test_shares.py::")
 
 
 @pytest.mark.parametrize("core", sampling.CORES)

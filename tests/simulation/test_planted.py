@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-from collections.abc import Sequence
 
 import pytest
 from migratory_simulation import detection, patches, planted, schedules
-from migratory_simulation.detection import Trial, Verdict
+from migratory_simulation.detection import Trial
 
 NAME = "coordinator delivers before a confirmation"
-
-
-def simulation(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return planted.run_command(*arguments, timeout=300)
 
 
 def test_every_planted_fault_applies() -> None:
@@ -26,8 +20,6 @@ def test_every_planted_fault_applies() -> None:
         assert fault.breaks
         assert set(fault.breaks) <= set(range(1, 8))
         assert fault.hint == "" or Trial.parse(fault.hint).schedule in ("", *schedules.ALL)
-        for module, source in patches.patched(fault.edits).items():
-            compile(source, module, "exec")
 
 
 @pytest.mark.parametrize(
@@ -45,13 +37,6 @@ def test_stale_edit_is_refused(at: str, old: str, message: str) -> None:
         edit.applied()
     fault = planted.PlantedFault("stale", "takeover", (1,), (edit,))
     assert [text.split(":")[0] for text in detection.stale([fault])] == ["stale"]
-
-
-def test_replacement_with_an_unknown_name_is_stale() -> None:
-    edit = patches.Edit(
-        "GroupRecord.as_source", None, "from migratory_broker.gone import x\nreturn self.renamed_away(x, undefined)"
-    )
-    assert patches.unknown_names([edit]) == {"migratory_broker.gone", "renamed_away", "undefined"}
 
 
 SOURCE = '''
@@ -92,7 +77,7 @@ def test_edit_compares_syntax_trees(name: str, old: str | None, new: str, line: 
         with pytest.raises(ValueError, match="occurs 0 times"):
             patches.replace(tree, name, patches.Edit(name, old, new))
         return
-    assert patches.replace(tree, name, patches.Edit(name, old, new))
+    patches.replace(tree, name, patches.Edit(name, old, new))
     assert ast.unparse(tree) == ast.unparse(ast.parse(SOURCE.replace(line, becomes, 1)))
 
 
@@ -107,7 +92,7 @@ def test_assertions_can_be_removed() -> None:
 
 
 def test_run_reports_the_seed_that_detects_a_planted_fault() -> None:
-    done = simulation("run", "--planted", NAME, "--seeds", "5")
+    done = planted.run_command("run", "--planted", NAME, "--profile", "long", "--seeds", "5")
     assert done.returncode == 1
     assert "VIOLATION seed" in done.stdout
     assert f"--planted '{NAME}'" in done.stdout  # the line that reruns it
@@ -115,26 +100,24 @@ def test_run_reports_the_seed_that_detects_a_planted_fault() -> None:
 
 
 def test_detection_reports_the_invariant_and_the_trial() -> None:
-    done = simulation("planted", "--only", NAME, "--limit", "3")
+    done = planted.run_command("planted", "--only", NAME, "--limit", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{NAME}      5  seed" in done.stdout
     assert "1 of 1 planted faults caught" in done.stdout
 
 
 def test_correct_code_is_not_detected() -> None:
-    verdict = detection.search([Trial("", 1)], 0)
+    verdict = detection.search([Trial("", 1)])
     assert (verdict.by, verdict.trials) == (None, 1)
     assert verdict.message == "SURVIVED 1 trials"
 
 
-def test_surviving_fault_fails_the_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def survives(fault: planted.PlantedFault, hints: Sequence[Trial], limit: int) -> Verdict:
-        return Verdict(limit, None, 0, "SURVIVED")
-
-    monkeypatch.setattr(detection, "_search_in_process", survives)
-    assert detection.run([planted.named(NAME)], 3, 1) == 1
-    assert "NOT CAUGHT" in capsys.readouterr().out
-    assert detection.run([], 3, 1) == 1
+def test_surviving_fault_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    harmless = planted.PlantedFault(
+        "harmless", "takeover", (1,), (patches.Edit("PUBLISHER_COUNT_INTERVAL", None, "1.0"),)
+    )
+    assert detection.run([harmless], 1, 1) == 1
+    assert "NOT CAUGHT  SURVIVED 1 trials" in capsys.readouterr().out
 
 
 def test_trial_round_trips_as_text() -> None:

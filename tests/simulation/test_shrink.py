@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from random import Random
 
 import pytest
-from migratory_simulation import planted
 from migratory_simulation.options import draw_options
+from migratory_simulation.planted import run_command
 from migratory_simulation.shrink import minimise, only, shrink
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return planted.run_command("run", *arguments, timeout=300)
 
 
 @pytest.mark.parametrize("culprits", [(), (3,), (0, 9), (2, 5, 6)])
@@ -71,7 +66,7 @@ def test_passing_run_cannot_be_shrunk() -> None:
 def test_shrunk_schedule_of_a_planted_fault_still_fails() -> None:
     """The printed command runs the smaller schedule, which breaks the same invariant."""
     name = "sequence numbers restart at takeover"
-    done = command("--planted", name, "--profile", "short", "--seeds", "60", "--jobs", "1")
+    done = run_command("run", "--planted", name, "--profile", "short", "--seeds", "60", "--jobs", "1")
     assert done.returncode == 1, done.stderr
     found = re.search(
         r"(\d+) of its (\d+) faults are enough \((\d+) runs tried\): (invariant \d|a core failed)", done.stdout
@@ -85,7 +80,7 @@ def test_shrunk_schedule_of_a_planted_fault_still_fails() -> None:
     )
     assert again is not None, done.stdout
     assert len(again[1].split()[-1].split(",")) == max(kept, 1)
-    once_more = command(*again[1].split(), "--planted", name)
+    once_more = run_command("run", *again[1].split(), "--planted", name)
     assert once_more.returncode == 1
     assert f"\n{found[4]}: " in once_more.stdout
     assert "are enough" not in once_more.stdout  # it is small already
@@ -93,10 +88,10 @@ def test_shrunk_schedule_of_a_planted_fault_still_fails() -> None:
 
 def test_options_of_one_seed_need_a_seed(tmp_path: Path) -> None:
     for words in (("--faults", "1"), ("--trace", str(tmp_path / "trace.txt"))):
-        done = command("--seeds", "1", *words)
+        done = run_command("run", "--seeds", "1", *words)
         assert done.returncode == 2
         assert "need --seed" in done.stderr
-    done = command("--seed", "3", "--profile", "short", "--faults", "1,99")
+    done = run_command("run", "--seed", "3", "--profile", "short", "--faults", "1,99")
     assert done.returncode == 2
     assert "there is no fault 99" in done.stderr
-    assert "use 'none' or numbers" in command("--seed", "3", "--faults", "x").stderr
+    assert "use 'none' or numbers" in run_command("run", "--seed", "3", "--faults", "x").stderr

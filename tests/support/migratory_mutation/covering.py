@@ -1,4 +1,4 @@
-"""The unit tests that execute a line, and running only those against changed sources.
+"""The unit tests that execute a line, and running only those.
 
 The map of lines to tests comes from one run under coverage. It is stored until a source or a test changes. A test
 that executes none of the changed lines cannot detect the change.
@@ -10,13 +10,14 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import chdir, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
+import pytest
 from coverage import CoverageData
 from migratory_simulation.patches import ROOT
 from migratory_simulation.planted import environment
-
-from migratory_mutation import trial
 
 TESTS = ("tests/unit/core", "tests/unit/client", "tests/scenarios")
 MEASURED = ("broker/migratory_broker/core", "clients/python/migratory_client")
@@ -69,16 +70,22 @@ class Covering:
         return sorted(name for name in names if name)
 
 
-def fails(patched: dict[str, str], tests: Sequence[str]) -> str:
-    """Return the first of `tests` that fails with `patched` (module -> source) in place of the tree's, "" if none
-    does."""
+class _FirstFailure:
+    """A plugin of pytest that notes the first test that fails."""
+
+    test = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.test:
+            self.test = report.nodeid
+
+
+def first_failure(tests: Sequence[str]) -> str:
+    """Return the first of `tests` that fails in this process, "" if none does."""
     if not tests:
         return ""
-    try:
-        done = trial.start(sources=patched, tests=list(tests))
-    except subprocess.TimeoutExpired:
-        return "no end"
-    if done.returncode == 0:
-        return ""
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return failed[0].split(" ")[1] if failed else (done.stdout + done.stderr).strip().splitlines()[-1]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--timeout=60"]
+    failure = _FirstFailure()
+    with redirect_stdout(StringIO()), chdir(ROOT):
+        status = pytest.main([*options, *tests], plugins=[failure])
+    return failure.test or (f"pytest ends with {status!r}" if status else "")

@@ -9,19 +9,18 @@ run.
 from __future__ import annotations
 
 import json
-import subprocess
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from migratory_simulation import detection, planted
 from migratory_simulation.patches import ROOT, module_name
 
-from migratory_mutation import trial
-from migratory_mutation.covering import Covering, fails
+from migratory_mutation.covering import Covering, first_failure
 from migratory_mutation.sites import Site, sites
 
 CORES = {"logic": "broker/migratory_broker/core/logic", "edge": "broker/migratory_broker/core/edge"}
@@ -68,22 +67,14 @@ def draw(core: str, count: int, seed: int) -> list[Mutant]:
     return mutants[:count]
 
 
-def simulate(mutant: Mutant, seeds: int) -> str:
-    """Return the first violation within `seeds` trials of the simulation, "" if there is none."""
-    try:
-        done = trial.start(sources=mutant.sources(), seeds=seeds)
-    except subprocess.TimeoutExpired:
-        return "no end"
-    return done.stdout.strip() or (done.stderr.strip().splitlines()[-1] if done.returncode else "")
-
-
-def judge(mutant: Mutant, covering: Covering, seeds: int) -> Outcome:
-    """Try the unit tests that execute the line, then the simulation. Return which of them detected the mutant."""
-    failed = fails(mutant.sources(), covering.tests(mutant.file, [mutant.site.line]))
-    if failed:
+def judge(mutant: Mutant, tests: Sequence[str], seeds: int) -> Outcome:
+    """Put the mutant in place in this process, which has not imported the cores yet. Try the unit tests, then `seeds`
+    trials of the simulation. The cores' own assertions count, as they are part of what runs."""
+    planted.install_sources(mutant.sources())
+    if failed := first_failure(tests):
         return Outcome(mutant, "unit", failed)
-    found = simulate(mutant, seeds)
-    return Outcome(mutant, "simulation" if found else "", found)
+    verdict = detection.search(detection.first_trials(seeds), least=0)
+    return Outcome(mutant, "simulation" if verdict.by else "", verdict.message if verdict.by else "")
 
 
 def explained(path: Path = SURVIVORS) -> dict[tuple[str, str, str], str]:
@@ -99,8 +90,9 @@ def run(cores: Sequence[str], count: int, seed: int, seeds: int, jobs: int, fold
     mutants = [mutant for core in cores for mutant in draw(core, count, seed)]
     counts: Counter[tuple[str, str]] = Counter()
     unexplained = []
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        for outcome in pool.map(lambda mutant: judge(mutant, covering, seeds), mutants):
+    tests = [covering.tests(mutant.file, [mutant.site.line]) for mutant in mutants]
+    with planted.fresh_processes(jobs) as pool:
+        for outcome in pool.map(judge, mutants, tests, repeat(seeds)):
             mutant, verdict = outcome.mutant, outcome.by or "survived"
             if not outcome.by:
                 verdict = "explained" if mutant.key in known else "SURVIVED"

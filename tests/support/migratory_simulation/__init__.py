@@ -17,8 +17,7 @@ Start with `world.py`, which connects everything and runs one seed. Below it:
     coverage           counters of what the runs exercised
     schedules          directed runs: `scripts_*` over a `scripted` cluster, for what random plans rarely reach
     shrink             minimises the faults of a failing run
-    untimed            a cluster without time, of which `exhaust` explores every run within bounds
-    command            the command line; `runner` runs seeds in several processes, `summary` adds them up
+    runner             runs seeds in several processes; `summary` adds their reports up
     planted            deliberate mistakes from tests/planted, as structural `patches` of the source; `detection`
                        searches for a trial that detects each
 

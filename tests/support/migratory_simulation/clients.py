@@ -17,7 +17,7 @@ from migratory_client.core.session import ClientCore
 from migratory_client.core.settings import Settings
 from migratory_protocol import frames
 from migratory_protocol import messages as wire
-from migratory_protocol.codec import CODECS, JSON, Codec
+from migratory_protocol.codec import Codec
 from migratory_protocol.positions import Position
 
 from migratory_simulation.connections import Connection
@@ -407,7 +407,3 @@ class Client:
         """Return whether both positions are of one history."""
         external = self.world.external
         return external.history_of(topic, one.epoch) == external.history_of(topic, other.epoch)
-
-
-def find_codec(name: str) -> Codec:
-    return next((codec for codec in CODECS if codec.name == name), JSON)

@@ -4,34 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from migratory_simulation.plans import NAMES
+
 REQUIRED = (
-    # faults that took effect
-    "fault crash",
-    "fault freeze",
-    "fault link break",
-    "fault partition",
+    *(f"fault {name}" for name in NAMES.values()),
     "fault one-way partition",
-    "fault clog",
-    "fault zookeeper away",
-    "fault zookeeper cut off",
-    "fault zookeeper connection lost",
-    "fault session expiry",
-    "fault slow broker",
-    "fault clients dropped",
-    "fault edge restart",
-    "fault drain",
-    "fault restart of all",
-    "fault replaced while running",
-    "fault burst",
-    "fault ambush",
-    "fault slow zookeeper",
-    "fault client stalled",
-    "fault clock jump",
-    "fault silent client",
-    "fault broker behind",
-    "fault rolling restart",
-    "fault broker added",
-    "fault broker removed",
     # how the cluster reacted
     "takeovers",
     "adopted suffixes",

@@ -14,9 +14,7 @@ An empty `new` deletes the statements. Where `new` has `...`, the body that `old
 from __future__ import annotations
 
 import ast
-import builtins
 import re
-import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,64 +38,10 @@ class Edit:
     def path(self) -> Path:
         return _resolve(self.at)[0]
 
-    @property
-    def file(self) -> str:
-        """Return the path of the module, relative to the repository."""
-        return str(self.path.relative_to(ROOT))
-
-    @property
-    def module(self) -> str:
-        return module_name(self.path)
-
-    def apply(self, tree: ast.Module) -> list[ast.AST]:
-        """Change the module's tree; return the nodes that were replaced. Raise ValueError unless `old` occurs once."""
-        return replace(tree, _resolve(self.at)[1], self)
-
     def applied(self) -> str:
         """Return the changed source of the module, without comments. Raise ValueError unless `old` occurs exactly once
         in the symbol."""
-        tree = ast.parse(self.path.read_text())
-        self.apply(tree)
-        return ast.unparse(tree)
-
-    def lines(self) -> set[int]:
-        """Return the numbers of the lines of the module that the edit replaces."""
-        nodes = self.apply(ast.parse(self.path.read_text()))
-        return {line for node in nodes for line in range(node.lineno, (node.end_lineno or 0) + 1)}  # type: ignore[attr-defined]
-
-
-def unknown_names(edits: Sequence[Edit]) -> set[str]:
-    """Return the names in the replacements that nothing defines: left over from a rename, they would only raise.
-
-    These are attributes and imports that no source of the product knows, and variables without a definition.
-    """
-    nodes = [node for edit in edits for node in ast.walk(ast.parse(edit.new))]
-    used = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
-    defined = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
-    defined |= {node.name for node in nodes if isinstance(node, Definition)} | {"__dict__"}
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("migratory_"):
-            used.update(alias.name for alias in node.names)
-            if node.module not in map(module_name, _sources()):
-                used.add(node.module)
-    unknown = {name for name in used - defined if name not in _words()}
-    for source in patched(edits).values():
-        module = symtable.symtable(source, "", "exec")
-        top_level = module.get_symbols()
-        known = {symbol.get_name() for symbol in top_level if symbol.is_assigned() or symbol.is_imported()}
-        unknown |= _undefined(module, {*known, *dir(builtins), "__name__"})
-    return unknown
-
-
-def _undefined(table: symtable.SymbolTable, known: set[str]) -> set[str]:
-    """Return the global names that a scope and those in it use and that are not `known`."""
-    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()} - known
-    return names.union(*(_undefined(child, known) for child in table.get_children()))
-
-
-@cache
-def _words() -> frozenset[str]:
-    return frozenset(word for source in _sources().values() for word in re.findall(r"\w+", source))
+        return patched([self])[module_name(self.path)]
 
 
 def patched(edits: Sequence[Edit]) -> dict[str, str]:
@@ -106,7 +50,7 @@ def patched(edits: Sequence[Edit]) -> dict[str, str]:
     for edit in edits:
         if edit.path not in trees:
             trees[edit.path] = ast.parse(edit.path.read_text())
-        edit.apply(trees[edit.path])
+        replace(trees[edit.path], _resolve(edit.at)[1], edit)
     return {module_name(path): ast.unparse(tree) for path, tree in trees.items()}
 
 
@@ -161,57 +105,53 @@ def symbols(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple
 # ---- matching
 
 
-def replace(tree: ast.Module, name: str, edit: Edit) -> list[ast.AST]:
-    """Apply `edit` to the symbol of this qualified name; return the nodes that were replaced."""
-    symbol = next((node for found, node in symbols(tree) if found == name), None)
+def replace(tree: ast.Module, name: str, edit: Edit) -> None:
+    """Apply `edit` to the symbol of this qualified name. Raise ValueError unless `old` occurs exactly once in it."""
+    symbol = next((node for known, node in symbols(tree) if known == name), None)
     if symbol is None:
         raise ValueError(f"{edit.at}: the symbol is gone")
     new = ast.parse(edit.new).body
     if edit.old is None:
-        return _replace_whole(tree, symbol, new)
+        _replace_whole(tree, symbol, new)
+        return
     old = ast.parse(edit.old).body
-    statements: list[tuple[list[ast.stmt], int, Rests]] = []
-    for body in _bodies(symbol):
-        for start in range(len(body) - len(old) + 1):
-            rests: Rests = []
-            if _same(old, body[start : start + len(old)], rests):
-                statements.append((body, start, rests))
+    places = [
+        (body, start, rests)
+        for body in _bodies(symbol)
+        for start in range(len(body) - len(old) + 1)
+        if (rests := _match(old, body[start : start + len(old)])) is not None
+    ]
     pattern, replacement = _expression(old), _expression(new)
-    expressions: list[ast.AST] = []
-    if not statements and pattern is not None:
-        expressions = [node for node in ast.walk(symbol) if _same(pattern, node, [])]
-    if len(statements) == 1:
-        body, start, rests = statements[0]
-        replaced: list[ast.AST] = list(body[start : start + len(old)])
+    nodes = (
+        [] if places or pattern is None else [node for node in ast.walk(symbol) if _match(pattern, node) is not None]
+    )
+    if len(places) == 1:
+        body, start, rests = places[0]
         body[start : start + len(old)] = _fill(new, rests)
         if not body:
             body.append(ast.Pass())
-        return replaced
-    if len(expressions) == 1 and replacement is not None:
-        Swap(expressions[0], replacement).visit(symbol)
-        return expressions
-    count = len(statements) + len(expressions)
-    raise ValueError(f"{edit.at}: the text to replace occurs {count} times, not once:\n{edit.old}")
+    elif len(nodes) == 1 and replacement is not None:
+        Swap(nodes[0], replacement).visit(symbol)
+    else:
+        count = len(places) + len(nodes)
+        raise ValueError(f"{edit.at}: the text to replace occurs {count} times, not once:\n{edit.old}")
 
 
 Rests = list[tuple[list[ast.stmt], list[ast.stmt]]]
 """The bodies and the `else` parts of the statements that a pattern has as `header: ...`."""
 
 
-def _replace_whole(tree: ast.Module, symbol: Symbol, new: list[ast.stmt]) -> list[ast.AST]:
-    if isinstance(symbol, Definition):
-        documented = ast.get_docstring(symbol) is not None
-        replaced: list[ast.AST] = list(symbol.body[documented:])
-        symbol.body[documented:] = new
-        return replaced
+def _replace_whole(tree: ast.Module, symbol: Symbol, new: list[ast.stmt]) -> None:
+    """Replace the body of a function below its docstring, or the value of a constant."""
     value = _expression(new)
-    if value is not None:
+    if isinstance(symbol, Definition):
+        symbol.body[ast.get_docstring(symbol) is not None :] = new
+    elif value is not None:
         symbol.value = value
     else:
         body = next(body for body in _bodies(tree) if symbol in body)
         place = body.index(symbol)
         body[place : place + 1] = new
-    return [symbol]
 
 
 def _expression(statements: list[ast.stmt]) -> ast.expr | None:
@@ -230,8 +170,14 @@ def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _is_rest(value: object) -> bool:
-    """Tell whether a body is `...` alone."""
+    """Return whether a body is `...` alone."""
     return isinstance(value, list) and len(value) == 1 and ast.dump(value[0]) == "Expr(value=Constant(value=Ellipsis))"
+
+
+def _match(pattern: object, node: object) -> Rests | None:
+    """Return the bodies that match `...` in the pattern, None when the trees differ."""
+    rests: Rests = []
+    return rests if _same(pattern, node, rests) else None
 
 
 def _same(pattern: object, node: object, rests: Rests) -> bool:

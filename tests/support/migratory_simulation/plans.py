@@ -267,9 +267,6 @@ ACTIONS = (
 )  # fmt: skip
 """The actions of an ambush, likewise."""
 
-STRIKES = ("crash", "crash lost", "break", "expire", "lose done", "lose undone")
-"""The kinds of faults in an exhaustive search; `untimed.py` implements them."""
-
 
 # ---- the plan of a seed
 

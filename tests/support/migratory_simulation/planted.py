@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import multiprocessing
 import os
 import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from types import CodeType, ModuleType
 
@@ -99,14 +101,19 @@ def install_sources(sources: dict[str, str]) -> None:
     sys.meta_path.insert(0, _Finder(sources))
 
 
+def fresh_processes(jobs: int) -> ProcessPoolExecutor:
+    """Return a pool of which each task gets a process of its own, without the cores: the task may still plant."""
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1)
+
+
 def environment(**more: str) -> dict[str, str]:
     """Return the environment of a child process that imports what this process imports."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
 
 
-def run_command(*words: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `python -m migratory_simulation` with these arguments in a process of its own, at most `timeout` seconds."""
+def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m migratory_simulation` with these arguments, for at most five minutes."""
     command = [sys.executable, "-m", "migratory_simulation", *words]
     return subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=timeout
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=300
     )

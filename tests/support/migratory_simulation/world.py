@@ -9,7 +9,7 @@ subscription has caught up with all that was shown.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
@@ -73,7 +73,6 @@ class Report:
     events: int
     seconds: float
     recovery: float
-    lines: list[str] = field(default_factory=list)
 
 
 class World:
