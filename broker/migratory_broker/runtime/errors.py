@@ -6,6 +6,7 @@ EXIT_FAILED = 1
 EXIT_CONFIG = 2
 EXIT_BUSY = 5
 EXIT_ZOOKEEPER = 4
+EXIT_HUNG = 6
 
 
 class BrokerError(Exception):

@@ -37,12 +37,11 @@ from migratory_broker.runtime.io_processes.pool import IoProcessPool
 from migratory_broker.runtime.logs import LibraryLog, Log
 from migratory_broker.runtime.peers.links import PeerLinks
 from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.watchdog import LATE_TICK, Watchdog, stall_limit
 from migratory_broker.runtime.zookeeper import ZooKeeper
 
 TICK = 0.1
 """Seconds between two ticks of the cores."""
-LATE_TICK = 0.5
-"""Seconds of delay above which a tick is logged: the loop stalled."""
 
 ZOOKEEPER_STOP_TIMEOUT = 3.0
 """Seconds to end the ZooKeeper session; after that it expires by itself."""
@@ -95,6 +94,7 @@ class Broker:
         )
         self._next_tick = 0.0
         self._late_ticks = 0
+        self._longest_stall = 0.0
         self._started = time.monotonic()
 
     async def run(self) -> int:
@@ -205,6 +205,9 @@ class Broker:
     async def _serve(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._on_signal, number)
+        logic = self._logic.config
+        # Before the session: from then on, others wait for this process.
+        Watchdog(stall_limit(logic.session_timeout, logic.fencing), self._log)
         self._pump.to_logic(events.Start(int(time.time() * 1000), random.SystemRandom().getrandbits(63)))
         self._zookeeper.start()
         self._next_tick = time.monotonic() + TICK
@@ -235,6 +238,8 @@ class Broker:
         late = now - self._next_tick
         if late > LATE_TICK:
             self._late_ticks += 1
+            self._longest_stall = max(self._longest_stall, late)
+            self._metrics.observe(events.Observe("migratory_loop_stalls_total"))
             self._log("warning", "loop_stalled", seconds=round(late, 3))
         self._next_tick = now + TICK
         self._loop.call_later(TICK, self._tick)
@@ -346,7 +351,7 @@ class Broker:
 
     def _metric_values(self) -> Mapping[str, Any]:
         memory = self._memory.total(self._clients.pids)
-        return metric_values(describe_logic(self._logic), self._clients.edge_status(), memory)
+        return metric_values(describe_logic(self._logic), self._clients.edge_status(), memory, self._longest_stall)
 
     def _status(self) -> Mapping[str, object]:
         clients = self._clients.status()

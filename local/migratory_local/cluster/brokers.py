@@ -86,6 +86,10 @@ class LocalBroker:
         """Return status and body of a page of its administration listener, or None if it does not answer."""
         return await http.get_from(f"{self.host}:{self.ports.admin}", path)
 
+    async def is_alive(self, http: HttpClient) -> bool:
+        """Return whether its event loop runs. Every status counts: without descriptors left it answers 503."""
+        return await self.get_admin(http, "/healthz") is not None
+
     async def is_ready(self, http: HttpClient) -> bool:
         answer = await self.get_admin(http, "/readyz")
         return answer is not None and answer[0] == 200

@@ -17,6 +17,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -154,7 +155,11 @@ class LocalCluster:
         await wait_ready(self.brokers, self.http, READY_SECONDS)
         ready = f"{_plural(len(self.brokers), 'broker')} {'is' if len(self.brokers) == 1 else 'are'} ready"
         on_step(f"{ready} ({time.monotonic() - started_at:.1f} s)")
-        for process in self.processes:
+        for broker in self.brokers:
+            self.supervisor.watch(
+                broker.process, self.workdir / DRAINED_FOLDER / broker.name, partial(broker.is_alive, self.http)
+            )
+        for process in [*self._others, *ensemble.processes]:
             self.supervisor.watch(process, self.workdir / DRAINED_FOLDER / process.name)
         self._supervision = asyncio.create_task(self.supervisor.run(), name="supervisor")
 

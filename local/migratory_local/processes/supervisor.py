@@ -1,4 +1,7 @@
-"""The supervisor: starts processes again when they end, with exponential backoff.
+"""The supervisor: starts processes again when they end, with exponential backoff, and kills those that hang.
+
+A process that has answered its probe once hangs when it leaves `HUNG_PROBES` probes in a row unanswered. Probes are
+counted, not seconds, so that a machine that was suspended harms no process.
 
 A process is not started again while it is held by a call (`hold`), or while a file exists that another process made
 (`migratory drain`).
@@ -7,8 +10,9 @@ A process is not started again while it is held by a call (`hold`), or while a f
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +25,16 @@ MAX_BACKOFF = 15.0
 """Seconds between restarts of a process that keeps failing: a user who fixes the cause waits no longer than this."""
 STABLE_SECONDS = 20.0
 """Seconds of running after which the backoff starts anew."""
+PROBE_SECONDS = 2.0
+"""Seconds between two probes of a process."""
+HUNG_PROBES = 5
+"""Unanswered probes in a row after which a process hangs. With the timeout of a probe, about 20 s: longer than any
+pause that a healthy broker recovers from."""
 _POLL_SECONDS = 0.05
+
+
+Probe = Callable[[], Awaitable[bool]]
+"""Returns whether the process answers; waits for it only for a limited time."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +42,8 @@ class SupervisorEvent:
     """An observation or an action of the supervisor. `text` is a sentence for the user."""
 
     kind: str
-    """`died`, `restarted`, `failed` (the start failed and will be retried) or `away` (until its file is removed)."""
+    """`died`, `restarted`, `hung` (it was killed), `failed` (the start failed and will be retried) or `away` (until its
+    file is removed)."""
     name: str
     text: str
 
@@ -48,6 +62,11 @@ class _Watched:
     """While this file exists, the process is not started again."""
     away: bool = False
     """True if the process has ended and is not started again because of `away_file`."""
+    probe: Probe | None = None
+    probed_pid: int | None = None
+    """The process that has answered a probe."""
+    unanswered: int = 0
+    """Probes in a row that it left unanswered."""
 
 
 class Supervisor:
@@ -60,9 +79,10 @@ class Supervisor:
         self._watched: dict[str, _Watched] = {}
         self._on_event = on_event
 
-    def watch(self, process: Process, away_file: Path | None = None) -> None:
-        """Supervise a process. While `away_file` exists, it is not started again."""
-        self._watched[process.name] = _Watched(process, away_file=away_file)
+    def watch(self, process: Process, away_file: Path | None = None, probe: Probe | None = None) -> None:
+        """Supervise a process. While `away_file` exists, it is not started again. With a `probe`, it is killed when it
+        hangs."""
+        self._watched[process.name] = _Watched(process, away_file=away_file, probe=probe)
 
     def hold(self, name: str) -> None:
         """Do not start this process again until `release`."""
@@ -77,10 +97,35 @@ class Supervisor:
 
     async def run(self) -> None:
         """Supervise until cancelled."""
+        await asyncio.gather(self._restart_ended(), self._kill_hung())
+
+    async def _restart_ended(self) -> None:
         while True:
             for watched in list(self._watched.values()):
                 self._check(watched, time.monotonic())
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def _kill_hung(self) -> None:
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            await asyncio.gather(*(self._probe(watched) for watched in list(self._watched.values())))
+
+    async def _probe(self, watched: _Watched) -> None:
+        process, pid = watched.process, watched.process.pid
+        if watched.probe is None or pid is None or watched.held:
+            return
+        answered = await watched.probe()
+        if process.pid != pid:
+            return
+        if answered or watched.probed_pid != pid:
+            watched.probed_pid = pid if answered else None
+            watched.unanswered = 0
+            return
+        watched.unanswered += 1
+        if watched.unanswered >= HUNG_PROBES:
+            watched.probed_pid = None
+            self._emit("hung", process, f"{process.name} does not answer any more and was killed")
+            process.signal(signal.SIGKILL)
 
     def _check(self, watched: _Watched, now: float) -> None:
         process = watched.process

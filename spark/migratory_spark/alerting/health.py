@@ -108,6 +108,13 @@ def health_alerts() -> list[dict[str, Any]]:
             "`maxBytes` evicts publications younger than `minAge`: resumes may be truncated.",
         ),
         _alert(
+            "MigratoryLoopStalls",
+            "increase(migratory_loop_stalls_total[15m]) > 10",
+            "ticket",
+            f"the event loop of {broker} of {cluster} stands still now and then",
+            "Everything on this broker waits meanwhile. A loop that stands for three quarters of a session ends it.",
+        ),
+        _alert(
             "MigratoryQueuesGrow",
             "migratory_queue_bytes > 200e6",
             "ticket",

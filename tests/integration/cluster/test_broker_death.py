@@ -66,3 +66,4 @@ async def test_frozen_coordinator_is_replaced_and_fenced_when_it_thaws(start_clu
             result = await load.result()
         flawless(result)
         assert result.reconnect_reasons.get("broken", 0) > 0  # in addition to moves for balance
+        assert process.starts == 1  # a process that was stopped as a whole does not hang

@@ -22,6 +22,7 @@ def events() -> list[SupervisorEvent]:
 @pytest.fixture
 async def supervisor(events: list[SupervisorEvent], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Supervisor]:
     monkeypatch.setattr(supervisor_module, "FIRST_BACKOFF", 0.02)
+    monkeypatch.setattr(supervisor_module, "PROBE_SECONDS", 0.02)
     instance = Supervisor(events.append)
     task = asyncio.create_task(instance.run())
     yield instance
@@ -110,6 +111,50 @@ async def test_failed_start_is_reported_and_retried(
     await until(lambda: process.starts == 2)
     supervisor.hold("x")
     process.kill()
+
+
+async def test_process_that_stops_answering_is_killed_and_started_again(
+    supervisor: Supervisor, events: list[SupervisorEvent], sleeper: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False] * 9 + [True, False, False, True, False, False, False])
+    asked: list[int | None] = []
+
+    async def probe() -> bool:
+        asked.append(sleeper.pid)
+        return next(answers, False)
+
+    monkeypatch.setattr(supervisor_module, "HUNG_PROBES", 3)
+    supervisor.watch(sleeper, probe=probe)
+    first = sleeper.pid
+    await until(lambda: sleeper.starts == 2)
+    assert asked[:16] == [first] * 16  # unanswered probes before the first answer do not count
+    assert [event.kind for event in events[:3]] == ["hung", "died", "restarted"]
+    assert events[0].text == "sleeper does not answer any more and was killed"
+    await until(lambda: len(asked) >= 26)
+    assert sleeper.starts == 2  # the new process has not answered yet
+
+
+async def test_probes_of_a_held_process_are_left_out(
+    supervisor: Supervisor, sleeper: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def probe(name: str) -> bool:
+        asked.append(name)
+        return True
+
+    supervisor.watch(sleeper, probe=lambda: probe("sleeper"))
+    other = Process("other", sleeper.command, sleeper.log)
+    supervisor.watch(other, probe=lambda: probe("other"))  # does not run
+    supervisor.hold("sleeper")
+    supervisor.hold("other")
+    third = Process("third", sleeper.command, sleeper.log)
+    third.start()
+    supervisor.watch(third, probe=lambda: probe("third"))
+    await until(lambda: len(asked) == 3)
+    assert asked == ["third"] * 3
+    supervisor.hold("third")
+    third.kill()
 
 
 @pytest.mark.parametrize(

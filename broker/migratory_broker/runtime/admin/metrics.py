@@ -50,6 +50,8 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
         "",
         "Memory of all processes of this broker, shared pages by their share (PSS).",
     ),
+    "migratory_loop_stalls_total": ("counter", "", "Ticks that came more than half a second late."),
+    "migratory_loop_longest_stall_seconds": ("gauge", "", "Longest delay of a tick since the start."),
     "migratory_subscriptions": ("gauge", "", "Subscriptions of the connected clients."),
     "migratory_topics": ("gauge", "", "Topics known to this broker."),
     "migratory_cache_bytes": ("gauge", "", "Payload bytes in the cache."),
@@ -169,10 +171,15 @@ EDGE_COUNTERS = tuple(key for key, name in _EDGE.items() if name.endswith("_tota
 """The edge's counters, which stay counted when an edge is gone."""
 
 
-def metric_values(logic: Mapping[str, Any], edge: Mapping[str, Any] | None, memory: int = 0) -> dict[str, Value]:
+def metric_values(
+    logic: Mapping[str, Any], edge: Mapping[str, Any] | None, memory: int = 0, longest_stall: float = 0.0
+) -> dict[str, Value]:
     """Return the metrics' values from the `status()` of the logic and of all edges together; without an edge there
-    are no clients. `memory` in bytes."""
-    values: dict[str, Value] = {"migratory_memory_bytes": float(memory)}
+    are no clients. `memory` in bytes, `longest_stall` in seconds."""
+    values: dict[str, Value] = {
+        "migratory_memory_bytes": float(memory),
+        "migratory_loop_longest_stall_seconds": longest_stall,
+    }
     if edge is not None:
         values["migratory_io_process_clients"] = edge.get("by_process", {})
     for source, names in ((logic, _LOGIC), (edge if edge is not None else dict.fromkeys(_EDGE, 0), _EDGE)):

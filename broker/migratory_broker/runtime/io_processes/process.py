@@ -42,6 +42,7 @@ from migratory_broker.runtime.io_processes.messages import (
 )
 from migratory_broker.runtime.logs import LibraryLog, Log
 from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.watchdog import LATE_TICK, Watchdog, stall_limit
 
 TICK = 0.1
 REPORT_EVERY = 5
@@ -131,6 +132,7 @@ class IoProcess:
         )
         logging.getLogger().addHandler(LibraryLog(log))
         self._fencing = begin.fencing
+        Watchdog(stall_limit(config.zookeeper.session_timeout, begin.fencing), log)
         clients = self._clients = ClientService(config, begin.broker, self._pump, time.monotonic)
         to_logic = self._pump.to_logic
         self._pump.set_handlers(
@@ -186,6 +188,10 @@ class IoProcess:
         if self._ended.done() or clients is None:
             return
         now = time.monotonic()
+        late = now - self._ticked - TICK
+        if late > LATE_TICK:
+            self._write_log("warning", "loop_stalled", seconds=round(late, 3))
+            self._channel.put(encode(events.Observe("migratory_loop_stalls_total")))  # sent with the next report
         if now - self._ticked > STALL:
             self._last_heard = now
         self._ticked = now

@@ -1,0 +1,41 @@
+"""Stalls of the event loop of a real process. The product has no hook for them: a `sitecustomize` module on the path of
+the process installs handlers of signals, which block where Python runs them, in the thread of the loop.
+
+`monkeypatch.setenv("PYTHONPATH", stallable_path(folder))` before the process starts, then `os.kill(pid, HANG)`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+HANG = signal.SIGUSR1
+"""The loop stands for a minute. Other threads run, as that of the ZooKeeper client."""
+HOLD = signal.SIGUSR2
+"""The loop stands for a minute in a call that holds the interpreter's lock, so that no other thread runs either."""
+PAUSE = signal.SIGRTMIN
+"""The loop stands for a second and a half."""
+
+_CODE = f"""
+import ctypes, signal, time
+
+def hang_here(*_):
+    time.sleep(60)
+
+def hold_here(*_):
+    ctypes.PyDLL(None).sleep(60)
+
+def pause_here(*_):
+    time.sleep(1.5)
+
+signal.signal({int(HANG)}, hang_here)
+signal.signal({int(HOLD)}, hold_here)
+signal.signal({int(PAUSE)}, pause_here)
+"""
+
+
+def stallable_path(folder: Path) -> str:
+    """Return the module path with which a Python process can be stalled. `folder` gets the module."""
+    (folder / "sitecustomize.py").write_text(_CODE)
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
