@@ -70,6 +70,11 @@ class LazyGroup(click.Group):
         """
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            from migratory_cli.notices import printable
+
+            vars(error)["message"] = "\n".join(map(printable, error.message.split("\n")))
+            raise
         except KeyboardInterrupt:
             click.echo(startup.INTERRUPTED_MESSAGE, nl=False, err=True)
             sys.exit(startup.INTERRUPTED_EXIT_CODE)

@@ -11,6 +11,16 @@ from migratory_client.core.links import describe_close
 Status = LinkUp | LinkDown | Ready | Problem
 
 
+def printable(text: str) -> str:
+    """Return `text` as one line, with an escape sequence such as `\\n` for each character that does not print.
+
+    Messages quote topics, arguments and what a broker sent. None of them may break a line or control the terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 class Notices:
     """A writer of messages on standard error.
 
@@ -46,7 +56,7 @@ class Notices:
         self._say(f"Error: {text}", {"error": code, "text": text})
 
     def _say(self, text: str, fields: dict[str, object]) -> None:
-        click.echo(json.dumps(fields, ensure_ascii=False) if self.as_json else text, err=True)
+        click.echo(json.dumps(fields, ensure_ascii=False) if self.as_json else printable(text), err=True)
 
 
 def _status(status: Status) -> tuple[str, dict[str, object]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import select
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import click
@@ -46,6 +48,7 @@ class StdoutWriter:
         self._size = 0
         self._changed = threading.Condition()
         self._waiter: tuple[int, asyncio.Future[None]] | None = None
+        self._dependent: tuple[asyncio.AbstractEventLoop, asyncio.Task[object]] | None = None  # ends with a failure
         threading.Thread(target=self._write_all, name="stdout", daemon=True).start()
 
     def put(self, data: bytes) -> None:
@@ -73,6 +76,32 @@ class StdoutWriter:
             else:
                 waiter.set_result(None)
         await waiter
+        self._raise_error()
+
+    @asynccontextmanager
+    async def required(self) -> AsyncIterator[None]:
+        """Cancel the block as soon as standard output fails, or its reader has gone even though nothing is written.
+
+        :raises BrokenPipeError: if the reader closed the pipe; click ends the command silently for it.
+        :raises StdoutFailed: for every other failure.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        with self._changed:
+            self._dependent = asyncio.get_running_loop(), task
+        threading.Thread(target=self._watch_reader, name="stdout reader", daemon=True).start()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.error is None:
+                raise  # by a signal
+            task.uncancel()
+            self._raise_error()
+        finally:
+            with self._changed:
+                self._dependent = None
+
+    def _raise_error(self) -> None:
         if isinstance(self.error, BrokenPipeError):
             raise self.error
         if self.error is not None:
@@ -97,12 +126,36 @@ class StdoutWriter:
             except OSError as write_error:
                 error = write_error
             with self._changed:
-                self.error = error
                 self._size -= len(data)
+                if error is not None:
+                    self._fail(error)
                 self._changed.notify_all()
                 self._wake_waiter()
             if error is not None:
                 return
+
+    def _watch_reader(self) -> None:
+        """Wait until no process can read standard output any more. Without requested events, `poll` returns for nothing
+        else; for a file it never does."""
+        poll = select.poll()
+        poll.register(self._descriptor, 0)
+        poll.poll()
+        with self._changed:
+            self._fail(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+            self._changed.notify_all()
+            self._wake_waiter()
+
+    def _fail(self, error: OSError) -> None:
+        if self.error is None:
+            self.error = error
+        if self._dependent is not None:
+            loop, _ = self._dependent
+            with contextlib.suppress(RuntimeError):  # its event loop has ended
+                loop.call_soon_threadsafe(self._end_dependent)
+
+    def _end_dependent(self) -> None:
+        if self._dependent is not None:
+            self._dependent[1].cancel()
 
     def _wake_waiter(self) -> None:
         if self._waiter is None:

@@ -17,9 +17,6 @@ from migratory_cli.notices import Notices
 SIGNAL_EXIT_BASE = 128
 """Added to a signal's number, this is the exit code of a command that the signal ended, as in shells."""
 
-INTERRUPTED = 130
-"""The exit code of `pub` and `sub` after Ctrl-C or SIGTERM."""
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _CONNECT_HINT = "Start a cluster here with `migratory up`, or name the brokers with -s URL."
@@ -32,20 +29,9 @@ class CommandFailed(click.ClickException):
 
 
 def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
-    """Run the work of a client command and return its exit code. Ctrl-C and SIGTERM cancel it."""
-
-    async def main() -> int:
-        task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return INTERRUPTED
-
+    """Run the work of a client command, as `run_until_signal` does, and show the errors of the client."""
     try:
-        return asyncio.run(main())
+        return run_until_signal(work)
     except ConnectError as error:
         notices.error(error.code, f"{error}. {_CONNECT_HINT}")
     except MigratoryError as error:
@@ -56,10 +42,11 @@ def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
 
 
 def run_until_signal(work: Coroutine[Any, Any, int]) -> int:
-    """Run work that starts processes. Return its exit code, or 128 + the signal's number if a signal ended it.
+    """Run work. Return its exit code, or 128 + the signal's number if a signal ended it.
 
     The first signal cancels the work, whose `finally` blocks end what it started. A second signal ends this process at
-    once, and the kernel then ends all processes that it started (see `migratory_local.processes.launcher`).
+    once, and the kernel then ends all processes that it started (see `migratory_local.processes.launcher`). A SIGHUP
+    that is ignored, by nohup for example, stays ignored.
     """
     return asyncio.run(_run_until_signal(work))
 
@@ -75,7 +62,9 @@ async def _run_until_signal(work: Coroutine[Any, Any, int]) -> int:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    handled = [number for number in _SIGNALS if number not in ignored]
+    for number in handled:
         loop.add_signal_handler(number, end, number)
     try:
         with contextlib.suppress(asyncio.CancelledError):
@@ -84,5 +73,5 @@ async def _run_until_signal(work: Coroutine[Any, Any, int]) -> int:
             raise asyncio.CancelledError
         return SIGNAL_EXIT_BASE + received[0]
     finally:
-        for number in _SIGNALS:
+        for number in handled:
             loop.remove_signal_handler(number)

@@ -20,7 +20,7 @@ from msgspec.structs import fields as all_fields
 from migratory_protocol import limits
 from migratory_protocol.errors import BAD_MESSAGE, BAD_POSITION, BAD_TOPIC, UNKNOWN_OP, BadMessage
 from migratory_protocol.jsonwire import FieldError
-from migratory_protocol.messages import LARGEST_INTEGER
+from migratory_protocol.messages import LARGEST_INTEGER, Publish
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The exceptions of msgspec for undecodable input: its own errors, ill-formed UTF-8 (a `UnicodeDecodeError` before
@@ -288,13 +288,21 @@ def _name_path(kind: type[Struct], path: str) -> str:
 
 
 class _Refusal:
-    """The class, request and topic of a bad message. A call raises the BadMessage for one of its fields."""
+    """The names in a bad message: class, request, topic, publication. A call raises the BadMessage for a field."""
 
     def __init__(self, kind: type[Struct], given: dict[str, Any]) -> None:
         self._kind = kind
         request, topic = given.get("request"), given.get("topic")
         self._request = request if type(request) is int and 0 <= request <= LARGEST_INTEGER else None
         self._topic = topic if isinstance(topic, str) and not _SURROGATE.search(topic) else None
+        self._publication = None
+        publisher, number = given.get("publisher"), given.get("id")
+        if (
+            kind is Publish and given.get("qos") == 1 and self._topic is not None
+            and isinstance(publisher, str) and publisher and not _SURROGATE.search(publisher)
+            and type(number) is int and 1 <= number <= LARGEST_INTEGER
+        ):  # fmt: skip
+            self._publication = self._topic, publisher, number
 
     def __call__(self, path: str, text: str, *, ill_formed: bool = False) -> NoReturn:
         """Raise the error for the field at `path`, such as `topics[0].after`, or "" for the message as a whole."""
@@ -304,7 +312,7 @@ class _Refusal:
         elif ill_formed and path.endswith(".after"):
             code = BAD_POSITION
         where = f"{_name(self._kind)}.{path}" if path else _name(self._kind)
-        raise BadMessage(code, f"{where}: {text}", self._request, self._topic)
+        raise BadMessage(code, f"{where}: {text}", self._request, self._topic, self._publication)
 
 
 def _name(kind: type[Struct]) -> str:

@@ -33,12 +33,20 @@ class BadMessage(ValueError):
     text      for the sender: names the field and what is allowed, in at most `MAX_ERROR_TEXT` well-formed characters
     request   the request that is refused, None when the message does not name one
     topic     the topic that is refused, None when the message does not name one
+    publication  topic, publisher and message id of a refused QoS 1 publication, None when they are not readable
     closes    the whole frame is unreadable, so the connection ends with close code 4000
     frame     all messages of the same frame in order, this error in place of the bad message; the others are valid
     """
 
     def __init__(
-        self, code: str, text: str, request: int | None = None, topic: str | None = None, *, closes: bool = False
+        self,
+        code: str,
+        text: str,
+        request: int | None = None,
+        topic: str | None = None,
+        publication: tuple[str, str, int] | None = None,
+        *,
+        closes: bool = False,
     ) -> None:
         text = text.encode("utf-8", "backslashreplace").decode()
         self.text = text if len(text) <= MAX_ERROR_TEXT else text[: MAX_ERROR_TEXT - 3] + "..."
@@ -46,6 +54,7 @@ class BadMessage(ValueError):
         self.code = code
         self.request = request
         self.topic = topic
+        self.publication = publication
         self.closes = closes
         self.frame: tuple[object, ...] = (self,)
 

@@ -29,7 +29,8 @@ Qos = Annotated[int, Meta(ge=0, le=1)]
 SequenceNumber = Annotated[int, Meta(ge=0, le=LARGEST)]
 """A string of decimal digits in JSON, as in positions."""
 
-Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+LARGEST_SECONDS = 1e12
+Seconds = Annotated[float, Meta(ge=0, le=LARGEST_SECONDS)]
 """A duration, or a wall clock time since 1970 in UTC. Finite, because JSON has no NaN."""
 
 

@@ -208,7 +208,8 @@ class Broker:
         logic = self._logic.config
         # Before the session: from then on, others wait for this process.
         Watchdog(stall_limit(logic.session_timeout, logic.fencing), self._log)
-        self._pump.to_logic(events.Start(int(time.time() * 1000), random.SystemRandom().getrandbits(63)))
+        wall_ms = max(1, int(time.time() * 1000))  # a clock before 1970: messages carry no negative time
+        self._pump.to_logic(events.Start(wall_ms, random.SystemRandom().getrandbits(63)))
         self._zookeeper.start()
         self._next_tick = time.monotonic() + TICK
         self._loop.call_later(TICK, self._tick)
@@ -302,7 +303,7 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._clients.stop_listening()
-        if self._opened and not self._abrupt:
+        if self._opened and not self._pump.stopped:
             # I/O processes have their own clocks: the drain may end here while it still runs there
             drained = self._drain_until is not None
             self._pump.to_edge(events.Admission(False, "drained" if drained else "stopping"))

@@ -60,7 +60,8 @@ def pub(
       MIGRATORY_SERVERS=ws://a:8800/ws,ws://b:8800/ws migratory pub quotes/eur 1.0842
 
     \b
-    Exit codes: 0 all acknowledged, 1 not all acknowledged or no broker reached, 2 wrong usage.
+    Exit codes: 0 all acknowledged, 1 not all acknowledged or no broker reached, 2 wrong usage, 128 + the
+    signal's number after a signal (130 after Ctrl-C).
     """
     if payload is None and repeat != 1:
         raise click.UsageError("--repeat needs a PAYLOAD: give one, or leave out --repeat")
@@ -106,7 +107,7 @@ async def _publish(
             window.release()
 
     out = StdoutWriter()
-    async with client:
+    async with client, out.required():
         start = time.monotonic()
         number = 0
         source = _lines() if payload is None else _repeated(payload.encode("utf-8", "surrogateescape"), repeat)

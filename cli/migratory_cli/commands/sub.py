@@ -68,7 +68,8 @@ def sub(
       migratory sub quotes/eur --after 1764284400000:17 --count 10 --json
 
     \b
-    Exit codes: 0 after --count messages, 1 no broker reached or a topic refused, 2 wrong usage, 130 after Ctrl-C.
+    Exit codes: 0 after --count messages, 1 no broker reached or a topic refused, 2 wrong usage, 128 + the
+    signal's number after a signal (130 after Ctrl-C).
     """
     if after is not None and len(set(topics)) != 1:
         raise click.UsageError("--after is allowed with a single TOPIC only")
@@ -96,7 +97,7 @@ async def _subscribe(
                 f"{receipt.topic}: waiting for the next publication (--snapshot, without --after, shows the latest)"
             )
 
-    async with client:
+    async with client, out.required():
         stream = client.subscribe(*topics, after=after, snapshot=snapshot, on_gap=gap)
         while True:
             try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -101,6 +102,8 @@ class LocalCluster:
             await asyncio.gather(self._supervision, return_exceptions=True)
             self._supervision = None
         await self.http.close()
+        for broker in self.brokers:  # the SIGTERM that follows is the second signal, which skips the drain
+            broker.process.signal(signal.SIGINT)
         processes = [*(broker.process for broker in self.brokers), *self._others]
         await asyncio.to_thread(stop_all, processes, _GRACE_SECONDS)
         if self._ensemble is not None:

@@ -194,7 +194,7 @@ async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
     _, err = await asyncio.wait_for(process.communicate(), 10)
     assert process.returncode == 130
     assert b"u: reset, the earlier history is lost; continues after 9:0, was at 1:1" in err
-    assert b"Error: bad\t: topic" in err
+    assert b"Error: bad\\t: topic" in err
     assert b"Traceback" not in err
 
 
@@ -202,7 +202,7 @@ async def test_silent_terminal_does_not_block_the_exit(broker: FakeBroker) -> No
     process = await start(broker, "pub", "t")
     await until(lambda: broker.live, "connected")
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 10) == 130
+    assert await asyncio.wait_for(process.wait(), 10) == 128 + signal.SIGTERM
     assert process.stdin is not None
     process.stdin.close()
 
@@ -231,6 +231,20 @@ async def test_empty_topic_is_refused_with_the_reason(broker: FakeBroker) -> Non
     code, out, err = await run(broker, "sub", "", "--quiet")
     assert (code, out) == (1, "")
     assert err.startswith("Error: the topic name is empty"), err
+
+
+@pytest.mark.parametrize("command", [("sub",), ("pub", "--quiet")])
+async def test_errors_quote_input_without_control_characters(broker: FakeBroker, command: tuple[str, ...]) -> None:
+    """Regression: a topic's line break began a line of its own, and an escape sequence reached the terminal."""
+    name, *options = command
+    code, _, err = await run(broker, name, *options, "a\nError: b\x1b[2J\u202e", *(["x"] if name == "pub" else []))
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert last.startswith(("Error: a\\nError: b\\x1b[2J\\u202e: topic", "Error: publication 1: topic 'a\\nError"))
+    assert all(line.isprintable() for line in err.splitlines())
+    code, _, err = await run(broker, name, "t", "--no\x1b[2J")
+    assert code == 2
+    assert "--no\\x1b[2J" in err
 
 
 async def test_pub_on_a_terminal_says_that_it_reads_lines(broker: FakeBroker) -> None:

@@ -21,6 +21,7 @@ from migratory_local.cluster.state import ClusterState, running_clusters
 from migratory_local.metrics.prometheus import find_prometheus
 from migratory_testing.processes import descendants, runs
 from migratory_testing.waiting import poll
+from websockets.sync.client import connect
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -121,9 +122,16 @@ def test_up_starts_restarts_and_ends_all_processes(runner: Runner) -> None:
 
     now = descendants(process.pid)
     assert len(now) == 6
+    clients = [connect(broker.url) for broker in state.brokers]
+    for client in clients:
+        client.send('{"op":"connect","version":1,"client":"sees the end"}')
+        assert "welcome" in str(client.recv(10))
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130, runner.output()
     assert all_ended([*before, *now])
+    for client in clients:  # a broker that is killed in its drain would send no close frame
+        list(client)
+        assert client.close_code == 1001
     assert running_clusters(runner.states) == []
     recorded = pq.read_table(runner.workdir / "samples")
     assert "migratory_clients" in recorded.column("metric").to_pylist()

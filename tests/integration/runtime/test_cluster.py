@@ -89,11 +89,30 @@ async def test_a_drain_hands_over_tells_clients_and_ends_with_1001(brokers: Brok
     assert brokers.coordinator(TOPIC, staying[0].name) in staying
 
 
-async def test_a_second_signal_ends_at_once(brokers: Brokers) -> None:
-    await join(brokers["b1"])
+@both
+async def test_the_clients_of_the_last_broker_end_with_1001(brokers: Brokers) -> None:
+    """Regression: it fenced itself during its drain, and closed its clients with 4004."""
+    *others, last = brokers.all()
+    client = await join(last)
+    for broker in (*others, last):
+        broker.signal(signal.SIGTERM)
+        if broker is not last:
+            assert await asyncio.to_thread(broker.wait) == 0
+    with pytest.raises(ConnectionEnded) as ended:
+        await client.receive("never", limit=15)
+    assert ended.value.code == 1001
+    assert await asyncio.to_thread(last.wait) == 0
+
+
+@both
+async def test_a_second_signal_ends_at_once_and_closes_clients_with_1001(brokers: Brokers) -> None:
+    client = await join(brokers["b1"])
     brokers["b1"].signal(signal.SIGTERM)
     brokers["b1"].event("draining")
     brokers["b1"].signal(signal.SIGTERM)
+    with pytest.raises(ConnectionEnded) as ended:
+        await client.receive("never", limit=4)
+    assert ended.value.code == 1001
     assert await asyncio.to_thread(brokers["b1"].wait, 4.0) == 1
 
 

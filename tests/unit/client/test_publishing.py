@@ -43,6 +43,16 @@ def test_ids_rise_per_topic_and_carry_the_lowest_pending_id_as_mark() -> None:
     assert ids(driver) == [(1, 1)]
 
 
+@pytest.mark.parametrize("sent", [-1.0, 1.1e12, float("nan"), float("inf"), None])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_clock_that_the_protocol_does_not_allow_is_not_sent(sent: float | None, qos: int) -> None:
+    """Regression: with a wall clock before 1970 every publication was refused, and QoS 1 waited until its timeout."""
+    driver = CoreDriver()
+    driver.open()
+    driver.step(ev.Submit("a", "t", b"x", qos, sent))
+    assert [message.sent for message in driver.published()] == [None]
+
+
 def test_mark_is_computed_at_every_sending() -> None:
     driver = CoreDriver()
     link = driver.open()

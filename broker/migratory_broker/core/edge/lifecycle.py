@@ -22,6 +22,7 @@ from migratory_protocol.messages import (
     VERSION,
     Connect,
     Error,
+    Nack,
     Ping,
     Pong,
     Publish,
@@ -182,6 +183,8 @@ class ConnectionLifecycle:
         closes = error.closes or connection.state is State.OPENING
         if closes:
             self._refuse(connection, error.code, error.text, CloseCode.BAD_MESSAGE, "bad_message")
+        elif error.publication is not None:  # its publisher waits for an answer that names it
+            self._delivery.reply(connection, Nack(*error.publication, error.code, error.text))
         else:
             self._delivery.reply(connection, Error(error.code, error.text, error.request, error.topic))
 

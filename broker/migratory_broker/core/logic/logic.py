@@ -349,7 +349,7 @@ class Logic:
     def _admit(self) -> None:
         """Tell the edges whether clients are accepted, if that changed."""
         if self.ctx.fenced:  # before "draining": clients of a fenced broker cannot wait for the end of the period
-            admission = Admission(False, "fenced")
+            admission = Admission(False, "drained" if self.ctx.draining else "fenced")
         elif self.ctx.draining:
             admission = Admission(False, "draining")
         elif not self.membership.ready:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from migratory_broker.runtime.accepting.limits import UnidentifiedConnections, host_of
@@ -52,6 +52,22 @@ class HttpLogger(logging.LoggerAdapter[logging.Logger]):
             super().exception(msg, *args, exc_info=exc_info, **options)
 
 
+class _RequestHandler(RequestHandler):
+    """aiohttp's request handler, but with 431 for a head over the limits, where aiohttp answers 400."""
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        # aiohttp has no exception of its own for too many headers
+        if isinstance(exc, LineTooLong) or str(message).startswith("Too many headers"):
+            status = 431
+            message = (
+                f"the request's head is too large: at most {MAX_HEADERS} headers are allowed, each of at most "
+                f"{MAX_HEADER_LINE} bytes, as the request line\n"
+            )
+        return super().handle_error(request, status, exc, message)
+
+
 class HttpServer(web.Server):
     """An aiohttp server that limits the time of each request.
 
@@ -66,10 +82,21 @@ class HttpServer(web.Server):
         limit: int | None = None,
     ) -> None:
         self._logger = HttpLogger()
-        super().__init__(
-            cast("Any", handler),
-            access_log=None,
-            logger=self._logger,
+        super().__init__(cast("Any", handler))
+        self._clock = clock
+        self.pending: dict[RequestHandler, float] = {}  # when each was accepted; until it is handed over or closed
+        self._unidentified: UnidentifiedConnections[RequestHandler] | None = (
+            None if limit is None else UnidentifiedConnections(limit)
+        )
+        self.evicted = 0
+
+    def __call__(self) -> RequestHandler:
+        """Return the protocol for one more connection."""
+        return _RequestHandler(
+            self,
+            loop=asyncio.get_running_loop(),
+            access_log=cast("Any", None),
+            logger=cast("Any", self._logger),
             keepalive_timeout=0,
             tcp_keepalive=False,
             lingering_time=0,
@@ -77,12 +104,6 @@ class HttpServer(web.Server):
             max_field_size=MAX_HEADER_LINE,
             max_headers=MAX_HEADERS,
         )
-        self._clock = clock
-        self.pending: dict[RequestHandler, float] = {}  # when each was accepted; until it is handed over or closed
-        self._unidentified: UnidentifiedConnections[RequestHandler] | None = (
-            None if limit is None else UnidentifiedConnections(limit)
-        )
-        self.evicted = 0
 
     @property
     def malformed(self) -> int:

@@ -21,7 +21,7 @@ from math import inf
 from migratory_protocol import limits
 from migratory_protocol.codec import JSON, Codec
 from migratory_protocol.errors import GAP, RETRY, TOO_LARGE
-from migratory_protocol.messages import LARGEST_INTEGER, Ack, ClientMessage, Nack, Publish
+from migratory_protocol.messages import LARGEST_INTEGER, LARGEST_SECONDS, Ack, ClientMessage, Nack, Publish
 from migratory_protocol.topics import BadTopic, check_topic
 from msgspec import Struct
 
@@ -42,6 +42,11 @@ _GAP_RESEND_INTERVAL = 0.2
 
 _JSON_GROWTH = 6
 """Largest factor by which a payload grows in JSON: a control character becomes an escape of six characters."""
+
+
+def _sendable(sent: float | None) -> float | None:
+    """Return a wall clock time if the protocol allows it, else None. A clock that was never set may be before 1970."""
+    return sent if sent is not None and 0 <= sent <= LARGEST_SECONDS else None
 
 
 class UnansweredPublication(Struct):
@@ -98,7 +103,7 @@ class Publisher:
         if too_large := self._too_large(event.topic, event.payload, max_payload):
             out.append(PublishFailed(event.ticket, TOO_LARGE, too_large))
         elif event.qos == 0 and link:
-            out.append(Send(link, [Publish(event.topic, event.payload, sent=event.sent)]))
+            out.append(Send(link, [Publish(event.topic, event.payload, sent=_sendable(event.sent))]))
             out.append(Acknowledged(event.ticket, None))
         elif event.qos == 0:
             text = "not connected to a broker, and QoS 0 publications are not stored; retry, or publish with QoS 1"
@@ -120,7 +125,9 @@ class Publisher:
             self.deadline = min(self.deadline, queue.resend_at)
         expires_at = now + self._settings.publish_timeout
         self.deadline = min(self.deadline, expires_at)
-        queue.pending[number] = publication = UnansweredPublication(event.ticket, event.payload, event.sent, expires_at)
+        queue.pending[number] = publication = UnansweredPublication(
+            event.ticket, event.payload, _sendable(event.sent), expires_at
+        )
         self.waiting += 1
         if queue.deferred:
             queue.deferred.append(number)

@@ -8,6 +8,7 @@ from migratory_protocol import frames
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     Error,
+    Nack,
     Ping,
     Pong,
     Publish,
@@ -72,6 +73,40 @@ class TestBadInput:
         assert "fly" in first.text
         assert "request" in second.text
         assert reader.close_code is None
+
+    @pytest.mark.parametrize("wire", ["json", "msgpack"])
+    def test_bad_qos_1_publication_is_answered_by_a_nack_that_names_it(self, wire: str) -> None:
+        """Regression: an `error` named only the topic, so that the publisher waited until its timeout."""
+        bench = Bench()
+        reader = bench.client(wire=wire)  # type: ignore[arg-type]
+        reader.send(
+            Publish("t", b"x", 1, "p", 7, 8), Publish("t", b"x", 1, "p", 7, 7, -1.0), Publish("t", b"x", sent=-1.0)
+        )
+        sent = "publish.sent: Expected `float` >= 0.0"
+        assert reader.received == [
+            Nack("t", "p", 7, "bad_message", "publish.mark: expected 1 to 7: the lowest unanswered id, at most `id`"),
+            Nack("t", "p", 7, "bad_message", sent),
+            Error("bad_message", sent, topic="t"),
+        ]
+
+    @pytest.mark.parametrize(
+        "publication",
+        [
+            Publish("t", b"x", 1, "", 7, 8),
+            Publish("t", b"x", 1, "p", 0, 0),
+            Publish("t", b"x", 1, 5, 7, 8),  # type: ignore[arg-type]
+            Publish(5, b"x", 1, "p", 7, 7),  # type: ignore[arg-type]
+            Publish("t", b"x", 1, "p", 2**53, 1),
+            Publish("t", b"x", 2, "p", 7, 7),
+        ],
+    )
+    def test_bad_publication_that_names_no_message_is_answered_by_an_error(self, publication: Publish) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.send(publication)
+        (error,) = reader.received
+        assert isinstance(error, Error)
+        assert error.code == "bad_message"
 
     def test_compressed_message_is_accepted_when_negotiated(self) -> None:
         bench = Bench()
