@@ -57,8 +57,8 @@ def main(
 
     def write(result: dict[str, Any]) -> None:
         result["goals"] = [
-            {"key": one.target.key, "bound": one.target.bound, "value": one.value, "met": one.met}
-            for one in check_targets(result, list(result["seconds"]))
+            {"key": entry.target.key, "bound": entry.target.bound, "value": entry.value, "met": entry.met}
+            for entry in check_targets(result, list(result["seconds"]))
         ]
         write_json(json_path, result)
 
@@ -71,7 +71,7 @@ def main(
     if plot_folder is not None:
         for path in plots.write(result, plot_folder):
             console.print(f"wrote {path}", markup=False, highlight=False)
-    sys.exit(2 if result["failed"] else 0 if all(one.met for one in checked) else 1)
+    sys.exit(2 if result["failed"] else 0 if all(entry.met for entry in checked) else 1)
 
 
 def with_changes(sizes: Sizes, given: dict[str, Any], changes: tuple[str, ...]) -> Sizes:

@@ -111,10 +111,10 @@ def comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return the reasons why the results are not comparable."""
     problems = []
     for part, names in (("machine", ("cores", "cpu")), ("sizes", None), ("peers", None)):
-        one, other = old.get(part, {}), new.get(part, {})
-        for name in names or sorted(one.keys() | other.keys()):
-            if one.get(name) != other.get(name):
-                problems.append(f"{part}.{name}: {one.get(name)!r} and {other.get(name)!r}")
+        before, after = old.get(part, {}), new.get(part, {})
+        for name in names or sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                problems.append(f"{part}.{name}: {before.get(name)!r} and {after.get(name)!r}")
     return problems
 
 

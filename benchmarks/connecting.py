@@ -144,7 +144,7 @@ class Connector:
     def check_timeouts(self) -> None:
         """End attempts that take too long. Call it about every second."""
         now = time.monotonic()
-        for attempt in [one for one in self._attempts.values() if now - one.began > _ATTEMPT_TIMEOUT]:
+        for attempt in [pending for pending in self._attempts.values() if now - pending.began > _ATTEMPT_TIMEOUT]:
             self._failed(attempt, "no answer in time")
 
     def handle(self, descriptor: int, events: int) -> bool:

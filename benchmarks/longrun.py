@@ -56,7 +56,7 @@ class LongRun:
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_describe(one) for one in error.exceptions)
+        return "; ".join(_describe(part) for part in error.exceptions)
     return f"{type(error).__name__}: {error}"
 
 

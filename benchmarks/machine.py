@@ -47,7 +47,7 @@ def process_tree(pid: int) -> list[int]:
 
 def process_trees(pids: Iterable[int]) -> list[int]:
     """Return the processes and all their descendants."""
-    return [one for pid in pids for one in process_tree(pid)]
+    return [number for pid in pids for number in process_tree(pid)]
 
 
 def _process_cpu(pid: int) -> Cpu:
@@ -66,9 +66,9 @@ def _process_cpu(pid: int) -> Cpu:
 def cpu(pids: Iterable[int]) -> Cpu:
     """Return the CPU time of processes and their descendants."""
     user = system = 0.0
-    for one in process_trees(pids):
+    for number in process_trees(pids):
         try:
-            own = _process_cpu(one)
+            own = _process_cpu(number)
         except OSError:
             continue  # it has just ended
         user += own.user
@@ -79,9 +79,9 @@ def cpu(pids: Iterable[int]) -> Cpu:
 def pss(pids: Iterable[int]) -> int:
     """Return the proportional set size in bytes of processes and their descendants."""
     total = 0
-    for one in process_trees(pids):
+    for number in process_trees(pids):
         try:
-            text = Path(f"/proc/{one}/smaps_rollup").read_text()
+            text = Path(f"/proc/{number}/smaps_rollup").read_text()
         except (FileNotFoundError, ProcessLookupError):
             # It has just ended, or is a zombie, which has no memory.
             continue
@@ -107,9 +107,9 @@ def kernel_memory() -> int:
 def pin(pids: Iterable[int], allowed: Iterable[int]) -> None:
     """Pin every thread of the processes and their descendants, and all threads that these will start."""
     places = set(allowed)
-    for one in process_trees(pids):
+    for number in process_trees(pids):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for task in os.listdir(f"/proc/{one}/task"):
+            for task in os.listdir(f"/proc/{number}/task"):
                 os.sched_setaffinity(int(task), places)
 
 

@@ -50,17 +50,17 @@ def _bars(path: Path, title: str, unit: str, rows: Mapping[str, Mapping[str, Any
 
 
 def _fanout(part: Mapping[str, Any], path: Path) -> bool:
-    rows = {name: one["us"] for name, one in part.get("contenders", {}).items() if "ratio_raw" in one}
+    rows = {name: figures["us"] for name, figures in part.get("contenders", {}).items() if "ratio_raw" in figures}
     return _bars(path, "CPU per delivery (median and spread of the rounds)", "microseconds", rows)
 
 
 def _memory(part: Mapping[str, Any], path: Path) -> bool:
-    rows = {f"product, {int(n):,} clients": one["kib_per_client"] for n, one in part.get("clients", {}).items()}
+    rows = {f"product, {int(n):,} clients": figures["kib_per_client"] for n, figures in part.get("clients", {}).items()}
     return _bars(path, "Memory per idle subscribed client (PSS)", "KiB", {**rows, **part.get("peers", {})})
 
 
 def _publish(part: Mapping[str, Any], path: Path) -> bool:
-    rows = {name: one["pipelined_per_s"] for name, one in part.get("contenders", {}).items()}
+    rows = {name: figures["pipelined_per_s"] for name, figures in part.get("contenders", {}).items()}
     return _bars(path, "Acknowledged publications, two copies of three, pipelined", "per second", rows)
 
 
@@ -73,8 +73,8 @@ def _latency(part: Mapping[str, Any], path: Path) -> bool:
     figure, axes = pyplot.subplots(figsize=(8, 4))
     names = list(next(iter(loads.values()))["contenders"])
     for name in names:
-        seen = [(one["deliveries_per_s"], one["contenders"][name]["p99_ms"]) for one in loads.values()]
-        points = [(rate, p99) for rate, p99 in seen if p99 is not None]
+        measured_points = [(load["deliveries_per_s"], load["contenders"][name]["p99_ms"]) for load in loads.values()]
+        points = [(rate, p99) for rate, p99 in measured_points if p99 is not None]
         if points:
             axes.errorbar(
                 [rate for rate, _ in points], [p99["median"] for _, p99 in points],

@@ -142,9 +142,9 @@ class BenchmarkPublisher:
         self._numbers = [0] * setup.topics
         self._poll = select.epoll()
         self._poll.register(0, select.EPOLLIN)
-        self._by_descriptor = {one.socket.fileno(): one for one in self._connections}
-        for one in self._connections:
-            self._poll.register(one.socket, select.EPOLLIN)
+        self._by_descriptor = {connection.socket.fileno(): connection for connection in self._connections}
+        for connection in self._connections:
+            self._poll.register(connection.socket, select.EPOLLIN)
         self._commands = CommandReader()
 
     def run(self) -> None:
@@ -169,16 +169,16 @@ class BenchmarkPublisher:
                     raise SystemExit(0)
                 commands += new
                 continue
-            one = self._by_descriptor[descriptor]
-            if events & select.EPOLLOUT and not one.flush():
+            connection = self._by_descriptor[descriptor]
+            if events & select.EPOLLOUT and not connection.flush():
                 self._poll.modify(descriptor, select.EPOLLIN)
             if events & ~select.EPOLLOUT:
-                one.read()
+                connection.read()
         now = time.monotonic()
-        for one in self._connections:
-            one.send_heartbeat(now)
-            if one.flush():
-                self._poll.modify(one.socket, select.EPOLLIN | select.EPOLLOUT)
+        for connection in self._connections:
+            connection.send_heartbeat(now)
+            if connection.flush():
+                self._poll.modify(connection.socket, select.EPOLLIN | select.EPOLLOUT)
         return commands
 
     def _publish(self, topics: list[int], due_ns: int) -> None:
@@ -191,7 +191,7 @@ class BenchmarkPublisher:
 
     @property
     def _unanswered(self) -> int:
-        return sum(one.unanswered for one in self._connections)
+        return sum(connection.unanswered for connection in self._connections)
 
     def _open_loop(self, command: ipc.OpenLoop) -> ipc.PublishReport:
         topics = self._setup.topics
@@ -250,8 +250,8 @@ class BenchmarkPublisher:
         count = len(self._connections)
         topics = [itertools.cycle(range(number, self._setup.topics, count)) for number in range(count)]
         while time.monotonic() < end:
-            for one, own in zip(self._connections, topics, strict=True):
-                room = window - one.unanswered
+            for connection, own in zip(self._connections, topics, strict=True):
+                room = window - connection.unanswered
                 if room >= max(1, window // 8):
                     self._publish(list(itertools.islice(own, room)), time.monotonic_ns())
             self._poll_once(0.5)
@@ -265,7 +265,7 @@ class BenchmarkPublisher:
                 fail(f"{self._unanswered} publications had no answer after {_ANSWER_TIMEOUT:.0f} s")
 
     def _answered(self) -> int:
-        return sum(one.conversation.answered for one in self._connections)
+        return sum(connection.conversation.answered for connection in self._connections)
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ def main(frame: bytes, connections: int, topics: int) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sockets.append(accepted)
     print("ready", flush=True)
-    by_topic = [[one.send for one in sockets[topic::topics]] for topic in range(topics)]
+    by_topic = [[connection.send for connection in sockets[topic::topics]] for topic in range(topics)]
     size = len(frame)
     for line in sys.stdin:
         rate, seconds = map(float, line.split())

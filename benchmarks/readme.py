@@ -68,8 +68,8 @@ def insert_table(readme: str, text: str) -> str:
     """Return the README with its table replaced or inserted. Raise ValueError when there is no place for it."""
     block = f"{BEGIN}\n{text}\n{END}"
     if BEGIN in readme and END in readme:
-        head, rest = readme.split(BEGIN, 1)
-        return head + block + rest.split(END, 1)[1]
+        head, tail = readme.split(BEGIN, 1)
+        return head + block + tail.split(END, 1)[1]
     if BEFORE not in readme:
         raise ValueError(f"no {BEFORE!r} to put the table above")
     return readme.replace(BEFORE, f"## What it costs\n\n{block}\n\n{BEFORE}", 1)

@@ -76,7 +76,7 @@ class PositionIndex:
         known = self._by_number[topic]
         if number in known:
             return known[number]
-        older = [one for one in known if one < number]
+        older = [candidate for candidate in known if candidate < number]
         return known[max(older)] if older else None
 
 

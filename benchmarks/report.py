@@ -19,8 +19,8 @@ def print_result(console: Console, result: Mapping[str, Any], checked: list[Targ
         console.print(_systems(fanout))
     if "contenders" in result.get("publish", {}):
         console.print(_publishing(result["publish"]))
-    for load, one in result.get("latency", {}).get("loads", {}).items():
-        console.print(_latencies(load, one))
+    for load, figures in result.get("latency", {}).get("loads", {}).items():
+        console.print(_latencies(load, figures))
     for name, text in result.get("failed", {}).items():
         console.print(f"FAILED: {name}: {text}", markup=False, highlight=False, soft_wrap=True)
     for name, text in result.get("not_measured", {}).items():
@@ -40,11 +40,11 @@ def _table(title: str, *columns: str) -> Table:
 
 def _targets(checked: list[TargetResult]) -> Table:
     table = _table("Targets", "", "measured", "target", "reached")
-    for one in checked:
+    for result in checked:
         # With all digits: rounded, a value that misses a target by little would look as if it met it.
-        value = "not measured" if one.value is None else f"{one.value:,.4f}".rstrip("0").rstrip(".")
-        bound = f"{'at most' if one.target.upper else 'at least'} {one.target.bound:g}"
-        table.add_row(f"{one.target.text} ({one.target.key})", value, bound, "yes" if one.met else "MISSED")
+        value = "not measured" if result.value is None else f"{result.value:,.4f}".rstrip("0").rstrip(".")
+        bound = f"{'at most' if result.target.upper else 'at least'} {result.target.bound:g}"
+        table.add_row(f"{result.target.text} ({result.target.key})", value, bound, "yes" if result.met else "MISSED")
     return table
 
 
@@ -53,12 +53,14 @@ def _systems(fanout: Mapping[str, Any]) -> Table:
         "CPU per delivery (us), medians over the rounds",
         "", "of the raw loop", "total", "spread", "user", "system", "system calls",
     )  # fmt: skip
-    for name, one in fanout["contenders"].items():
-        ratio = one.get("ratio_raw")
-        calls = one["syscalls"]
+    for name, figures in fanout["contenders"].items():
+        ratio = figures.get("ratio_raw")
+        calls = figures["syscalls"]
         table.add_row(
-            name, "" if ratio is None else f"{ratio['median']:.2f}x", f"{one['us']['median']:.2f}", _spread(one["us"]),
-            f"{one['user_us']['median']:.2f}", f"{one['system_us']['median']:.2f}", "" if calls is None else f"{calls}",
+            name, "" if ratio is None else f"{ratio['median']:.2f}x", f"{figures['us']['median']:.2f}",
+            _spread(figures["us"]),
+            f"{figures['user_us']['median']:.2f}", f"{figures['system_us']['median']:.2f}",
+            "" if calls is None else f"{calls}",
         )  # fmt: skip
     return table
 
@@ -68,25 +70,26 @@ def _publishing(publish: Mapping[str, Any]) -> Table:
         "Acknowledged publishing, two copies of three (medians over the rounds)",
         "", "pipelined /s", "spread", "CPU us each", "single ms", "spread", "P99 ms",
     )  # fmt: skip
-    for name, one in publish["contenders"].items():
+    for name, figures in publish["contenders"].items():
         table.add_row(
-            name, f"{one['pipelined_per_s']['median']:,.0f}", _spread(one["pipelined_per_s"]),
-            f"{one['pipelined_cpu_us']['median']:.1f}", f"{one['single_ms']['median']:.3f}", _spread(one["single_ms"]),
-            f"{one['single_p99_ms']['median']:.3f}",
+            name, f"{figures['pipelined_per_s']['median']:,.0f}", _spread(figures["pipelined_per_s"]),
+            f"{figures['pipelined_cpu_us']['median']:.1f}", f"{figures['single_ms']['median']:.3f}",
+            _spread(figures["single_ms"]),
+            f"{figures['single_p99_ms']['median']:.3f}",
         )  # fmt: skip
     return table
 
 
-def _latencies(load: str, one: Mapping[str, Any]) -> Table:
+def _latencies(load: str, figures: Mapping[str, Any]) -> Table:
     table = _table(
-        f"Latency at {load}% of the best peer's saturation, {one['deliveries_per_s']:,} deliveries/s (ms)",
+        f"Latency at {load}% of the best peer's saturation, {figures['deliveries_per_s']:,} deliveries/s (ms)",
         "", "median", "P99", "spread", "",
     )  # fmt: skip
-    for name, seen in one["contenders"].items():
-        p50, p99 = seen["p50_ms"], seen["p99_ms"]
+    for name, result in figures["contenders"].items():
+        p50, p99 = result["p50_ms"], result["p99_ms"]
         table.add_row(
             name, "" if p50 is None else f"{p50['median']:.2f}", "" if p99 is None else f"{p99['median']:.2f}",
-            "" if p99 is None else _spread(p99), "; ".join(seen["problems"])[:60],
+            "" if p99 is None else _spread(p99), "; ".join(result["problems"])[:60],
         )  # fmt: skip
     return table
 

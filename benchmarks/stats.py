@@ -37,8 +37,8 @@ def ratios(values: Sequence[float], others: Sequence[float]) -> RoundStats | Non
 
 def with_medians(**figures: RoundStats | None) -> dict[str, Any]:
     """Return the part of a result that has the median of each figure under its name, and the figures under `rounds`."""
-    medians = {name: None if one is None else one.median for name, one in figures.items()}
-    return {**medians, "rounds": {name: one for name, one in figures.items() if one is not None}}
+    medians = {name: None if figure is None else figure.median for name, figure in figures.items()}
+    return {**medians, "rounds": {name: figure for name, figure in figures.items() if figure is not None}}
 
 
 def slope(values: Sequence[float]) -> float:

@@ -55,10 +55,10 @@ def main(
         click.echo(f"no page: {reason}")
         sys.exit(2)
     page.write_text(text)
-    for name, one in checks.items():
-        click.echo(f"{name} at the held-out size: {one.error * 100:.1f}% error, target at most {MAX_ERROR:.0%}")
+    for name, check in checks.items():
+        click.echo(f"{name} at the held-out size: {check.error * 100:.1f}% error, target at most {MAX_ERROR:.0%}")
     click.echo(f"wrote {page}")
-    sys.exit(2 if result.failed else 0 if all(one.error <= MAX_ERROR for one in checks.values()) else 1)
+    sys.exit(2 if result.failed else 0 if all(check.error <= MAX_ERROR for check in checks.values()) else 1)
 
 
 async def measure(result: CapacityResult, seconds: float, rounds: int, tiny: bool, write: Callable[[], None]) -> None:
@@ -66,7 +66,9 @@ async def measure(result: CapacityResult, seconds: float, rounds: int, tiny: boo
     parts = LongRun(click.echo)
     result.failed = parts.failed
     held_out = TINY_HELD_OUT if tiny else broker.HELD_OUT
-    measured = {(one.clients, one.topics) for one in [*result.points, *([result.held_out] if result.held_out else [])]}
+    measured = {
+        (point.clients, point.topics) for point in [*result.points, *([result.held_out] if result.held_out else [])]
+    }
     with tempfile.TemporaryDirectory(prefix="migratory-bench-") as folder:
         bench = Benchmark(Sizes(), Path(folder), click.echo)
         for size in [*(TINY if tiny else broker.SIZES), held_out]:
@@ -81,7 +83,7 @@ async def measure(result: CapacityResult, seconds: float, rounds: int, tiny: boo
                 result.points.append(point)
             write()
         for brokers in cluster.BROKERS:
-            if any(one.brokers == brokers for one in result.cluster):
+            if any(costs.brokers == brokers for costs in result.cluster):
                 continue
             check_same_machine(result.machine)
             costs = await parts.attempt(f"{brokers} brokers", partial(cluster.measure, bench, brokers, seconds))

@@ -94,8 +94,8 @@ async def _received(product: Product) -> int:
 def copy_cost(measured: list[ClusterCosts]) -> float:
     """Return the CPU seconds that one more broker adds to a publication. A single broker is left out, because it does
     not replicate. Raise ValueError with fewer than two numbers of brokers."""
-    several = [one for one in measured if one.brokers > 1]
-    steps = [one.brokers for one in several]
+    several = [costs for costs in measured if costs.brokers > 1]
+    steps = [costs.brokers for costs in several]
     if len(several) < 2:
         raise ValueError("replication was measured with one number of brokers only")
-    return max(0.0, slope([one.publication_us for one in several]) / (steps[1] - steps[0])) / 1e6
+    return max(0.0, slope([costs.publication_us for costs in several]) / (steps[1] - steps[0])) / 1e6

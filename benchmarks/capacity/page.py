@@ -118,16 +118,16 @@ def _points(result: CapacityResult) -> str:
 
 
 def _checks(result: CapacityResult) -> str:
-    parts = [f"{name} {one.error * 100:.1f}%" for name, one in result.checks().items()]
-    met = all(one.error <= MAX_ERROR for one in result.checks().values())
+    parts = [f"{name} {check.error * 100:.1f}%" for name, check in result.checks().items()]
+    met = all(check.error <= MAX_ERROR for check in result.checks().values())
     return f"{' and '.join(parts)} (target {MAX_ERROR * 100:.0f}%: {'reached' if met else 'MISSED'})"
 
 
 def _cluster(result: Sequence[ClusterCosts], copy: float) -> str:
     rows = [
-        (f"{one.brokers}", f"{one.publication_us:.0f} us", f"{one.idle_cores * 100:.1f}%", f"{one.zookeeper_per_s:.1f}",
-         f"{one.zookeeper_cores * 100:.2f}%")
-        for one in result
+        (f"{row.brokers}", f"{row.publication_us:.0f} us", f"{row.idle_cores * 100:.1f}%", f"{row.zookeeper_per_s:.1f}",
+         f"{row.zookeeper_cores * 100:.2f}%")
+        for row in result
     ]  # fmt: skip
     columns = ("brokers", "CPU of a publication, all brokers", "idle CPU of all brokers",
                "packets/s to ZooKeeper while idle", "ZooKeeper's CPU")  # fmt: skip
@@ -143,14 +143,15 @@ def _server() -> str:
 
 def _needs(sizings: Mapping[str, Sizing | str]) -> str:
     rows = []
-    for name, one in sizings.items():
-        if isinstance(one, str):
-            rows.append((name, one, *[""] * 8))
+    for name, sizing in sizings.items():
+        if isinstance(sizing, str):
+            rows.append((name, sizing, *[""] * 8))
             continue
         rows.append((
-            name, f"{one.clusters}", f"{one.brokers}", f"{one.processes}", f"{one.cores:.1f} ({one.logic:.2f})",
-            f"{one.user_gib:.1f} + {one.kernel_gib:.1f}", f"{one.gbit:.2f} + {one.replication_gbit:.3f}",
-            f"{one.descriptors:,}", f"{one.cores * one.all_brokers:.0f}", one.limited_by,
+            name, f"{sizing.clusters}", f"{sizing.brokers}", f"{sizing.processes}",
+            f"{sizing.cores:.1f} ({sizing.logic:.2f})",
+            f"{sizing.user_gib:.1f} + {sizing.kernel_gib:.1f}", f"{sizing.gbit:.2f} + {sizing.replication_gbit:.3f}",
+            f"{sizing.descriptors:,}", f"{sizing.cores * sizing.all_brokers:.0f}", sizing.limited_by,
         ))  # fmt: skip
     columns = ("", "clusters", "brokers per cluster", "I/O processes", "cores (logic)", "GiB user + kernel",
                "Gbit/s clients + brokers", "descriptors per process", "cores of all brokers",
@@ -161,13 +162,13 @@ def _needs(sizings: Mapping[str, Sizing | str]) -> str:
 def _fan_out(costs: Costs, sizings: Mapping[str, Sizing | str]) -> str:
     rows = []
     for scenario in SCENARIOS:
-        one = sizings[scenario.name]
-        if isinstance(one, str):
+        sizing = sizings[scenario.name]
+        if isinstance(sizing, str):
             continue
-        topics = max(1, scenario.topics // one.clusters)
+        topics = max(1, scenario.topics // sizing.clusters)
         for staggered in (True, False):
             result: FanOutResult = fan_out(
-                subscribers=scenario.clients // one.all_brokers, processes=one.processes, topics=topics,
+                subscribers=scenario.clients // sizing.all_brokers, processes=sizing.processes, topics=topics,
                 rate=scenario.rate, delivery=costs.delivery, publication=0.0, staggered=staggered,
                 seconds=max(10.0, 2 / scenario.rate),
             )  # fmt: skip
@@ -182,20 +183,20 @@ def _fan_out(costs: Costs, sizings: Mapping[str, Sizing | str]) -> str:
 def _failover(costs: Costs, sizings: Mapping[str, Sizing | str]) -> str:
     rows = []
     for scenario in SCENARIOS:
-        one = sizings[scenario.name]
-        if isinstance(one, str):
+        sizing = sizings[scenario.name]
+        if isinstance(sizing, str):
             continue
         idle = (
-            1 - (one.cores - one.logic) / one.processes
+            1 - (sizing.cores - sizing.logic) / sizing.processes
         )  # share of an I/O process that deliveries and heartbeats leave
-        for limit, said in ((CONNECTS, f"{CONNECTS:,} (the default)"), (4 * CONNECTS, f"{4 * CONNECTS:,}")):
+        for limit, limit_text in ((CONNECTS, f"{CONNECTS:,} (the default)"), (4 * CONNECTS, f"{4 * CONNECTS:,}")):
             result: FailoverResult = failover(
-                clients=scenario.clients // one.all_brokers, brokers=one.brokers - 1, processes=one.processes,
+                clients=scenario.clients // sizing.all_brokers, brokers=sizing.brokers - 1, processes=sizing.processes,
                 connect=costs.connect / idle, connects_per_second=limit,
             )  # fmt: skip
             arrivals = " ".join(f"{sum(result.arrivals[ten : ten + 100]):,}" for ten in range(0, 600, 100))
             rows.append((
-                scenario.name, f"{result.clients:,}", said, f"{result.median:.1f}", f"{result.p99:.1f}",
+                scenario.name, f"{result.clients:,}", limit_text, f"{result.median:.1f}", f"{result.p99:.1f}",
                 f"{result.largest:.1f}", f"{result.given_up:,}", arrivals,
             ))  # fmt: skip
     columns = ("", "clients of the failed broker", "connectsPerSecond", "median s", "P99 s", "largest s",

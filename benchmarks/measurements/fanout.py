@@ -37,9 +37,9 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
     sizes = bench.sizes
     work = Workload(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
     limits, peers = bench.limits(), bench.peers()
-    rigs = {one.name: Rig(one, work) for one in (*limits, Product(PRODUCT), *peers)}
+    rigs = {system.name: Rig(system, work) for system in (*limits, Product(PRODUCT), *peers)}
     rigs[ALONE] = Rig(Product(ALONE), work, subscribed=False)
-    comparison = SystemComparison(bench, rigs, [one.name for one in peers])
+    comparison = SystemComparison(bench, rigs, [peer.name for peer in peers])
     await comparison.start(_WARMUP)
     results = await comparison.rounds()
     calls = {name: await _count_syscalls(rig) for name, rig in comparison.rigs.items() if rig.subscribed}
@@ -128,9 +128,9 @@ async def measure_many_topics(bench: Benchmark) -> dict[str, Any]:
     work = Workload(subscribers=count, topics=count, payload=MANY_TOPICS_PAYLOAD, rate=1.0 / seconds)
     spec = {"topics": {"maxTopics": 2 * count}, "limits": {"topicsPerClient": count}}
     peers = bench.peers()
-    rigs = {one.name: Rig(one, work) for one in (Product(spec=spec), *peers)}
+    rigs = {system.name: Rig(system, work) for system in (Product(spec=spec), *peers)}
     comparison = SystemComparison(
-        bench, rigs, [one.name for one in peers], seconds=seconds, unit="publication and delivery"
+        bench, rigs, [peer.name for peer in peers], seconds=seconds, unit="publication and delivery"
     )
     await comparison.start(seconds)  # creates the topics
     results = await comparison.rounds()

@@ -90,8 +90,8 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
         bench.say(f"{load}% of {best:,.0f} deliveries/s")
         rows = await interleaved(
             sizes.rounds, {name: _part(rig, deliveries, sizes.latency_seconds) for name, rig in rigs.items()},
-            lambda number, seen: bench.say(
-                f"round {number} of {sizes.rounds}, P99 ms: " + ", ".join(f"{n} {s.p99}" for n, s in seen.items())
+            lambda number, results: bench.say(
+                f"round {number} of {sizes.rounds}, P99 ms: " + ", ".join(f"{n} {s.p99}" for n, s in results.items())
             ),
         )  # fmt: skip
         loads[str(load)] = {"deliveries_per_s": round(deliveries), **summary(rows)}
@@ -114,9 +114,11 @@ async def _saturation(bench: Benchmark, name: str, rig: RestartableRig) -> float
     first = min(FIRST_RATE, bench.sizes.highest / 2)
     rate, sustained = first, 0.0
     while MIN_SHARE * first <= rate <= bench.sizes.highest:
-        seen = await rig.run_round(rate, bench.sizes.latency_seconds)
-        if seen.p99 is None or seen.p99 > MAX_P99_MS:
-            bench.say(f"{name}: does not sustain {rate:,.0f} deliveries/s ({seen.problem or f'P99 {seen.p99} ms'})")
+        measured = await rig.run_round(rate, bench.sizes.latency_seconds)
+        if measured.p99 is None or measured.p99 > MAX_P99_MS:
+            bench.say(
+                f"{name}: does not sustain {rate:,.0f} deliveries/s ({measured.problem or f'P99 {measured.p99} ms'})"
+            )
             if sustained:
                 break
             rate /= 2
@@ -137,10 +139,10 @@ def unsaturated(saturation: Mapping[str, float], highest: float) -> list[str]:
 def worst(loads: Mapping[str, Mapping[str, Any]]) -> float | None:
     """Return the worst ratio of all loads, or None when the product failed at one. A load at which every peer failed
     has no ratio."""
-    if any(one["contenders"]["product"]["problems"] for one in loads.values()):
+    if any(load["contenders"]["product"]["problems"] for load in loads.values()):
         return None
     return max(
-        (one["p99_ratio_best_peer"].median for one in loads.values() if one["p99_ratio_best_peer"]), default=None
+        (load["p99_ratio_best_peer"].median for load in loads.values() if load["p99_ratio_best_peer"]), default=None
     )
 
 
@@ -148,15 +150,15 @@ def summary(rows: dict[str, list[LatencyResult]]) -> dict[str, Any]:
     """Return the result of one load. The best peer is the one with the lowest median P99 of those that did not fail."""
     systems: dict[str, Any] = {}
     complete: dict[str, list[float]] = {}
-    for name, seen in rows.items():
-        p50 = [one.p50 for one in seen if one.p50 is not None]
-        p99 = [one.p99 for one in seen if one.p99 is not None]
+    for name, results in rows.items():
+        p50 = [result.p50 for result in results if result.p50 is not None]
+        p99 = [result.p99 for result in results if result.p99 is not None]
         systems[name] = {
             "p50_ms": round_stats(p50) if p50 else None,
             "p99_ms": round_stats(p99) if p99 else None,
-            "problems": sorted({one.problem for one in seen if one.problem}),
+            "problems": sorted({result.problem for result in results if result.problem}),
         }
-        if len(p99) == len(seen):
+        if len(p99) == len(results):
             complete[name] = p99
     peers = [name for name in complete if name != "product"]
     best = min(peers, key=lambda name: systems[name]["p99_ms"].median, default=None)

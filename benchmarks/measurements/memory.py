@@ -56,10 +56,10 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
             bench.drop(system.name, reason)
     first = next(iter(by_clients.values()))
     return {
-        "kib_per_client": round(max(one["kib_per_client"] for one in by_clients.values()), 3),
+        "kib_per_client": round(max(figures["kib_per_client"] for figures in by_clients.values()), 3),
         "kernel_kib_per_client": first["kernel_kib_per_client"],
         "clients": by_clients,
-        "peers": {name: one["kib_per_client"] for name, one in peers.items()},
+        "peers": {name: figures["kib_per_client"] for name, figures in peers.items()},
         "peers_in_full": peers,
         "missing_peers": bench.missing,
     }
@@ -175,8 +175,8 @@ def cycle_summary(full: list[float], empty: list[float]) -> dict[str, Any]:
     steady = empty[1:] or empty
     third = max(1, len(steady) // 3)
     return {
-        "with_mib": [round(one, 2) for one in full],
-        "without_mib": [round(one, 2) for one in empty],
+        "with_mib": [round(mib, 2) for mib in full],
+        "without_mib": [round(mib, 2) for mib in empty],
         "kib_per_cycle": round(slope(steady) * 1024, 2),
         "growth_ratio": round(statistics.median(steady[-third:]) / statistics.median(steady[:third]), 4),
     }

@@ -59,7 +59,7 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
     runs: dict[str, dict[str, list[PublishResult]]] = {}
     for mode, window in (("pipelined", sizes.window), ("single", 1)):
         runs[mode] = await interleaved(
-            sizes.rounds, {name: _part(one, window, sizes.publish_seconds) for name, one in systems.items()},
+            sizes.rounds, {name: _part(system, window, sizes.publish_seconds) for name, system in systems.items()},
             lambda number, runs, mode=mode: bench.say(  # type: ignore[misc]
                 f"round {number} of {sizes.rounds}, {mode}: "
                 + ", ".join(f"{name} {run.per_s:,.0f}/s, {run.cpu_us:.0f} us CPU each" for name, run in runs.items())

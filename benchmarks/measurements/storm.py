@@ -33,7 +33,7 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
     sizes = bench.sizes
     topics = min(sizes.topics, sizes.storm_live)
     work = Workload(subscribers=sizes.storm_clients, topics=topics, payload=sizes.payload, rate=RATE)
-    core, rest = machine.cores()
+    core, other_core = machine.cores()
     product = Product()
     bench.stack.push_async_callback(product.stop)
     await product.start(work, core)
@@ -44,12 +44,12 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
             reconnects=True,
         )  # fmt: skip
         # Reconnecting receivers give way to live ones, whose latency must be the broker's and not their own core's.
-        receivers = Receivers(setup, rest, niceness=10 if first else 0)
+        receivers = Receivers(setup, other_core, niceness=10 if first else 0)
         bench.stack.push_async_callback(receivers.stop)
         await receivers.start()
         groups.append(receivers)
     live, returning = groups
-    await product.start_publisher(work, rest)
+    await product.start_publisher(work, other_core)
     warmup = await product.publish_open_loop(RATE, 1.0)
     before = []
     for receivers in groups:
@@ -71,8 +71,8 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
         await live.report(reset=True)
         begin = clock()
         reconnected = await returning.open(max_pending=sizes.storm_clients)
-        took = clock() - begin
-        await asyncio.sleep(max(0.0, MIN_STORM_SECONDS - took))
+        seconds = clock() - begin
+        await asyncio.sleep(max(0.0, MIN_STORM_SECONDS - seconds))
         due = topics * min(int(RATE * (clock() - start)), round(RATE * total))
         storm = await wait_for_deliveries(live, before[0].deliveries + due * (live.connections // topics))
         published = await publishing
@@ -82,7 +82,7 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
         raise MeasurementFailed(f"{published.answered} of {published.scheduled} publications were answered")
     for receivers, then in zip(groups, before, strict=True):
         await receivers.wait_for(then.deliveries + published.scheduled * (receivers.connections // topics))
-    return summary(quiet, storm, reconnected, took)
+    return summary(quiet, storm, reconnected, seconds)
 
 
 async def wait_for_deliveries(receivers: Receivers, deliveries: int, limit: float = 60.0) -> ReceiverTotals:
@@ -97,13 +97,15 @@ async def wait_for_deliveries(receivers: Receivers, deliveries: int, limit: floa
     return totals
 
 
-def summary(quiet: ReceiverTotals, storm: ReceiverTotals, reconnected: ReceiverTotals, took: float) -> dict[str, Any]:
+def summary(
+    quiet: ReceiverTotals, storm: ReceiverTotals, reconnected: ReceiverTotals, seconds: float
+) -> dict[str, Any]:
     """Return the result. `storm` has the live clients' deliveries while the others reconnected."""
     quiet_p99, storm_p99 = quiet.latency.p99, storm.latency.p99
     return {
         "returned": len(reconnected.resumes),
         "refused_attempts": reconnected.refused,
-        "seconds": round(took, 3),
+        "seconds": round(seconds, 3),
         "resume_seconds": {
             "median": _percentile(reconnected.resumes, 0.5),
             "p99": _percentile(reconnected.resumes, 0.99),

@@ -28,10 +28,10 @@ _ALL: tuple[type[ClientProtocol], ...] = (
 
 def find_protocol(name: str) -> ClientProtocol:
     """Return the protocol of this name. Raise ValueError when there is none."""
-    for one in _ALL:
-        if one.name == name:
-            return one()
-    raise ValueError(f"no protocol {name!r}; there are {', '.join(one.name for one in _ALL)}")
+    for protocol in _ALL:
+        if protocol.name == name:
+            return protocol()
+    raise ValueError(f"no protocol {name!r}; there are {', '.join(protocol.name for protocol in _ALL)}")
 
 
 __all__ = ["HEARTBEAT", "ClientProtocol", "Conversation", "RefusedByServer", "find_protocol"]

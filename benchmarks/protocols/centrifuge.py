@@ -26,7 +26,7 @@ class _CentrifugeConversation(Conversation):
         messages: list[dict[str, object]] = [{"id": 1, "connect": {"name": self._client}}]
         if self._topic is not None:
             messages.append({"id": 2, "subscribe": {"channel": channel(self._topic)}})
-        return ["\n".join(json.dumps(one) for one in messages).encode()]
+        return ["\n".join(json.dumps(command) for command in messages).encode()]
 
     def received(self, message: bytes) -> list[bytes]:
         answers = []

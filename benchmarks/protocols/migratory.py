@@ -25,11 +25,11 @@ class _ProductSubscriber(Conversation):
         return [MSGPACK.encode(wire.Connect(client=self._client)), MSGPACK.encode(wire.Subscribe(1, topics))]
 
     def received(self, message: bytes) -> list[bytes]:
-        for one in MSGPACK.decode_broker(message):
-            if isinstance(one, wire.Error):
-                raise RefusedByServer(f"{self._client}: {one.code}: {one.text}")
-            if isinstance(one, wire.Subscribed):
-                receipt = one.topics[0]
+        for decoded in MSGPACK.decode_broker(message):
+            if isinstance(decoded, wire.Error):
+                raise RefusedByServer(f"{self._client}: {decoded.code}: {decoded.text}")
+            if isinstance(decoded, wire.Subscribed):
+                receipt = decoded.topics[0]
                 if receipt.receipt is None:
                     raise RefusedByServer(f"{self._client}: {receipt.code}: {receipt.text}")
                 if self._after is not None and receipt.receipt != "complete":
@@ -53,13 +53,13 @@ class _ProductPublisher(Conversation):
         return [MSGPACK.encode(wire.Connect(client=self._client))]
 
     def received(self, message: bytes) -> list[bytes]:
-        for one in MSGPACK.decode_broker(message):
-            if isinstance(one, wire.Ack):
+        for decoded in MSGPACK.decode_broker(message):
+            if isinstance(decoded, wire.Ack):
                 self.answered += 1
-                self._answered[one.topic] = max(one.id, self._answered.get(one.topic, 0))
-            elif isinstance(one, wire.Error | wire.Nack):
-                raise RefusedByServer(f"{self._client}: {one.code}: {one.text}")
-            elif isinstance(one, wire.Welcome):
+                self._answered[decoded.topic] = max(decoded.id, self._answered.get(decoded.topic, 0))
+            elif isinstance(decoded, wire.Error | wire.Nack):
+                raise RefusedByServer(f"{self._client}: {decoded.code}: {decoded.text}")
+            elif isinstance(decoded, wire.Welcome):
                 self.ready = True
         return []
 
@@ -89,6 +89,6 @@ class ProductProtocol(ClientProtocol):
         return _ProductPublisher(client)
 
     def positions(self, message: bytes) -> Iterable[tuple[bytes, Position]]:
-        for one in MSGPACK.decode_broker(message):
-            if isinstance(one, wire.Message):
-                yield one.payload, one.position
+        for decoded in MSGPACK.decode_broker(message):
+            if isinstance(decoded, wire.Message):
+                yield decoded.payload, decoded.position

@@ -13,11 +13,11 @@ CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK = 0x10, 0x20, 0x30, 0x40, 0
 
 def packet(first: int, body: bytes) -> bytes:
     """Return a packet with this first byte and body."""
-    length, rest = b"", len(body)
+    length, remaining = b"", len(body)
     while True:
-        rest, low = divmod(rest, 128)
-        length += bytes([low | (128 if rest else 0)])
-        if not rest:
+        remaining, low = divmod(remaining, 128)
+        length += bytes([low | (128 if remaining else 0)])
+        if not remaining:
             return bytes([first]) + length + body
 
 

@@ -46,7 +46,7 @@ def main(
     with ExitStack() as stack:
         if data is None:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="migratory-bench-sla-")))
-        results, met = run([float(one) for one in millions.split(",")], [int(one) for one in cores.split(",")],
+        results, met = run([float(text) for text in millions.split(",")], [int(text) for text in cores.split(",")],
                            sources, data, rounds, console)  # fmt: skip
     if json_path is not None:
         json_path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
@@ -104,7 +104,7 @@ def reader(fleet: Fleet, url: str, pid: int, rounds: int, results: dict[str, Any
     for column in ("interface", "shape", "M samples/CPU s", "wall s", "server CPU s"):
         table.add_column(column, justify="left" if column in ("interface", "shape") else "right")
     met = True
-    for interface, shape in [(one, "series") for one in reading.INTERFACES] + [("remote_read", "samples")]:
+    for interface, shape in [(interface, "series") for interface in reading.INTERFACES] + [("remote_read", "samples")]:
         rows = [reading.measure(fleet, url, pid, interface, shape) for _ in range(rounds)]
         best = max(rows, key=lambda row: row.per_cpu_second)
         table.add_row(

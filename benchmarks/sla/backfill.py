@@ -23,7 +23,7 @@ def prometheus_blocks(fleet: Fleet, folder: Path) -> None:
     folder."""
     folder.mkdir(parents=True, exist_ok=True)
     text = folder.with_suffix(".openmetrics")
-    prefixes = pa.array([f"{one.text} " for one in fleet.series])
+    prefixes = pa.array([f"{series.text} " for series in fleet.series])
     try:
         for block in fleet.blocks():
             with text.open("wb") as file:
@@ -47,8 +47,8 @@ def _write_text(file: BinaryIO, prefixes: pa.Array, block: Block) -> None:
 def parquet_files(fleet: Fleet, folder: Path, rows: int = 2_000_000) -> None:
     """Write the samples as Parquet files of about `rows` rows in the order of time, as the recorder writes them."""
     folder.mkdir(parents=True, exist_ok=True)
-    metrics = pa.array([one.metric for one in fleet.series])
-    labels = pa.array([list(one.labels) for one in fleet.series], type=SCHEMA.field("labels").type)
+    metrics = pa.array([series.metric for series in fleet.series])
+    labels = pa.array([list(series.labels) for series in fleet.series], type=SCHEMA.field("labels").type)
     numbers = np.arange(len(fleet.series))
     scrapes = max(1, rows // len(fleet.series))
     pieces = (piece for block in fleet.blocks() for piece in block.pieces(scrapes))

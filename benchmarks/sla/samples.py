@@ -63,7 +63,7 @@ class Fleet:
     series: list[Series] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.series = [one for worker in range(self.workers) for one in _series(worker)]
+        self.series = [series for worker in range(self.workers) for series in _series(worker)]
 
     @property
     def samples(self) -> int:
@@ -78,8 +78,8 @@ class Fleet:
         """Generate all samples in blocks of two hours, like those of Prometheus. The random values depend on where
         blocks end, so a user who needs smaller blocks must divide these with `pieces`."""
         random = np.random.default_rng(self.seed)
-        sources = np.array([one.source for one in self.series])
-        shares = np.array([one.share for one in self.series])
+        sources = np.array([series.source for series in self.series])
+        shares = np.array([series.share for series in self.series])
         delivered = np.zeros((self.workers * len(BROKERS), 1), dtype=np.int64)
         for first in range(0, self.scrapes, _BLOCK):
             count = min(_BLOCK, self.scrapes - first)
@@ -98,8 +98,8 @@ class Fleet:
             last = block.values[:, -1]
         assert last is not None
         totals: dict[str, int] = {}
-        for one, value in zip(self.series, last.tolist(), strict=True):
-            totals[one.metric] = totals.get(one.metric, 0) + value
+        for series, value in zip(self.series, last.tolist(), strict=True):
+            totals[series.metric] = totals.get(series.metric, 0) + value
         return totals
 
 
@@ -111,15 +111,15 @@ def _series(worker: int) -> Iterator[Series]:
 
     for number, broker in enumerate(BROKERS):
         source = worker * len(BROKERS) + number
-        seen = {"broker": broker, "clock": "same", "phase": "live"}
+        labels = {"broker": broker, "clock": "same", "phase": "live"}
         for bound in bucket_bounds():
             share = 0.5 * (1 + math.erf(math.log(bound / MEDIAN) / (SPREAD * math.sqrt(2))))
-            yield one(f"{LATENCY}_bucket", source, share, le=repr(bound), **seen)
-        yield one(f"{LATENCY}_bucket", source, 1.0, le="+Inf", **seen)
-        yield one(f"{LATENCY}_count", source, 1.0, **seen)
+            yield one(f"{LATENCY}_bucket", source, share, le=repr(bound), **labels)
+        yield one(f"{LATENCY}_bucket", source, 1.0, le="+Inf", **labels)
+        yield one(f"{LATENCY}_count", source, 1.0, **labels)
         mean = MEDIAN * math.exp(SPREAD**2 / 2)
-        yield one(f"{LATENCY}_sum", source, mean, **seen)
-        yield one(f"{LATENCY}_squared_total", source, mean**2 * math.exp(SPREAD**2), **seen)
+        yield one(f"{LATENCY}_sum", source, mean, **labels)
+        yield one(f"{LATENCY}_squared_total", source, mean**2 * math.exp(SPREAD**2), **labels)
         yield one("migratory_received_total", source, 1.0, broker=broker)
         yield one("migratory_expected_total", source, 1.0, broker=broker)
         for name in ("lost", "duplicates", "reordered"):

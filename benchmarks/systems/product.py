@@ -67,7 +67,7 @@ class Product(System):
 
     @property
     def zookeeper_pids(self) -> list[int]:
-        return [one.pid for one in self.cluster.ensemble.processes if one.pid is not None]
+        return [process.pid for process in self.cluster.ensemble.processes if process.pid is not None]
 
     async def start(self, work: Workload, core: int | None) -> None:
         """Start ZooKeeper and brokers. Raise UnsupportedField when the cluster file is invalid or a field of it would
@@ -98,8 +98,8 @@ class Product(System):
             raise MeasurementFailed(str(error)) from error
         self.addresses = [("127.0.0.1", broker.ports.clients) for broker in self._cluster.brokers]
         if core is not None:
-            _, rest = machine.cores()
-            machine.pin(self.zookeeper_pids, [rest])
+            _, other_core = machine.cores()
+            machine.pin(self.zookeeper_pids, [other_core])
             machine.pin(self.pids, [core])
 
     async def stop(self) -> None:

@@ -66,8 +66,8 @@ def _status(status: Status) -> tuple[str, dict[str, object]]:
             fields: dict[str, object] = {"status": "connected", "broker": status.broker, "url": status.url}
             return f"connected to {status.broker} at {status.url}", fields
         case LinkDown(replaced=True):
-            why = "is draining" if status.cause == "drained" else "had more than its share of clients"
-            return f"moved: the previous broker {why}", {"status": "moved", "cause": status.cause}
+            reason = "is draining" if status.cause == "drained" else "had more than its share of clients"
+            return f"moved: the previous broker {reason}", {"status": "moved", "cause": status.cause}
         case LinkDown():
             fields = {"status": "lost", "code": status.code, "reason": status.reason}
             return describe_close(status.code, status.reason), fields

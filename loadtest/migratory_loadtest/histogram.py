@@ -77,7 +77,7 @@ class Histogram:
         """
         if self.bounds != other.bounds:
             raise ValueError("histograms with different bounds cannot be added")
-        self.counts = [one + two for one, two in zip(self.counts, other.counts, strict=True)]
+        self.counts = [own + added for own, added in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
         self.squares += other.squares
         self.largest = max(self.largest, other.largest)

@@ -192,8 +192,8 @@ def _is_acceptable(name: str, value: str | None) -> bool:
 def _parse_extension(text: str) -> tuple[str, dict[str, str | None]] | None:
     """Return an extension's name and parameters, or None when it is malformed or repeats a parameter."""
     parameters: dict[str, str | None] = {}
-    name, *rest = text.split(";")
-    for item in rest:
+    name, *arguments = text.split(";")
+    for item in arguments:
         match = _PARAMETER.fullmatch(item)
         if match is None or match[1] in parameters:
             return None

@@ -92,19 +92,19 @@ def test_rules_drop_and_count_packets() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
     assert ended.returncode == 0, ended.stderr
-    seen = json.loads(ended.stdout.splitlines()[-1])
-    assert seen["free"] == "b"
-    assert seen["outcomes"] == ["accepted", "refused"]
+    result = json.loads(ended.stdout.splitlines()[-1])
+    assert result["free"] == "b"
+    assert result["outcomes"] == ["accepted", "refused"]
     for name in ("there", "back"):
-        assert seen[f"cut {name}"] == "TimeoutError"
-        assert seen[f"outcome {name}"] == "silence"
-        assert seen[f"packets {name}"] > 0
-        assert seen[f"healed {name}"] == "b"
-    assert seen["lossy"] == ["b"] * 8
-    assert 0 < seen["lost"] < 8 * 20
-    assert (seen["redirected"], seen["direct again"]) == ("r", "b")
-    assert seen["broken"] == [1, True, 0]
-    assert seen["client"] in ("ConnectionAbortedError", "ConnectionResetError")
+        assert result[f"cut {name}"] == "TimeoutError"
+        assert result[f"outcome {name}"] == "silence"
+        assert result[f"packets {name}"] > 0
+        assert result[f"healed {name}"] == "b"
+    assert result["lossy"] == ["b"] * 8
+    assert 0 < result["lost"] < 8 * 20
+    assert (result["redirected"], result["direct again"]) == ("r", "b")
+    assert result["broken"] == [1, True, 0]
+    assert result["client"] in ("ConnectionAbortedError", "ConnectionResetError")
     # No namespace is left outside.
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20, check=True).stdout
     assert not {"a", "b"} & set(names.split())
@@ -177,17 +177,17 @@ def test_proofs_fail_for_a_partition_elsewhere_and_a_delay_without_traffic() -> 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
     assert ended.returncode == 0, ended.stderr
-    seen = json.loads(ended.stdout.splitlines()[-1])
+    result = json.loads(ended.stdout.splitlines()[-1])
     for side in ("brokers", "clients"):
         for direction in ("both", "in", "out"):
-            packets, silence = seen[f"{side} {direction}"]
+            packets, silence = result[f"{side} {direction}"]
             assert silence[1:] == ["silence", True]
             assert packets[0] == "packets lost"
             assert not packets[2], packets  # none were sent; those of the proof itself do not count
-    lost, outcome = seen["elsewhere"]
+    lost_share, outcome = result["elsewhere"]
     assert outcome[1:] == ["accepted", False]
-    assert not lost[2]
-    holds = {what: holds for what, _, holds in seen["nothing"]}
+    assert not lost_share[2]
+    holds = {what: holds for what, _, holds in result["nothing"]}
     assert holds["connections to break"] is False
     assert holds["bytes that were delayed"] is False
 

@@ -29,9 +29,16 @@ def chaos(folder: Path, *words: str, timeout: float) -> tuple[int, str]:
 @pytest.mark.timeout(600)
 def test_run_of_all_faults_loses_duplicates_and_reorders_nothing(tmp_path: Path) -> None:
     """The rate is one that a machine with other tests on it holds; `make chaos` has a higher one."""
-    file, kept = tmp_path / "result.json", tmp_path / "kept"
+    file, data_folder = tmp_path / "result.json", tmp_path / "kept"
     code, output = chaos(
-        tmp_path, "run", "--minutes=1.8", "--seed=6", "--rate=400", f"--json={file}", f"--keep={kept}", timeout=570
+        tmp_path,
+        "run",
+        "--minutes=1.8",
+        "--seed=6",
+        "--rate=400",
+        f"--json={file}",
+        f"--keep={data_folder}",
+        timeout=570,
     )
     assert code == 0, output
     result = json.loads(file.read_text())
@@ -45,7 +52,7 @@ def test_run_of_all_faults_loses_duplicates_and_reorders_nothing(tmp_path: Path)
         assert all(proof["holds"] for proof in fault["proofs"]), fault
     assert result["namespaces"] == (not network.explain_missing())
     assert bool(result["left_out"]) == bool(network.explain_missing())
-    check_again(kept / "histories", tmp_path)
+    check_again(data_folder / "histories", tmp_path)
 
 
 def check_again(histories: Path, folder: Path) -> None:
@@ -72,9 +79,9 @@ def check_again(histories: Path, folder: Path) -> None:
 @pytest.mark.timeout(300)
 def test_run_that_does_not_hold_its_rate_fails_and_keeps_its_files(tmp_path: Path) -> None:
     """Run without namespaces, as without root: the result names the faults that are left out."""
-    file, kept = tmp_path / "result.json", tmp_path / "kept"
+    file, data_folder = tmp_path / "result.json", tmp_path / "kept"
     words = ["run", "--minutes=0.1", "--seed=1", "--rate=50", "--least-rate=5000", "--no-network"]
-    code, output = chaos(tmp_path, *words, f"--json={file}", f"--keep={kept}", timeout=280)
+    code, output = chaos(tmp_path, *words, f"--json={file}", f"--keep={data_folder}", timeout=280)
     assert code == 1, output
     result: dict[str, Any] = json.loads(file.read_text())
     assert result["passed"] is False
@@ -83,5 +90,5 @@ def test_run_that_does_not_hold_its_rate_fails_and_keeps_its_files(tmp_path: Pat
     assert f"PROBLEM {problem}" in output
     assert result["namespaces"] is False
     assert len(result["left_out"]) == 6
-    assert list((kept / "logs").glob("*.log"))
-    assert list((kept / "histories").iterdir())
+    assert list((data_folder / "logs").glob("*.log"))
+    assert list((data_folder / "histories").iterdir())

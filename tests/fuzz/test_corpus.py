@@ -27,8 +27,8 @@ def test_every_stored_input_passes_its_target(target: Target) -> None:
 
 
 def test_reading_inputs_again_needs_no_memory(target: Target) -> None:
-    kept = corpus.inputs(target)
-    inputs = kept[:: 1 + len(kept) // (100 if target.name != "zookeeper" else 10)]
+    stored = corpus.inputs(target)
+    inputs = stored[:: 1 + len(stored) // (100 if target.name != "zookeeper" else 10)]
     for data in inputs:
         target.run(data)
     gc.collect()

@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.usefixtures("atheris"), pytest.mark.timeout(240)]
 
 @pytest.mark.parametrize("name", targets.NAMES)
 def test_short_campaign_finds_nothing(name: str, tmp_path: Path) -> None:
-    said: list[str] = []
+    output: list[str] = []
     target = targets.load(name)
     executions = len(corpus.inputs(target)) + EXECUTIONS[name]
-    outcome = campaign.run(target, name, LIMIT, say=said.append, regressions=tmp_path, executions=executions)
-    assert not outcome.failure, "\n".join([*said, outcome.line])
+    outcome = campaign.run(target, name, LIMIT, say=output.append, regressions=tmp_path, executions=executions)
+    assert not outcome.failure, "\n".join([*output, outcome.line])
     assert outcome.executions >= executions
     assert outcome.coverage > 50
     print(outcome.line)

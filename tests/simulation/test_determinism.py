@@ -41,11 +41,11 @@ def traced(words: tuple[str, ...], hash_seed: str) -> list[str]:
 
 @pytest.mark.parametrize("words", [LONG, SHORT], ids=["long", "short"])
 def test_trace_is_identical_in_every_process(words: tuple[str, ...]) -> None:
-    one, other = traced(words, "1"), traced(words, "2")
-    assert len(one) == len(words)
-    for first, second in zip(one, other, strict=True):
+    trace, second_trace = traced(words, "1"), traced(words, "2")
+    assert len(trace) == len(words)
+    for first, second in zip(trace, second_trace, strict=True):
         assert first == second
-    assert len({line.split()[3] for line in one}) == len(words)  # it is the seed that makes the run
+    assert len({line.split()[3] for line in trace}) == len(words)  # it is the seed that makes the run
 
 
 def test_trace_that_depends_on_hashes_is_detected() -> None:

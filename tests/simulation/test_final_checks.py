@@ -98,7 +98,7 @@ def client_of_nobody(world: World, process: Process) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "text"),
     [
         (one_log_short, "ends at"),
         (uncommitted, "replication_lag|is committed up to"),
@@ -117,10 +117,10 @@ def client_of_nobody(world: World, process: Process) -> None:
     ],
 )
 def test_leaks_and_disagreements_are_violations(
-    world: World, spoil: Callable[[World, Process], None], said: str
+    world: World, spoil: Callable[[World, Process], None], text: str
 ) -> None:
     followers = [process for process in world.running() if process.logic.groups[0].term is None]
     assert logs_of(followers[0])
     spoil(world, followers[0])
-    with pytest.raises(Violation, match=said):
+    with pytest.raises(Violation, match=text):
         final_checks.check(world)

@@ -41,9 +41,9 @@ def test_sites_cover_every_kind_of_change() -> None:
 def test_each_site_changes_one_place_and_compiles() -> None:
     for path in (patches.ROOT / sampling.CORES["logic"]).rglob("d*.py"):
         source = path.read_text()
-        found = sites(source)
-        assert found
-        for site in found:
+        mutations = sites(source)
+        assert mutations
+        for site in mutations:
             changed = site.applied(source)
             assert changed != source
             assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source)), site
@@ -64,7 +64,7 @@ def test_every_explanation_names_an_existing_site() -> None:
 
 
 def test_every_explanation_has_a_reason(tmp_path: Path) -> None:
-    assert all(why.strip() for why in sampling.explained().values())
+    assert all(reason.strip() for reason in sampling.explained().values())
     assert sampling.explained(tmp_path / "none.toml") == {}
 
 

@@ -65,7 +65,7 @@ def test_link_opens_when_one_side_wants_it() -> None:
 
 
 def test_break_loses_a_suffix_and_notifies_both_ends() -> None:
-    lost = set()
+    dropped = set()
     for seed in range(50):
         pair = Pair(seed)
         pair.network.delay = 0.05
@@ -74,13 +74,13 @@ def test_break_loses_a_suffix_and_notifies_both_ends() -> None:
         pair.run(5.0)
         before = [number for what, _, number in pair.high.told if what == "got"]
         assert before == list(range(len(before)))
-        lost.add(10 - len(before))
+        dropped.add(10 - len(before))
         assert [what for what, _, _ in pair.low.told] == ["up", "down", "up"]
         assert [what for what, _, _ in pair.high.told if what != "got"] == ["up", "down", "up"]
         pair.send(range(5))
         pair.run(1.0)
         assert pair.high.since_up() == list(range(5))
-    assert len(lost) > 3
+    assert len(dropped) > 3
 
 
 def test_one_way_partition_holds_messages_and_is_detected_by_the_silent_side() -> None:

@@ -94,8 +94,8 @@ def test_member_that_forgets_before_its_coordinator_is_a_violation(world: World)
     try:
         with pytest.raises(Violation, match=f"has forgotten .'{publisher}'. in {topic}"):
             forgets(world, other, topic)
-        kept = theirs.pop(publisher)
+        removed = theirs.pop(publisher)
         forgets(world, other, topic)
-        theirs[publisher] = kept
+        theirs[publisher] = removed
     finally:
         rows[publisher] = row

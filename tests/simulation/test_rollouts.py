@@ -38,9 +38,9 @@ def test_endless_rolling_restart_is_a_violation(options: Options, monkeypatch: p
     world = World(options)
     monkeypatch.setattr(Process, "drain", lambda process, period: None)
     monkeypatch.setattr(world.internal, "may_lose", lambda process, drains=True: False)
-    with pytest.raises(Violation, match="a rolling restart does not end") as found:
+    with pytest.raises(Violation, match="a rolling restart does not end") as violation:
         world.run()
-    assert found.value.invariant == 7
+    assert violation.value.invariant == 7
 
 
 def test_rolling_restart_among_faults_is_abandoned_after_a_while(

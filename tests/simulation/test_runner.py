@@ -18,9 +18,9 @@ def report(seed: int, *, events: int = 1000, faults: int = 5, takeovers: int = 1
 
 
 def test_several_processes_report_the_same_as_one() -> None:
-    one, two = ([*reports(Batch(range(7, 13), "short", jobs))] for jobs in (1, 2))
-    assert [report.seed for report in one] == [7, 8, 9, 10, 11, 12]
-    assert one == two
+    in_process, in_processes = ([*reports(Batch(range(7, 13), "short", jobs))] for jobs in (1, 2))
+    assert [report.seed for report in in_process] == [7, 8, 9, 10, 11, 12]
+    assert in_process == in_processes
 
 
 def test_run_fails_when_a_required_counter_is_zero() -> None:

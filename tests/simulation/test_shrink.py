@@ -33,9 +33,9 @@ def test_minimise_leaves_nothing_removable() -> None:
         def fails(items: tuple[int, ...], reasons: list[set[int]] = reasons) -> bool:
             return any(reason <= set(items) for reason in reasons)
 
-        found = minimise(range(12), fails)
-        assert fails(found)
-        assert not any(fails(tuple(item for item in found if item != gone)) for gone in found)
+        minimal = minimise(range(12), fails)
+        assert fails(minimal)
+        assert not any(fails(tuple(item for item in minimal if item != gone)) for gone in minimal)
 
 
 def test_minimise_is_bounded() -> None:
@@ -68,21 +68,21 @@ def test_shrunk_schedule_of_a_planted_fault_still_fails() -> None:
     name = "sequence numbers restart at takeover"
     done = run_command("run", "--planted", name, "--profile", "short", "--seeds", "60", "--jobs", "1")
     assert done.returncode == 1, done.stderr
-    found = re.search(
+    match = re.search(
         r"(\d+) of its (\d+) faults are enough \((\d+) runs tried\): (invariant \d|a core failed)", done.stdout
     )
-    assert found is not None, done.stdout
-    kept, drawn, tries = map(int, found.groups()[:3])
-    assert kept <= 2 < drawn
+    assert match is not None, done.stdout
+    remaining, drawn, tries = map(int, match.groups()[:3])
+    assert remaining <= 2 < drawn
     assert tries < 60
     again = re.search(
         r"rerun that: .* migratory_simulation run (--seed \d+ --profile short --faults [\d,none]+) ", done.stdout
     )
     assert again is not None, done.stdout
-    assert len(again[1].split()[-1].split(",")) == max(kept, 1)
+    assert len(again[1].split()[-1].split(",")) == max(remaining, 1)
     once_more = run_command("run", *again[1].split(), "--planted", name)
     assert once_more.returncode == 1
-    assert f"\n{found[4]}: " in once_more.stdout
+    assert f"\n{match[4]}: " in once_more.stdout
     assert "are enough" not in once_more.stdout  # it is small already
 
 

@@ -36,10 +36,10 @@ class Broker:
         return self.requests
 
     def reply(self, request: int) -> ZkReply:
-        return next(told for told in self.told if isinstance(told, ZkReply) and told.request == request)
+        return next(event for event in self.told if isinstance(event, ZkReply) and event.request == request)
 
     def states(self) -> list[str]:
-        return [told.state for told in self.told if isinstance(told, ZkSession)]
+        return [event.state for event in self.told if isinstance(event, ZkSession)]
 
 
 class Setting:
@@ -65,21 +65,21 @@ def test_session_connects(setting: Setting) -> None:
 
 
 def test_transactions_are_all_or_nothing(setting: Setting) -> None:
-    one = setting.one
-    first = one.ask(
+    client = setting.one
+    first = client.ask(
         ZkCommit, (ZkCreate("/a", b"1"), ZkCreate("/a/b", b"2", True), ZkWrite("/a", b"3", 0), ZkCheck("/a/b", 0))
     )
-    second = one.ask(ZkCommit, (ZkWrite("/a", b"4", 1), ZkCreate("/a/b", b"again")))
-    third = one.ask(ZkCommit, (ZkWrite("/a", b"5", 0),))
-    orphan = one.ask(ZkCommit, (ZkCreate("/no/parent", b""),))
-    busy = one.ask(ZkCommit, (ZkDelete("/a"),))
-    under = one.ask(ZkCommit, (ZkCreate("/a/b/c", b""),))
-    get = one.ask(ZkGet, "/a")
+    second = client.ask(ZkCommit, (ZkWrite("/a", b"4", 1), ZkCreate("/a/b", b"again")))
+    third = client.ask(ZkCommit, (ZkWrite("/a", b"5", 0),))
+    orphan = client.ask(ZkCommit, (ZkCreate("/no/parent", b""),))
+    busy = client.ask(ZkCommit, (ZkDelete("/a"),))
+    under = client.ask(ZkCommit, (ZkCreate("/a/b/c", b""),))
+    get = client.ask(ZkGet, "/a")
     setting.run(1.0)
-    assert one.reply(first).outcome == "ok"
-    assert one.reply(first).versions == (0, 0, 1, -1)
-    assert [one.reply(request).outcome for request in (second, third, orphan, busy, under)] == ["refused"] * 5
-    node = one.reply(get).node
+    assert client.reply(first).outcome == "ok"
+    assert client.reply(first).versions == (0, 0, 1, -1)
+    assert [client.reply(request).outcome for request in (second, third, orphan, busy, under)] == ["refused"] * 5
+    node = client.reply(get).node
     assert node is not None
     assert (node.data, node.version, node.owner) == (b"3", 1, 0)
 
@@ -92,59 +92,59 @@ def test_reads_of_missing_nodes_succeed_and_set_no_watch(setting: Setting) -> No
     assert setting.one.reply(children).children is None
     setting.other.ask(ZkCommit, (ZkCreate("/a", b""), ZkCreate("/a/b", b"")))
     setting.run(0.5)
-    assert not [told for told in setting.one.told if isinstance(told, ZkChanged)]
+    assert not [event for event in setting.one.told if isinstance(event, ZkChanged)]
 
 
 def test_watch_fires_once_before_the_answer_with_the_change(setting: Setting) -> None:
-    one, other = setting.one, setting.other
-    one.ask(ZkCommit, (ZkCreate("/a", b"1"),))
-    one.ask(ZkGet, "/a", True)
-    one.ask(ZkChildren, "/a", True)
+    client, second = setting.one, setting.other
+    client.ask(ZkCommit, (ZkCreate("/a", b"1"),))
+    client.ask(ZkGet, "/a", True)
+    client.ask(ZkChildren, "/a", True)
     setting.run(0.5)
-    other.ask(ZkCommit, (ZkWrite("/a", b"2", -1), ZkCreate("/a/x", b"")))
-    other.ask(ZkCommit, (ZkWrite("/a", b"3", -1), ZkCreate("/a/y", b"")))
+    second.ask(ZkCommit, (ZkWrite("/a", b"2", -1), ZkCreate("/a/x", b"")))
+    second.ask(ZkCommit, (ZkWrite("/a", b"3", -1), ZkCreate("/a/y", b"")))
     setting.run(0.002)
-    get = one.ask(ZkGet, "/a")
+    get = client.ask(ZkGet, "/a")
     setting.run(0.5)
-    changes = [told for told in one.told if isinstance(told, ZkChanged)]
+    changes = [event for event in client.told if isinstance(event, ZkChanged)]
     assert changes == [ZkChanged("/a"), ZkChanged("/a")]  # the data watch and the children watch, once each
-    assert one.told.index(changes[0]) < one.told.index(one.reply(get))
+    assert client.told.index(changes[0]) < client.told.index(client.reply(get))
 
 
 def test_ephemerals_end_with_their_session_in_whole_ticks(setting: Setting) -> None:
-    one, other = setting.one, setting.other
-    one.ask(ZkCommit, (ZkCreate("/a", b""), ZkCreate("/a/one", b"", True)))
+    client, second = setting.one, setting.other
+    client.ask(ZkCommit, (ZkCreate("/a", b""), ZkCreate("/a/one", b"", True)))
     setting.run(0.5)
-    children = other.ask(ZkChildren, "/a", True)
+    children = second.ask(ZkChildren, "/a", True)
     setting.run(0.5)
-    assert other.reply(children).children == ("one",)
-    one.alive = False
+    assert second.reply(children).children == ("one",)
+    client.alive = False
     setting.run(3.5)
     assert "/a/one" in setting.ensemble.nodes
     setting.run(1.5)
     assert "/a/one" not in setting.ensemble.nodes
-    assert ZkChanged("/a") in other.told
-    one.alive = True
+    assert ZkChanged("/a") in second.told
+    client.alive = True
     setting.run(2.0)
-    assert one.states() == ["connected", "suspended", "lost", "connected"]
-    sessions = [told.session for told in one.told if isinstance(told, ZkSession) and told.state == "connected"]
+    assert client.states() == ["connected", "suspended", "lost", "connected"]
+    sessions = [event.session for event in client.told if isinstance(event, ZkSession) and event.state == "connected"]
     assert sessions[0] != sessions[1]
 
 
 def test_sessions_survive_an_outage_and_get_their_whole_time_again(setting: Setting) -> None:
-    one = setting.one
-    one.ask(ZkCommit, (ZkCreate("/one", b"", True),))
+    client = setting.one
+    client.ask(ZkCommit, (ZkCreate("/one", b"", True),))
     setting.run(0.5)
     setting.ensemble.set_available(False)
-    one.client.cut = True
+    client.client.cut = True
     setting.run(60.0)
     assert "/one" in setting.ensemble.nodes
     setting.ensemble.set_available(True)
     setting.run(3.9)
     assert "/one" in setting.ensemble.nodes
-    one.client.set_cut(False)
+    client.client.set_cut(False)
     setting.run(2.0)
-    assert one.states() == ["connected", "suspended", "connected"]
+    assert client.states() == ["connected", "suspended", "connected"]
     assert "/one" in setting.ensemble.nodes
 
 
@@ -161,15 +161,15 @@ def test_broken_connection_executes_a_prefix_and_reports_all_as_unknown() -> Non
     late = 0
     for seed in range(200):
         setting = Setting(seed)
-        one = setting.one
-        one.client.delay = 0.02
-        requests = [one.ask(ZkCommit, (ZkCreate(f"/n{number}", b""),)) for number in range(4)]
+        client = setting.one
+        client.client.delay = 0.02
+        requests = [client.ask(ZkCommit, (ZkCreate(f"/n{number}", b""),)) for number in range(4)]
         setting.run(Random(seed).uniform(0.0, 0.05))
-        one.client.lose_connection()
+        client.client.lose_connection()
         at_break = sum(f"/n{number}" in setting.ensemble.nodes for number in range(4))
-        answered = [told.request for told in one.told if isinstance(told, ZkReply) and told.outcome == "ok"]
+        answered = [event.request for event in client.told if isinstance(event, ZkReply) and event.outcome == "ok"]
         assert answered == requests[: len(answered)]
-        assert [one.reply(request).outcome for request in requests[len(answered) :]] == ["unknown"] * (
+        assert [client.reply(request).outcome for request in requests[len(answered) :]] == ["unknown"] * (
             4 - len(answered)
         )
         setting.run(2.0)
@@ -178,7 +178,7 @@ def test_broken_connection_executes_a_prefix_and_reports_all_as_unknown() -> Non
         assert sum(there) >= len(answered)
         applied.add(sum(there) - len(answered))
         late += sum(there) > at_break
-        assert one.states()[-1] == "connected"
+        assert client.states()[-1] == "connected"
     assert applied == {0, 1, 2, 3, 4}
     assert late > 10  # some are applied only after the process has heard "unknown"
 
@@ -186,11 +186,11 @@ def test_broken_connection_executes_a_prefix_and_reports_all_as_unknown() -> Non
 def test_old_connection_executes_nothing_after_a_new_one() -> None:
     for seed in range(100):
         setting = Setting(seed)
-        one = setting.one
-        one.client.delay = 0.3
-        one.ask(ZkCommit, (ZkCreate("/late", b""),))
-        one.client.lose_connection()
-        while one.states()[-1] != "connected":
+        client = setting.one
+        client.client.delay = 0.3
+        client.ask(ZkCommit, (ZkCreate("/late", b""),))
+        client.client.lose_connection()
+        while client.states()[-1] != "connected":
             setting.run(0.01)
         there = "/late" in setting.ensemble.nodes
         setting.run(3.0)
@@ -198,37 +198,37 @@ def test_old_connection_executes_nothing_after_a_new_one() -> None:
 
 
 def test_expiry_is_reported_at_the_next_connection(setting: Setting) -> None:
-    one = setting.one
-    one.ask(ZkCommit, (ZkCreate("/one", b"", True),))
+    client = setting.one
+    client.ask(ZkCommit, (ZkCreate("/one", b"", True),))
     setting.run(0.5)
-    assert one.client.session is not None
-    setting.ensemble.expire(one.client.session.number)
+    assert client.client.session is not None
+    setting.ensemble.expire(client.client.session.number)
     assert "/one" not in setting.ensemble.nodes
     setting.run(1.0)
-    assert one.states() == ["connected", "suspended", "lost", "connected"]
+    assert client.states() == ["connected", "suspended", "lost", "connected"]
 
 
 def test_reads_are_never_older_than_the_clients_own_writes() -> None:
     stale = 0
     for seed in range(60):
         setting = Setting(seed)
-        one, other = setting.one, setting.other
-        one.ask(ZkCommit, (ZkCreate("/a", b"0"),))
+        client, other_client = setting.one, setting.other
+        client.ask(ZkCommit, (ZkCreate("/a", b"0"),))
         setting.run(0.5)
-        other.client.lag = 0.4
+        other_client.client.lag = 0.4
         for number in range(1, 4):
-            one.ask(ZkCommit, (ZkWrite("/a", str(number).encode(), -1),))
+            client.ask(ZkCommit, (ZkWrite("/a", str(number).encode(), -1),))
         setting.run(Random(seed).uniform(0.05, 0.3))
-        first = other.ask(ZkGet, "/a", True)
+        first = other_client.ask(ZkGet, "/a", True)
         setting.run(0.05)
-        if setting.ensemble.nodes["/a"].data != read(other, first):
+        if setting.ensemble.nodes["/a"].data != read(other_client, first):
             stale += 1
             setting.run(1.0)
-            assert ZkChanged("/a") in other.told
-        other.ask(ZkCommit, (ZkCreate("/b", b""),))
-        second = other.ask(ZkGet, "/a")
+            assert ZkChanged("/a") in other_client.told
+        other_client.ask(ZkCommit, (ZkCreate("/b", b""),))
+        second = other_client.ask(ZkGet, "/a")
         setting.run(0.5)
-        assert read(other, second) == b"3"
+        assert read(other_client, second) == b"3"
     assert stale > 10
 
 

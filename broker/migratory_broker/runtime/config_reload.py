@@ -54,9 +54,9 @@ class ConfigReloader:
             self._log("info", "broker_removed_from_configuration")
             loaded = msgspec.structs.replace(loaded, brokers=(*loaded.brokers, self._name))
         applied = {"brokers": self._config.brokers, "leaving": self._config.leaving}
-        rest = msgspec.structs.replace(loaded, **applied)
-        if rest != self._config:
-            self._log("warning", "configuration_needs_restart", sections=_differing_sections(rest, self._config))
+        unapplied = msgspec.structs.replace(loaded, **applied)
+        if unapplied != self._config:
+            self._log("warning", "configuration_needs_restart", sections=_differing_sections(unapplied, self._config))
         # So few brokers are for fewer copies, which needs a restart here: with its own it would have no quorum.
         if len(loaded.staying(self._name)) < 2 * self._config.delivery.min_copies - 1:
             return

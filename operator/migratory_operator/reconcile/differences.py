@@ -33,7 +33,8 @@ def first_difference(wanted: Any, live: Any, path: str = "") -> str | None:
         ]
     else:
         return None if _is_same_value(wanted, live) else path or "."
-    return next((found for part in parts if (found := first_difference(part[1], part[2], part[0])) is not None), None)
+    differences = (first_difference(value, other, part) for part, value, other in parts)
+    return next((difference for difference in differences if difference is not None), None)
 
 
 def _is_same_value(wanted: Any, live: Any) -> bool:

@@ -79,10 +79,10 @@ class Distribution:
         """Return the distribution of all observations. Without a counter of squares in each part there is no
         deviation."""
         distributions = list(parts)
-        squares = [one.squares for one in distributions if one.squares is not None]
+        squares = [distribution.squares for distribution in distributions if distribution.squares is not None]
         return cls(
-            tuple(part for one in distributions for part in one.parts),
-            math.fsum(one.sum for one in distributions),
+            tuple(part for distribution in distributions for part in distribution.parts),
+            math.fsum(distribution.sum for distribution in distributions),
             math.fsum(squares) if distributions and len(squares) == len(distributions) else None,
         )
 

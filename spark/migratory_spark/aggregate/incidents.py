@@ -169,7 +169,9 @@ def find_incidents(
     by_incident: dict[int, list[IncidentStep]] = {}
     unclaimed = []
     for step in ordered:
-        owner = next((number for number, one in enumerate(known) if _belongs(step, one.at, one.until)), None)
+        owner = next(
+            (number for number, incident in enumerate(known) if _belongs(step, incident.at, incident.until)), None
+        )
         by_incident.setdefault(owner, []).append(step) if owner is not None else unclaimed.append(step)
     incidents = [
         replace(incident, steps=tuple(by_incident.get(number, ())), known=True) for number, incident in enumerate(known)

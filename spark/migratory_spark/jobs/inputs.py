@@ -89,8 +89,8 @@ class PrometheusServers:
     @property
     def _product_matchers(self) -> str:
         """Matchers of metrics that only this product exports; other exporters have the shared metrics, too."""
-        ours = f'__name__=~"{"|".join(self._metrics)}"'
-        return f"{{{','.join(filter(None, (ours, self._cluster_matcher)))}}}"
+        metric_matcher = f'__name__=~"{"|".join(self._metrics)}"'
+        return f"{{{','.join(filter(None, (metric_matcher, self._cluster_matcher)))}}}"
 
     @property
     def options(self) -> dict[str, str]:

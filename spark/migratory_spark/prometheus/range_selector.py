@@ -76,12 +76,12 @@ def read(server: str, access: Access, selector: Sequence[Matcher], start_ms: int
 
 
 def _block(results: list[_SeriesResult]) -> SampleBlock:
-    for one in results:
-        if one.histograms:
+    for entry in results:
+        if entry.histograms:
             raise ValueError("a native histogram: only plain numbers are read; leave it out by the option matchers")
-    counts = np.array([len(one.values) for one in results], np.int64)
+    counts = np.array([len(entry.values) for entry in results], np.int64)
     total = int(counts.sum())
-    seconds = np.fromiter((at for one in results for at, _ in one.values), np.float64, total)
-    values = np.fromiter((float(text) for one in results for _, text in one.values), np.float64, total)
-    series = [SeriesId.from_pairs(one.metric.items()) for one in results]
+    seconds = np.fromiter((at for entry in results for at, _ in entry.values), np.float64, total)
+    values = np.fromiter((float(text) for entry in results for _, text in entry.values), np.float64, total)
+    series = [SeriesId.from_pairs(entry.metric.items()) for entry in results]
     return SampleBlock(series, counts, np.rint(seconds * 1000).astype(np.int64), values)

@@ -180,8 +180,8 @@ class _ChunkDecoder:
             raise BadChunk("a chunk's value is longer than 64 bits")
         changed = self._window(begin)
         if (long := np.flatnonzero(length > 56)).size:
-            rest = self._window(begin[long] + 56) >> np.uint64(56)
-            changed[long] = changed[long] & ~np.uint64(0xFF) | rest
+            low_bits = self._window(begin[long] + 56) >> np.uint64(56)
+            changed[long] = changed[long] & ~np.uint64(0xFF) | low_bits
         changed >>= np.uint64(64) - length
         changed <<= back
         at[where] = begin + length.view(np.int64)

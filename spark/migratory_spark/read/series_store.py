@@ -140,8 +140,8 @@ def _settings(session: SparkSession, columns: Sequence[str]) -> Iterator[None]:
     """Apply this module's settings and restore the previous ones: the session may belong to the caller."""
     settings = _SETTINGS if "timestamp" in columns else {**_SETTINGS, **_UNCOMPILED}
     before: dict[str, str | None] = {name: session.conf.get(name, None) for name in settings}
-    for name, ours in settings.items():
-        session.conf.set(name, ours)
+    for name, setting in settings.items():
+        session.conf.set(name, setting)
     try:
         yield
     finally:

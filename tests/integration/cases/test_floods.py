@@ -25,18 +25,18 @@ _ALL = 2**64 - 1
 
 def colliding(count: int) -> list[tuple[int, int]]:
     """Return pairs of integers that all have the same hash as tuples, computed by inverting CPython's tuple hash."""
-    found: list[tuple[int, int]] = []
+    samples: list[tuple[int, int]] = []
     first = 0
     inverse = pow(_P2, -1, 2**64)
-    while len(found) < count:
+    while len(samples) < count:
         first += 1
         lane = _P5 + first * _P2 & _ALL
         lane = (lane << 31 | lane >> 33) & _ALL
         second = (123_456_789 - lane * _P1) * inverse & _ALL
         second -= 2**64 if second >> 63 else 0
         if abs(second) < 2**61 - 1:
-            found.append((first, second))
-    return found
+            samples.append((first, second))
+    return samples
 
 
 def colliding_map(count: int) -> bytes:

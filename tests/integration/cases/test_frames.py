@@ -57,27 +57,27 @@ async def answers(client: RawClient) -> list[bytes]:
     """Send a `ping` message and a WebSocket ping. Return the frames that arrive before the WebSocket pong, each as its
     opcode and payload."""
     client.write(frame(TEXT, b'{"op":"ping"}') + frame(9, b"end"))
-    found = []
+    messages = []
     while (taken := await client.frame()).payload != b"end":
-        found.append(bytes((taken.opcode,)) + taken.payload)
-    return found
+        messages.append(bytes((taken.opcode,)) + taken.payload)
+    return messages
 
 
 @pytest.mark.parametrize("chunk", [0, 1])
 async def test_a_pong_first_and_compressed_text_in_one_frame(broker: Broker, bystander: object, chunk: int) -> None:
     client = await compressing(broker)
     await in_pieces(client, PONG_FIRST + WHOLE, chunk)
-    found = await answers(client)
-    assert len(found) == 2, "the ping of the case and the last one, each answered once"
+    messages = await answers(client)
+    assert len(messages) == 2, "the ping of the case and the last one, each answered once"
 
 
 @pytest.mark.parametrize("chunk", [0, 1])
 async def test_a_ping_between_two_compressed_fragments(broker: Broker, bystander: object, chunk: int) -> None:
     client = await compressing(broker)
     await in_pieces(client, BEGIN + PING_K + END, chunk)
-    found = await answers(client)
-    assert found[0] == b"\x0ak", "the pong leaves before any answer to the text"
-    assert len(found) == 3
+    messages = await answers(client)
+    assert messages[0] == b"\x0ak", "the pong leaves before any answer to the text"
+    assert len(messages) == 3
 
 
 async def test_a_compressed_continuation_is_a_protocol_error(broker: Broker, bystander: object) -> None:
@@ -172,10 +172,10 @@ def largest(topic: str, number: int, size: int) -> bytes:
         data = bytes(LARGEST - 65_536)
         return msgspec.msgpack.encode([4, topic, data, 1, "largest", number, number, None, bytes(filling)])
 
-    found = content(60_000)
-    found = content(60_000 + size - len(found))
-    assert len(found) == size
-    return found
+    frame_bytes = content(60_000)
+    frame_bytes = content(60_000 + size - len(frame_bytes))
+    assert len(frame_bytes) == size
+    return frame_bytes
 
 
 async def test_a_payload_over_its_own_limit_is_refused_and_the_connection_stays(

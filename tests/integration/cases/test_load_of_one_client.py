@@ -46,13 +46,13 @@ async def delays(broker: Broker, run: str) -> list[float]:
         await reader.subscribe(TOPIC)
     writer = await RawClient.join(broker, "msgpack")
     due: dict[int, float] = {}
-    found: list[float] = []
+    measured: list[float] = []
 
     async def read(reader: RawClient) -> None:
         for number in range(1, COUNT + 1):
             message = await reader.receive("message")
             assert payload(message)[:8] == number.to_bytes(8, "big")
-            found.append(time.monotonic() - due[number])
+            measured.append(time.monotonic() - due[number])
 
     async def write() -> None:
         began = time.monotonic()
@@ -68,7 +68,7 @@ async def delays(broker: Broker, run: str) -> list[float]:
         tasks.create_task(write())
     for client in (*readers, writer):
         client.writer.transport.abort()
-    return sorted(found)
+    return sorted(measured)
 
 
 async def test_a_client_that_does_not_read_is_closed_at_its_limit_and_delays_no_other(
@@ -94,8 +94,8 @@ async def test_a_client_that_does_not_read_is_closed_at_its_limit_and_delays_no_
     receipt = await again.subscribe(TOPIC, [epoch, begin + 1])
     assert receipt["receipt"] == "truncated"
     assert (receipt["first"], receipt["last"]) == (begin + 2, begin + COUNT - 100)
-    found = [position((await again.receive("message"))["position"])[1] for _ in range(100)]
-    assert found == list(range(begin + COUNT - 99, begin + COUNT + 1))
+    numbers = [position((await again.receive("message"))["position"])[1] for _ in range(100)]
+    assert numbers == list(range(begin + COUNT - 99, begin + COUNT + 1))
     again.writer.transport.abort()
     # what a healthy reader notices of a stalled one is measured by hand (docs/contributing/cases.md): here, that it is
     # not held up
@@ -120,14 +120,14 @@ async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
         stdout=PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(rawclient.__file__).parents[1])},
     )
-    took: list[float] = []
+    seconds: list[float] = []
     try:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"ready\n"
-        yield took
+        yield seconds
         async with asyncio.timeout(30):
             printed, _ = await process.communicate(b"")
-        took += map(float, printed.split())
+        seconds += map(float, printed.split())
         assert process.returncode == 0
     finally:
         if process.returncode is None:
@@ -139,8 +139,8 @@ async def subscribe_many(client: RawClient, topics: list[str], number: int) -> N
     """Subscribe to all topics in one request. Check that each is answered once, with a position of sequence number
     0."""
     packed = client.wire == "msgpack"
-    asked: list[Any] = [[topic] if packed else {"topic": topic} for topic in topics]
-    client.send("subscribe", request=number, topics=asked)
+    entries: list[Any] = [[topic] if packed else {"topic": topic} for topic in topics]
+    client.send("subscribe", request=number, topics=entries)
     answered: list[str] = []
     while len(answered) < len(topics):
         answer = await client.receive("subscribed", "error")

@@ -120,5 +120,5 @@ async def test_a_resume_behind_the_cache_reports_the_missing_range(broker: Broke
         epoch, _ = position(await writer.publish("short", b"%d" % number, number))
     receipt = await client.subscribe("short", f"{epoch}:1")
     assert (receipt["receipt"], receipt["first"], receipt["last"]) == ("truncated", "2", "50")
-    found = [position((await client.receive("message"))["position"]) for _ in range(100)]
-    assert found == [(epoch, number) for number in range(51, 151)]
+    positions = [position((await client.receive("message"))["position"]) for _ in range(100)]
+    assert positions == [(epoch, number) for number in range(51, 151)]

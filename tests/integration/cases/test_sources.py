@@ -67,8 +67,8 @@ async def test_other_origins_are_refused(broker: Broker, path: str, origin: str)
 async def test_two_origins_a_foreign_host_and_none(
     broker: Broker, path: str, host: str, origins: tuple[str, ...], status: int, says: bytes
 ) -> None:
-    found, _, body = await answer(broker.address("clients"), get(path, host, *origins))
-    assert found == status
+    code, _, body = await answer(broker.address("clients"), get(path, host, *origins))
+    assert code == status
     assert says in body.lower()
 
 
@@ -76,8 +76,8 @@ async def test_two_origins_a_foreign_host_and_none(
 async def test_other_methods_get_the_same_verdict(broker: Broker, method: str) -> None:
     for origin, statuses in (("https://evil.test", {403}), ("https://app.example.com", {400, 405})):
         for path in PAGES:
-            asked = f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {origin}\r\nContent-Length: 0\r\n\r\n"
-            status, headers, _ = await answer(broker.address("clients"), asked.encode())
+            request = f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {origin}\r\nContent-Length: 0\r\n\r\n"
+            status, headers, _ = await answer(broker.address("clients"), request.encode())
             assert status in statuses, (path, origin)
             assert headers.get("access-control-allow-origin") != "*"
             assert "access-control-allow-credentials" not in headers

@@ -48,8 +48,8 @@ def watching(zookeeper_member: ZooKeeperEnsemble) -> Iterator[KazooClient]:
 
 async def coordinator(brokers: Brokers, topic: str) -> tuple[Broker, list[Broker]]:
     """Return the topic's coordinator, and the other brokers."""
-    found = await asyncio.to_thread(brokers.coordinator, topic, "b0")
-    return found, [broker for broker in brokers.all() if broker is not found]
+    leader = await asyncio.to_thread(brokers.coordinator, topic, "b0")
+    return leader, [broker for broker in brokers.all() if broker is not leader]
 
 
 # ---- A7 ------------------------------------------------------------------------------------------------------
@@ -76,10 +76,10 @@ async def test_dropped_before_the_first_message(brokers: Brokers, before: int) -
     again = await RawClient.join(brokers["b2"])
     after = await again.subscribe("early", receipt["position"])
     assert after["receipt"] == "complete"
-    found = [await again.receive("message") for _ in range(3)]
-    assert [message["position"] for message in found] == missed
-    assert [payload(message) for message in found] == [b"%d" % number for number in range(before + 1, before + 4)]
-    assert all(position(message["position"])[0] == epoch for message in found)
+    messages = [await again.receive("message") for _ in range(3)]
+    assert [message["position"] for message in messages] == missed
+    assert [payload(message) for message in messages] == [b"%d" % number for number in range(before + 1, before + 4)]
+    assert all(position(message["position"])[0] == epoch for message in messages)
     await again.ping()
     assert again.buffered == []
 
@@ -102,14 +102,14 @@ async def test_a_publication_that_no_follower_confirmed_is_stored_once(brokers: 
 
 async def retried(brokers: Brokers, *, stop_followers: bool) -> None:
     topic = "retried"
-    leader, (one, other) = await coordinator(brokers, topic)
-    reader = await RawClient.join(other)
+    leader, (follower, second) = await coordinator(brokers, topic)
+    reader = await RawClient.join(second)
     await reader.subscribe(topic)
-    first = await RawClient.join(one)
+    first = await RawClient.join(follower)
     epoch, sequence = position(await first.publish(topic, b"before", 1, "p1"))
     assert payload(await reader.receive("message")) == b"before"
 
-    stopped = [one, other] if stop_followers else [leader]
+    stopped = [follower, second] if stop_followers else [leader]
     for broker in stopped:
         broker.signal(signal.SIGSTOP)
     try:
@@ -127,25 +127,25 @@ async def retried(brokers: Brokers, *, stop_followers: bool) -> None:
                 broker.signal(signal.SIGCONT)
 
     # the publisher times out, and says it again through another broker
-    again = await RawClient.join(other)
+    again = await RawClient.join(second)
     given = position(await again.publish(topic, b"x", 2, "p1"))
     assert given[0] > epoch or (stop_followers and given[0] == epoch)
     assert given[1] == sequence + 1
     message = await reader.receive("message")
     assert (payload(message), position(message["position"])) == (b"x", given)
     # now it is a duplicate of something that is committed, with its position, at any broker
-    for broker in (one, other):
+    for broker in (follower, second):
         third = await RawClient.join(broker)
         assert position(await third.publish(topic, b"x", 2, "p1")) == given
-    resumed = await RawClient.join(one)
+    resumed = await RawClient.join(follower)
     assert (await resumed.subscribe(topic, f"{epoch}:{sequence}"))["receipt"] == "complete"
     for client in (reader, resumed):
         await again.publish(topic, b"last", 3, "p1")
-        found = []
-        while b"last" not in found:
-            found.append(payload(await client.receive("message")))
-        assert found in ([b"last"], [b"x", b"last"])
-        assert found.count(b"x") == (1 if client is resumed else 0), "once, and the reader has it already"
+        records = []
+        while b"last" not in records:
+            records.append(payload(await client.receive("message")))
+        assert records in ([b"last"], [b"x", b"last"])
+        assert records.count(b"x") == (1 if client is resumed else 0), "once, and the reader has it already"
 
 
 # ---- A10 -----------------------------------------------------------------------------------------------------
@@ -155,11 +155,11 @@ def password(session: int) -> bytes:
     """Return the password of a ZooKeeper session: `java.util.Random(session ^ 0xB3415C00L).nextBytes(16)`
     (SessionTrackerImpl, ZooKeeperServer.generatePasswd)."""
     seed = ((session ^ 0xB3415C00) ^ 0x5DEECE66D) & (2**48 - 1)
-    found = b""
-    while len(found) < 16:
+    content_ = b""
+    while len(content_) < 16:
         seed = (seed * 0x5DEECE66D + 0xB) & (2**48 - 1)
-        found += (seed >> 16).to_bytes(4, "little")
-    return found
+        content_ += (seed >> 16).to_bytes(4, "little")
+    return content_
 
 
 def end_session(servers: str, session: int) -> None:
@@ -230,7 +230,7 @@ async def test_a_session_ends_under_a_living_broker(
                     assert new["epoch"] >= old["epoch"]
                 else:
                     assert new["epoch"] > old["epoch"]
-            count = {topic: len(found) for topic, found in acknowledged.items()}
+            count = {topic: len(publications) for topic, publications in acknowledged.items()}
             await asyncio.to_thread(
                 poll,
                 lambda count=count: all(len(acknowledged[topic]) > count[topic] + 5 for topic in topics),
@@ -239,8 +239,8 @@ async def test_a_session_ends_under_a_living_broker(
         ending = True
     assert slowest < 1.0, "a thread was blocked"
     for (name, topic), reader in readers.items():
-        found = [payload(await reader.receive("message")) for _ in acknowledged[topic]]
-        assert found == acknowledged[topic], f"at {name}"
+        payloads = [payload(await reader.receive("message")) for _ in acknowledged[topic]]
+        assert payloads == acknowledged[topic], f"at {name}"
     assert victim.status()["logic"]["incarnation"] == 1, "it was never restarted"
 
 
@@ -267,8 +267,8 @@ def restored(watching: KazooClient, root: str, old: int) -> bool:
         return False
     sessions = set()
     for name in watching.get_children(f"{root}/members"):
-        found = watching.exists(f"{root}/members/{name}")
-        sessions.add(found.ephemeralOwner if found else None)
+        stat = watching.exists(f"{root}/members/{name}")
+        sessions.add(stat.ephemeralOwner if stat else None)
     for number in range(GROUPS):
         owner = watching.exists(f"{root}/coordinators/{number}")
         if owner is None or owner.ephemeralOwner not in sessions:

@@ -99,7 +99,7 @@ async def test_client_lost_before_its_first_message_misses_nothing(broker: FakeB
 async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, variant: str) -> None:
     """centrifuge-js#425: a handler that breaks off in any way. The next subscription resumes after the last handled
     message."""
-    seen: list[bytes] = []
+    payloads: list[bytes] = []
     async with Client([broker.url], settings=QUICK) as client:
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
@@ -108,7 +108,7 @@ async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, vari
 
         async def handle() -> None:
             async for message in stream:
-                seen.append(message.payload)
+                payloads.append(message.payload)
                 if message.position == (1, 5):
                     if variant == "raise":
                         raise RuntimeError("the application's own")
@@ -124,13 +124,13 @@ async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, vari
         if variant != "raise":
             stream = client.subscribe("t")
         broker.publish("t", b"6")
-        seen += await take(stream, 1)
+        payloads += await take(stream, 1)
         if variant != "raise":
             last = broker.connections[-1].of(wire.Subscribe)[-1]
             topic = last.topics[0]
             assert isinstance(topic, wire.TopicRequest)
             assert topic.after == Position(1, 5)
-    assert seen == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert payloads == [b"1", b"2", b"3", b"4", b"5", b"6"]
 
 
 async def test_unread_messages_are_delivered_to_the_next_subscription(broker: FakeBroker) -> None:
@@ -201,8 +201,8 @@ async def test_gaps_are_passed_to_on_gap(broker: FakeBroker) -> None:
         stream = client.subscribe("t", after=Position(1, 0), on_gap=gaps.append)
         broker.publish("t", b"1")
         assert await take(stream, 1) == [b"1"]
-        lost = wire.TopicReceipt("t", "reset", Position(9, 4))
-        broker.live[0].send(wire.Subscribed(0, [lost]), wire.Message("t", Position(9, 5), b"2"))
+        reset = wire.TopicReceipt("t", "reset", Position(9, 4))
+        broker.live[0].send(wire.Subscribed(0, [reset]), wire.Message("t", Position(9, 5), b"2"))
         assert await take(stream, 1) == [b"2"]
     assert [gap.kind for gap in gaps] == ["reset"]
     assert [receipt.kind for receipt in receipts] == ["complete", "reset"]

@@ -53,9 +53,9 @@ async def test_client_survives_a_killed_and_a_drained_broker(cluster: LocalClust
             # Published at one broker, read at another: in order, none missing.
             first = [writer.submit("quotes/eur", str(number)) for number in range(50)]
             positions = await asyncio.gather(*first)
-            found = await take(stream, 50)
-            assert payloads(found) == list(range(50))
-            assert [message.position for message in found] == positions
+            messages = await take(stream, 50)
+            assert payloads(messages) == list(range(50))
+            assert [message.position for message in messages] == positions
 
             # The reader's broker is killed in the middle of a stream.
             under_way = [writer.submit("quotes/eur", str(number)) for number in range(50, 75)]

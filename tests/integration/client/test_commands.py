@@ -54,8 +54,8 @@ async def test_repeat_rate_and_json(broker: FakeBroker) -> None:
     code, out, _ = await run(broker, "pub", "t", "x", "--repeat", "5", "--rate", "50", "--json", "--wire", "json")
     assert code == 0
     assert asyncio.get_running_loop().time() - began >= 4 / 50
-    found = [json.loads(line) for line in out.splitlines()]
-    assert [(line["number"], line["topic"], line["position"]) for line in found] == [
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [(line["number"], line["topic"], line["position"]) for line in records] == [
         (number, "t", f"1:{number}") for number in range(1, 6)
     ]
 
@@ -123,16 +123,16 @@ async def test_json_is_the_only_output_on_both_streams(broker: FakeBroker) -> No
     process.send_signal(signal.SIGINT)
     _, err = await asyncio.wait_for(process.communicate(), 10)
     assert process.returncode == 130
-    said = [json.loads(line) for line in err.splitlines()]
-    assert [next(iter(line.items())) for line in said] == [
+    notices = [json.loads(line) for line in err.splitlines()]
+    assert [next(iter(line.items())) for line in notices] == [
         ("hint", "quotes/#: there are no wildcards; this subscribes to the topic of exactly this name"),
         ("status", "connected"), ("topic", topic),
         ("hint", "quotes/#: waiting for the next publication (--snapshot, without --after, shows the latest)"),
         ("status", "lost"), ("status", "connected"), ("topic", topic), ("status", "resumed"),
     ]  # fmt: skip
-    assert said[2] == {"topic": topic, "receipt": "reset", "position": "9:1", "after": "9:1", "before": "1:5"}
-    assert said[4] == {"status": "lost", "code": 4003, "reason": "slow consumer: 9 bytes waited"}
-    assert said[6] == {"topic": topic, "receipt": "truncated", "position": "9:100", "first": 3, "last": 98}
+    assert notices[2] == {"topic": topic, "receipt": "reset", "position": "9:1", "after": "9:1", "before": "1:5"}
+    assert notices[4] == {"status": "lost", "code": 4003, "reason": "slow consumer: 9 bytes waited"}
+    assert notices[6] == {"topic": topic, "receipt": "truncated", "position": "9:100", "first": 3, "last": 98}
 
 
 async def test_with_json_errors_are_json(broker: FakeBroker) -> None:
@@ -248,18 +248,18 @@ async def test_errors_quote_input_without_control_characters(broker: FakeBroker,
 
 
 async def test_pub_on_a_terminal_says_that_it_reads_lines(broker: FakeBroker) -> None:
-    ours, theirs = os.openpty()
+    terminal, command_end = os.openpty()
     try:
         environment = {**os.environ, "MIGRATORY_SERVERS": broker.url}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "migratory_cli.main", "pub", "t", stdin=theirs, stdout=PIPE, stderr=PIPE,
+            sys.executable, "-m", "migratory_cli.main", "pub", "t", stdin=command_end, stdout=PIPE, stderr=PIPE,
             env=environment,
         )  # fmt: skip
-        os.write(ours, b"typed\n\x04")
+        os.write(terminal, b"typed\n\x04")
         out, err = await asyncio.wait_for(process.communicate(), 30)
     finally:
-        os.close(ours)
-        os.close(theirs)
+        os.close(terminal)
+        os.close(command_end)
     assert (process.returncode, out) == (0, b"1:1\n")
     assert err.startswith(b"publishing every line of standard input; Ctrl-D ends\n")
     _, _, quiet = await run(broker, "pub", "t", stdin=b"x\n")

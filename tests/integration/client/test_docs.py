@@ -62,6 +62,6 @@ async def test_restarted_program_misses_nothing(tmp_path: Path) -> None:
             broker.memory.append("quotes/eur", payload)
         assert await lines_of_one_life(expected=2) == [b"quotes/eur 3\n", b"quotes/eur 4\n"]
         broker.memory.epoch, broker.memory.topics = 9, {}
-        lost, *rest = await lines_of_one_life(b"5", expected=3)
-        assert lost.startswith(b"missing: quotes/")
-        assert rest[-1] == b"quotes/eur 5\n"
+        first_line, *others = await lines_of_one_life(b"5", expected=3)
+        assert first_line.startswith(b"missing: quotes/")
+        assert others[-1] == b"quotes/eur 5\n"

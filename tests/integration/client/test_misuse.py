@@ -249,11 +249,11 @@ async def test_token_function_without_a_str_is_reported(broker: FakeBroker) -> N
 
 
 async def test_pending_token_requests_do_not_accumulate(broker: FakeBroker) -> None:
-    asked: list[float] = []
+    times: list[float] = []
 
     async def slow() -> str:
-        asked.append(time.monotonic())
-        if len(asked) == 4:
+        times.append(time.monotonic())
+        if len(times) == 4:
             return "at last"
         await asyncio.Event().wait()
         return ""
@@ -261,7 +261,7 @@ async def test_pending_token_requests_do_not_accumulate(broker: FakeBroker) -> N
     settings = QUICK.__class__(first_retry=0.01, backoff_cap=0.02, connect_timeout=0.1)
     down: list[object] = []
     async with Client([broker.url], token=slow, settings=settings, on_status=down.append) as client:
-        assert len(asked) == 4
+        assert len(times) == 4
         assert not client._driver._token_tasks
     assert sum(isinstance(status, ev.Problem) for status in down) == 3
 
@@ -287,7 +287,7 @@ async def test_forked_process_publishes_under_a_new_identity(broker: FakeBroker,
         "os._exit(0)\n"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=subprocess.PIPE)
-    _, said = await asyncio.wait_for(process.communicate(), 20)
-    assert (process.returncode, said) == (0, b"")
+    _, errors = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, errors) == (0, b"")
     payloads = [message.payload for message in broker.memory.topics["t"]]
     assert sorted(payloads) == [b"child", b"child", b"parent", b"parent"]

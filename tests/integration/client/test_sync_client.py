@@ -39,14 +39,14 @@ async def test_blocking_client_publishes_and_subscribes(broker: FakeBroker) -> N
             assert client.publish("t", "1") == Position(1, 2)
             futures = [client.submit("t", b"%d" % number) for number in range(2, 5)]
             assert [future.result(5) for future in futures] == [Position(1, number) for number in range(3, 6)]
-            seen = []
+            payloads = []
             for message in stream:
-                seen.append(message.payload)
-                if len(seen) == 4:
+                payloads.append(message.payload)
+                if len(payloads) == 4:
                     break
             with pytest.raises(PublishError):
                 client.publish("\0", b"")
-            return seen
+            return payloads
 
     assert await script(work) in ([b"old", b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"])
 
@@ -90,18 +90,18 @@ async def test_iteration_ends_when_another_thread_closes(broker: FakeBroker) -> 
     await client_open
 
     stream = client.subscribe("t")
-    got: list[bytes] = []
+    payloads: list[bytes] = []
 
     def read() -> None:
         with stream:
-            got.extend(message.payload for message in stream)
+            payloads.extend(message.payload for message in stream)
 
     reading = asyncio.create_task(asyncio.to_thread(read))
     await script(lambda: client.publish("t", b"1"))
-    await until(lambda: got == [b"1"], "read")
+    await until(lambda: payloads == [b"1"], "read")
     await script(client.close)
     await asyncio.wait_for(reading, 10)
-    assert got == [b"1"]
+    assert payloads == [b"1"]
     assert stream.next() is None, "closed between two messages: the end"
     assert client.closed
     with pytest.raises(Closed):

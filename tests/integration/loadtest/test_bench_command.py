@@ -126,12 +126,12 @@ async def test_unreachable_server_is_shown_while_retrying() -> None:
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None
-        seen = b""
+        line = b""
         async with asyncio.timeout(30):
-            while b"retrying" not in seen:
-                seen = await process.stdout.readline()
-                assert seen, "it ended"
-        assert f"connecting  0 of 3 subscribers; retrying: connect_failed: {url}: connection refused" in seen.decode()
+            while b"retrying" not in line:
+                line = await process.stdout.readline()
+                assert line, "it ended"
+        assert f"connecting  0 of 3 subscribers; retrying: connect_failed: {url}: connection refused" in line.decode()
         assert process.returncode is None
         process.kill()
         await process.wait()

@@ -41,8 +41,8 @@ def ask(port: int, query: str) -> list[float]:
     values = {"query": query, "start": now - 120, "end": now, "step": 2}
     url = f"http://{LOOPBACK}:{port}/api/v1/query_range?{urllib.parse.urlencode(values)}"
     with urllib.request.urlopen(url, timeout=20) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return [float(value) for series in found["data"]["result"] for _, value in series["values"]]
+        document: dict[str, Any] = json.load(answer)
+    return [float(value) for series in document["data"]["result"] for _, value in series["values"]]
 
 
 def panel_queries() -> dict[str, str]:
@@ -60,17 +60,17 @@ def panel_queries() -> dict[str, str]:
 def rule_queries() -> dict[str, str]:
     """Return the rules' queries about brokers and clients. No operator runs here (tests/cluster/test_monitoring.py has
     one)."""
-    found = {}
+    values = {}
     for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"]:
         if group["name"] == "migratory-operator":
             continue
         for place, rule in enumerate(group["rules"]):
             if "record" in rule:
-                found[f"{group['name']}[{place}] {rule['record']}"] = rule["expr"]
+                values[f"{group['name']}[{place}] {rule['record']}"] = rule["expr"]
             else:
                 for number, side in enumerate(sides(rule["expr"])):
-                    found[f"{group['name']}[{place}] {rule['alert']}, side {number}"] = side
-    return found
+                    values[f"{group['name']}[{place}] {rule['alert']}, side {number}"] = side
+    return values
 
 
 def silent(port: int, queries: dict[str, str], limit: float) -> dict[str, str]:

@@ -93,13 +93,13 @@ def test_objectives_use_their_clocks_and_slices() -> None:
     rules = [rule for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"] for rule in group["rules"]]
 
     def recorded(record: str, objective: str) -> str:
-        found: list[str] = [
+        names: list[str] = [
             rule["expr"]
             for rule in rules
             if rule.get("record") == record and rule.get("labels", {}).get("objective") == objective
         ]
-        assert len(found) == 1
-        return found[0]
+        assert len(names) == 1
+        return names[0]
 
     assert 'clock=~"same|estimated",phase="live"' in recorded("migratory_slo:bad_ratio_5m", "far")
     assert 'clock="same",phase="live"' in recorded("migratory_slo:bad_ratio_5m", "fast")

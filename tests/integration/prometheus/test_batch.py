@@ -32,9 +32,9 @@ def load(
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
     """Return (metric, labels, time, value) of each row, sorted."""
-    found = [(row.metric, tuple(sorted(row.labels.items())), row.timestamp, row.value) for row in frame.collect()]
-    assert len(set(found)) == len(found)
-    return sorted(found)
+    samples = [(row.metric, tuple(sorted(row.labels.items())), row.timestamp, row.value) for row in frame.collect()]
+    assert len(set(samples)) == len(samples)
+    return sorted(samples)
 
 
 def expected(*external: tuple[str, str]) -> list[tuple[Any, ...]]:
@@ -58,18 +58,18 @@ def test_one_row_per_series_and_partition(session: SparkSession, known: Promethe
     frame = load(
         session, known, shape="series", partition="1h", columns="metric,labels,timestamps,values,series,source"
     )
-    found = frame.collect()
-    assert len(found) == 6 * 3
-    assert {row.source for row in found} == {known.url}
+    rows = frame.collect()
+    assert len(rows) == 6 * 3
+    assert {row.source for row in rows} == {known.url}
     by_series: dict[int, list[Any]] = {}
-    for row in found:
+    for row in rows:
         assert list(row.timestamps) == sorted(row.timestamps)
         by_series.setdefault(row.series, []).extend(
             (row.metric, tuple(sorted(row.labels.items())), time, value)
             for time, value in zip(row.timestamps, row["values"], strict=True)
         )
     assert len(by_series) == 6
-    assert sorted(one for found in by_series.values() for one in found) == expected(("replica", "a"))
+    assert sorted(sample for samples in by_series.values() for sample in samples) == expected(("replica", "a"))
 
 
 def test_the_window_is_half_open(session: SparkSession, known: Prometheus) -> None:
@@ -97,12 +97,12 @@ def test_filters_are_pushed_down_if_spark_is_configured(session: SparkSession, k
     try:
         # Without start and end: that it works at all shows that the filters arrived.
         frame = session.read.format("prometheus").options(**options).load()
-        found = frame.where(
+        selected = frame.where(
             (F.col("metric") == "work_total")
             & F.col("timestamp").between(START + 15_000, START + 30_000)
             & (F.col("labels")["broker"] == "b2")
         )
-        assert [(row[2], row[3]) for row in rows(found)] == [(START + 15_000, 21.0), (START + 30_000, 42.0)]
+        assert [(row[2], row[3]) for row in rows(selected)] == [(START + 15_000, 21.0), (START + 30_000, 42.0)]
     finally:
         session.conf.set(PUSHDOWN, "false")
 

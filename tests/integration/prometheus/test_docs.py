@@ -31,8 +31,8 @@ def server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     ]
     backfill(folder, requests)
     backfill(folder, [f'up{{instance="i{number % 2}"}} {number % 2} {UP + 15 * number}' for number in range(8)])
-    with Prometheus(folder) as found:
-        yield found
+    with Prometheus(folder) as prometheus:
+        yield prometheus
 
 
 def test_the_example(session: SparkSession, server: Prometheus, capsys: pytest.CaptureFixture[str]) -> None:

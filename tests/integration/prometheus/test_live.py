@@ -27,9 +27,9 @@ INTERVAL = 500
 
 @pytest.fixture
 def exporters(tmp_path: Path) -> Iterator[list[Exporter]]:
-    found = [Exporter(tmp_path, f"e{number}", port) for number, port in enumerate(free_ports(3))]
-    yield found
-    for exporter in found:
+    all_exporters = [Exporter(tmp_path, f"e{number}", port) for number, port in enumerate(free_ports(3))]
+    yield all_exporters
+    for exporter in all_exporters:
         exporter.kill()
 
 
@@ -51,7 +51,7 @@ def test_totals_equal_the_truth(session: SparkSession, tmp_path: Path, exporters
         poll(lambda: all(scraped(server, exporter) > 0 for exporter in exporters), "all are scraped")
         poll(lambda: len(victim.told("served")) >= 4, "it is scraped some times more")
         victim.kill()
-        first_life, seen = victim.told("done")[-1], victim.told("served")[-1]
+        first_life, second_life = victim.told("done")[-1], victim.told("served")[-1]
         port = int(victim.target.rpartition(":")[2])
         poll(lambda: server.value(f'up{{instance="{victim.target}"}}') == 0, "it is found to be down")
         exporters[2] = again = Exporter(tmp_path, "again", port)
@@ -71,8 +71,8 @@ def test_totals_equal_the_truth(session: SparkSession, tmp_path: Path, exporters
         together = total(session, samples, began, ended)
     assert [by_instance[target] for target in targets[:2]] == [truth[target] for target in targets[:2]]
     # What the killed one did after its last scrape is gone with it, and nothing else.
-    assert by_instance[victim.target] == seen + truth[victim.target]
-    assert first_life >= seen
+    assert by_instance[victim.target] == second_life + truth[victim.target]
+    assert first_life >= second_life
     assert together == sum(by_instance.values())
     # Its death is in the samples: Prometheus marked the series' end.
     assert [struct.unpack(">Q", struct.pack(">d", row.value))[0] for row in stale] == [STALE]
@@ -101,12 +101,12 @@ def test_a_stream_reads_every_sample_once(session: SparkSession, tmp_path: Path,
             assert query.exception() is None
         finally:
             query.stop()
-        told = session.sql("SELECT labels['instance'] AS instance, timestamp, value FROM followed").collect()
-        until = max(row.timestamp for row in told)
+        rows = session.sql("SELECT labels['instance'] AS instance, timestamp, value FROM followed").collect()
+        until = max(row.timestamp for row in rows)
         exact = read_samples(session, server.url, "work_total", began // 1000 * 1000, until + 1)
         truth = [(row.labels["instance"], row.timestamp, row.value) for row in exact.collect()]
-    assert sorted(map(tuple, told)) == sorted(truth)
-    assert {row.instance for row in told} == set(targets)
+    assert sorted(map(tuple, rows)) == sorted(truth)
+    assert {row.instance for row in rows} == set(targets)
 
 
 def test_a_stream_of_available_samples_ends(session: SparkSession, known: Prometheus, tmp_path: Path) -> None:

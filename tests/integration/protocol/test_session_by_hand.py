@@ -28,14 +28,14 @@ def steps() -> list[tuple[list[str], list[Message]]]:
     """Return the typed lines, each group with its answers."""
     blocks = re.findall(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
-    found: list[tuple[list[str], list[Message]]] = []
+    sessions: list[tuple[list[str], list[Message]]] = []
     for sign, group in groupby(lines, key=lambda line: line[0]):
         texts = [line[2:] for line in group]
         if sign == ">":
-            found.append((texts, []))
+            sessions.append((texts, []))
         else:
-            found[-1][1].extend(map(json.loads, texts))
-    return found
+            sessions[-1][1].extend(map(json.loads, texts))
+    return sessions
 
 
 def parts(message: Message) -> list[Message]:
@@ -60,14 +60,14 @@ class Session:
 
     async def expect(self, written: list[Message]) -> None:
         wanted = [self._shown(part) for message in written for part in parts(message)]
-        found: list[Message] = []
+        messages: list[Message] = []
         async with asyncio.timeout(LIMIT):
-            while len(found) < len(wanted):
+            while len(messages) < len(wanted):
                 data = json.loads(await self._socket.recv())
                 for message in data if isinstance(data, list) else [data]:
-                    found += [self._shown(part) for part in parts(message)]
+                    messages += [self._shown(part) for part in parts(message)]
         key = json.dumps
-        assert sorted(found, key=key) == sorted(wanted, key=key)
+        assert sorted(messages, key=key) == sorted(wanted, key=key)
 
     def _shown(self, message: Message) -> Message:
         if message["op"] == "welcome":

@@ -94,7 +94,10 @@ async def cycles(broker: Broker) -> None:
         for topic in range(10):
             await writer.publish(f"crowd/{topic}", b"hello", cycle + 1, "cycles")
         pairs = list(zip(crowd, before, strict=True))
-        await poll_apart(lambda pairs=pairs: all(one.received > had for one, had in pairs), "everybody got something")  # type: ignore[misc]
+        await poll_apart(
+            lambda pairs=pairs: all(member.received > count for member, count in pairs),  # type: ignore[misc]
+            "every client received a message",
+        )
         assert not any(member.ended.done() for member in crowd)
         for member in crowd:
             WAYS[cycle % len(WAYS)](member)

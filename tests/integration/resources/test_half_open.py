@@ -17,7 +17,7 @@ COUNT = 500
 
 
 async def test_vanished_and_silent_clients_are_detected(broker: Broker) -> None:
-    used, dead, lost = descriptors(broker), closed(broker, "heartbeat"), closed(broker, "lost")
+    used, dead, lost_count = descriptors(broker), closed(broker, "heartbeat"), closed(broker, "lost")
     silent = await gather(broker, COUNT)
     for member in silent:
         member.answers = False
@@ -29,7 +29,7 @@ async def test_vanished_and_silent_clients_are_detected(broker: Broker) -> None:
     await poll_apart(lambda: closed(broker, "heartbeat") >= dead + COUNT, "the silent are found", limit=60.0)
 
     def found() -> bool:
-        return closed(broker, "heartbeat") + closed(broker, "lost") >= dead + lost + 2 * COUNT
+        return closed(broker, "heartbeat") + closed(broker, "lost") >= dead + lost_count + 2 * COUNT
 
     await poll_apart(found, "all are found", limit=60.0)
     await all_ended(silent)

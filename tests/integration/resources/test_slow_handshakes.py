@@ -21,9 +21,9 @@ PAUSE = 0.2
 class Slow(asyncio.Protocol):
     """A connection that sends `first` at once and then a byte of `rest` from time to time."""
 
-    def __init__(self, first: bytes, rest: bytes) -> None:
+    def __init__(self, first: bytes, second: bytes) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._first, self._rest = first, rest
+        self._first, self._rest = first, second
         self._dripping: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,14 +58,14 @@ async def test_slow_handshakes_end_at_their_limit_and_block_no_other_client(brok
     used = descriptors(broker)
     loop = asyncio.get_running_loop()
     slow: list[Slow] = []
-    for first, rest in KINDS * EACH:
-        made = Slow(first, rest)
+    for first, second in KINDS * EACH:
+        made = Slow(first, second)
         await loop.create_connection(lambda made=made: made, *address)  # type: ignore[misc]
         slow.append(made)
     crowd = await gather(broker, 200)
     async with asyncio.timeout(60):
-        for one in slow:
-            await one.ended
+        for connection in slow:
+            await connection.ended
     assert not any(member.ended.done() for member in crowd)
     for member in crowd:
         member.reset()

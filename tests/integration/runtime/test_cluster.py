@@ -171,7 +171,7 @@ async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers
     finally:
         for member in zookeepers.members:
             await asyncio.to_thread(member.process.start)
-    assert await deliveries(subscriber, number) == [f"m{one}" for one in range(1, number + 1)]
+    assert await deliveries(subscriber, number) == [f"m{sequence}" for sequence in range(1, number + 1)]
     for broker in brokers.all():
         await asyncio.to_thread(
             poll, lambda broker=broker: broker.status()["zookeeper_connected"], f"{broker.name} is connected again"

@@ -27,10 +27,10 @@ def broker(zookeepers: Any, tmp_path: Path, request: pytest.FixtureRequest) -> I
     cluster = "io" + str(abs(hash(request.node.nodeid)))
     with Brokers(
         tmp_path / "broker", zookeepers.servers, 1, cluster=cluster, delivery={"minCopies": 1}, ioProcesses=2
-    ) as one:
-        one.start_all()
-        poll(lambda: both_up(one["b0"]), "both are up, on a busy machine too", 60)
-        yield one["b0"]
+    ) as process:
+        process.start_all()
+        poll(lambda: both_up(process["b0"]), "both are up, on a busy machine too", 60)
+        yield process["b0"]
 
 
 @pytest.fixture(autouse=True)
@@ -40,13 +40,13 @@ async def closed_at_the_end() -> Any:
 
 
 def processes(broker: Broker) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = broker.status()["io_processes"]
-    return found
+    entries: list[dict[str, Any]] = broker.status()["io_processes"]
+    return entries
 
 
 def both_up(broker: Broker) -> list[dict[str, Any]]:
-    found = processes(broker)
-    return found if [one["state"] for one in found] == ["up", "up"] else []
+    entries = processes(broker)
+    return entries if [entry["state"] for entry in entries] == ["up", "up"] else []
 
 
 def alive(pid: int) -> bool:
@@ -89,18 +89,18 @@ async def heard(clients: list[RawClient], data: bytes) -> None:
 async def test_connections_are_spread_evenly_also_after_a_death(broker: Broker) -> None:
     """The process with the fewest clients gets the next one."""
     await fill(broker)
-    poll(lambda: sum(one["connections"] for one in processes(broker)) == CLIENTS, "all are counted")
-    counts = [one["connections"] for one in processes(broker)]
+    poll(lambda: sum(entry["connections"] for entry in processes(broker)) == CLIENTS, "all are counted")
+    counts = [entry["connections"] for entry in processes(broker)]
     assert max(counts) / (sum(counts) / 2) <= 1.1
     os.kill(processes(broker)[0]["pid"], signal.SIGKILL)
     await poll_apart(
         lambda: broker.metric("migratory_io_process_deaths_total") == 1 and both_up(broker), "a new one is up"
     )
-    lost = CLIENTS - await poll_apart(lambda: processes(broker)[1]["connections"], "the other has its own")
-    for number in range(lost):
+    lost_count = CLIENTS - await poll_apart(lambda: processes(broker)[1]["connections"], "the other has its own")
+    for number in range(lost_count):
         await RawClient.join(broker, name=f"again{number}")
-    poll(lambda: sum(one["connections"] for one in processes(broker)) == CLIENTS, "all are counted again")
-    counts = [one["connections"] for one in processes(broker)]
+    poll(lambda: sum(entry["connections"] for entry in processes(broker)) == CLIENTS, "all are counted again")
+    counts = [entry["connections"] for entry in processes(broker)]
     assert max(counts) / (sum(counts) / 2) <= 1.1
     gauge = [line for line in broker.get("/metrics")[1].splitlines() if "io_process_clients{" in line]
     assert sorted(float(line.split()[-1]) for line in gauge) == sorted(counts)
@@ -121,15 +121,15 @@ async def test_a_killed_process_loses_its_own_clients_only(broker: Broker) -> No
     assert (died["io_process"], died["pid"], died["level"]) == (1, victim["pid"], "error")
     for name, value in before.items():
         assert broker.metric(f"migratory_{name}_total") >= value, name
-    lost = await gone(clients)
-    assert len(lost) in (CLIENTS // 2, CLIENTS // 2 + 1)
-    assert died["clients"] - len(lost) in (0, 1)  # the publisher is one of them, or not
+    lost_count = await gone(clients)
+    assert len(lost_count) in (CLIENTS // 2, CLIENTS // 2 + 1)
+    assert died["clients"] - len(lost_count) in (0, 1)  # the publisher is one of them, or not
     # the others stay, and those come back to where they were
     await poll_apart(lambda: both_up(broker), "a new one is up")
     second = await RawClient.join(broker, name="second")
     await second.publish("t", b"two", 1, "q")
-    await heard([client for client in clients if client not in lost], b"two")
-    for number in range(len(lost)):
+    await heard([client for client in clients if client not in lost_count], b"two")
+    for number in range(len(lost_count)):
         again = await RawClient.join(broker, name=f"again{number}")
         receipt = await again.subscribe("t", after=position)
         assert receipt["receipt"] == "complete"
@@ -168,7 +168,7 @@ async def test_a_killed_broker_leaves_no_processes_behind(broker: Broker, stoppe
     """No I/O process, not even a stopped one, keeps the port or clients."""
     client = await RawClient.join(broker, name="c")
     address = broker.address("clients")
-    pids = [one["pid"] for one in processes(broker)]
+    pids = [entry["pid"] for entry in processes(broker)]
     if stopped:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -184,7 +184,7 @@ async def test_a_killed_broker_leaves_no_processes_behind(broker: Broker, stoppe
 async def test_io_processes_close_their_clients_when_the_broker_stalls(broker: Broker) -> None:
     """Its I/O processes could answer pings for ever, so they close their clients after the fencing time."""
     clients = await fill(broker)
-    pids = [one["pid"] for one in processes(broker)]
+    pids = [entry["pid"] for entry in processes(broker)]
     broker.signal(signal.SIGSTOP)
     try:
         codes = Counter(await asyncio.wait_for(asyncio.gather(*map(ended, clients)), 20))
@@ -192,7 +192,7 @@ async def test_io_processes_close_their_clients_when_the_broker_stalls(broker: B
         broker.signal(signal.SIGCONT)
     assert codes == {4004: CLIENTS}
     fresh = await poll_apart(lambda: broker.status()["io_process_deaths"] == 2 and both_up(broker), "it has others")
-    assert not {one["pid"] for one in fresh} & set(pids)
+    assert not {entry["pid"] for entry in fresh} & set(pids)
     await poll_apart(broker.ready, "it takes clients again")
     await RawClient.join(broker, name="again")
 
@@ -200,9 +200,9 @@ async def test_io_processes_close_their_clients_when_the_broker_stalls(broker: B
 async def test_signals_to_the_process_group_are_handled_by_the_broker(broker: Broker) -> None:
     """Ctrl-C in a terminal reaches all processes: the broker drains as if only it had been signalled."""
     clients = await fill(broker)
-    for one in processes(broker):
-        os.kill(one["pid"], signal.SIGTERM)
-        os.kill(one["pid"], signal.SIGINT)
+    for entry in processes(broker):
+        os.kill(entry["pid"], signal.SIGTERM)
+        os.kill(entry["pid"], signal.SIGINT)
     broker.signal(signal.SIGTERM)
     codes = Counter(await asyncio.gather(*map(ended, clients)))
     assert codes == {1001: CLIENTS}
@@ -211,16 +211,16 @@ async def test_signals_to_the_process_group_are_handled_by_the_broker(broker: Br
 
 
 async def test_every_process_is_in_the_status_and_all_of_them_in_the_memory(broker: Broker) -> None:
-    found = await poll_apart(lambda: both_up(broker), "both are up")
-    assert [one["process"] for one in found] == [0, 1]
-    assert len({one["edge"]["edge"] for one in found}) == 2
+    entries = await poll_apart(lambda: both_up(broker), "both are up")
+    assert [entry["process"] for entry in entries] == [0, 1]
+    assert len({entry["edge"]["edge"] for entry in entries}) == 2
     status = broker.status()
-    apart = [one["memory_bytes"] for one in found]
-    assert all(10_000_000 < one < 200_000_000 for one in apart)
+    apart = [entry["memory_bytes"] for entry in entries]
+    assert all(10_000_000 < size < 200_000_000 for size in apart)
     assert status["memory_bytes"] > sum(apart)
     assert broker.metric("migratory_memory_bytes") == pytest.approx(status["memory_bytes"], rel=0.2)
     assert broker.metric("migratory_io_process_deaths_total") == 0
-    for _ in found:  # each answers for itself
+    for _ in entries:  # each answers for itself
         request = b"GET /v1/servers HTTP/1.1\r\nHost: localhost\r\n\r\n"
         code, _, body = await answer(broker.address("clients"), request)
         assert (code, json.loads(body)) == (200, {"servers": [{"url": broker.url, "weight": 100}]})

@@ -28,11 +28,11 @@ def run(folder: Path, settings: dict[str, Any] | str, *options: str) -> subproce
 
 def leads_to(descriptors: Path) -> list[str]:
     """Return the targets of the open descriptors in a folder of /proc. Skip a descriptor that is closed meanwhile."""
-    found = []
+    lines = []
     for each in descriptors.iterdir():
         with suppress(FileNotFoundError):
-            found.append(os.readlink(each))
-    return found
+            lines.append(os.readlink(each))
+    return lines
 
 
 def settings(**changed: Any) -> dict[str, Any]:
@@ -125,8 +125,8 @@ def test_a_broker_out_of_descriptors_refuses_and_recovers(zookeepers: Any, tmp_p
         time.sleep(1.0)
         assert cpu_seconds(pid) - busy < 0.7, "it does not spin"
         assert broker.process.poll() is None
-        for one in held:
-            one.close()
+        for item in held:
+            item.close()
         poll(broker.ready, "it goes on")
         again = socket.create_connection(broker.address("clients"), timeout=10)
         again.sendall(b"GET /v1/servers HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -33,22 +33,27 @@ class Session:
 
     async def until(self, condition: Callable[[], Any], limit: float = 20.0) -> Any:
         deadline = time.monotonic() + limit
-        while not (found := condition()):
+        while not (result := condition()):
             assert time.monotonic() < deadline, self.events
             await asyncio.sleep(0.01)
-        return found
+        return result
 
     async def state(self, state: str, count: int = 1) -> events.ZkSession:
         def find() -> Any:
-            found = [event for event in self.events if isinstance(event, events.ZkSession) and event.state == state]
-            return found[count - 1 :]
+            sessions = [event for event in self.events if isinstance(event, events.ZkSession) and event.state == state]
+            return sessions[count - 1 :]
 
         return (await self.until(find))[0]  # type: ignore[no-any-return]
 
     def connected_anew(self, before: int) -> events.ZkSession | None:
         """Return the first event of another session than `before`, or None."""
         return next(
-            (one for one in self.events if isinstance(one, events.ZkSession) and one.session not in (0, before)), None
+            (
+                event
+                for event in self.events
+                if isinstance(event, events.ZkSession) and event.session not in (0, before)
+            ),
+            None,
         )
 
     async def ask(self, make: Callable[[int], Any]) -> events.ZkReply:
@@ -148,8 +153,8 @@ async def test_an_expired_session_is_reported_and_replaced(session: Session, zoo
     again = await session.until(lambda: session.connected_anew(first.session))
     assert again.session
     await session.until(lambda: session.changed("/others"))
-    told = session.events.index(events.ZkChanged("/others"))
-    states = [one.state for one in session.events[:told] if isinstance(one, events.ZkSession)]
+    changed_at = session.events.index(events.ZkChanged("/others"))
+    states = [event.state for event in session.events[:changed_at] if isinstance(event, events.ZkSession)]
     assert states[0] == states[-1] == "connected", "told when it can be read again"
     assert "suspended" in states
     assert (await session.get("/mine")).node is None

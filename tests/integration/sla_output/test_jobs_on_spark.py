@@ -163,9 +163,9 @@ def test_compacted_samples_are_the_same_samples(
         return nullcontext(session)
 
     assert run_compact(samples, to, shared) == 0
-    said = capsys.readouterr()
-    assert "40 files" in said.out
-    assert [line.split()[0] for line in said.err.splitlines()] == ["reading", "writing", "comparing"]
+    captured = capsys.readouterr()
+    assert "40 files" in captured.out
+    assert [line.split()[0] for line in captured.err.splitlines()] == ["reading", "writing", "comparing"]
     files = list(to.rglob("*.parquet"))
     assert {file.parent.name for file in files} == {"day=2025-12-31", "day=2026-01-01"}
     assert len(files) == 2
@@ -174,9 +174,9 @@ def test_compacted_samples_are_the_same_samples(
     values = np.concatenate([pq.read_table(file)["value"].to_numpy() for file in files])
     assert sorted(values[np.isnan(values)].view(np.uint64).tolist()) == sorted(NAN)
     # Of both days and found below the folder, too.
-    one, other = (content_digest(RecorderFolder(folder, None).read(session)) for folder in (samples, to))
-    assert one == other
-    assert one.rows == count
+    original, copy = (content_digest(RecorderFolder(folder, None).read(session)) for folder in (samples, to))
+    assert original == copy
+    assert original.rows == count
     for wrong in (to, samples / "inside"):
         with pytest.raises(BadInput, match="--to"):
             run_compact(samples, wrong, shared)
@@ -212,7 +212,7 @@ def test_prometheus_has_the_samples_that_the_folder_has(prometheus: str, session
     assert there.rows == len(recording())
     # Without a name it is both clusters'; what names none, such as when a process began, is there once.
     both = PrometheusServers(prometheus, None, START * 1000, (START + SECONDS) * 1000, {})
-    shared = sum("cluster" not in one.labels for one in recording())
+    shared = sum("cluster" not in sample.labels for sample in recording())
     assert shared
     assert content_digest(both.read(session)).rows == 2 * there.rows - shared
 

@@ -44,14 +44,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def shown(browser: Chromium, name: str) -> list[dict[str, Any]]:
     """Return width, height, number of marks and height of the smallest text of each visible drawing of a plot."""
-    found: list[dict[str, Any]] = browser.ask(
+    elements: list[dict[str, Any]] = browser.ask(
         f"""[...document.querySelectorAll('#plot-{name} svg')].map(svg => ({{
             width: svg.getBoundingClientRect().width, height: svg.getBoundingClientRect().height,
             marks: svg.querySelectorAll('path, image').length,
             letters: Math.min(...[...svg.querySelectorAll('text')].map(text => text.getBoundingClientRect().height)),
         }})).filter(svg => svg.width > 0)"""
     )
-    return found
+    return elements
 
 
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
@@ -83,12 +83,12 @@ def test_each_plot_is_visible_once_at_a_readable_size(
     for page, plots in (("full", PLOTS), ("comparison", COMPARE_PLOTS)):
         browser.open(pages[page].as_uri())
         for plot in plots:
-            seen = shown(browser, plot.name)
-            assert len(seen) == 1, plot.name
-            assert seen[0]["width"] > 0.8 * min(width, 560)
-            assert seen[0]["height"] > 150
-            assert seen[0]["marks"] > 5
-            assert seen[0]["letters"] >= 8, "letters too small to read"
+            visible = shown(browser, plot.name)
+            assert len(visible) == 1, plot.name
+            assert visible[0]["width"] > 0.8 * min(width, 560)
+            assert visible[0]["height"] > 150
+            assert visible[0]["marks"] > 5
+            assert visible[0]["letters"] >= 8, "letters too small to read"
 
 
 @pytest.mark.parametrize(("width", "beside"), [(390, False), (1280, True)])
@@ -105,11 +105,11 @@ def test_two_reports_are_beside_each_other_where_there_is_room(
 
 
 def test_the_page_follows_light_and_dark_mode(browser: Chromium, pages: dict[str, Path]) -> None:
-    found = {}
+    sizes = {}
     for dark in (False, True):
         browser.set_screen(390, dark=dark)
         browser.open(pages["full"].as_uri())
-        found[dark] = (
+        sizes[dark] = (
             browser.ask("getComputedStyle(document.body).backgroundColor"),
             browser.ask("getComputedStyle(document.body).color"),
             # A line of a plot, which must follow.
@@ -118,9 +118,9 @@ def test_the_page_follows_light_and_dark_mode(browser: Chromium, pages: dict[str
                 .find(path => (path.getAttribute('style') || '').includes('--q4'))).stroke"""
             ),
         )
-    for light, dark in zip(found[False], found[True], strict=True):
+    for light, dark in zip(sizes[False], sizes[True], strict=True):
         assert light != dark
-    paper, ink, line = (tuple(brightness(found[dark][place]) for dark in (False, True)) for place in range(3))
+    paper, ink, line = (tuple(brightness(sizes[dark][place]) for dark in (False, True)) for place in range(3))
     assert paper[0] > 200
     assert paper[1] < 60
     assert ink[0] < 60

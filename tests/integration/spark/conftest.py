@@ -27,7 +27,7 @@ def write(tmp_path: Path) -> Write:
 
     def write_samples(samples: list[Sample]) -> Path:
         columns = list(zip(*samples, strict=True))
-        labels = [list(found.items()) for found in columns[1]]
+        labels = [list(labels_of_row.items()) for labels_of_row in columns[1]]
         table = pa.table([columns[0], labels, columns[2], columns[3]], schema=SCHEMA)
         pq.write_table(table, tmp_path / "samples-0.parquet")
         return tmp_path

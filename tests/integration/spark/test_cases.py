@@ -62,7 +62,7 @@ def test_brokers_with_different_buckets(session: SparkSession, write: Write) -> 
     assert "buckets differ" in every["note"]
     assert report["samples"]["different_buckets"] == [LATENCY]
     assert any("different buckets" in note for note in report["notes"])
-    assert [(one["good"], one["total"], one["verdict"]) for one in report["objectives"]] == [
+    assert [(result["good"], result["total"], result["verdict"]) for result in report["objectives"]] == [
         (1680, 2000, "met"), (1000, 2000, "met"),
     ]  # fmt: skip
     assert "not a bound of every histogram" in report["objectives"][1]["reason"]
@@ -79,12 +79,12 @@ def test_windows_without_traffic(session: SparkSession, write: Write) -> None:
     day, slices = 86_400, {"length": "5m", "share": "100"}
     sliced = Objective.model_validate({"name": "sliced", "type": "availability", "target": "90", "slices": slices})
     report = sla_report(session, write(samples), 0, day, [OPEN, sliced], window_seconds=300)
-    found = report["availability"]
-    assert (found["attempts"], found["failures"], found["share"]) == (24_000, 24, 0.999)
-    assert found["windows_without_traffic"] == 48
+    availability = report["availability"]
+    assert (availability["attempts"], availability["failures"], availability["share"]) == (24_000, 24, 0.999)
+    assert availability["windows_without_traffic"] == 48
     assert [row["availability"] for row in report["windows"]].count(None) == 48
     assert report["windows"][0]["availability"] == 0.99
-    assert [one["verdict"] for one in report["objectives"]] == ["met", "met"]
+    assert [result["verdict"] for result in report["objectives"]] == ["met", "met"]
     assert (report["objectives"][1]["good"], report["objectives"][1]["total"]) == (216, 240)
     assert report["objectives"][1]["silent_slices"] == 48
     json.dumps(report, allow_nan=False)
@@ -160,8 +160,8 @@ def broken_cluster() -> list[Sample]:
             for le, counted in (("0.25", 100.0 * second - slow), ("5", 100.0 * second), ("+Inf", 100.0 * second)):
                 add(f"{LATENCY}_bucket", second, counted, "w", le=le, **labels)
             add("migratory_received_total", second, 100.0 * second, "w", broker=broker)
-            lost = 100.0 if broker == "b1" and second >= 42 else 0.0
-            add("migratory_reconnects_total", second, lost, "w", broker=broker, reason="lost")
+            lost_count = 100.0 if broker == "b1" and second >= 42 else 0.0
+            add("migratory_reconnects_total", second, lost_count, "w", broker=broker, reason="lost")
         add("migratory_publish_errors_total", second, 3.0 if second >= 43 else 0.0, "w", broker="b1", reason="timeout")
         for histogram, count in (("migratory_resume_seconds", 100.0), ("migratory_publish_gap_seconds", 2.0)):
             for le in ("1.0", "5.0", "+Inf"):
@@ -196,7 +196,7 @@ def test_a_broker_death_is_found_with_all_its_steps(session: SparkSession, write
     assert around["before"]["p99"] <= 250.0 < around["during"]["p95"]
     assert sum(around[when]["count"] for when in ("before", "during", "after")) == 3 * 100 * 119
     assert (incident["resume_seconds"]["count"], incident["publish_gap_seconds"]["count"]) == (100, 2)
-    silent = next(one for one in report["connections"] if one["broker"] == "b1")
+    silent = next(row for row in report["connections"] if row["broker"] == "b1")
     assert silent["by_window"][45 - 1 - 1] is None
     assert silent["last"] == 0.0
 
@@ -210,7 +210,7 @@ def test_samples_that_cannot_make_a_report_are_errors(session: SparkSession, wri
     folder = write(samples)
     report = sla_report(session, folder, 1, 59, [complete, OPEN])
     assert report["verdict"] == "insufficient"
-    assert all("no metrics of clients or load generators" in one["reason"] for one in report["objectives"])
+    assert all("no metrics of clients or load generators" in result["reason"] for result in report["objectives"])
     assert report["samples"]["nan"] == 60
     assert any("60 samples are not a number" in note for note in report["notes"])
     json.dumps(report, allow_nan=False)

@@ -106,10 +106,12 @@ def everything(metrics: set[str], *replica_labels: str) -> SampleQuery:
 def test_increases_of_counters(session: SparkSession, write: Write, few: int) -> None:
     samples = [sample for each, _ in CASES.values() for sample in each]
     random.Random(3).shuffle(samples)
-    found: dict[str, list[tuple[int, float]]] = {}
+    by_metric: dict[str, list[tuple[int, float]]] = {}
     for metric, _, moment, rise in increases(session, parquet_source(session, write(samples)), START, END, CASES, few):
-        found.setdefault(metric, []).append((moment, rise))
-    assert {name: sorted(rises) for name, rises in found.items()} == {name: rises for name, (_, rises) in CASES.items()}
+        by_metric.setdefault(metric, []).append((moment, rise))
+    assert {name: sorted(rises) for name, rises in by_metric.items()} == {
+        name: rises for name, (_, rises) in CASES.items()
+    }
 
 
 def test_two_servers_that_scrape_one_target_at_their_own_moments(session: SparkSession) -> None:
@@ -137,10 +139,10 @@ def test_servers_with_a_replica_label(session: SparkSession) -> None:
         for moment, value in ((1000 + shift, 1.0), (2000 + shift, 5.0), (3000 + shift, 9.0))
     ]
     source = table_source(session.createDataFrame(rows, SCHEMA))
-    kept = open_store(session, source, everything({"c_total"}, "replica"))
-    kept.close()
-    found = sample_statistics(kept.stats)
-    assert (found.series, found.samples, found.several_servers) == (1, 6, True)
+    store = open_store(session, source, everything({"c_total"}, "replica"))
+    store.close()
+    statistics = sample_statistics(store.stats)
+    assert (statistics.series, statistics.samples, statistics.several_servers) == (1, 6, True)
 
 
 def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, write: Write) -> None:
@@ -151,10 +153,10 @@ def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, 
         for le, moments in (("0.1", (1, 2, 3)), ("0.2", (1,)), ("0.25", (2, 3)), ("+Inf", (1, 2, 3)))
         for moment in (moments if instance == "w1" else (1, 2, 3))
     ]
-    kept = open_store(session, parquet_source(session, write(samples)), everything({"h_bucket"}))
+    store = open_store(session, parquet_source(session, write(samples)), everything({"h_bucket"}))
     layouts = {
         (entry.stats.labels["instance"], entry.stats.labels["le"]): entry.group.layout
-        for entry in build_catalog(kept.stats, 0).entries
+        for entry in build_catalog(store.stats, 0).entries
     }
     assert layouts["w1", "0.2"] == layouts["w1", "0.25"] == NO_LAYOUT
     assert layouts["w1", "0.1"] == layouts["w1", "+Inf"] != NO_LAYOUT
@@ -179,10 +181,10 @@ def test_stale_markers_and_nan_of_a_gauge(session: SparkSession, write: Write, t
         assert (gauge.mean, gauge.max) == (150.0, 200.0)
         assert gauge.absent == ((30_000, 60_000),)
     for source in (by_spark, SampleSource(by_spark.frame, len(samples))):
-        kept = open_store(session, source, wanted)
-        kept.close()
-        found = sample_statistics(kept.stats)
-        assert (found.samples, found.stale, found.nan) == (4, 1, 1)
+        store = open_store(session, source, wanted)
+        store.close()
+        statistics = sample_statistics(store.stats)
+        assert (statistics.samples, statistics.stale, statistics.nan) == (4, 1, 1)
 
 
 def test_an_empty_folder_is_an_error(session: SparkSession, tmp_path: Path) -> None:

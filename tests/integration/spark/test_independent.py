@@ -92,11 +92,13 @@ def samples() -> list[Sample]:
         Worker("w2", 13, SECONDS, (60,), source),
         Worker("w3", -BEFORE, 95, (), source),
     ]
-    found = [sample for moment in range(-BEFORE, SECONDS + 5) for worker in workers for sample in worker.second(moment)]
-    found += [source.choice(found) for _ in range(500)]
-    found += [(metric, labels, moment + 1, math.nan) for metric, labels, moment, _ in source.sample(found, 50)]
-    source.shuffle(found)
-    return found
+    generated = [
+        sample for moment in range(-BEFORE, SECONDS + 5) for worker in workers for sample in worker.second(moment)
+    ]
+    generated += [source.choice(generated) for _ in range(500)]
+    generated += [(metric, labels, moment + 1, math.nan) for metric, labels, moment, _ in source.sample(generated, 50)]
+    source.shuffle(generated)
+    return generated
 
 
 Key = tuple[str, frozenset[tuple[str, str]]]
@@ -109,7 +111,7 @@ def rises(samples: Iterable[Sample]) -> dict[Key, list[tuple[int, float]]]:
         if not math.isnan(value):
             times = by_series[metric, frozenset(labels.items())]
             times[moment] = max(value, times.get(moment, -math.inf))
-    found: dict[Key, list[tuple[int, float]]] = {}
+    series_samples: dict[Key, list[tuple[int, float]]] = {}
     for key, times in by_series.items():
         before, risen = None, []
         for moment in sorted(times):
@@ -118,8 +120,8 @@ def rises(samples: Iterable[Sample]) -> dict[Key, list[tuple[int, float]]]:
             before = value
             if START * 1000 < moment <= (START + SECONDS) * 1000:
                 risen.append((moment, rise))
-        found[key] = risen
-    return found
+        series_samples[key] = risen
+    return series_samples
 
 
 class Plain:

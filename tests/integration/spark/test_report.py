@@ -26,7 +26,7 @@ START, KILL, BACK, END = 1_000_000.0, 1_000_040.0, 1_000_045.0, 1_000_100.0
 BOUNDS = [0.01, 0.05, 0.25, 1.0, 5.0, math.inf]
 
 
-def run(lost: int = 0) -> list[Sample]:
+def run(lost_count: int = 0) -> list[Sample]:
     """Return samples of 100 s with 100 deliveries per second and broker. They take 10 ms before the kill of b1, and 50
     ms after it, on b0 alone."""
     samples: list[Sample] = []
@@ -50,7 +50,7 @@ def run(lost: int = 0) -> list[Sample]:
             counter("migratory_received_total", moment, 100.0 * alive, broker=broker)
             for name in ("duplicates", "reordered"):
                 counter(f"migratory_{name}_total", moment, 0.0, broker=broker)
-            counter("migratory_lost_total", moment, float(lost) if moment == 100 else 0.0, broker=broker)
+            counter("migratory_lost_total", moment, float(lost_count) if moment == 100 else 0.0, broker=broker)
         counter("migratory_expected_total", moment, 100.0 * moment + 100.0 * min(moment, KILL - START))
         resumed = 500.0 if killed else 0.0
         counter("migratory_reconnects_total", moment, resumed, broker="b0", reason="lost")
@@ -70,7 +70,7 @@ def made(session: SparkSession, directory: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def whole(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Make the report of a run in which nothing was lost."""
-    return made(session, write_parquet([Recorded(*one) for one in run()], tmp_path_factory.mktemp("whole")))
+    return made(session, write_parquet([Recorded(*sample) for sample in run()], tmp_path_factory.mktemp("whole")))
 
 
 def test_totals_equal_the_truth_to_the_integer(whole: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ def test_before_during_and_after_an_incident(whole: dict[str, Any]) -> None:
 
 
 def test_one_lost_delivery_is_a_missed_report(session: SparkSession, write: Write) -> None:
-    report = made(session, write(run(lost=1)))
+    report = made(session, write(run(lost_count=1)))
     assert report["delivery"]["lost"] == 2  # one at each broker
     assert report["verdict"] == "missed"
 
@@ -118,7 +118,7 @@ def test_an_empty_window_is_insufficient_and_a_reversed_one_is_rejected(session:
 def test_the_command_ends_with_the_verdict(write: Write, tmp_path: Path) -> None:
     """The verdict is "missed" here; sla_output/test_jobs_on_spark.py has one that is "met", over a Prometheus."""
     target = tmp_path / "report.json"
-    command = [sys.executable, "-m", "migratory_cli.main", "sla", "report", "--samples", str(write(run(lost=1)))]
+    command = [sys.executable, "-m", "migratory_cli.main", "sla", "report", "--samples", str(write(run(lost_count=1)))]
     command += ["--start", str(START), "--end", str(END), "--json", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1, done.stderr

@@ -18,8 +18,8 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def replay_and_live_not_merged(patch: pytest.MonkeyPatch) -> None:
     whole = Splice.attach
 
-    def attach(self: Splice, connection: Any, topic: EdgeTopic, *rest: Any) -> None:
-        whole(self, connection, topic, *rest)
+    def attach(self: Splice, connection: Any, topic: EdgeTopic, *arguments: Any) -> None:
+        whole(self, connection, topic, *arguments)
         topic.add_live(connection)
 
     patch.setattr(Splice, "attach", attach)

@@ -120,11 +120,11 @@ class CacheMachine(RuleBasedStateMachine):
         if model is None:
             return
         self.epoch += 1
-        kept = model.entries[: max(model.committed - model.base, keep)]
-        number = model.base + len(kept)
+        remaining = model.entries[: max(model.committed - model.base, keep)]
+        number = model.base + len(remaining)
         tail = [Publication(self.epoch, number + n + 1, b"n", time=self.ctx.wall) for n in range(new)]
-        self.replica._replace(self.replica.topics[topic], model.base, model.base_epoch, [*kept, *tail])
-        model.entries = [*kept, *tail]
+        self.replica._replace(self.replica.topics[topic], model.base, model.base_epoch, [*remaining, *tail])
+        model.entries = [*remaining, *tail]
 
     @precondition(lambda self: any(model.committed == 0 for model in self.models.values()))
     @rule()

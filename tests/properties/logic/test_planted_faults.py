@@ -80,8 +80,8 @@ def commit_skips_one(patch: pytest.MonkeyPatch) -> None:
     whole = TopicLog.between
 
     def between(self: TopicLog, after: int, to: int) -> list[Publication]:
-        found = whole(self, after, to)
-        return found[1:] if len(found) > 3 else found
+        publications = whole(self, after, to)
+        return publications[1:] if len(publications) > 3 else publications
 
     patch.setattr(TopicLog, "between", between)
 
@@ -140,10 +140,10 @@ def publishers_confused(patch: pytest.MonkeyPatch) -> None:
 def holes_not_told(patch: pytest.MonkeyPatch) -> None:
     whole = Resume._attached
 
-    def attached(self: Resume, event: Any, receipt: Any, *rest: Any) -> None:
+    def attached(self: Resume, event: Any, receipt: Any, *arguments: Any) -> None:
         if receipt == "truncated":
-            receipt, rest = "complete", rest[:3]
-        whole(self, event, receipt, *rest)
+            receipt, arguments = "complete", arguments[:3]
+        whole(self, event, receipt, *arguments)
 
     patch.setattr(Resume, "_attached", attached)
 

@@ -53,30 +53,30 @@ class PublisherTableMachine(RuleBasedStateMachine):
         self.log: dict[str, list[tuple[str, int, bytes]]] = {topic: [] for topic in TOPICS}
         self.reference = 0
 
-    who = st.tuples(st.sampled_from(TOPICS), st.sampled_from(["p", "q"]))
+    source = st.tuples(st.sampled_from(TOPICS), st.sampled_from(["p", "q"]))
 
     # ---- publishers ------------------------------------------------------------------------------------------
 
-    @rule(who=who, payload=st.sampled_from([b"", b"1", b"2"]))
-    def publish(self, who: tuple[str, str], payload: bytes) -> None:
-        publisher = self.publishers[who]
+    @rule(source=source, payload=st.sampled_from([b"", b"1", b"2"]))
+    def publish(self, source: tuple[str, str], payload: bytes) -> None:
+        publisher = self.publishers[source]
         publisher.waiting[publisher.next_id] = payload
         publisher.next_id += 1
         self._send(publisher, publisher.next_id - 1)
 
-    @rule(who=who)
-    def send_all_again(self, who: tuple[str, str]) -> None:
+    @rule(source=source)
+    def send_all_again(self, source: tuple[str, str]) -> None:
         """Resend from the lowest id, each with a fresh mark, as after a gap, a timeout or a new connection. All are
         accepted."""
-        publisher = self.publishers[who]
+        publisher = self.publishers[source]
         for id in sorted(publisher.waiting):
             self._send(publisher, id)
             assert self._arrive(publisher, publisher.travelling[-1]) == "", "resending does not help"
         assert not publisher.waiting
 
-    @rule(who=who)
-    def give_the_lowest_up(self, who: tuple[str, str]) -> None:
-        publisher = self.publishers[who]
+    @rule(source=source)
+    def give_the_lowest_up(self, source: tuple[str, str]) -> None:
+        publisher = self.publishers[source]
         if publisher.waiting:
             del publisher.waiting[min(publisher.waiting)]
 
@@ -86,10 +86,10 @@ class PublisherTableMachine(RuleBasedStateMachine):
 
     # ---- the network -----------------------------------------------------------------------------------------
 
-    @rule(who=who, index=st.integers(0, 30), again=st.booleans())
-    def one_arrives(self, who: tuple[str, str], index: int, again: bool) -> None:
+    @rule(source=source, index=st.integers(0, 30), again=st.booleans())
+    def one_arrives(self, source: tuple[str, str], index: int, again: bool) -> None:
         """Deliver any copy, in any order; it may be delivered again."""
-        publisher = self.publishers[who]
+        publisher = self.publishers[source]
         if publisher.travelling:
             copy = publisher.travelling[index % len(publisher.travelling)]
             if not again:
@@ -100,7 +100,7 @@ class PublisherTableMachine(RuleBasedStateMachine):
     def time_goes_by(self, seconds: float) -> None:
         self.cluster.run(seconds)
         for publisher in self.publishers.values():
-            # who was silent for so long is forgotten at some time: its copies must be gone by then
+            # a publisher that was silent for so long is forgotten at some time: its copies must be gone by then
             if self.cluster.now - publisher.last_at > WINDOW - 1:
                 publisher.travelling.clear()
 
@@ -148,11 +148,11 @@ class PublisherTableMachine(RuleBasedStateMachine):
             # given up, and overtaken by a later one: it is an old id, and never comes again
             assert copy.id < max(publisher.published)
 
-    @rule(who=who, index=st.integers(0, 30))
-    def an_id_is_used_for_something_else(self, who: tuple[str, str], index: int) -> None:
+    @rule(source=source, index=st.integers(0, 30))
+    def an_id_is_used_for_something_else(self, source: tuple[str, str], index: int) -> None:
         """Reuse an id for another payload, a mistake of the publisher: refused while the first one is cached, and never
         published."""
-        publisher = self.publishers[who]
+        publisher = self.publishers[source]
         cached = [
             id for id, (sequence, _) in publisher.published.items()
             if len(self.log[publisher.topic]) - sequence < CACHED

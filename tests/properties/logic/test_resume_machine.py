@@ -74,16 +74,16 @@ class ResumeMachine(RuleBasedStateMachine):
         assert (attached.receipt, attached.done) == ("complete", True)
         known = self.all[topic]
         latest = [payload for position, payload in known[-1:] if snapshot]
-        got = [publication.payload for publication in attached.publications]
+        payloads = [publication.payload for publication in attached.publications]
         log = self.cluster.logic(broker).groups[0].replica.topics.get(topic)
-        assert got == (latest if log is not None and log.entries else [])
+        assert payloads == (latest if log is not None and log.entries else [])
 
     @rule(broker=brokers, topic=topics, back=st.integers(0, 12))
     def resume_from_a_position_that_was_seen(self, broker: str, topic: str, back: int) -> None:
         """Expect that nothing is missing, or exactly what is reported; never a reset."""
         known = self.all[topic]
         after = known[-1 - back][0] if back < len(known) else Position(self.first, 0)
-        attached, found = self._resume(broker, topic, after)
+        attached, payloads = self._resume(broker, topic, after)
         assert attached.receipt in ("complete", "truncated")
         if attached.receipt == "truncated":
             assert attached.first == after.sequence + 1
@@ -91,7 +91,7 @@ class ResumeMachine(RuleBasedStateMachine):
             begin = attached.last
         else:
             begin = after.sequence
-        assert found == known[begin:]
+        assert payloads == known[begin:]
 
     @rule(broker=brokers, topic=topics, ahead=st.integers(1, 3), epochs=st.integers(0, 2))
     def resume_from_ahead(self, broker: str, topic: str, ahead: int, epochs: int) -> None:
@@ -113,14 +113,14 @@ class ResumeMachine(RuleBasedStateMachine):
             return
         log = self.cluster.logic(broker).groups[0].replica.topics.get(topic)
         base, base_epoch = (log.base, log.base_epoch) if log is not None else (0, 0)
-        attached, found = self._resume(broker, topic, after)
+        attached, payloads = self._resume(broker, topic, after)
         evicted = self.first <= after.epoch <= base_epoch and 0 < after.sequence < base
         if evicted:
             assert attached.receipt == "truncated"
-            assert found == known[attached.last :]
+            assert payloads == known[attached.last :]
         else:
             assert attached.receipt == "reset"
-            assert found == []
+            assert payloads == []
 
     @rule(broker=brokers, topic=topics, ahead=st.integers(1, 2))
     def resume_from_what_is_about_to_come(self, broker: str, topic: str, ahead: int) -> None:
@@ -134,7 +134,7 @@ class ResumeMachine(RuleBasedStateMachine):
         for _ in range(ahead):
             self.publish(coordinator, topic, 1)
         self.cluster.run(0.1)
-        (attached,) = [found for found in self.cluster[broker].of(Attached) if found.reference == reference]
+        (attached,) = [event for event in self.cluster[broker].of(Attached) if event.reference == reference]
         assert (attached.receipt, attached.publications, attached.done) == ("complete", (), True)
         assert attached.position == after
 
@@ -149,7 +149,7 @@ class ResumeMachine(RuleBasedStateMachine):
         if attached is None:
             self.cluster.run(2.2)
             reference = self.cluster._reference
-            (attached,) = [found for found in self.cluster[broker].of(Attached) if found.reference == reference]
+            (attached,) = [event for event in self.cluster[broker].of(Attached) if event.reference == reference]
         assert attached.code == ""
         assert attached.position == self._current(topic)
         return attached
@@ -166,7 +166,7 @@ class ResumeMachine(RuleBasedStateMachine):
             pages.append(page.publications)
             done = page.done
         for publications in pages:
-            assert len(publications) <= 1 or sum(len(one.payload) for one in publications) <= PAGE
+            assert len(publications) <= 1 or sum(len(publication.payload) for publication in publications) <= PAGE
         return attached, [shown(publication) for publications in pages for publication in publications]
 
 

@@ -46,9 +46,9 @@ POINTS = [measured(*size) for size in SIZES]
 
 
 def test_fit_separates_every_cost() -> None:
-    found = structs.asdict(fit(POINTS, TRUE.idle))
+    costs = structs.asdict(fit(POINTS, TRUE.idle))
     for name, right in structs.asdict(TRUE).items():
-        assert found[name] == pytest.approx(right, rel=1e-3), name
+        assert costs[name] == pytest.approx(right, rel=1e-3), name
 
 
 def test_noise_stays_small_at_the_held_out_size() -> None:
@@ -78,18 +78,18 @@ def scenario(clients: int, topics: int, rate: float = 1.0, payload: int = 140) -
 
 
 def test_sizing_of_a_million_clients() -> None:
-    found = size_clusters(TRUE, 20e-6, scenario(1_000_000, 100), BrokerMachine())
-    assert (found.clusters, found.brokers, found.limited_by) == (1, 3, "minimum of a cluster")
+    sizing = size_clusters(TRUE, 20e-6, scenario(1_000_000, 100), BrokerMachine())
+    assert (sizing.clusters, sizing.brokers, sizing.limited_by) == (1, 3, "minimum of a cluster")
     clients = 1_000_000 / 3
     copies = 20e-6 * 100 / 3 * 2
-    assert found.cores == pytest.approx(0.01 + 2e-6 * clients + 150e-6 * 100 + 7e-6 * clients + copies, rel=1e-6)
-    assert found.logic == pytest.approx(0.015 + copies)
+    assert sizing.cores == pytest.approx(0.01 + 2e-6 * clients + 150e-6 * 100 + 7e-6 * clients + copies, rel=1e-6)
+    assert sizing.logic == pytest.approx(0.015 + copies)
     # six I/O processes beside the logic's
-    assert found.user_gib == pytest.approx((7 * 30e6 + 2000 * clients + 5000 * 100) / 2**30, rel=1e-4)
-    assert found.gbit == pytest.approx(clients * (190 + 66) * 8 / 1e9)
-    assert found.kernel_gib == pytest.approx(clients * 3000 / 2**30)
-    assert found.processes == 6
-    assert found.descriptors * found.processes >= clients
+    assert sizing.user_gib == pytest.approx((7 * 30e6 + 2000 * clients + 5000 * 100) / 2**30, rel=1e-4)
+    assert sizing.gbit == pytest.approx(clients * (190 + 66) * 8 / 1e9)
+    assert sizing.kernel_gib == pytest.approx(clients * 3000 / 2**30)
+    assert sizing.processes == 6
+    assert sizing.descriptors * sizing.processes >= clients
 
 
 def test_sizing_grows_with_clients_and_payload() -> None:
@@ -104,12 +104,12 @@ def test_sizing_grows_with_clients_and_payload() -> None:
 
 
 def test_publications_that_fill_the_logic_need_several_clusters() -> None:
-    found = size_clusters(TRUE, 0.0, scenario(1_000_000, 1_000_000, rate=1 / 60), BrokerMachine())
+    sizing = size_clusters(TRUE, 0.0, scenario(1_000_000, 1_000_000, rate=1 / 60), BrokerMachine())
     publications = 1_000_000 / 60
-    assert found.clusters == -(-publications * 150e-6 // 0.6)
-    assert found.logic <= 0.6
+    assert sizing.clusters == -(-publications * 150e-6 // 0.6)
+    assert sizing.logic <= 0.6
     copying = size_clusters(TRUE, 100e-6, scenario(1_000_000, 1_000_000, rate=1 / 60), BrokerMachine())
-    assert copying.clusters > found.clusters
+    assert copying.clusters > sizing.clusters
     assert copying.logic <= 0.6  # it is one process, whatever the other cores do
 
 
@@ -133,9 +133,9 @@ def test_queue_serves_in_order() -> None:
 
 def test_fan_out_takes_as_long_as_its_deliveries() -> None:
     # 10,000 of a topic in one process at 10 us: 100 ms for all, half of it in the middle
-    found = fan_out(subscribers=10_000, processes=1, topics=1, rate=1.0, delivery=10e-6, publication=0.0)
-    assert found.median == pytest.approx(50.0, rel=0.01)
-    assert found.busy == pytest.approx(0.1)
+    delays = fan_out(subscribers=10_000, processes=1, topics=1, rate=1.0, delivery=10e-6, publication=0.0)
+    assert delays.median == pytest.approx(50.0, rel=0.01)
+    assert delays.busy == pytest.approx(0.1)
     spread = fan_out(subscribers=10_000, processes=4, topics=1, rate=1.0, delivery=10e-6, publication=0.0)
     assert spread.median == pytest.approx(12.5, rel=0.01)
 
@@ -152,43 +152,43 @@ def test_simultaneous_topics_wait_for_each_other() -> None:
 
 
 def test_topics_with_less_than_one_subscriber_are_merged() -> None:
-    found = fan_out(
+    delays = fan_out(
         subscribers=1000, processes=10, topics=10_000, rate=1.0, delivery=10e-6, publication=0.0, seconds=2.0
     )
-    assert found.busy == pytest.approx(100 * 10e-6, rel=0.05)
+    assert delays.busy == pytest.approx(100 * 10e-6, rel=0.05)
 
 
 def test_clients_of_a_failed_broker_spread_over_time_and_brokers() -> None:
-    found = failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
-    assert found.given_up == 0
-    assert found.median == pytest.approx(0.5, abs=0.1)
-    assert found.p99 < 1.1
-    assert sum(found.arrivals) == 10_000
-    assert max(found.arrivals) < 1.2 * min(found.arrivals[:10])
-    assert found == failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
+    outcome = failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
+    assert outcome.given_up == 0
+    assert outcome.median == pytest.approx(0.5, abs=0.1)
+    assert outcome.p99 < 1.1
+    assert sum(outcome.arrivals) == 10_000
+    assert max(outcome.arrivals) < 1.2 * min(outcome.arrivals[:10])
+    assert outcome == failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
 
 
 def test_beyond_the_limit_of_connects_clients_wait_in_the_backlog() -> None:
     """No client is refused: connections that a broker does not accept wait in its kernel."""
-    found = failover(clients=8000, brokers=2, processes=4, connect=1e-6, connects_per_second=500)
-    assert found.given_up == 0
-    assert found.largest == pytest.approx((4000 - 125) / 500, rel=0.1)  # half of them, but for a burst, one by one
-    assert sum(found.arrivals) == sum(found.arrivals[:10]) == 8000
+    outcome = failover(clients=8000, brokers=2, processes=4, connect=1e-6, connects_per_second=500)
+    assert outcome.given_up == 0
+    assert outcome.largest == pytest.approx((4000 - 125) / 500, rel=0.1)  # half of them, but for a burst, one by one
+    assert sum(outcome.arrivals) == sum(outcome.arrivals[:10]) == 8000
 
 
 def test_unanswered_attempt_doubles_the_wait() -> None:
-    found = failover(clients=5000, brokers=1, processes=4, connect=1e-6, connects_per_second=200)
-    assert found.given_up > 2000  # 200 a second are accepted for 10 s, and some of those have left by then
-    assert found.largest > 20.0
-    assert sum(found.arrivals) == 5000 + found.given_up
-    assert sum(found.arrivals[:10]) == 5000
+    outcome = failover(clients=5000, brokers=1, processes=4, connect=1e-6, connects_per_second=200)
+    assert outcome.given_up > 2000  # 200 a second are accepted for 10 s, and some of those have left by then
+    assert outcome.largest > 20.0
+    assert sum(outcome.arrivals) == 5000 + outcome.given_up
+    assert sum(outcome.arrivals[:10]) == 5000
 
 
 def test_full_backlog_makes_the_clients_kernel_retry() -> None:
-    found = failover(clients=4000, brokers=1, processes=4, connect=1e-6, connects_per_second=1000, backlog=100)
-    assert found.median < 5.0
-    assert 3.0 < found.largest < 30.0
-    assert found == failover(
+    outcome = failover(clients=4000, brokers=1, processes=4, connect=1e-6, connects_per_second=1000, backlog=100)
+    assert outcome.median < 5.0
+    assert 3.0 < outcome.largest < 30.0
+    assert outcome == failover(
         clients=4000, brokers=1, processes=4, connect=1e-6, connects_per_second=1000, backlog=100
     )  # fmt: skip
 
@@ -201,18 +201,18 @@ def test_simulated_client_represents_several() -> None:
 
 
 def test_slow_connects_queue() -> None:
-    found = failover(clients=5000, brokers=1, processes=1, connect=2e-3, connects_per_second=1e6)
-    assert found.largest == pytest.approx(10.0, rel=0.05)
+    outcome = failover(clients=5000, brokers=1, processes=1, connect=2e-3, connects_per_second=1e6)
+    assert outcome.largest == pytest.approx(10.0, rel=0.05)
 
 
 def result() -> page.CapacityResult:
     machine = {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "python": "3.11", "memory_gib": 24.0}
-    seen = [
+    medians = [
         ClusterCosts(brokers=brokers, publication_us=100.0 * brokers, idle_cores=0.01, zookeeper_per_s=2.0 * brokers,
              zookeeper_cores=0.001)
         for brokers in (1, 3, 5)
     ]  # fmt: skip
-    return page.CapacityResult(machine=machine, points=POINTS, held_out=measured(*HELD_OUT), cluster=seen)
+    return page.CapacityResult(machine=machine, points=POINTS, held_out=measured(*HELD_OUT), cluster=medians)
 
 
 def test_capacity_page_shows_the_model() -> None:
@@ -221,18 +221,18 @@ def test_capacity_page_shows_the_model() -> None:
     assert "CPU 0.0% and memory 0.0% (target 15%: reached)" in text
     assert "**held out**: 7,000" in text
     assert "{" not in text
-    for one in page.SCENARIOS:
-        assert one.name in text
+    for scenario_ in page.SCENARIOS:
+        assert scenario_.name in text
     off = structs.replace(result(), held_out=structs.replace(measured(*HELD_OUT), cpu=10.0))
     assert "MISSED" in page.render(off)
 
 
 def test_command_renders_a_file_and_exits_with_1_on_a_large_error(tmp_path: Path) -> None:
     for off, code in ((False, 0), (True, 1)):
-        found = to_builtins(result())
+        document = to_builtins(result())
         if off:
-            found["held_out"]["cpu"] = 10.0
-        (tmp_path / "result.json").write_text(json.dumps(found))
+            document["held_out"]["cpu"] = 10.0
+        (tmp_path / "result.json").write_text(json.dumps(document))
         done = CliRunner().invoke(main, ["--from", str(tmp_path / "result.json"), "--page", str(tmp_path / "page.md")])
         assert done.exit_code == code, done.output
         assert "# Capacity" in (tmp_path / "page.md").read_text()
@@ -251,20 +251,20 @@ THREE: dict[str, Any] = {
 
 
 def test_failed_measurement_is_named_and_repeated_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
     broken = {HELD_OUT, 3}
 
     async def point(_bench: Any, size: broker.Size, *_: Any) -> Point:
-        asked.append(size)
+        calls.append(size)
         if size in broken:
             raise MeasurementFailed("closed by the server")
         return measured(*size)
 
     async def seen(_bench: Any, brokers: int, *_: Any) -> ClusterCosts:
-        asked.append(brokers)
+        calls.append(brokers)
         if brokers in broken:
             raise OSError("no port")
-        return next(one for one in result().cluster if one.brokers == brokers)
+        return next(costs for costs in result().cluster if costs.brokers == brokers)
 
     monkeypatch.setattr(broker, "measure", point)
     monkeypatch.setattr(cluster, "measure", seen)
@@ -276,26 +276,26 @@ def test_failed_measurement_is_named_and_repeated_alone(tmp_path: Path, monkeypa
         "7000 clients, 70 topics": "closed by the server", "3 brokers": "OSError: no port",
     }  # fmt: skip
     assert len(json.loads(path.read_text())["points"]) == len(SIZES)
-    asked.clear()
+    calls.clear()
     broken.clear()
     done = CliRunner().invoke(main, [*arguments, "--from", str(path)])
     assert (done.exit_code, made.exists()) == (0, True), done.output
-    assert asked == [HELD_OUT, 3]
+    assert calls == [HELD_OUT, 3]
     assert json.loads(path.read_text())["failed"] == {}
     assert capacity.TINY_HELD_OUT not in capacity.TINY
 
 
 def test_evaluation_keeps_the_successful_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    measured_parts: list[str] = []
 
     async def vertical(_bench: Any, sizes: list[int], *arguments: Any) -> str:
-        asked.append(f"vertical {sizes}")
+        measured_parts.append(f"vertical {sizes}")
         arguments[-1](ROW)
         return "10,000 subscribers: too slow"
 
     async def three(*_: Any) -> dict[str, Any]:
-        asked.append("three")
-        if len(asked) == 2:
+        measured_parts.append("three")
+        if len(measured_parts) == 2:
             raise MeasurementFailed("not resumed")
         return THREE
 
@@ -305,10 +305,10 @@ def test_evaluation_keeps_the_successful_run(tmp_path: Path, monkeypatch: pytest
     arguments = ["--json", str(path), "--page", str(made), "--largest", "10000", "--rows", "2"]
     done = CliRunner().invoke(evaluation.main, arguments)
     assert (done.exit_code, made.exists()) == (2, False), done.output
-    found = json.loads(path.read_text())
-    assert (found["failed"], found["vertical"]["rows"]) == ({"three": "not resumed"}, [ROW])
+    written = json.loads(path.read_text())
+    assert (written["failed"], written["vertical"]["rows"]) == ({"three": "not resumed"}, [ROW])
     done = CliRunner().invoke(evaluation.main, [*arguments, "--from", str(path)])
-    assert (done.exit_code, asked) == (0, ["vertical [5000, 10000]", "three", "three"]), done.output
+    assert (done.exit_code, measured_parts) == (0, ["vertical [5000, 10000]", "three", "three"]), done.output
     assert "Not sustained: 10,000 subscribers: too slow." in made.read_text()
 
 
@@ -337,18 +337,20 @@ def test_evaluation_page_shows_the_subscribers_of_a_topic() -> None:
 
 def test_connects_use_the_cpu_that_clients_leave() -> None:
     """A broker's I/O processes are up to 60% busy before the clients of a failed broker connect."""
-    found = result()
+    partial = result()
     costs = structs.replace(TRUE, connect=2e-3)
     own = size_clusters(costs, 0.0, page.SCENARIOS[0], page.SERVER)
     busy = (own.cores - own.logic) / own.processes
     assert busy > 0.4
-    text = page._failover(costs, {one.name: own if one is page.SCENARIOS[0] else "" for one in page.SCENARIOS})
+    text = page._failover(
+        costs, {scenario_.name: own if scenario_ is page.SCENARIOS[0] else "" for scenario_ in page.SCENARIOS}
+    )
     free = failover(
         clients=333_333, brokers=2, processes=own.processes, connect=2e-3, connects_per_second=20_000
     )  # fmt: skip
     last = float(text.splitlines()[-1].split(" | ")[5])
     assert last > 1.5 * free.largest
-    assert "# Capacity" in page.render(found)
+    assert "# Capacity" in page.render(partial)
 
 
 @pytest.fixture
@@ -408,8 +410,8 @@ async def test_rates_of_a_point_belong_to_the_median_turn(monkeypatch: pytest.Mo
     monkeypatch.setattr(broker, "Rig", Rigs)
     monkeypatch.setattr(broker, "settled_pss", settled_pss)
     bench: Any = SimpleNamespace(sizes=SimpleNamespace(payload=140), say=lambda _: None)
-    found = await broker.measure(bench, broker.Size(40, 10, 1.0), 2.0, 3)
-    assert (found.cpu, found.publications, found.deliveries) == (0.01, 10.0, 40.0)
+    point = await broker.measure(bench, broker.Size(40, 10, 1.0), 2.0, 3)
+    assert (point.cpu, point.publications, point.deliveries) == (0.01, 10.0, 40.0)
 
 
 class Brokers:

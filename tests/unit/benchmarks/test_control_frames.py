@@ -27,9 +27,11 @@ FOUND = [(PING, b""), (PING, b"\x89\x00"), (CLOSE, b"\x0f\xa1silent")]
 
 def found(chunks: list[bytes]) -> list[tuple[int, bytes]]:
     control = ControlFrames()
-    seen = [one for chunk in chunks if chunk for one in control.find(3, bytearray(chunk + b"\x89\x00"), len(chunk))]
+    frames = [
+        frame for chunk in chunks if chunk for frame in control.find(3, bytearray(chunk + b"\x89\x00"), len(chunk))
+    ]
     assert control.partial == {}
-    return seen
+    return frames
 
 
 def test_ping_read_with_a_publication_is_found() -> None:

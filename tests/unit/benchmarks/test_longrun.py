@@ -33,11 +33,11 @@ async def fails(error: Exception) -> int:
     ],
 )
 async def test_every_kind_of_failure_is_named(error: Exception, words: str) -> None:
-    said: list[str] = []
-    parts = LongRun(said.append)
+    progress: list[str] = []
+    parts = LongRun(progress.append)
     assert await parts.attempt("one", lambda: fails(error)) is None
     assert parts.failed == {"one": words}
-    assert said[0] == f"FAILED: one: {words}"
+    assert progress[0] == f"FAILED: one: {words}"
 
 
 async def test_part_is_ended_at_its_time_limit() -> None:
@@ -77,12 +77,12 @@ async def test_measurements_continue_after_a_failure(monkeypatch: pytest.MonkeyP
     written: list[dict[str, Any]] = []
     result = await measure(
         TINY, ["memory", "latency", "publish"], Console(quiet=True),
-        lambda one: written.append(json.loads(json.dumps(one))), 1.0,
+        lambda part: written.append(json.loads(json.dumps(part))), 1.0,
     )  # fmt: skip
     assert result["publish"] == {"us": 1.0}
     assert result["failed"] == {"memory": "ValueError: no round", "publish: nats": "closed"}
     assert result["not_measured"] == {"latency": "no peer"}
-    assert [sorted(one["seconds"]) for one in written] == [
+    assert [sorted(part["seconds"]) for part in written] == [
         ["memory"], ["latency", "memory"], ["latency", "memory", "publish"],
     ]  # fmt: skip
 
@@ -104,16 +104,16 @@ def parts(fail_in: int) -> dict[str, Callable[[], Awaitable[int]]]:
 
 
 async def test_failed_turn_is_dropped_or_ends_the_rounds() -> None:
-    told: list[dict[str, int]] = []
+    rounds: list[dict[str, int]] = []
     dropped: list[str] = []
 
     async def drop(name: str, reason: MeasurementFailed) -> None:
         dropped.append(f"{name}: {reason}")
 
-    found = await interleaved(3, parts(2), lambda _, results: told.append(results), drop)
-    assert found == {"a": [1, 2, 3]}
+    by_name = await interleaved(3, parts(2), lambda _, results: rounds.append(results), drop)
+    assert by_name == {"a": [1, 2, 3]}
     assert dropped == ["b: closed"]
-    assert told == [{"a": 1, "b": 1}, {"a": 2}, {"a": 3}]
+    assert rounds == [{"a": 1, "b": 1}, {"a": 2}, {"a": 3}]
     with pytest.raises(MeasurementFailed, match="closed"):
         await interleaved(3, parts(2), lambda *_: None)
 
@@ -123,5 +123,5 @@ def test_result_file_is_replaced_in_one_step(tmp_path: Path) -> None:
     for number in (1, 2):
         write_json(path, {"number": number})
         assert json.loads(path.read_text()) == {"number": number}
-    assert [one.name for one in tmp_path.iterdir()] == ["r.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
     write_json(None, {})

@@ -103,10 +103,10 @@ async def test_deliveries_delayed_by_a_takeover_count_as_late(tmp_path: Path, mo
     monkeypatch.setattr(failover, "Receivers", lambda *_: given)
     monkeypatch.setattr(failover, "OpenLoopPublisher", Publishing)
     monkeypatch.setattr(failover, "SETTLE", 0.0)
-    found = await failover.kill_one(bench(tmp_path), Workload(subscribers=60, topics=6, payload=140, rate=1.0), 0.0)
-    assert found["p99_ratio"] > 100
-    assert found["after_ms"]["count"] == 300
-    assert (found["resumed"], found["others_disconnected"]) == (20, 0)
+    outcome = await failover.kill_one(bench(tmp_path), Workload(subscribers=60, topics=6, payload=140, rate=1.0), 0.0)
+    assert outcome["p99_ratio"] > 100
+    assert outcome["after_ms"]["count"] == 300
+    assert (outcome["resumed"], outcome["others_disconnected"]) == (20, 0)
 
 
 async def test_publishing_lasts_as_long_as_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,8 +130,8 @@ async def test_publishing_lasts_as_long_as_the_windows(monkeypatch: pytest.Monke
 
 async def test_late_deliveries_of_live_clients_are_counted() -> None:
     steps = [totals([0.01], deliveries=5), totals([0.01], deliveries=5), totals([0.01, 3.0], deliveries=10)]
-    found = await storm.wait_for_deliveries(Windows(*steps), 10)  # type: ignore[arg-type]
-    assert found.latency.max == pytest.approx(3000.0)
+    last = await storm.wait_for_deliveries(Windows(*steps), 10)  # type: ignore[arg-type]
+    assert last.latency.max == pytest.approx(3000.0)
     with pytest.raises(MeasurementFailed, match="5 of 10 deliveries came within 0 s"):
         await storm.wait_for_deliveries(Windows(*steps), 10, 0.0)  # type: ignore[arg-type]
 
@@ -191,9 +191,9 @@ async def test_storm_counts_after_the_warmup_is_delivered(tmp_path: Path, monkey
     monkeypatch.setattr(storm, "Product", Publishes)
     monkeypatch.setattr(storm, "Receivers", receivers)
     monkeypatch.setattr(storm, "MIN_STORM_SECONDS", 0.0)
-    found = await storm.measure(bench(tmp_path, storm_live=20, storm_clients=20, storm_seconds=0.1))
-    assert (found["returned"], found["live_disconnected"]) == (20, 0)
-    assert all(one.expected == [20, sum(published) * 2] for one in groups)
+    outcome = await storm.measure(bench(tmp_path, storm_live=20, storm_clients=20, storm_seconds=0.1))
+    assert (outcome["returned"], outcome["live_disconnected"]) == (20, 0)
+    assert all(group.expected == [20, sum(published) * 2] for group in groups)
 
 
 class Dies:
@@ -263,17 +263,17 @@ async def test_max_rate_is_the_scheduled_rate(tmp_path: Path, monkeypatch: pytes
             return SimpleNamespace(deliveries=count), totals([0.01])
 
     rig = Carries(System("product"), Workload(subscribers=50_000, topics=100, payload=140, rate=0.0))
-    found = await memory._max_rate(bench(tmp_path, seconds=4.0), rig)  # type: ignore[arg-type]
+    outcome = await memory._max_rate(bench(tmp_path, seconds=4.0), rig)  # type: ignore[arg-type]
     assert rates == [0.25, 0.375, 0.5625]
-    assert found["deliveries_per_s"] == 18_750.0
-    assert found["not_carried"].startswith("28,125 deliveries/s: P99 2")
+    assert outcome["deliveries_per_s"] == 18_750.0
+    assert outcome["not_carried"].startswith("28,125 deliveries/s: P99 2")
 
 
 def test_missing_compiler_leaves_no_raw_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python loop costs more: a ratio to it would meet a target that refers to the C loop."""
     monkeypatch.setenv("PATH", str(tmp_path))
     here = bench(tmp_path)
-    assert [one.name for one in here.limits()] == ["raw loop in Python"]
+    assert [system.name for system in here.limits()] == ["raw loop in Python"]
     assert here.dropped == {"raw loop in C": "no C compiler is installed"}
 
 
@@ -294,7 +294,7 @@ class Capacity:
 
 
 @pytest.mark.parametrize(
-    ("most", "asked", "found", "more"),
+    ("most", "rates", "saturation", "more"),
     [
         (250.0, [200.0, 270.0], 200.0, False),
         (300.0, [200.0, 270.0, 364.5], 270.0, False),
@@ -304,14 +304,14 @@ class Capacity:
     ],
 )
 async def test_saturation_of_a_slow_peer_is_found_below_the_first_rate(
-    tmp_path: Path, most: float, asked: list[float], found: float, more: bool
+    tmp_path: Path, most: float, rates: list[float], saturation: float, more: bool
 ) -> None:
     peer = Capacity(most)
-    one = bench(tmp_path, highest=400.0)
-    kept = await latency._saturation(one, "nats", peer)  # type: ignore[arg-type]
-    assert kept == pytest.approx(found)
-    assert latency.unsaturated({"nats": kept}, 400.0) == (["nats"] if more else [])
-    assert peer.asked == pytest.approx(asked)
+    context = bench(tmp_path, highest=400.0)
+    sustained = await latency._saturation(context, "nats", peer)  # type: ignore[arg-type]
+    assert sustained == pytest.approx(saturation)
+    assert latency.unsaturated({"nats": sustained}, 400.0) == (["nats"] if more else [])
+    assert peer.asked == pytest.approx(rates)
 
 
 async def test_latency_fails_when_no_peer_sustains_a_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,11 +320,11 @@ async def test_latency_fails_when_no_peer_sustains_a_rate(tmp_path: Path, monkey
 
     monkeypatch.setattr(latency, "_saturation", nothing)
     monkeypatch.setattr(latency, "PEERS", {"nats": System})
-    one = bench(tmp_path)
-    one.missing = []
-    async with one.stack:
+    context = bench(tmp_path)
+    context.missing = []
+    async with context.stack:
         with pytest.raises(MeasurementFailed, match="no peer keeps up"):
-            await latency.measure(one)
+            await latency.measure(context)
 
 
 async def test_jetstream_request_to_a_dead_server_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,9 +361,9 @@ class Slow:
         return {"sendto": 40}
 
 
-@pytest.mark.parametrize(("after", "found"), [(0.7, 1.0), (99.0, None)])
+@pytest.mark.parametrize(("after", "expected"), [(0.7, 1.0), (99.0, None)])
 async def test_syscalls_are_counted_after_strace_attached(
-    monkeypatch: pytest.MonkeyPatch, after: float, found: float | None
+    monkeypatch: pytest.MonkeyPatch, after: float, expected: float | None
 ) -> None:
     counter = Slow(after)
 
@@ -376,7 +376,7 @@ async def test_syscalls_are_counted_after_strace_attached(
     monkeypatch.setattr(machine, "CallCounter", made)
     monkeypatch.setattr(fanout, "_ATTACH_TIMEOUT", 1.0)
     rig: Any = SimpleNamespace(system=SimpleNamespace(pids=[1]), work=SimpleNamespace(rate=1.0), run_round=run_round)
-    assert await fanout._count_syscalls(rig) == found
+    assert await fanout._count_syscalls(rig) == expected
 
 
 def test_untraced_process_is_not_attached() -> None:

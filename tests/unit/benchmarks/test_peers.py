@@ -49,9 +49,9 @@ def test_environment_has_the_unpacked_libraries(nowhere: Path) -> None:
 
 def test_missing_go_or_debian_is_reported(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert peers.main() == 1
-    told = capsys.readouterr().out
-    assert "nats: not installed: github.com/nats-io/nats-server/v2@" in told
-    assert "mosquitto: not installed: mosquitto is a Debian package" in told
+    output = capsys.readouterr().out
+    assert "nats: not installed: github.com/nats-io/nats-server/v2@" in output
+    assert "mosquitto: not installed: mosquitto is a Debian package" in output
 
 
 def test_failed_installer_is_quoted(nowhere: Path) -> None:

@@ -115,7 +115,7 @@ def test_product_publishes_with_rising_ids_and_the_mark() -> None:
     first, second = (MSGPACK.decode_client(publisher.publish("t", b"x"))[0] for _ in range(2))
     say(publisher, MSGPACK.encode(wire.Ack("t", "p", 1, Position(1, 1))))
     third = MSGPACK.decode_client(publisher.publish("t", b"x"))[0]
-    assert [(one.id, one.mark) for one in (first, second, third)] == [(1, 1), (2, 1), (3, 2)]  # type: ignore[union-attr]
+    assert [(publication.id, publication.mark) for publication in (first, second, third)] == [(1, 1), (2, 1), (3, 2)]  # type: ignore[union-attr]
     assert publisher.answered == 1
     with pytest.raises(RefusedByServer, match="gap"):
         say(publisher, MSGPACK.encode(wire.Nack("t", "p", 2, "gap")))
@@ -133,4 +133,4 @@ def test_publications_are_joined_in_every_protocol() -> None:
     assert [json.loads(line)["id"] for line in both.splitlines()] == [3, 4]
     product = find_protocol("product").publisher("p")
     decoded = MSGPACK.decode_client(product.join([product.publish("t", b"a"), product.publish("t", b"b")]))
-    assert [(one.id, one.payload) for one in decoded] == [(1, b"a"), (2, b"b")]  # type: ignore[union-attr]
+    assert [(publication.id, publication.payload) for publication in decoded] == [(1, b"a"), (2, b"b")]  # type: ignore[union-attr]

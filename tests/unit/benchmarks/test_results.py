@@ -89,7 +89,9 @@ def test_compare_command_reports_by_its_exit_code(tmp_path: Path) -> None:
         (tmp_path / name).write_text(json.dumps(value))
 
     def run(*arguments: str) -> tuple[int, str]:
-        done = CliRunner().invoke(main, [str(tmp_path / one) if len(one) == 1 else one for one in arguments])
+        done = CliRunner().invoke(
+            main, [str(tmp_path / argument) if len(argument) == 1 else argument for argument in arguments]
+        )
         return done.exit_code, done.output
 
     assert run("a", "a")[0] == 0
@@ -116,8 +118,8 @@ def test_slope_around_zero_is_not_compared() -> None:
 
 
 def test_target_without_a_number_is_not_met() -> None:
-    found = {"fanout": {"ratio_raw": spread(1.05, 1.0, 1.2), "syscalls_per_delivery": None, "ratio_best_peer": None}}
-    judged = {one.target.key: one for one in check_targets(found, ["fanout"])}
+    figures = {"fanout": {"ratio_raw": spread(1.05, 1.0, 1.2), "syscalls_per_delivery": None, "ratio_best_peer": None}}
+    judged = {outcome.target.key: outcome for outcome in check_targets(figures, ["fanout"])}
     assert judged["fanout.ratio_raw"].met
     assert (judged["fanout.ratio_best_peer"].value, judged["fanout.ratio_best_peer"].met) == (None, False)
     assert not judged["fanout.syscalls_per_delivery"].met
@@ -126,9 +128,9 @@ def test_target_without_a_number_is_not_met() -> None:
 
 
 def test_narrowly_missed_target_is_shown_with_all_digits() -> None:
-    found = {"fanout": {"ratio_raw": 1.1004, "syscalls_per_delivery": 12345.0, "ratio_best_peer": 0.65}}
+    figures = {"fanout": {"ratio_raw": 1.1004, "syscalls_per_delivery": 12345.0, "ratio_best_peer": 0.65}}
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(report._targets(check_targets(found, ["fanout"])))
+    console.print(report._targets(check_targets(figures, ["fanout"])))
     rows = [re.findall(r"[^│\s][^│]*[^│\s]", line) for line in console.export_text().splitlines() if "fanout." in line]
     assert [row[1:] for row in rows] == [
         ["1.1004", "at most 1.1", "MISSED"], ["0.65", "at most 0.65", "yes"],
@@ -137,11 +139,11 @@ def test_narrowly_missed_target_is_shown_with_all_digits() -> None:
 
 
 def test_targets_are_upper_or_lower_bounds() -> None:
-    found = {"publish": {"ratio_jetstream": spread(0.4, 0.3, 0.5), "single_ratio_jetstream": spread(1.4, 1, 2)}}
-    assert [one.met for one in check_targets(found, ["publish"])] == [False, True]
-    assert look_up(found, "publish.ratio_jetstream") == 0.4
-    assert look_up(found, "publish.ratio_jetstream.high") == 0.5
-    assert look_up(found, "publish.nothing.at.all") is None
+    figures = {"publish": {"ratio_jetstream": spread(0.4, 0.3, 0.5), "single_ratio_jetstream": spread(1.4, 1, 2)}}
+    assert [outcome.met for outcome in check_targets(figures, ["publish"])] == [False, True]
+    assert look_up(figures, "publish.ratio_jetstream") == 0.4
+    assert look_up(figures, "publish.ratio_jetstream.high") == 0.5
+    assert look_up(figures, "publish.nothing.at.all") is None
 
 
 def round_result(deliveries: int, user: float, system: float) -> RoundResult:
@@ -156,15 +158,15 @@ def test_fanout_ratios_are_taken_within_each_round() -> None:
         "quick": [round_result(1000, 0.005, 0.005), round_result(1000, 0.010, 0.010)],
         fanout.ALONE: [round_result(0, 0.001, 0.0), round_result(0, 0.002, 0.0)],
     }
-    found = fanout.summary(results, {"product": 1.02}, "C", ["slow", "quick"], ["centrifugo"])
-    assert found["us_per_delivery"] == 9.0
-    assert found["rounds"]["us_per_delivery"].values == [6.0, 12.0]
-    assert found["rounds"]["user_us"].values == [1.0, 2.0]
-    assert found["rounds"]["ratio_raw"].values == [1.2, 1.2]
-    assert (found["best_peer"], found["rounds"]["ratio_best_peer"].values) == ("quick", [0.6, 0.6])
-    assert found["rounds"]["us_without_publication"].values == [5.0, 10.0]
-    assert found["syscalls_per_delivery"] == 1.02
-    assert found["missing_peers"] == ["centrifugo"]
+    summary = fanout.summary(results, {"product": 1.02}, "C", ["slow", "quick"], ["centrifugo"])
+    assert summary["us_per_delivery"] == 9.0
+    assert summary["rounds"]["us_per_delivery"].values == [6.0, 12.0]
+    assert summary["rounds"]["user_us"].values == [1.0, 2.0]
+    assert summary["rounds"]["ratio_raw"].values == [1.2, 1.2]
+    assert (summary["best_peer"], summary["rounds"]["ratio_best_peer"].values) == ("quick", [0.6, 0.6])
+    assert summary["rounds"]["us_without_publication"].values == [5.0, 10.0]
+    assert summary["syscalls_per_delivery"] == 1.02
+    assert summary["missing_peers"] == ["centrifugo"]
     alone = fanout.summary({k: v for k, v in results.items() if k not in ("slow", "quick")}, {}, "C", [], [])
     assert (alone["best_peer"], alone["ratio_best_peer"]) == (None, None)
     without = fanout.summary({k: v for k, v in results.items() if k != "C"}, {}, None, ["quick"], [])
@@ -178,23 +180,23 @@ def test_latency_is_compared_with_the_best_peer_that_did_not_fail() -> None:
         "steady": [LatencyResult(2.0, 8.0), LatencyResult(2.0, 8.0)],
         "broken": [LatencyResult(0.1, 0.1), LatencyResult(problem="lost 5")],
     }
-    found = latency.summary(rows)
-    assert found["best_peer"] == "steady"
-    assert found["p99_ratio_best_peer"].values == [0.5, 0.75]
-    assert latency.worst({"25": found, "50": latency.summary({**rows, "steady": rows["product"]})}) == 1.0
-    assert found["contenders"]["broken"]["problems"] == ["lost 5"]
+    summary = latency.summary(rows)
+    assert summary["best_peer"] == "steady"
+    assert summary["p99_ratio_best_peer"].values == [0.5, 0.75]
+    assert latency.worst({"25": summary, "50": latency.summary({**rows, "steady": rows["product"]})}) == 1.0
+    assert summary["contenders"]["broken"]["problems"] == ["lost 5"]
     rows["product"][1] = LatencyResult(problem="closed")
     failed = latency.summary(rows)
     assert failed["p99_ratio_best_peer"] is None
-    assert latency.worst({"25": found, "50": failed}) is None  # where the product failed no goal is met
+    assert latency.worst({"25": summary, "50": failed}) is None  # where the product failed no goal is met
 
 
 def test_publishing_is_compared_by_rate_and_single_times() -> None:
     fast, slow = PublishResult(200.0, 5.0, [0.001] * 99 + [0.005], 1.0), PublishResult(100.0, 10.0, [0.002] * 100, 1.0)
-    found = publish.summary({"product": [slow], "jetstream": [fast]}, {"product": [slow], "jetstream": [fast]}, [])
-    assert found["ratio_jetstream"] == 0.5
-    assert found["single_ratio_jetstream"] == 2.0
-    assert found["contenders"]["jetstream"]["single_p99_ms"].median == 5.0
+    summary = publish.summary({"product": [slow], "jetstream": [fast]}, {"product": [slow], "jetstream": [fast]}, [])
+    assert summary["ratio_jetstream"] == 0.5
+    assert summary["single_ratio_jetstream"] == 2.0
+    assert summary["contenders"]["jetstream"]["single_p99_ms"].median == 5.0
     alone = publish.summary({"product": [slow]}, {"product": [slow]}, ["jetstream"])
     assert (alone["ratio_jetstream"], alone["missing_peers"]) == (None, ["jetstream"])
 
@@ -214,19 +216,19 @@ def test_failover_counts_disconnects_of_other_brokers_clients() -> None:
         ReceiverTotals([report_of([0.01], resumes=[0.5, 0.7, 2.0])]),
     )
     after = ReceiverTotals([report_of([0.02] * 100, disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
-    found = failover.summary(before, during, after)
-    assert (found["killed_clients"], found["others_disconnected"]) == (11, 2)
-    assert found["resumed"] == 4
-    assert found["resume_seconds"] == {"median": 0.7, "p99": 2.0, "max": 2.0}
-    assert found["p99_ratio"] == pytest.approx(2.0, rel=0.1)
-    assert (found["connections_before"], found["connections_after"]) == ([10, 11, 12], [16, 0, 17])
+    summary = failover.summary(before, during, after)
+    assert (summary["killed_clients"], summary["others_disconnected"]) == (11, 2)
+    assert summary["resumed"] == 4
+    assert summary["resume_seconds"] == {"median": 0.7, "p99": 2.0, "max": 2.0}
+    assert summary["p99_ratio"] == pytest.approx(2.0, rel=0.1)
+    assert (summary["connections_before"], summary["connections_after"]) == ([10, 11, 12], [16, 0, 17])
 
 
 def test_storm_reports_the_latency_of_live_clients() -> None:
     quiet, live = ReceiverTotals([report_of([0.01] * 50)]), ReceiverTotals([report_of([0.03] * 50)])
-    found = storm.summary(quiet, live, ReceiverTotals([report_of([], resumes=[1.0, 2.0], refused=3)]), 2.5)
-    assert found["live_ratio"] == pytest.approx(3.0, rel=0.1)
-    assert (found["returned"], found["refused_attempts"], found["seconds"]) == (2, 3, 2.5)
+    summary = storm.summary(quiet, live, ReceiverTotals([report_of([], resumes=[1.0, 2.0], refused=3)]), 2.5)
+    assert summary["live_ratio"] == pytest.approx(3.0, rel=0.1)
+    assert (summary["returned"], summary["refused_attempts"], summary["seconds"]) == (2, 3, 2.5)
 
 
 def test_cycle_growth_ignores_the_first_cycle() -> None:
@@ -242,10 +244,10 @@ def test_receiver_totals_add_up_all_reports() -> None:
         report_of([0.01], deliveries=5, connected=3, user=1.0),
         report_of([0.02], deliveries=7, connected=4, system=0.5),
     ]
-    found = ReceiverTotals(parts)
-    assert (found.deliveries, found.connected, found.cpu, found.subscribed) == (12, 7, 1.5, [20, 22, 24])
-    assert found.latency.count == 2
-    assert found.latency.max == pytest.approx(20.0)
+    totals = ReceiverTotals(parts)
+    assert (totals.deliveries, totals.connected, totals.cpu, totals.subscribed) == (12, 7, 1.5, [20, 22, 24])
+    assert totals.latency.count == 2
+    assert totals.latency.max == pytest.approx(20.0)
 
 
 def test_source_addresses_are_enough_loopback_addresses() -> None:
@@ -253,7 +255,7 @@ def test_source_addresses_are_enough_loopback_addresses() -> None:
     assert sources(50_000) == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6"]
     many = sources(10_000_000)
     assert len(set(many)) == 1000
-    assert all(one.startswith("127.0.") and max(map(int, one.split("."))) < 255 for one in many)
+    assert all(address.startswith("127.0.") and max(map(int, address.split("."))) < 255 for address in many)
 
 
 def test_syscalls_are_parsed_from_the_strace_summary() -> None:
@@ -295,14 +297,14 @@ def test_spec_changes_override_the_defaults() -> None:
 
 
 def test_plots_are_drawn_for_measured_parts(tmp_path: Path) -> None:
-    found = {
+    document = {
         "fanout": {"contenders": {"product": {"us": spread(7, 6, 8), "ratio_raw": spread(1, 1, 1)}}},
         "latency": {"loads": {"25": {"deliveries_per_s": 5, "contenders": {
             "product": {"p99_ms": spread(3, 2, 5)}, "nats": {"p99_ms": None}}}}},
         "cycles": {"with_mib": [3.0, 3.1], "without_mib": [1.0, 1.1]},
         "publish": {},
     }  # fmt: skip
-    names = sorted(path.name for path in write(found, tmp_path))
+    names = sorted(path.name for path in write(document, tmp_path))
     assert names == ["cycles.png", "fanout.png", "latency.png"]
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
 
@@ -324,14 +326,14 @@ def test_cpu_time_includes_all_threads() -> None:
 
 
 def test_readme_table_is_inserted_and_replaced() -> None:
-    found = {
+    document = {
         "machine": {"cores": 2}, "sizes": {"subscribers": 5000, "topics": 100, "payload": 140, "rounds": 5},
         "peers": {"nats": "2.15.2"}, "missing_peers": ["mosquitto"],
         "fanout": {"us_per_delivery": spread(7.5, 7, 8), "ratio_best_peer": spread(0.64, 0.6, 0.7),
                    "best_peer": "nats"},
         "publish": {"pipelined_per_s": spread(41234.5, 1, 2), "ratio_jetstream": None},
     }  # fmt: skip
-    text = readme.table(found)
+    text = readme.table(document)
     assert "| CPU of a delivery | 7.50 us | **0.64** of nats |" in text
     assert "| acknowledged publications, two copies of three | 41,234 /s |  |" in text
     assert "memory of an idle" not in text

@@ -9,8 +9,8 @@ from benchmarks.stats import ratios, round_stats, slope
 
 
 def test_round_stats_have_median_and_spread() -> None:
-    found = round_stats([3.0, 1.0, 2.0])
-    assert (found.median, found.low, found.high, found.values) == (2.0, 1.0, 3.0, [3.0, 1.0, 2.0])
+    stats = round_stats([3.0, 1.0, 2.0])
+    assert (stats.median, stats.low, stats.high, stats.values) == (2.0, 1.0, 3.0, [3.0, 1.0, 2.0])
     assert round_stats([1.0, 2.0]).median == 1.5
     with pytest.raises(ValueError, match="no round"):
         round_stats([])
@@ -18,10 +18,10 @@ def test_round_stats_have_median_and_spread() -> None:
 
 def test_ratios_are_taken_within_each_round() -> None:
     # one round in which the machine was ten times slower for both: between medians it would not cancel
-    found = ratios([2.0, 20.0, 3.0], [1.0, 10.0, 1.0])
-    assert found is not None
-    assert found.values == [2.0, 2.0, 3.0]
-    assert found.median == 2.0
+    stats = ratios([2.0, 20.0, 3.0], [1.0, 10.0, 1.0])
+    assert stats is not None
+    assert stats.values == [2.0, 2.0, 3.0]
+    assert stats.median == 2.0
     assert ratios([1.0], [0.0]) is None
 
 
@@ -41,10 +41,10 @@ async def test_interleaved_rounds_rotate_the_order() -> None:
 
         return run
 
-    told: list[tuple[int, list[str]]] = []
-    found = await interleaved(
-        3, {name: part(name) for name in "abc"}, lambda number, seen: told.append((number, list(seen)))
+    rounds: list[tuple[int, list[str]]] = []
+    results = await interleaved(
+        3, {name: part(name) for name in "abc"}, lambda number, results: rounds.append((number, list(results)))
     )
     assert "".join(order) == "abcbcacab"
-    assert found == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 5, 7]}
-    assert told == [(1, ["a", "b", "c"]), (2, ["a", "b", "c"]), (3, ["a", "b", "c"])]
+    assert results == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 5, 7]}
+    assert rounds == [(1, ["a", "b", "c"]), (2, ["a", "b", "c"]), (3, ["a", "b", "c"])]

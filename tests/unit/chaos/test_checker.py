@@ -58,8 +58,8 @@ def test_checker_names_a_content_altered_for_one_subscriber() -> None:
 
 def test_checker_names_a_content_altered_for_all_subscribers() -> None:
     history = perfect()
-    for one in history.subscribers.values():
-        one.events[4] = Delivered(position(5), digest(b"altered"))
+    for subscriber in history.subscribers.values():
+        subscriber.events[4] = Delivered(position(5), digest(b"altered"))
     verdict = judge(history)
     assert (verdict.lost, verdict.unexpected) == (3, 3 + 1)
     assert {finding.position for finding in verdict.findings} == {"1:5"}
@@ -76,11 +76,14 @@ def test_checker_names_positions_against_a_publishers_order() -> None:
     history = perfect()
     first, second = history.publishers["a"][1:3]
     first.position, second.position = second.position, first.position
-    for one in history.subscribers.values():
-        low, high = one.events[2], one.events[4]
+    for subscriber in history.subscribers.values():
+        low, high = subscriber.events[2], subscriber.events[4]
         assert isinstance(low, Delivered)
         assert isinstance(high, Delivered)
-        one.events[2], one.events[4] = Delivered(low.position, high.digest), Delivered(high.position, low.digest)
+        subscriber.events[2], subscriber.events[4] = (
+            Delivered(low.position, high.digest),
+            Delivered(high.position, low.digest),
+        )
     (finding,) = only(judge(history), "reordered")
     assert (finding.client, finding.position) == ("a", "1:3")
 
@@ -91,8 +94,8 @@ def test_checker_accepts_an_unanswered_publication_delivered_or_not() -> None:
         entry = sent(history, COUNT)
         entry.acknowledged, entry.position, entry.answered_ms = False, None, None
         if not delivered:
-            for one in history.subscribers.values():
-                del one.events[-1]
+            for subscriber in history.subscribers.values():
+                del subscriber.events[-1]
         verdict = judge(history)
         assert verdict.clean
         assert (verdict.unknown, verdict.unknown_delivered) == (1, int(delivered))
@@ -124,8 +127,8 @@ def test_checker_requires_publications_acknowledged_without_a_position() -> None
     history = perfect()
     sent(history, 5).position = None
     assert judge(history).clean
-    for one in history.subscribers.values():
-        del one.events[4:]
+    for subscriber in history.subscribers.values():
+        del subscriber.events[4:]
     verdict = judge(history)
     assert verdict.lost == 3 * (COUNT - 4)
 
@@ -161,10 +164,10 @@ def test_checker_rejects_sequence_numbers_restarted_by_an_epoch() -> None:
         for entry in entries:
             if entry.position is not None and entry.position[0] == 2:
                 entry.position = (2, entry.position[1] - 2)
-    for one in history.subscribers.values():
-        for index, event in enumerate(one.events):
+    for subscriber in history.subscribers.values():
+        for index, event in enumerate(subscriber.events):
             if isinstance(event, Delivered) and event.position[0] == 2:
-                one.events[index] = Delivered((2, event.position[1] - 2), event.digest)
+                subscriber.events[index] = Delivered((2, event.position[1] - 2), event.digest)
     findings = only(judge(history), "reordered", 3 * 2)
     assert {finding.position for finding in findings} == {"2:6", "2:7"}
 
@@ -179,8 +182,8 @@ def test_checker_names_what_a_subscriber_missed_that_stopped_early() -> None:
 def test_checker_fails_a_topic_without_deliveries() -> None:
     for silent in (True, False):
         history = perfect()
-        for one in history.subscribers.values():
-            one.events.clear()
+        for subscriber in history.subscribers.values():
+            subscriber.events.clear()
         if silent:
             history.subscribers.clear()
         verdict = judge(history)

@@ -174,8 +174,8 @@ async def test_engine_reports_faults_without_proof_or_end(behaviour: str, proble
     run = FakeRun(behaviour)
     await run.inject_faults()
     for record in run.records:
-        (found,) = record.problems()
-        assert problem in found
+        (finding,) = record.problems()
+        assert problem in finding
     assert problem in run.said[0]
 
 

@@ -80,8 +80,8 @@ def test_history_rejects_a_file_that_lacks_lines(tmp_path: Path, file: str) -> N
     path = tmp_path / TOPIC / file
     text = path.read_text()
     lines = text.splitlines(keepends=True)
-    for left in range(len(lines)):
-        path.write_text("".join(lines[:left]))
+    for count in range(len(lines)):
+        path.write_text("".join(lines[:count]))
         with pytest.raises(BadHistory, match=f"{file}: cut off"):
             list(read(tmp_path))
     path.write_text(text[:-1])  # not even its last line is complete

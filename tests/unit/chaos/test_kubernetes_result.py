@@ -42,24 +42,24 @@ def run(**changes: Any) -> KubernetesRunResult:
 
 
 def test_result_of_a_good_run_is_met_and_has_the_documented_keys() -> None:
-    found = run().as_data()
-    assert (found["verdict"], found["success"], found["failures"]) == ("met", True, [])
-    assert {"verified", "seed", "report", "published", "latency_ms", "connections", "marks"} <= set(found)
-    (entry,) = found["faults"]
+    data = run().as_data()
+    assert (data["verdict"], data["success"], data["failures"]) == ("met", True, [])
+    assert {"verified", "seed", "report", "published", "latency_ms", "connections", "marks"} <= set(data)
+    (entry,) = data["faults"]
     assert entry["recovery_seconds"] == 4.5
     assert (entry["began"], entry["over"], entry["whole"]) == (4.0, 4.5, 9.0)
     assert entry["publish_gap_seconds"] == 2.0
     assert entry["slowest_resume_seconds"] == 1.25
     assert entry["proofs"] == [PROOF]
-    json.dumps(found)
+    json.dumps(data)
 
 
 @pytest.mark.parametrize("kind", ["lost", "duplicates", "reordered", "unexpected", "conflicts"])
 def test_result_with_a_violation_is_missed(kind: str) -> None:
     wrong = load(**{kind: 1}, **({"delivered": 299} if kind == "lost" else {}))
-    found = run(load=wrong, recount={kind: 1} if kind != "conflicts" else {"lost": 0}).as_data()
-    assert (found["verdict"], found["success"]) == ("missed", False)
-    assert f"1 {kind}" in found["failures"]
+    data = run(load=wrong, recount={kind: 1} if kind != "conflicts" else {"lost": 0}).as_data()
+    assert (data["verdict"], data["success"]) == ("missed", False)
+    assert f"1 {kind}" in data["failures"]
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_result_with_a_violation_is_missed(kind: str) -> None:
     ],
 )
 def test_result_with_unacknowledged_publications_is_missed(changes: dict[str, int], problem: str) -> None:
-    found = run(load=load(**changes)).as_data()
-    assert (found["verdict"], problem in found["failures"]) == ("missed", True)
+    data = run(load=load(**changes)).as_data()
+    assert (data["verdict"], problem in data["failures"]) == ("missed", True)
 
 
 def test_result_with_clients_that_never_resume_is_missed() -> None:
@@ -102,9 +102,9 @@ def test_result_with_clients_that_never_resume_is_missed() -> None:
     ],
 )  # fmt: skip
 def test_result_without_some_evidence_is_insufficient(changes: dict[str, Any], problem: str) -> None:
-    found = run(**changes).as_data()
-    assert (found["verdict"], found["success"]) == ("insufficient", False)
-    assert problem in found["failures"]
+    data = run(**changes).as_data()
+    assert (data["verdict"], data["success"]) == ("insufficient", False)
+    assert problem in data["failures"]
 
 
 def test_result_with_violation_and_missing_evidence_is_missed() -> None:
@@ -112,8 +112,8 @@ def test_result_with_violation_and_missing_evidence_is_missed() -> None:
 
 
 def test_result_is_met_when_the_report_misses_an_objective() -> None:
-    found = run(report={"verdict": "missed", "delivery": {"lost": 0, "duplicates": 0, "reordered": 0}}).as_data()
-    assert (found["verdict"], found["report"]["verdict"]) == ("met", "missed")
+    data = run(report={"verdict": "missed", "delivery": {"lost": 0, "duplicates": 0, "reordered": 0}}).as_data()
+    assert (data["verdict"], data["report"]["verdict"]) == ("met", "missed")
 
 
 def test_table_rows_sum_up_each_kind_over_all_runs() -> None:

@@ -19,7 +19,7 @@ SUBSCRIBERS, PUBLISHERS = 6, 2
 
 def moments(count: int = 30, **changes: dict[int, float]) -> list[Moment]:
     """One a second; 10 publications each, delivered to 3 within the second. `changes`: a key's values at seconds."""
-    found = []
+    timeline = []
     for second in range(count):
         values = {
             "elapsed": float(second),
@@ -34,12 +34,12 @@ def moments(count: int = 30, **changes: dict[int, float]) -> list[Moment]:
         }
         for key, at in changes.items():
             values[key] = at.get(second, values[key])
-        found.append(Moment(**values))
-    return found
+        timeline.append(Moment(**values))
+    return timeline
 
 
-def recovery(found: list[Moment], began: float = 10.0, ended: float = 29.0) -> float | None:
-    return clients_recovery(found, began, ended, SUBSCRIBERS, PUBLISHERS)
+def recovery(timeline: list[Moment], began: float = 10.0, ended: float = 29.0) -> float | None:
+    return clients_recovery(timeline, began, ended, SUBSCRIBERS, PUBLISHERS)
 
 
 def test_clients_recovery_is_zero_when_nothing_was_wrong() -> None:
@@ -47,7 +47,7 @@ def test_clients_recovery_is_zero_when_nothing_was_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "text"),
     [
         ("connected", 5.0, "1 subscribers have no broker"),
         ("publishers", 0.0, "2 publishers have no broker"),
@@ -55,18 +55,18 @@ def test_clients_recovery_is_zero_when_nothing_was_wrong() -> None:
         ("received", 300.0, "behind"),
     ],
 )
-def test_clients_recovery_lasts_until_nothing_is_wrong(key: str, value: float, said: str) -> None:
+def test_clients_recovery_lasts_until_nothing_is_wrong(key: str, value: float, text: str) -> None:
     changes: dict[str, Any] = {key: dict.fromkeys((13, 14, 15), value)}
-    found = moments(**changes)
-    assert recovery(found) == 6.0, "from the injection at 10 until the entry at 16"
-    assert recovery(found, began=20.0) == 0.0
-    (wrong,) = find_unserved(found, 14, SUBSCRIBERS, PUBLISHERS)
-    assert said in wrong or wrong.endswith("deliveries are behind")
+    timeline = moments(**changes)
+    assert recovery(timeline) == 6.0, "from the injection at 10 until the entry at 16"
+    assert recovery(timeline, began=20.0) == 0.0
+    (wrong,) = find_unserved(timeline, 14, SUBSCRIBERS, PUBLISHERS)
+    assert text in wrong or wrong.endswith("deliveries are behind")
 
 
 def test_deliveries_are_behind_after_their_limit_only() -> None:
-    found = moments(received={14: 30.0 * 13})
-    assert find_unserved(found, 14, SUBSCRIBERS, PUBLISHERS) == []
+    timeline = moments(received={14: 30.0 * 13})
+    assert find_unserved(timeline, 14, SUBSCRIBERS, PUBLISHERS) == []
     late = moments(received={14: 30.0 * 12 - 1})
     assert find_unserved(late, 14, SUBSCRIBERS, PUBLISHERS) == ["1 deliveries are behind"]
 

@@ -130,7 +130,12 @@ def float_options(command: click.Command, path: tuple[str, ...] = ()) -> list[tu
     if isinstance(command, click.Group):
         context = click.Context(command)
         subcommands = [(name, command.get_command(context, name)) for name in command.list_commands(context)]
-        return [option for name, one in subcommands if one is not None for option in float_options(one, (*path, name))]
+        return [
+            option
+            for name, command in subcommands
+            if command is not None
+            for option in float_options(command, (*path, name))
+        ]
     return [
         (path, option)
         for option in command.params

@@ -14,9 +14,9 @@ AT = Position(7, 2)
 @pytest.mark.parametrize("place", [AT, "7:2", [7, 2], (7, 2), str(AT), json.loads(json.dumps(AT))], ids=repr)
 def test_as_positions_accepts_every_form(place: object) -> None:
     for after in (place, {"t": place}, {"t": place, "left since": "1:1"}):
-        found = as_positions(after, ("t",))
-        assert found == {"t": AT}
-        assert isinstance(found["t"], Position)
+        positions = as_positions(after, ("t",))
+        assert positions == {"t": AT}
+        assert isinstance(positions["t"], Position)
     assert as_positions(place, ("t", "t")) == {"t": AT}
 
 

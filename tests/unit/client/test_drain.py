@@ -27,9 +27,9 @@ def drained(driver: CoreDriver, link: int, *servers: str, period: float = 10.0) 
 
 def test_drain_is_make_before_break() -> None:
     driver, old = following()
-    left = driver.dials[-1][1]
+    first_link = driver.dials[-1][1]
     dial = drained(driver, old, "ws://b/ws", "ws://c/ws", "ws://a/ws")
-    assert dial.url != left
+    assert dial.url != first_link
     driver.receive(old, message("t", 1, 1))  # the old one serves until the new one does
     new = driver.accept(dial, welcome(broker="broker-1"))
     assert driver.request(new).topics == [wire.TopicRequest("t", Position(1, 1))]

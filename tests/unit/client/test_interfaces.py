@@ -26,10 +26,10 @@ def test_blocking_client_has_the_methods_of_the_asyncio_client(asynchronous: typ
     assert len(public(asynchronous)) >= 3
     assert public(asynchronous) - public(synchronous) == set()
     for name in sorted(public(asynchronous)):
-        one, other = vars(asynchronous)[name], vars(synchronous)[name]
-        assert isinstance(one, property) == isinstance(other, property), name
-        if not isinstance(one, property):
-            assert inspect.signature(one).parameters == inspect.signature(other).parameters, name
+        async_member, sync_member = vars(asynchronous)[name], vars(synchronous)[name]
+        assert isinstance(async_member, property) == isinstance(sync_member, property), name
+        if not isinstance(async_member, property):
+            assert inspect.signature(async_member).parameters == inspect.signature(sync_member).parameters, name
     for way in ("enter", "exit", "iter", "next"):
         assert hasattr(asynchronous, f"__a{way}__") == hasattr(synchronous, f"__{way}__"), way
 

@@ -199,21 +199,21 @@ def test_pending_publication_is_resent_once_after_a_move() -> None:
 def test_connect_reports_recent_changes_of_broker() -> None:
     driver = CoreDriver([HERE, THERE], settings=Settings(recent_changes=100.0))
     link = driver.open()
-    said = [connects(driver, link)[0].moves]
+    reported = [connects(driver, link)[0].moves]
     driver.step(ev.Disconnected(link))
     link = driver.accept(driver.next_dial())  # a broken link counts,
-    said.append(connects(driver, link)[0].moves)
+    reported.append(connects(driver, link)[0].moves)
     asked(driver, link, HERE, THERE, "ws://c/ws")
     link = driver.accept(driver.next_dial(within=5.0))  # and so does the move that the link is for
-    said.append(connects(driver, link)[0].moves)
+    reported.append(connects(driver, link)[0].moves)
     driver.receive(link, wire.Pong())
     for _ in range(12):
         driver.wait(10.0)
         driver.receive(link, wire.Pong())
     driver.step(ev.Disconnected(link))
     link = driver.accept(driver.next_dial())  # those before are too long ago
-    said.append(connects(driver, link)[0].moves)
-    assert said == [0, 1, 2, 1]
+    reported.append(connects(driver, link)[0].moves)
+    assert reported == [0, 1, 2, 1]
 
 
 def test_reconnect_counter_stores_a_bounded_number_of_times() -> None:
@@ -239,4 +239,4 @@ def test_every_link_up_has_one_link_down() -> None:
     ends = [item.link for item in driver.history if isinstance(item, ev.LinkDown)]
     assert sorted(ends) == [link, second, third, fourth]
     assert driver.core.reconnect_counter.by_cause() == {"broken": 1, "drained": 3, "moved": 0}
-    assert all(one <= other for one, other in pairwise(ends))
+    assert all(end <= next_end for end, next_end in pairwise(ends))

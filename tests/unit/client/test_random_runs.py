@@ -231,18 +231,18 @@ def test_random_run_loses_repeats_and_reorders_nothing(seed: int) -> None:
 
 
 def test_random_runs_reach_all_intended_events() -> None:
-    seen = {"truncated": 0, "given up": 0, "reconnects": 0, "resends": 0, "dropped": 0, "timeouts": 0, "messages": 0}
+    totals = {"truncated": 0, "given up": 0, "reconnects": 0, "resends": 0, "dropped": 0, "timeouts": 0, "messages": 0}
     for seed in range(8):
         model = Model(seed)
         model.step(ev.SubscribeTopic(TOPIC))
         model.step(ev.Open())
         for _ in range(1500):
             model.turn()
-        seen["truncated"] += sum(kind == "truncated" for kind, _, _ in model.stream)
-        seen["messages"] += sum(kind == "message" for kind, _, _ in model.stream)
-        seen["given up"] += len(model.given_up)
-        seen["timeouts"] += len(model.failed)
-        seen["reconnects"] += model.driver.core.reconnects
-        seen["resends"] += model.driver.core.publisher.resends
-        seen["dropped"] += model.driver.core.subscriptions.dropped
-    assert all(seen.values()), seen
+        totals["truncated"] += sum(kind == "truncated" for kind, _, _ in model.stream)
+        totals["messages"] += sum(kind == "message" for kind, _, _ in model.stream)
+        totals["given up"] += len(model.given_up)
+        totals["timeouts"] += len(model.failed)
+        totals["reconnects"] += model.driver.core.reconnects
+        totals["resends"] += model.driver.core.publisher.resends
+        totals["dropped"] += model.driver.core.subscriptions.dropped
+    assert all(totals.values()), totals

@@ -8,12 +8,12 @@ CLIENTS = 1000
 
 
 def test_clients_of_a_killed_broker_spread_over_a_second_and_all_brokers() -> None:
-    found = attempts("killed", CLIENTS)
-    assert len(found) == CLIENTS  # one attempt each: nobody tries the dead one again
-    counts = slices(found)
+    attempted = attempts("killed", CLIENTS)
+    assert len(attempted) == CLIENTS  # one attempt each: nobody tries the dead one again
+    counts = slices(attempted)
     assert len(counts) == 10
     assert max(counts) <= 1.3 * CLIENTS / 10
-    by_broker = [sum(url == one for _, url in found) for one in URLS]
+    by_broker = [sum(url == broker for _, url in attempted) for broker in URLS]
     assert max(by_broker) <= 1.15 * CLIENTS / len(URLS)
 
 

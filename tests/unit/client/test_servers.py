@@ -28,7 +28,7 @@ def test_normalise_url_returns_the_canonical_form(text: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("ws://:0", "a host"),
         ("ws://a:0", "port from 1 to 65535"),
@@ -45,10 +45,10 @@ def test_normalise_url_returns_the_canonical_form(text: str, url: str) -> None:
         ("ws://a/w s", "space"),
     ],
 )
-def test_malformed_server_is_named(text: str, why: str) -> None:
+def test_malformed_server_is_named(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match="server ") as caught:
         normalise_url(text)
-    assert why in str(caught.value)
+    assert reason in str(caught.value)
 
 
 def test_parsing_keeps_the_order_and_the_first_weight_and_reports_each_problem_once() -> None:

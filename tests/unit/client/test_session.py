@@ -77,14 +77,14 @@ def test_lost_link_is_replaced_within_a_random_second() -> None:
     for seed in range(200):
         driver = CoreDriver(seed=seed)
         link = driver.open()
-        left = driver.dials[-1][1]
+        first_link = driver.dials[-1][1]
         driver.wait(10)
         at = driver.now
         driver.step(ev.Disconnected(link, 1006, "reset by peer"))
         assert driver.of(ev.LinkDown) == [ev.LinkDown(link, 1006, "reset by peer")]
         dial = driver.next_dial()
         waits.append(driver.now - at)
-        assert dial.url != left
+        assert dial.url != first_link
     assert 0 <= min(waits) < 0.05
     assert 0.95 < max(waits) <= 1
     assert 0.4 < sum(waits) / len(waits) < 0.6  # spread, no herd
@@ -109,13 +109,13 @@ def test_ready_reports_the_resume_time() -> None:
     assert driver.of(ev.Ready) == []
     driver.answer(link, complete("t", 1, 0))
     assert driver.of(ev.Ready) == [ev.Ready(link, None)]
-    lost = driver.now
+    lost_at = driver.now
     driver.step(ev.Disconnected(link))
     driver.step(ev.Disconnected(driver.next_dial().link, 1006))  # a failed attempt counts into it
     link = driver.accept(driver.next_dial())
     driver.wait(0.25)
     driver.answer(link, complete("t", 1, 0))
-    assert driver.of(ev.Ready) == [ev.Ready(link, driver.now - lost)]
+    assert driver.of(ev.Ready) == [ev.Ready(link, driver.now - lost_at)]
     assert driver.core.reconnects == 1
 
 

@@ -258,8 +258,8 @@ def test_remembered_positions_are_limited() -> None:
         driver.step(ev.UnsubscribeTopic(topic))
     for topic in ("a", "b", "c"):
         driver.step(ev.SubscribeTopic(topic))
-    asked = [item.topics[0].after for item in driver.sent(link) if isinstance(item, wire.Subscribe)][3:]
-    assert asked == [None, Position(1, 5), Position(1, 5)]
+    resumed_after = [item.topics[0].after for item in driver.sent(link) if isinstance(item, wire.Subscribe)][3:]
+    assert resumed_after == [None, Position(1, 5), Position(1, 5)]
 
 
 def test_second_subscribe_of_a_topic_sends_no_request() -> None:

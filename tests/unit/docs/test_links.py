@@ -29,7 +29,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
     for target, anchor in LINK.findall(text):
-        found = (page.parent / target).resolve() if target else page
-        assert found.exists(), f"{target}: no such file"
-        if anchor and found.suffix == ".md":
-            assert anchor in anchors(found), f"{target}#{anchor}: no such heading"
+        target_path = (page.parent / target).resolve() if target else page
+        assert target_path.exists(), f"{target}: no such file"
+        if anchor and target_path.suffix == ".md":
+            assert anchor in anchors(target_path), f"{target}#{anchor}: no such heading"

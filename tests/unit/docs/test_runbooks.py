@@ -51,12 +51,12 @@ def parts(text: str) -> list[str]:
 
 def words() -> set[str]:
     """Return all text constants of the operator and the driver."""
-    found = set()
+    names = set()
     for path in (*OPERATOR.rglob("*.py"), DRIVER):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.add(node.value)
-    return found
+                names.add(node.value)
+    return names
 
 
 def reasons() -> set[str]:
@@ -81,16 +81,16 @@ def test_reasons_of_the_operator_and_documented_reasons_match() -> None:
 
 @pytest.mark.parametrize("page", ["conditions.md", "reports.md"])
 def test_a_runbook_has_its_three_parts(page: str) -> None:
-    found = {name: parts(text) for name, text in sections(page).items() if parts(text)}
-    assert len(found) > 10
-    assert dict.fromkeys(found, PARTS) == found
+    sections_by_name = {name: parts(text) for name, text in sections(page).items() if parts(text)}
+    assert len(sections_by_name) > 10
+    assert dict.fromkeys(sections_by_name, PARTS) == sections_by_name
 
 
 def test_tried_names_an_existing_test_for_each_reason_and_alert() -> None:
     rows = re.findall(r"^\| (`.+?`) \| (.+) \|$", (PAGES / "tried.md").read_text("utf-8"), re.M)
-    told = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
+    named = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
     alerts = {str(alert["alert"]) for alert in ALERTS}
-    assert told == documented("conditions.md") | documented("reports.md") | alerts
+    assert named == documented("conditions.md") | documented("reports.md") | alerts
     tests = {name for _, how in rows for name in re.findall(r"`([a-z0-9_/.]+\.(?:py|yaml))(?:::\w+)?`", how)}
     assert len(tests) > 5
     for name in tests:
@@ -124,8 +124,8 @@ def test_an_alert_links_to_its_section_which_names_its_severity(alert: dict[str,
 def test_links_of_the_pages_exist() -> None:
     for path in sorted(PAGES.glob("*.md")):
         for page, anchor in re.findall(r"\]\(([a-z_./-]*)(#[a-z-]+)?\)", path.read_text("utf-8")):
-            found = (path.parent / page).resolve() if page else path
-            assert found.is_file(), f"{path.name}: {page}"
-            headings = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.M)
+            target_path = (path.parent / page).resolve() if page else path
+            assert target_path.is_file(), f"{path.name}: {page}"
+            headings = re.findall(r"^#+ (.+)$", target_path.read_text("utf-8"), re.M)
             anchors = {f"#{heading.lower().replace(' ', '-')}" for heading in headings}
             assert not anchor or anchor in anchors, f"{path.name}: {page}{anchor}"

@@ -44,4 +44,4 @@ def test_a_class_name_recurs_only_where_its_module_qualifies_it() -> None:
             for node in ast.parse(path.read_text("utf-8")).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].add(str(path.relative_to(ROOT)))
-    assert {name: found for name, found in places.items() if len(found) > 1 and name not in QUALIFIED} == {}
+    assert {name: files for name, files in places.items() if len(files) > 1 and name not in QUALIFIED} == {}

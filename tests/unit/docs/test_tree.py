@@ -21,8 +21,8 @@ PACKAGES = [path for folder in WITH_MODULES for path in sorted((ROOT / folder).r
 
 def folders(under: Path) -> set[str]:
     """Return the folders of a clone, without caches and results."""
-    found = {path.name for path in under.iterdir() if path.is_dir()} - IGNORED
-    return {name for name in found if name == ".ci" or not name.startswith((".", "_"))}
+    present = {path.name for path in under.iterdir() if path.is_dir()} - IGNORED
+    return {name for name in present if name == ".ci" or not name.startswith((".", "_"))}
 
 
 def named(page: Path, cell: int) -> set[str]:

@@ -85,13 +85,13 @@ def test_no_quantile_exceeds_the_largest_value() -> None:
 
 
 def test_add_needs_the_same_bounds() -> None:
-    one, two = Histogram(bucket_bounds()), Histogram(bucket_bounds())
-    one.observe(0.01)
-    two.observe(0.5, 2)
-    one.add(two)
-    assert (one.count, one.total, one.largest) == (3, pytest.approx(1.01), 0.5)
+    first, second = Histogram(bucket_bounds()), Histogram(bucket_bounds())
+    first.observe(0.01)
+    second.observe(0.5, 2)
+    first.add(second)
+    assert (first.count, first.total, first.largest) == (3, pytest.approx(1.01), 0.5)
     with pytest.raises(ValueError, match="different bounds"):
-        one.add(Histogram(bucket_bounds([0.3])))
+        first.add(Histogram(bucket_bounds([0.3])))
 
 
 @pytest.mark.parametrize(("count", "fraction", "rank"), [(600, 0.9, 540), (600, 0.99, 594), (1, 0.5, 1), (10, 1.0, 10)])

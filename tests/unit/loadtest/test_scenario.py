@@ -13,9 +13,9 @@ SERVERS = ("ws://127.0.0.1:1/ws",)
 
 
 def test_topics_and_offsets_follow_from_the_seed() -> None:
-    one, same, other = (Scenario(servers=SERVERS, seed=seed) for seed in (1, 1, 2))
-    assert one.choices() == same.choices() != other.choices()
-    assert one.offsets() == same.offsets() != other.offsets()
+    scenario, same, other = (Scenario(servers=SERVERS, seed=seed) for seed in (1, 1, 2))
+    assert scenario.choices() == same.choices() != other.choices()
+    assert scenario.offsets() == same.offsets() != other.offsets()
 
 
 def test_subscribers_are_spread_evenly_over_the_topics() -> None:

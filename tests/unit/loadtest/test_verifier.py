@@ -182,11 +182,11 @@ def test_subscriber_without_a_receipt_expects_nothing() -> None:
 
 
 def test_records_of_two_workers_add_up() -> None:
-    one, two = perfect(subscribers=2), perfect(subscribers=3)
-    two.acknowledged = []
-    one.add(two)
-    assert [subscriber.transcript for subscriber in one.subscribers] == [0, 0, 1, 1, 1]
-    verification = verify([one])
+    first, second = perfect(subscribers=2), perfect(subscribers=3)
+    second.acknowledged = []
+    first.add(second)
+    assert [subscriber.transcript for subscriber in first.subscribers] == [0, 0, 1, 1, 1]
+    verification = verify([first])
     assert verification.clean
     assert verification.expected == 30
 

@@ -27,9 +27,9 @@ def test_parser_reads_the_same_as_prometheus_client(rows: list[tuple[str, str, f
     gauge = Gauge("a_gauge", 'help with "quotes" and \\', ["one", "two"], registry=registry)
     histogram = Histogram("h_seconds", "help\nmore", ["one"], registry=registry)
     Counter("plain", "no labels", registry=registry).inc(3)
-    for one, two, value in rows:
-        gauge.labels(one, two).set(value)
-        histogram.labels(one).observe(min(abs(value), 1e9))
+    for label_a, label_b, value in rows:
+        gauge.labels(label_a, label_b).set(value)
+        histogram.labels(label_a).observe(min(abs(value), 1e9))
     text = generate_latest(registry).decode()
     expected = {
         (sample.name, tuple(sorted((name, text) for name, text in sample.labels.items() if text))): sample.value

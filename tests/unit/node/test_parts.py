@@ -42,9 +42,9 @@ def test_pause_image_has_the_format_of_docker_save(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(pause_image(binary))) as image:
 
         def read(name: str) -> bytes:
-            found = image.extractfile(name)
-            assert found is not None
-            return found.read()
+            file = image.extractfile(name)
+            assert file is not None
+            return file.read()
 
         (manifest,) = json.loads(read("manifest.json"))
         config = json.loads(read(manifest["Config"]))
@@ -106,5 +106,5 @@ COMMIT
 
 def test_missing_packages_names_the_packages_of_missing_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.environ["PATH"])  # `missing_packages` extends it
-    found = missing_packages({"sh": "dash", "no-such-program": "some-package", "no-such-either": "some-package"})
-    assert [name for name in found if name != "containernetworking-plugins"] == ["some-package"]
+    packages = missing_packages({"sh": "dash", "no-such-program": "some-package", "no-such-either": "some-package"})
+    assert [name for name in packages if name != "containernetworking-plugins"] == ["some-package"]

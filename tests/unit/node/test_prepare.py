@@ -60,9 +60,9 @@ def test_exit_on_signal_ignores_later_signals(monkeypatch: pytest.MonkeyPatch) -
     """A session's end reaches it directly and through `make`, while it stops the engine."""
     handlers: dict[int, object] = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         node._exit_on_signal(signal.SIGTERM, None)
-    assert left.value.code == 143
+    assert exit_info.value.code == 143
     assert handlers == {signal.SIGTERM: signal.SIG_IGN}
 
 

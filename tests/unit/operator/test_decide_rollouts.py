@@ -36,11 +36,11 @@ def test_an_interrupted_rollout_posts_one_start_and_one_end() -> None:
         changed, plan = next_pass(replace(observed, now=observed.now + timedelta(hours=1)), resource=other)
         assert condition(plan, "Progressing")[1] == reason
         assert plan.status["rolloutSince"] == since
-        assert {"RolloutStarted", "RolloutFinished"}.isdisjoint(one.reason for one in plan.events)
+        assert {"RolloutStarted", "RolloutFinished"}.isdisjoint(event.reason for event in plan.events)
         again = {**observed.resource, "status": changed.resource["status"]}
         changed, plan = next_pass(changed, resource=again)
         assert (condition(plan, "Progressing")[1], plan.status["rolloutSince"]) == ("RollingOut", since)
-        assert "RolloutStarted" not in {one.reason for one in plan.events}
+        assert "RolloutStarted" not in {event.reason for event in plan.events}
         changed, plan = next_pass(changed, pods=pods())
         assert ("Normal", "RolloutFinished") in events_of(plan)
         assert "rolloutSince" not in plan.status
@@ -60,11 +60,11 @@ def test_a_rollout_can_end_but_not_begin_while_paused() -> None:
 def container(reason: str | None, *, restarts: int = 0, lived: int | None = None, is_ready: bool = False) -> Object:
     """Return the status of a container that waits for this reason, or runs; its last lifetime was `lived` seconds."""
     state: Object = {"running": {}} if reason is None else {"waiting": {"reason": reason}}
-    found: Object = {"state": state, "restartCount": restarts, "ready": is_ready}
+    status: Object = {"state": state, "restartCount": restarts, "ready": is_ready}
     if lived is not None:
         times = {"startedAt": "2026-01-02T03:00:00Z", "finishedAt": f"2026-01-02T03:{lived // 60:02}:{lived % 60:02}Z"}
-        found["lastState"] = {"terminated": {"exitCode": 4, **times}}
-    return {"containerStatuses": [found]}
+        status["lastState"] = {"terminated": {"exitCode": 4, **times}}
+    return {"containerStatuses": [status]}
 
 
 @pytest.mark.parametrize(

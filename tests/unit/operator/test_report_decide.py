@@ -67,8 +67,8 @@ def terminated(message: str = "", code: int = 1, reason: str = "Error") -> list[
 
 
 def complete(plan: ReportPlan) -> tuple[str, str]:
-    (found,) = [entry for entry in plan.status["conditions"] if entry["type"] == "Complete"]
-    return found["reason"], found["message"]
+    (condition,) = [entry for entry in plan.status["conditions"] if entry["type"] == "Complete"]
+    return condition["reason"], condition["message"]
 
 
 def names(plan: ReportPlan) -> list[str]:
@@ -238,8 +238,8 @@ def test_leftovers_are_deleted_except_a_failed_driver(phase: str) -> None:
     assert plan.create == ()
     dead = (pod(DRIVER, "Failed"), pod(EXECUTOR, name="e1"))
     plan = decide(observe(resource=over, job=job_with(), pods=dead), SETTINGS)
-    kept = [] if phase == "Failed" else [f"{RUN}-driver", RUN]
-    assert [item["metadata"]["name"] for item in plan.delete] == ["e1", *kept]
+    remaining = [] if phase == "Failed" else [f"{RUN}-driver", RUN]
+    assert [item["metadata"]["name"] for item in plan.delete] == ["e1", *remaining]
     assert decide(observe(resource=over), SETTINGS) == ReportPlan()
 
 
@@ -249,7 +249,7 @@ def test_a_terminating_report_is_left_to_the_garbage_collector() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "found", "reason"),
+    ("resource", "cluster_", "reason"),
     [
         (report(window="1s"), cluster(SLA), "InvalidSpec"),
         (report(end="2026-02-30T00:00:00Z"), cluster(SLA), "InvalidSpec"),
@@ -260,29 +260,29 @@ def test_a_terminating_report_is_left_to_the_garbage_collector() -> None:
         (report(), cluster(), "NoPrometheus"),
     ],
 )
-def test_an_invalid_report_fails_at_once(resource: Object, found: Object, reason: str) -> None:
-    plan = decide(observe(resource=resource, cluster=found), SETTINGS)
+def test_an_invalid_report_fails_at_once(resource: Object, cluster_: Object, reason: str) -> None:
+    plan = decide(observe(resource=resource, cluster=cluster_), SETTINGS)
     assert plan.status["phase"] == "Failed"
     assert complete(plan)[0] == reason
     assert [entry["status"] for entry in plan.status["conditions"] if entry["type"] == "Accepted"] == ["False"]
 
 
 @pytest.mark.parametrize(
-    ("found", "reason"), [(None, "ClusterNotFound"), (cluster({"brokers": {"replicas": 2}}), "InvalidCluster")]
+    ("cluster_", "reason"), [(None, "ClusterNotFound"), (cluster({"brokers": {"replicas": 2}}), "InvalidCluster")]
 )
-def test_a_report_waits_for_its_cluster(found: Object | None, reason: str) -> None:
-    plan = decide(observe(resource=report(), cluster=found), SETTINGS)
+def test_a_report_waits_for_its_cluster(cluster_: Object | None, reason: str) -> None:
+    plan = decide(observe(resource=report(), cluster=cluster_), SETTINGS)
     assert (plan.status["phase"], complete(plan)[0]) == ("Pending", reason)
     assert plan.requeue_at == NOW + timedelta(seconds=61)
     late = NOW + timedelta(seconds=60)
-    assert decide(observe(resource=report(), cluster=found, now=late), SETTINGS).status["phase"] == "Failed"
+    assert decide(observe(resource=report(), cluster=cluster_, now=late), SETTINGS).status["phase"] == "Failed"
 
 
-@pytest.mark.parametrize("found", [None, cluster(), cluster({"brokers": {"replicas": 2}})])
-def test_a_run_continues_whatever_becomes_of_its_cluster(found: Object | None) -> None:
+@pytest.mark.parametrize("cluster_", [None, cluster(), cluster({"brokers": {"replicas": 2}})])
+def test_a_run_continues_whatever_becomes_of_its_cluster(cluster_: Object | None) -> None:
     """The pods have their request, and the Job has the deadline."""
     (begun,) = [entry for entry in decide(observe(), SETTINGS).create if entry["kind"] == "Job"]
-    running = {"cluster": found, "job": begun, "pods": (pod(DRIVER),)}
+    running = {"cluster": cluster_, "job": begun, "pods": (pod(DRIVER),)}
     plan = decide(observe(**running), SETTINGS)
     assert (plan.status["phase"], plan.status["startTime"]) == ("Running", STARTED["startTime"])
     assert plan.create == plan.delete == ()
@@ -318,10 +318,14 @@ def test_a_reports_own_spec_precedes_its_clusters() -> None:
         end="2026-01-02T03:00:00Z", window="5m", zone="Europe/Bucharest", prometheus={"url": "https://other"},
         spark={"executors": 0}, objectives=[{"name": "a", "type": "delivery", "target": "99"}],
     )  # fmt: skip
-    found = resolve_report(own, cluster(SLA))
-    assert (found.prometheus.url, found.zone, found.spark.executors) == ("https://other", "Europe/Bucharest", 0)
-    assert [objective.name for objective in found.objectives] == ["a"]
-    assert (found.end - found.start, found.end.minute) == (timedelta(minutes=5), 0)
+    resolved = resolve_report(own, cluster(SLA))
+    assert (resolved.prometheus.url, resolved.zone, resolved.spark.executors) == (
+        "https://other",
+        "Europe/Bucharest",
+        0,
+    )
+    assert [objective.name for objective in resolved.objectives] == ["a"]
+    assert (resolved.end - resolved.start, resolved.end.minute) == (timedelta(minutes=5), 0)
     usual = resolve_report(report(), cluster(SLA))
     assert (usual.prometheus.url, usual.zone, usual.spark.deadline) == ("http://prometheus:9090", "UTC", 600)
     assert [objective.name for objective in usual.objectives] == ["fast", "complete", "back"]

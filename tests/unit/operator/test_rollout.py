@@ -92,7 +92,7 @@ def no_page(observed: ObservedCluster) -> ObservedCluster:
 
 def no_coordinator(observed: ObservedCluster) -> ObservedCluster:
     page = observed.pages["quotes-broker-0"]
-    return page_with("quotes-broker-0", lists={g: who for g, who in page.lists.items() if g != 3})(observed)
+    return page_with("quotes-broker-0", lists={g: names for g, names in page.lists.items() if g != 3})(observed)
 
 
 def not_listed(observed: ObservedCluster) -> ObservedCluster:

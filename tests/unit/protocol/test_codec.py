@@ -337,14 +337,14 @@ def test_messages_have_no_field_of_any_type(union: object) -> None:
     """MessagePack's maps may have arrays as keys, decoded to tuples, whose hashes are not salted. A dict of tuples
     whose hashes all collide takes a minute to build from one megabyte."""
     kinds: set[type] = set()
-    seen: set[int] = set()
-    kept: list[object] = []  # keeps the ids unique
+    ids: set[int] = set()
+    references: list[object] = []  # keeps the ids unique
     pending: list[object] = [msgspec.inspect.type_info(union)]
     while pending:
         info = pending.pop()
-        if isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field) and id(info) not in seen:
-            seen.add(id(info))
-            kept.append(info)
+        if isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field) and id(info) not in ids:
+            ids.add(id(info))
+            references.append(info)
             kinds.add(type(info))
             pending += [getattr(info, name) for name in info.__struct_fields__]
         elif isinstance(info, tuple):

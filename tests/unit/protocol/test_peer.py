@@ -137,7 +137,7 @@ def test_several_messages_in_a_frame() -> None:
     sent = [message for message in MESSAGES if not isinstance(message, PeerHello)]
     encoded = [encode_peer(message) for message in sent]
     assert decode_peers(join_peer(encoded)) == sent
-    assert [decode_peers(one) for one in encoded] == [[message] for message in sent]
+    assert [decode_peers(data) for data in encoded] == [[message] for message in sent]
 
 
 def test_a_broker_from_before_frames_of_several_does_not_say_that_it_takes_them() -> None:

@@ -27,8 +27,8 @@ CRDS = {"migratoryclusters": cluster_crd(), "slareports": report_crd()}
 
 
 def schema(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = CRDS[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return found
+    root_schema: dict[str, Any] = CRDS[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return root_schema
 
 
 def parts(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -88,15 +88,15 @@ def fill(node: dict[str, Any], value: Any) -> Any:
 @pytest.mark.parametrize("name", ["cluster.yaml", "demo.yaml"])
 def test_the_examples_are_valid_locally_and_on_kubernetes(name: str) -> None:
     path = ROOT / "manifests" / "examples" / name
-    ours = read_cluster(yaml.safe_load(path.read_text()))
+    example = read_cluster(yaml.safe_load(path.read_text()))
     local = load_cluster_file(path).cluster
-    assert ours.model_dump(include=field_set(local)) == local.model_dump()
+    assert example.model_dump(include=field_set(local)) == local.model_dump()
 
 
 def test_the_example_report_has_every_field() -> None:
     path = ROOT / "manifests" / "examples" / "slareport.yaml"
-    found = yaml.safe_load(path.read_text())
-    read = read_report(found)
+    document = yaml.safe_load(path.read_text())
+    read = read_report(document)
     assert read.cluster == "quotes"
     text = path.read_text()
     missing = [
@@ -187,8 +187,8 @@ def test_fields_of_a_newer_schema_are_dropped_and_named() -> None:
     }
     before = copy.deepcopy(resource)
     assert unknown_cluster_fields(resource) == ["spec.brokers.tail", "spec.later", "spec.sla.objectives[0].since"]
-    found = read_cluster(resource)
-    assert (found.spec.brokers.replicas, len(found.spec.sla.objectives)) == (5, 1)
+    read = read_cluster(resource)
+    assert (read.spec.brokers.replicas, len(read.spec.sla.objectives)) == (5, 1)
     assert resource == before, "the argument must not change"
     assert unknown_cluster_fields({**resource, "spec": {"brokers": {"replicas": 3}}}) == []
     with pytest.raises(ClusterFileError) as caught:

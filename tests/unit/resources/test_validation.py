@@ -122,9 +122,9 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
     ],
 )
 def test_a_wrong_field_gives_one_error(spec: str, expected: str) -> None:
-    found = errors(cluster_file(spec))
-    assert len(found) == 1
-    assert expected in found[0]
+    problems = errors(cluster_file(spec))
+    assert len(problems) == 1
+    assert expected in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -156,22 +156,25 @@ def test_a_wrong_field_gives_one_error(spec: str, expected: str) -> None:
     ],
 )
 def test_a_wrong_objective_gives_one_error(objective: str, expected: str) -> None:
-    found = errors(cluster_file(f"{{sla: {{objectives: [{objective}]}}}}"))
-    assert len(found) == 1
-    assert expected in found[0]
+    problems = errors(cluster_file(f"{{sla: {{objectives: [{objective}]}}}}"))
+    assert len(problems) == 1
+    assert expected in problems[0]
 
 
 def test_objectives_with_the_same_name_are_refused() -> None:
-    one = '{name: a, type: delivery, target: "99"}'
-    assert "[1].name: 'a' is not allowed" in errors(cluster_file(f"{{sla: {{objectives: [{one}, {one}]}}}}"))[0]
+    objective = '{name: a, type: delivery, target: "99"}'
+    assert (
+        "[1].name: 'a' is not allowed"
+        in errors(cluster_file(f"{{sla: {{objectives: [{objective}, {objective}]}}}}"))[0]
+    )
 
 
 def test_all_errors_are_reported_at_once() -> None:
-    found = errors(
+    problems = errors(
         "apiVersion: v1\nkind: Pod\nmetadata: {}\n"
         "spec: {brokers: {replicas: x, replica: 1}, zookeeper: {replicas: 4}, topics: 7}\n"
     )
-    paths = [line.split(":")[0] for line in found]
+    paths = [line.split(":")[0] for line in problems]
     assert sorted(paths) == sorted(
         [
             "spec.brokers.replica",
@@ -245,18 +248,18 @@ def test_random_junk_anywhere_raises_only_cluster_file_errors() -> None:
 
 
 def test_all_errors_of_an_objective_are_reported() -> None:
-    (found,) = errors(cluster_file('{sla: {objectives: [{name: a, type: publish, target: "9", clock: any}]}}'))
-    assert "a threshold for an objective of type publish; a clock only for type latency" in found
+    (problem,) = errors(cluster_file('{sla: {objectives: [{name: a, type: publish, target: "9", clock: any}]}}'))
+    assert "a threshold for an objective of type publish; a clock only for type latency" in problem
 
 
 def test_a_single_possible_copy_is_not_given_as_a_range() -> None:
-    (found,) = errors(cluster_file("{brokers: {replicas: 2}}"))
-    assert found.endswith("or delivery.minCopies 1")
+    (problem,) = errors(cluster_file("{brokers: {replicas: 2}}"))
+    assert problem.endswith("or delivery.minCopies 1")
 
 
 def test_values_in_errors_are_shortened() -> None:
-    found = errors(cluster_file("{brokers: {replicas: " + "x" * 50_000 + "}}"))
-    assert len(found[0]) < 300
+    problems = errors(cluster_file("{brokers: {replicas: " + "x" * 50_000 + "}}"))
+    assert len(problems[0]) < 300
 
 
 @pytest.mark.parametrize("path", sorted(KUBERNETES_ONLY))
@@ -314,8 +317,8 @@ def test_batching_conflation_and_compression_reach_the_broker_config() -> None:
     ],
 )
 def test_invalid_batching_and_conflation_are_refused(delivery: str, message: str) -> None:
-    (found,) = errors(cluster_file("{delivery: " + delivery + "}"))
-    assert message in found
+    (problem,) = errors(cluster_file("{delivery: " + delivery + "}"))
+    assert message in problem
 
 
 def test_an_unknown_field_unlike_all_others_is_warned_of() -> None:

@@ -88,11 +88,11 @@ async def site(core: Any, log: Any) -> AsyncIterator[Any]:
         return made[-1]
 
     yield make
-    for one in made:
-        assert one.errors == []
-        one.clients.stop_listening()
-        await one.clients.close()
-        for io in one.started:
+    for item in made:
+        assert item.errors == []
+        item.clients.stop_listening()
+        await item.clients.close()
+        for io in item.started:
             for sock in (io.sock, io.way, *io.sockets):
                 with suppress(OSError):
                     sock.close()

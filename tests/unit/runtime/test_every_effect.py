@@ -85,9 +85,9 @@ async def test_an_io_process_handles_or_forwards_every_effect(monkeypatch: pytes
         assert process._log is not None
         assert set(process._pump._edge_handlers) >= EDGE_EFFECTS
         tells = (process._pump.to_logic, process._note)
-        told = {kind for kind, handler in process._pump._edge_handlers.items() if handler in tells}
-        assert told == EDGE_EFFECTS - OWN
-        assert told <= set(get_args(FromIo))
+        notified = {kind for kind, handler in process._pump._edge_handlers.items() if handler in tells}
+        assert notified == EDGE_EFFECTS - OWN
+        assert notified <= set(get_args(FromIo))
         assert set(get_args(logic_events.EdgeEffect)) <= set(get_args(ToIo))
         asyncio.get_running_loop().remove_reader(there)
         process._end(0)

@@ -104,35 +104,37 @@ def test_effects_for_the_edge_keep_their_order_and_requests_follow(core: Any) ->
 
 
 def test_effects_go_to_their_handlers_in_order(core: Any) -> None:
-    seen: list[Any] = []
+    stepped: list[Any] = []
     note = events.Note("info", "a")
     close = edge_events.Close(1)
     send = edge_events.Send(1, b"x")
     pump, edge, loop, _ = build(
         core, {events.Tick: lambda _: [note]}, {edge_events.Lost: lambda _: [send, close, note]}
     )
-    pump.set_handlers({events.Note: seen.append, edge_events.Send: seen.append, edge_events.Close: seen.append})
+    pump.set_handlers(
+        {events.Note: stepped.append, edge_events.Send: stepped.append, edge_events.Close: stepped.append}
+    )
     pump.attach(edge)
     pump.to_logic(events.Tick())
     pump.to_edge(edge_events.Lost(1))
     loop.turn()
-    assert seen == [note, send, close, note]
+    assert stepped == [note, send, close, note]
 
 
 def test_a_handler_may_inspect_an_effect_for_the_edge(core: Any) -> None:
     admission = events.Admission(True)
     pump, edge, loop, _ = build(core, {events.Tick: lambda _: [admission]})
-    seen: list[Any] = []
+    stepped: list[Any] = []
 
     def look(effect: events.Admission) -> None:
-        seen.append(effect)
+        stepped.append(effect)
         pump.step_edge(effect)
 
     pump.set_handlers({events.Admission: look})
     pump.attach(edge)
     pump.to_logic(events.Tick())
     loop.turn()
-    assert seen == edge.events == [admission]
+    assert stepped == edge.events == [admission]
 
 
 def test_an_edge_attached_later_gets_the_waiting_events(core: Any) -> None:

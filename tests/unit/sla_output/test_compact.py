@@ -28,14 +28,14 @@ def batch(days: list[date], values: list[int]) -> pa.RecordBatch:
 
 
 def test_each_day_is_a_file_with_identical_values(tmp_path: Path) -> None:
-    (told,) = _write_days(tmp_path, iter([batch([ONE, ONE], [1, STALE]), batch([ONE, OTHER], [2, 3])]))
-    assert told.to_pydict() == {"rows": [4]}
-    found = {
+    (batch_,) = _write_days(tmp_path, iter([batch([ONE, ONE], [1, STALE]), batch([ONE, OTHER], [2, 3])]))
+    assert batch_.to_pydict() == {"rows": [4]}
+    rows = {
         path.parent.name: pq.read_table(path, partitioning=None)["value"].to_numpy().view(np.uint64).tolist()
         for path in tmp_path.rglob("*")
         if path.is_file()
     }
-    assert found == {"day=2026-01-01": [1, STALE, 2], "day=2026-01-02": [3]}
+    assert rows == {"day=2026-01-01": [1, STALE, 2], "day=2026-01-02": [3]}
     assert pq.read_schema(tmp_path / "day=2026-01-01" / "samples.parquet").names == ["metric", "value"]
 
 

@@ -13,17 +13,17 @@ from migratory_testing.reports import empty_report, sample_report
 from rich.console import Console
 
 
-def figure(found: Comparison, section: str, name: str) -> ComparedFigure:
-    return next(each for each in found.figures if (each.section, each.name) == (section, name))
+def figure(comparison: Comparison, section: str, name: str) -> ComparedFigure:
+    return next(each for each in comparison.figures if (each.section, each.name) == (section, name))
 
 
 def test_a_report_is_the_same_as_itself() -> None:
-    found = compare(sample_report(), sample_report())
-    assert found.verdict == "same"
-    assert {each.change for each in found.objectives} == {"same"}
+    comparison = compare(sample_report(), sample_report())
+    assert comparison.verdict == "same"
+    assert {each.change for each in comparison.objectives} == {"same"}
     # Twenty publish gaps are too few for a quantile.
-    assert {each.change for each in found.figures if each.section != "publish gap"} == {"same"}
-    assert figure(found, "publish gap", "p99").change == "unknown"
+    assert {each.change for each in comparison.figures if each.section != "publish gap"} == {"same"}
+    assert figure(comparison, "publish gap", "p99").change == "unknown"
 
 
 def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better() -> None:
@@ -36,10 +36,10 @@ def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better(
         "back": "same",
     }
     assert {each.name: each.change for each in better.objectives}["complete"] == "better"
-    lost = figure(worse, "delivery", "lost")
-    assert lost.first == 0
-    assert lost.second == pytest.approx(7 / 357_000 * 1e6, abs=0.001)
-    assert lost.change == "worse"
+    lost_figure = figure(worse, "delivery", "lost")
+    assert lost_figure.first == 0
+    assert lost_figure.second == pytest.approx(7 / 357_000 * 1e6, abs=0.001)
+    assert lost_figure.change == "worse"
     slower = figure(worse, "latency", "p99")
     assert slower.change == "worse"
     assert slower.ratio == pytest.approx(3.0, abs=0.001)
@@ -47,9 +47,9 @@ def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better(
 
 
 def test_slower_deliveries_alone_do_not_change_the_verdict() -> None:
-    found = compare(sample_report(), sample_report(slower=1.5))
-    assert figure(found, "latency", "p99").change == "worse"
-    assert found.verdict == "same"
+    comparison = compare(sample_report(), sample_report(slower=1.5))
+    assert figure(comparison, "latency", "p99").change == "worse"
+    assert comparison.verdict == "same"
 
 
 def test_small_differences_are_noise() -> None:
@@ -58,13 +58,13 @@ def test_small_differences_are_noise() -> None:
 
 
 def test_unmeasured_figures_are_unknown() -> None:
-    found = compare(empty_report(), sample_report())
-    assert found.verdict == "unknown"
-    assert {each.change for each in found.figures} == {"unknown"}
-    assert {each.name: each.change for each in found.objectives} == {
+    comparison = compare(empty_report(), sample_report())
+    assert comparison.verdict == "unknown"
+    assert {each.change for each in comparison.figures} == {"unknown"}
+    assert {each.name: each.change for each in comparison.objectives} == {
         "fast": "unknown", "complete": "unknown", "back": "unknown",
     }  # fmt: skip
-    assert any("different clusters" in note for note in found.notes)
+    assert any("different clusters" in note for note in comparison.notes)
 
 
 def deliveries(report: SlaReport, **counts: int | None) -> SlaReport:
@@ -76,23 +76,23 @@ def test_without_data_nobody_knows_whether_it_is_as_good(first: Verdict, second:
     """Without data, the comparison says neither "the same or better", which is exit code 0, nor "worse"."""
 
     def judged(verdict: Verdict) -> SlaReport:
-        one = sample_report()
+        report = sample_report()
         return msgspec.structs.replace(
-            one, objectives=[msgspec.structs.replace(one.objectives[0], verdict=verdict), *one.objectives[1:]]
+            report, objectives=[msgspec.structs.replace(report.objectives[0], verdict=verdict), *report.objectives[1:]]
         )
 
-    found = compare(judged(first), judged(second))
-    assert found.verdict == "unknown"
-    assert any("insufficient data for fast" in note for note in found.notes)
+    comparison = compare(judged(first), judged(second))
+    assert comparison.verdict == "unknown"
+    assert any("insufficient data for fast" in note for note in comparison.notes)
     # A loss is worse all the same.
     assert compare(judged(first), deliveries(judged(second), lost=1)).verdict == "worse"
 
 
 def test_one_of_many_billions_is_more_than_none() -> None:
     many = {"expected": 40_000_000_000}
-    one, other = deliveries(sample_report(), **many, lost=0), deliveries(sample_report(), **many, lost=1)
-    assert (compare(one, other).verdict, compare(other, one).verdict) == ("worse", "better")
-    assert figure(compare(one, other), "delivery", "lost").second == pytest.approx(2.5e-5)
+    first, second = deliveries(sample_report(), **many, lost=0), deliveries(sample_report(), **many, lost=1)
+    assert (compare(first, second).verdict, compare(second, first).verdict) == ("worse", "better")
+    assert figure(compare(first, second), "delivery", "lost").second == pytest.approx(2.5e-5)
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,17 @@ def test_one_of_many_billions_is_more_than_none() -> None:
 )
 def test_losses_where_nobody_counted_what_was_expected(before: int | None, after: int | None, change: str) -> None:
     """Without the number of expected deliveries, only no losses can be compared with some losses."""
-    one = deliveries(sample_report(), expected=None, lost=before)
-    assert figure(compare(one, deliveries(one, lost=after)), "delivery", "lost").change == change
+    first = deliveries(sample_report(), expected=None, lost=before)
+    assert figure(compare(first, deliveries(first, lost=after)), "delivery", "lost").change == change
 
 
 def test_different_objectives_with_one_name_are_not_compared() -> None:
-    one = sample_report()
-    strict = msgspec.structs.replace(one.objectives[0], threshold_ms=10.0, verdict="missed")
-    other = msgspec.structs.replace(one, objectives=[strict, *one.objectives[1:]])
-    found = compare(one, other).objectives[0]
-    assert not found.comparable
-    assert found.change == "unknown"
+    first = sample_report()
+    strict = msgspec.structs.replace(first.objectives[0], threshold_ms=10.0, verdict="missed")
+    second = msgspec.structs.replace(first, objectives=[strict, *first.objectives[1:]])
+    change = compare(first, second).objectives[0]
+    assert not change.comparable
+    assert change.change == "unknown"
 
 
 def test_the_table_says_what_the_comparison_says() -> None:
@@ -124,7 +124,7 @@ def test_the_table_says_what_the_comparison_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         (b"nonsense", "is not JSON"),
         (b"[1]", "schema"),
@@ -133,10 +133,10 @@ def test_the_table_says_what_the_comparison_says() -> None:
         (b"\xff\xfe", "is not JSON"),
     ],
 )
-def test_a_file_that_is_not_a_report_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_not_a_report_is_named_with_the_reason(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "odd.json"
     path.write_bytes(content)
-    with pytest.raises(NotAReport, match="odd.json.*" + said):
+    with pytest.raises(NotAReport, match="odd.json.*" + reason):
         load_report(path)
 
 

@@ -57,17 +57,17 @@ def test_verdict_deltas_and_both_sides_are_in_words(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said"),
+    ("verdict", "text"),
     [
         ("better", "The second is better"),
         ("same", "The second is as good as the first"),
         ("unknown", "Not known: there is not enough data"),
     ],
 )
-def test_every_verdict_has_a_text(verdict: Change, said: str) -> None:
+def test_every_verdict_has_a_text(verdict: Change, text: str) -> None:
     nothing = empty_report()
-    found = msgspec.structs.replace(compare(nothing, nothing), verdict=verdict)
-    assert said in Reader(render_comparison(found, nothing, nothing)).words
+    comparison = msgspec.structs.replace(compare(nothing, nothing), verdict=verdict)
+    assert text in Reader(render_comparison(comparison, nothing, nothing)).words
 
 
 def test_the_same_reports_make_the_same_page(page: str) -> None:

@@ -46,7 +46,7 @@ def test_wrong_options_are_reported_before_spark_starts(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()
     (there / "samples-0.parquet").write_bytes(b"")
-    for changes, said in (
+    for changes, message in (
         ({}, "either --samples DIR or --prometheus URL"),
         ({"samples": there, "prometheus": "http://127.0.0.1:9"}, "either"),
         ({"samples": tmp_path / "none"}, "does not exist"),
@@ -68,7 +68,7 @@ def test_wrong_options_are_reported_before_spark_starts(tmp_path: Path) -> None:
         ),
         ({"prometheus": "http://127.0.0.1:9", "settings": [("tokn", "x")]}, "tokn"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             run_report(question(**changes), no_session)
 
 
@@ -184,7 +184,7 @@ def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "line"),
     [
         ("[NO_SUCH] a table is not there\n\tat org.apache.X(Y.scala)\n\tat Z", "[NO_SUCH] a table is not there"),
         (
@@ -200,8 +200,8 @@ def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
         ("", "no reason given"),
     ],
 )
-def test_spark_errors_are_shortened_to_a_line(text: str, said: str) -> None:
-    assert _first_lines(text) == said
+def test_spark_errors_are_shortened_to_a_line(text: str, line: str) -> None:
+    assert _first_lines(text) == line
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ NASTY = " ".join(
 
 
 def test_names_are_escaped_everywhere() -> None:
-    told = everywhere(msgspec.to_builtins(sample_report(2, lost=3)), NASTY)
-    page = render_page(msgspec.convert(told, SlaReport))
+    document = everywhere(msgspec.to_builtins(sample_report(2, lost=3)), NASTY)
+    page = render_page(msgspec.convert(document, SlaReport))
     read = Reader(page)  # which refuses attributes that run something
     assert not {"script", "iframe", "object"} & set(read.tags)
     assert "img" not in read.tags

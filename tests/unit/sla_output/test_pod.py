@@ -53,19 +53,19 @@ def unpacked(data: str) -> bytes:
 
 
 def account(answer: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(answer["data"][result.ACCOUNT])
-    return found
+    content: dict[str, Any] = json.loads(answer["data"][result.ACCOUNT])
+    return content
 
 
 @pytest.mark.parametrize("report", [sample_report(), sample_report(lost=3), empty_report()])
 def test_the_account_fits_the_status_and_the_files_are_complete(report: SlaReport) -> None:
     answer = result.success("sla-7", report, page)
-    told = account(answer)
-    assert (told.pop("run"), told.pop("files")) == ("sla-7", [result.PAGE, result.REPORT])
-    outcome = ReportOutcome.model_validate(told)
+    content = account(answer)
+    assert (content.pop("run"), content.pop("files")) == ("sla-7", [result.PAGE, result.REPORT])
+    outcome = ReportOutcome.model_validate(content)
     assert outcome.verdict == report.verdict
     assert outcome.delivery.lost == report.delivery.lost
-    assert [one.good for one in outcome.objectives] == [one.good for one in report.objectives]
+    assert [objective.good for objective in outcome.objectives] == [objective.good for objective in report.objectives]
     assert outcome.latency[0].broker == ""
     assert outcome.latency[0].count == report.latency_ms.all.count
     assert msgspec.json.decode(unpacked(answer["binaryData"][result.REPORT]), type=SlaReport) == report
@@ -84,9 +84,9 @@ def test_large_results_are_shortened_in_steps() -> None:
     assert account(without)["files"] == [result.REPORT]
     assert account(without)["notes"][-1] == "the page was too large to be stored"
     short = result.success("r", report, page, sizes[result.REPORT] - 1)
-    kept = msgspec.json.decode(unpacked(short["binaryData"][result.REPORT]), type=SlaReport)
-    assert kept.latency_ms.by_window == kept.windows == []
-    assert kept.delivery == report.delivery
+    stored = msgspec.json.decode(unpacked(short["binaryData"][result.REPORT]), type=SlaReport)
+    assert stored.latency_ms.by_window == stored.windows == []
+    assert stored.delivery == report.delivery
     assert "lists over time" in account(short)["notes"][-1]
     nothing = result.success("r", report, page, 100)
     assert nothing["binaryData"] == {}
@@ -98,29 +98,29 @@ def test_shares_below_one_are_rounded_down() -> None:
     report = sample_report()
     (first, *others) = report.objectives
     almost = msgspec.structs.replace(first, compliance=0.99999999)
-    told = account(result.success("r", msgspec.structs.replace(report, objectives=[almost, *others]), page))
-    assert told["objectives"][0]["compliance"] == "99.9999"
+    content = account(result.success("r", msgspec.structs.replace(report, objectives=[almost, *others]), page))
+    assert content["objectives"][0]["compliance"] == "99.9999"
 
 
 def test_lists_are_bounded() -> None:
     report = sample_report()
     many = msgspec.structs.replace(report, incidents=report.incidents * 50, notes=["x" * 5000] * 50)
-    told = account(result.success("r", many, page))
-    assert (len(told["gaps"]), len(told["notes"]), len(told["notes"][0])) == (20, 10, 1000)
+    content = account(result.success("r", many, page))
+    assert (len(content["gaps"]), len(content["notes"]), len(content["notes"][0])) == (20, 10, 1000)
 
 
 def test_a_failure_has_its_reason_and_a_bounded_text() -> None:
-    told = account(result.failure("sla-7", "InvalidInput", "x" * 5000))
-    assert told["run"] == "sla-7"
-    assert (told["failure"]["reason"], len(told["failure"]["message"])) == ("InvalidInput", 1000)
+    content = account(result.failure("sla-7", "InvalidInput", "x" * 5000))
+    assert content["run"] == "sla-7"
+    assert (content["failure"]["reason"], len(content["failure"]["message"])) == ("InvalidInput", 1000)
 
 
 def test_the_request_is_read_with_its_objectives(asked: Path) -> None:
-    found = request.read(asked)
-    question = request.report_options(found, [("tokenFile", "/t")])
+    parsed = request.read(asked)
+    question = request.report_options(parsed, [("tokenFile", "/t")])
     assert (question.end - question.start, question.cluster, question.history) == (1800.0, "quotes", None)
-    assert [one.name for one in request.objectives(found)] == ["fast"]
-    wrong = msgspec.structs.replace(found, objectives=[{"name": "fast"}])
+    assert [objective.name for objective in request.objectives(parsed)] == ["fast"]
+    wrong = msgspec.structs.replace(parsed, objectives=[{"name": "fast"}])
     with pytest.raises(BadInput, match="objectives"):
         request.objectives(wrong)
 
@@ -220,8 +220,8 @@ def test_every_outcome_is_stored_in_the_config_map(
     assert driver.main(asked) == 0
     ((namespace, name, data),) = patched
     assert (namespace, name) == ("market", "sla-7")
-    told = account(data)
-    assert told.get("verdict") == reason or told["failure"]["reason"] == reason
+    content = account(data)
+    assert content.get("verdict") == reason or content["failure"]["reason"] == reason
 
 
 def test_a_history_that_cannot_be_written_is_a_bad_question(

@@ -45,8 +45,8 @@ def test_reports_are_valid_and_have_only_published_keys(report: Any) -> None:
 
 
 def test_comparisons_are_valid() -> None:
-    for one, other in ((sample_report(), sample_report(2, lost=5)), (empty_report(), sample_report())):
-        published(COMPARISON, strict=True).validate(plain(compare(one, other)))
+    for first, second in ((sample_report(), sample_report(2, lost=5)), (empty_report(), sample_report())):
+        published(COMPARISON, strict=True).validate(plain(compare(first, second)))
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_invalid_reports_are_rejected(where: tuple[str | int, ...], wrong: objec
     for step in where[:-1]:
         inner = inner[step]
     inner[where[-1]] = wrong
-    found = [tuple(error.absolute_path) for error in published(REPORT).iter_errors(report)]
-    assert found
-    assert all(path[: len(where)] == where for path in found)
+    paths = [tuple(error.absolute_path) for error in published(REPORT).iter_errors(report)]
+    assert paths
+    assert all(path[: len(where)] == where for path in paths)
 
 
 def test_a_report_with_a_missing_key_is_rejected() -> None:

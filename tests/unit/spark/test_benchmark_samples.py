@@ -18,7 +18,7 @@ def test_split_files_have_all_samples(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path)
     assert table.num_rows == fleet.samples
     last = table.filter(pc.equal(table["timestamp"], fleet.end_ms))
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for metric, value in zip(last["metric"].to_pylist(), last["value"].to_pylist(), strict=True):
-        found[metric] = found.get(metric, 0) + int(value)
-    assert found == fleet.truth()
+        totals[metric] = totals.get(metric, 0) + int(value)
+    assert totals == fleet.truth()

@@ -30,8 +30,8 @@ def received(second: float, value: float, **labels: str) -> Sample:
 def latencies(second: int, buckets: dict[str, float], count: float | None = None, **labels: str) -> list[Sample]:
     """Return a scrape of one exporter's histogram. Without `count` its `_count` is missing."""
     every = {**LABELS, "broker": "b0", "clock": "same", "phase": "live", **labels}
-    found = [(f"{LATENCY}_bucket", {**every, "le": le}, second * 1000, float(value)) for le, value in buckets.items()]
-    return found if count is None else [*found, (f"{LATENCY}_count", every, second * 1000, float(count))]
+    rows = [(f"{LATENCY}_bucket", {**every, "le": le}, second * 1000, float(value)) for le, value in buckets.items()]
+    return rows if count is None else [*rows, (f"{LATENCY}_count", every, second * 1000, float(count))]
 
 
 def steadily(seconds: range, share: dict[str, float], counted: bool = True, **labels: str) -> list[Sample]:
@@ -46,8 +46,8 @@ def steadily(seconds: range, share: dict[str, float], counted: bool = True, **la
 
 
 def judged(samples: list[Sample], *objectives: Objective, end: float = 100.0) -> list[tuple[str, int, int]]:
-    found = plain_report(samples, 0, end, objectives)["objectives"]
-    return [(one["verdict"], one["good"], one["total"]) for one in found]
+    results = plain_report(samples, 0, end, objectives)["objectives"]
+    return [(result["verdict"], result["good"], result["total"]) for result in results]
 
 
 # What nobody saw
@@ -99,12 +99,12 @@ def test_zero_means_none_only_while_the_counter_is_scraped() -> None:
 
 
 @pytest.mark.parametrize("gone", ["expected", "lost", "duplicates", "reordered"])
-@pytest.mark.parametrize("lost", [0, 3])
-def test_an_exporter_that_ends_early_makes_deliveries_doubtful(gone: str, lost: int) -> None:
+@pytest.mark.parametrize("lost_count", [0, 3])
+def test_an_exporter_that_ends_early_makes_deliveries_doubtful(gone: str, lost_count: int) -> None:
     """Other exporters are scraped on. A loss is still a loss, but its share is unknown without all deliveries."""
 
     def told(second: int) -> dict[str, int]:
-        return {"expected": 10 * second, "lost": lost if second > 5 else 0, "duplicates": 0, "reordered": 0}
+        return {"expected": 10 * second, "lost": lost_count if second > 5 else 0, "duplicates": 0, "reordered": 0}
 
     samples = [received(second, 10 * second - told(second)["lost"]) for second in range(101)]
     samples += [
@@ -114,11 +114,11 @@ def test_an_exporter_that_ends_early_makes_deliveries_doubtful(gone: str, lost: 
         if name != gone or second < 60
     ]
     nearly = objective(name="nearly", type="delivery", target="99.6", window={"rolling": "100s"})
-    found = plain_report(samples, 0, 100, [COMPLETE, nearly])["objectives"]
-    assert [one["verdict"] for one in found] == ["missed" if lost else "insufficient", "insufficient"]
-    assert all(gone in one["reason"] for one in found)
-    if lost:
-        assert (found[0]["good"], found[0]["total"]) == (997, 1000)
+    results = plain_report(samples, 0, 100, [COMPLETE, nearly])["objectives"]
+    assert [result["verdict"] for result in results] == ["missed" if lost_count else "insufficient", "insufficient"]
+    assert all(gone in result["reason"] for result in results)
+    if lost_count:
+        assert (results[0]["good"], results[0]["total"]) == (997, 1000)
 
 
 # Buckets
@@ -142,7 +142,7 @@ def test_a_threshold_without_a_bound_is_insufficient_and_not_missed() -> None:
     ],
 )
 def test_a_verdict_that_interpolation_cannot_change_is_given(share: dict[str, float], verdicts: list[str]) -> None:
-    assert [one[0] for one in judged(steadily(range(101), share), FAST, STEADY)] == verdicts
+    assert [verdict[0] for verdict in judged(steadily(range(101), share), FAST, STEADY)] == verdicts
 
 
 def test_deliveries_outside_all_buckets_count_in_the_total() -> None:
@@ -210,9 +210,9 @@ def test_a_restart_while_the_servers_change() -> None:
         samples = [received(second, second) for second in range(0, 110, 5)]
         later = [received(second, second - 120) for second in range(140, 300, 5)]
         before = [] if first is None else [received(first, first)]
-        found = [*samples, *before, *later]
-        told = [*("a" for _ in samples), *("b" for _ in before), *("b" for _ in later)]
-        report = plain_report(found, 0, 300, sources=told)
+        all_samples = [*samples, *before, *later]
+        sources = [*("a" for _ in samples), *("b" for _ in before), *("b" for _ in later)]
+        report = plain_report(all_samples, 0, 300, sources=sources)
         assert report["delivery"]["received"] == 105 + 175
         assert report["samples"]["restarts"] == 1
 
@@ -294,10 +294,10 @@ def test_names_may_contain_any_character() -> None:
 
 def test_several_clusters_are_noted_and_an_unknown_one_is_empty() -> None:
     samples = [received(second, second, cluster=cluster) for second in range(101) for cluster in ("c", "d")]
-    both, one, none = (plain_report(samples, 0, 100, [COMPLETE], cluster=cluster) for cluster in (None, "c", "e"))
-    assert (both["cluster"], one["cluster"], none["cluster"]) == ("c,d", "c", "e")
-    assert [report["delivery"]["received"] for report in (both, one, none)] == [200, 100, None]
-    assert ["2 clusters" in " ".join(report["notes"]) for report in (both, one, none)] == [True, False, False]
+    both, first, none = (plain_report(samples, 0, 100, [COMPLETE], cluster=cluster) for cluster in (None, "c", "e"))
+    assert (both["cluster"], first["cluster"], none["cluster"]) == ("c,d", "c", "e")
+    assert [report["delivery"]["received"] for report in (both, first, none)] == [200, 100, None]
+    assert ["2 clusters" in " ".join(report["notes"]) for report in (both, first, none)] == [True, False, False]
     assert none["verdict"] == "insufficient"
 
 

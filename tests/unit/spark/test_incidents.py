@@ -23,12 +23,12 @@ def broker(name: str, **other: object) -> ScrapedExporter:
 
 class TestCoverage:
     def test_a_gap_of_one_is_covered_by_another(self) -> None:
-        found = ScrapedExporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((60_000, 70_000),))))
-        assert found.coverage(0, END, "clients").share == 1.0
+        exporters = ScrapedExporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((60_000, 70_000),))))
+        assert exporters.coverage(0, END, "clients").share == 1.0
 
     def test_time_in_which_nobody_was_scraped_is_not_covered(self) -> None:
-        found = ScrapedExporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((30_000, 50_000),))))
-        covered = found.coverage(0, END, "clients")
+        exporters = ScrapedExporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((30_000, 50_000),))))
+        covered = exporters.coverage(0, END, "clients")
         assert covered.share == pytest.approx(0.9)
         assert covered.longest == 10_000
 
@@ -56,8 +56,8 @@ class TestCoverage:
 class TestSilences:
     def test_a_broker_without_scrapes_while_others_have_them(self) -> None:
         gap = (40_000, 46_000)
-        found = broker_steps(ScrapedExporters((exporter("w"), broker("b1", gaps=(gap,), restarts=(46_000,)))), 0, END)
-        assert found == [
+        steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", gaps=(gap,), restarts=(46_000,)))), 0, END)
+        assert steps == [
             IncidentStep("silent", "b1", 40_000, 41_000, 46_000),
             IncidentStep("back", "b1", 46_000, 46_000, 46_000),
             IncidentStep("restarted", "b1", 46_000, 46_000, 46_000),
@@ -69,12 +69,12 @@ class TestSilences:
         assert broker_steps(ScrapedExporters(everybody), 0, END) == []
 
     def test_a_broker_that_never_came_back(self) -> None:
-        found = broker_steps(ScrapedExporters((exporter("w"), broker("b1", last=60_000))), 0, END)
-        assert found == [IncidentStep("silent", "b1", 60_000, 61_000, END)]
+        steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", last=60_000))), 0, END)
+        assert steps == [IncidentStep("silent", "b1", 60_000, 61_000, END)]
 
     def test_a_restart_that_was_too_quick_for_a_gap(self) -> None:
-        found = broker_steps(ScrapedExporters((exporter("w"), broker("b1", restarts=(50_000,)))), 0, END)
-        assert found == [IncidentStep("restarted", "b1", 49_000, 50_000, 50_000)]
+        steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", restarts=(50_000,)))), 0, END)
+        assert steps == [IncidentStep("restarted", "b1", 49_000, 50_000, 50_000)]
 
     def test_without_anybody_else_nothing_can_be_said(self) -> None:
         assert broker_steps(ScrapedExporters((broker("b1", last=60_000),)), 0, END) == []
@@ -90,39 +90,39 @@ DEATH = [
 
 class TestFind:
     def test_a_death_with_what_followed_is_one_incident(self) -> None:
-        (found,) = find_incidents(DEATH, [], max_clients=1500)
-        assert (found.kind, found.broker, found.at, found.seen, found.until) == (
+        (incident,) = find_incidents(DEATH, [], max_clients=1500)
+        assert (incident.kind, incident.broker, incident.at, incident.seen, incident.until) == (
             "broker died", "b1", 40_000, 41_000, 45_000,
         )  # fmt: skip
-        assert len(found.steps) == 4
-        assert not found.known
+        assert len(incident.steps) == 4
+        assert not incident.known
 
     def test_a_broker_that_stays_away_does_not_hold_the_incident_open(self) -> None:
         later = IncidentStep("takeover", "b3", 64_000, 65_000, 65_000, 2)
-        assert [one.kind for one in find_incidents([*DEATH, later], [], max_clients=1500)] == [
+        assert [incident.kind for incident in find_incidents([*DEATH, later], [], max_clients=1500)] == [
             "broker died",
             "takeover",
         ]
 
     def test_what_somebody_told_of_takes_in_what_was_found(self) -> None:
-        told = DetectedIncident("kill broker", "b1", 40_500, 40_500, 44_000)
-        (found,) = find_incidents(DEATH, [told], max_clients=1500)
-        assert (found.kind, found.at, found.until, found.known) == ("kill broker", 40_500, 44_000, True)
-        assert len(found.steps) == 4
+        known = DetectedIncident("kill broker", "b1", 40_500, 40_500, 44_000)
+        (incident,) = find_incidents(DEATH, [known], max_clients=1500)
+        assert (incident.kind, incident.at, incident.until, incident.known) == ("kill broker", 40_500, 44_000, True)
+        assert len(incident.steps) == 4
 
     def test_a_few_reconnects_are_no_wave(self) -> None:
         assert find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 4)], [], max_clients=10) == []
         assert find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 14)], [], max_clients=1500) == []
-        (found,) = find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 15)], [], max_clients=1500)
-        assert (found.kind, found.broker) == ("reconnect wave", "b1")
+        (incident,) = find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 15)], [], max_clients=1500)
+        assert (incident.kind, incident.broker) == ("reconnect wave", "b1")
 
     def test_failed_publications_alone_are_none(self) -> None:
         assert find_incidents([IncidentStep("publish_errors", "b1", 1000, 2000, 3000, 400)], [], max_clients=10) == []
 
     def test_a_takeover_by_several_brokers_names_none(self) -> None:
         steps = [IncidentStep("takeover", name, 1000, 2000, 2000, 5) for name in ("b1", "b2")]
-        (found,) = find_incidents(steps, [], max_clients=10)
-        assert (found.kind, found.broker) == ("takeover", "")
+        (incident,) = find_incidents(steps, [], max_clients=10)
+        assert (incident.kind, incident.broker) == ("takeover", "")
 
     def test_what_was_over_before_a_death_is_no_part_of_it(self) -> None:
         start = [IncidentStep("takeover", name, 30_000, 31_000, 33_000, 33) for name in ("b0", "b1")]
@@ -132,25 +132,27 @@ class TestFind:
 
     def test_takeovers_before_anybody_was_served_are_none(self) -> None:
         start = IncidentStep("takeover", "b0", 0, 520, 520, 33)
-        assert [one.kind for one in find_incidents([start], [], max_clients=10)] == ["takeover"]
+        assert [incident.kind for incident in find_incidents([start], [], max_clients=10)] == ["takeover"]
         assert find_incidents([start], [], max_clients=10, first_client_at=521) == []
         assert find_incidents([start], [], max_clients=10, first_client_at=519) == [], (
             "the last group's, when the first client was there"
         )
         later = IncidentStep("takeover", "b0", 40_000, 40_500, 40_500, 1)
-        assert [one.at for one in find_incidents([start, later], [], max_clients=10, first_client_at=521)] == [40_000]
+        assert [
+            incident.at for incident in find_incidents([start, later], [], max_clients=10, first_client_at=521)
+        ] == [40_000]
         # With a death or lost links it is one, whenever it was.
-        lost = IncidentStep("reconnects", "b0", 100, 520, 520, 9)
-        assert [one.kind for one in find_incidents([start, lost], [], max_clients=10, first_client_at=521)] == [
-            "takeover"
-        ]
-        assert [one.kind for one in find_incidents(DEATH, [], max_clients=10, first_client_at=60_000)] == [
+        reconnects = IncidentStep("reconnects", "b0", 100, 520, 520, 9)
+        assert [
+            incident.kind for incident in find_incidents([start, reconnects], [], max_clients=10, first_client_at=521)
+        ] == ["takeover"]
+        assert [incident.kind for incident in find_incidents(DEATH, [], max_clients=10, first_client_at=60_000)] == [
             "broker died"
         ]
 
     def test_two_that_lie_apart_are_two_in_order(self) -> None:
         second = [IncidentStep("restarted", "b2", 80_000, 81_000, 81_000)]
-        assert [one.kind for one in find_incidents([*second, *DEATH], [], max_clients=10)] == [
+        assert [incident.kind for incident in find_incidents([*second, *DEATH], [], max_clients=10)] == [
             "broker died",
             "broker restarted",
         ]

@@ -71,12 +71,15 @@ def test_both_shapes_and_every_order_are_the_same_series() -> None:
     samples += [("other_total", {}, 5, 1.0), ("c_total", {"a": "0", "b": "x"}, 300, math.nan)]
     shuffled = [(metric, dict(reversed(labels.items())), moment, value) for metric, labels, moment, value in samples]
     random.Random(1).shuffle(shuffled)
-    one, other = merge_packs(packed(samples)), merge_packs(list(pack_batches(iter([by_series(shuffled)]), EVERYTHING)))
-    assert one.stats == other.stats
-    assert sum(about.samples for about in one.stats) == 100
-    assert sum(about.nan for about in one.stats) == 1
+    in_order, by_series_ = (
+        merge_packs(packed(samples)),
+        merge_packs(list(pack_batches(iter([by_series(shuffled)]), EVERYTHING))),
+    )
+    assert in_order.stats == by_series_.stats
+    assert sum(about.samples for about in in_order.stats) == 100
+    assert sum(about.nan for about in in_order.stats) == 1
     for name in ("series", "counts", "times", "values"):
-        assert np.array_equal(getattr(one.others, name), getattr(other.others, name))
+        assert np.array_equal(getattr(in_order.others, name), getattr(by_series_.others, name))
 
 
 def test_packs_have_only_samples_that_the_query_selects() -> None:
@@ -113,8 +116,8 @@ def test_split_packs_are_complete_and_keep_a_target_together() -> None:
             if any(name.metric != "c_total" and ("broker", f"b{broker}") in name.labels for name in part.keys)
         ]
         assert len(of_target) == 1
-    whole = {one.series: one for one in merge_packs([pack]).stats}
-    assert {one.series: one for part in parts.values() for one in merge_packs([part]).stats} == whole
+    whole = {stats.series: stats for stats in merge_packs([pack]).stats}
+    assert {stats.series: stats for part in parts.values() for stats in merge_packs([part]).stats} == whole
 
 
 def test_split_batches_have_whole_series() -> None:
@@ -134,8 +137,8 @@ def test_a_gauge_that_falls_is_no_restart() -> None:
         samples.append(("migratory_published_total", labels, 1000 * moment, float(moment % 6)))
     merged = merge_packs(packed(samples))
     known = build_catalog(merged.stats, 0)
-    told = exporter_timeline.TimelinePass.from_catalog(known, [(0, 20_000)])(iter([merged.timeline]))
-    ((broker,),) = told.exporters
+    timeline = exporter_timeline.TimelinePass.from_catalog(known, [(0, 20_000)])(iter([merged.timeline]))
+    ((broker,),) = timeline.exporters
     assert (broker.role, broker.name, broker.scrapes, broker.restarts) == ("brokers", "b0", 10, (6000,))
 
 
@@ -160,9 +163,9 @@ def test_episodes_are_the_same_whatever_parts_they_come_in() -> None:
     for parts in (2, 5):
         part = np.array([source.randrange(parts) for _ in moments])
         chosen = [part == number for number in range(parts)]
-        found = [each for mine in chosen for each in find_episodes(moments[mine], since[mine], rise[mine])]
-        source.shuffle(found)
-        assert merge_episodes(found) == whole
+        episodes = [each for mine in chosen for each in find_episodes(moments[mine], since[mine], rise[mine])]
+        source.shuffle(episodes)
+        assert merge_episodes(episodes) == whole
     assert merge_episodes([Episode(5, 10, 10, 1.0), Episode(2, 10, 20, 2.0)]) == [Episode(2, 10, 20, 3.0)]
 
 
@@ -185,18 +188,18 @@ def test_totals_do_not_depend_on_partitions() -> None:
         for series in range(9)
         for moment in range(50)
     ]
-    found = []
+    results = []
     for places in (1, 2, 5):
         parts = {place: [part] for place, part in packed(samples)[0].split(places)}
         merged = [merge_packs(each) for each in parts.values()]
-        known = build_catalog([one for each in merged for one in each.stats], -1)
+        known = build_catalog([stats for each in merged for stats in each.stats], -1)
         tally = TotalsPlan(np.array([0, 1000, 5000]), np.zeros(len(known.entries), dtype=np.int64))
         work = AggregatePass(known.index, (tally,), np.full(len(known.entries), -1))
         added = totals.combine_results([work(each.others.split(60)) for each in merged])
-        found.append((added.totals[0].keys.tolist(), added.totals[0].values.tolist()))
-    assert found[0] == found[1] == found[2]
+        results.append((added.totals[0].keys.tolist(), added.totals[0].values.tolist()))
+    assert results[0] == results[1] == results[2]
     truth = math.fsum(49 * (0.1 + series / 7) for series in range(9))
-    assert math.isclose(sum(found[0][1]), truth, rel_tol=1e-12)
+    assert math.isclose(sum(results[0][1]), truth, rel_tol=1e-12)
 
 
 def test_stale_markers_are_distinguished_from_other_nan() -> None:

@@ -80,12 +80,12 @@ def test_totals_equal_a_sample_by_sample_reference(seed: int) -> None:
     start = source.randrange(1_000_000, 5_000_000)
     end = start + source.randrange(5_000, 200_000)
     exporters = [drawn(source, f"w{number}", start, end) for number in range(source.randint(1, 3))]
-    found = [sample for exporter in exporters for sample in samples(source, exporter)]
-    source.shuffle(found)
+    rows = [sample for exporter in exporters for sample in samples(source, exporter)]
+    source.shuffle(rows)
     truth = sum(
         rise for exporter in exporters for moment, rise in rises(exporter, start) if start < moment <= end
     )  # fmt: skip
-    report = plain_report(found, start / 1000, end / 1000, window_seconds=source.choice([None, 0.7, 3.0]))
+    report = plain_report(rows, start / 1000, end / 1000, window_seconds=source.choice([None, 0.7, 3.0]))
     assert (report["delivery"]["received"] or 0) == truth
     assert sum(row["received"] for row in report["windows"]) == truth
     assert sum(row["received"] for row in report["calendar"]["rows"]) == truth

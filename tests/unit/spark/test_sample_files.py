@@ -49,22 +49,22 @@ def test_files_that_are_not_samples_are_named(tmp_path: Path) -> None:
 
 
 def test_files_with_other_types_are_converted_or_named(tmp_path: Path) -> None:
-    one = [received(1, 7.0)]
-    large = pa.array([list(one[0][1].items())], pa.map_(pa.large_string(), pa.large_string()))
+    file = [received(1, 7.0)]
+    large = pa.array([list(file[0][1].items())], pa.map_(pa.large_string(), pa.large_string()))
     fine = written(
-        tmp_path / "fine.parquet", one, value=pa.array([7], pa.int32()), labels=large,
-        metric=pa.array([one[0][0]]).dictionary_encode(),
+        tmp_path / "fine.parquet", file, value=pa.array([7], pa.int32()), labels=large,
+        metric=pa.array([file[0][0]]).dictionary_encode(),
     )  # fmt: skip
-    (first, second) = read(fine, written(tmp_path / "usual.parquet", one))
+    (first, second) = read(fine, written(tmp_path / "usual.parquet", file))
     assert first.equals(second)
-    for changed, said in (
+    for changed, message in (
         ({"timestamp": pa.array([1000], pa.timestamp("ms"))}, r"odd.parquet: its column 'timestamp' is timestamp"),
         ({"value": pa.array(["7"])}, "odd.parquet: its column 'value' is string; use numbers"),
         ({"labels": None}, "odd.parquet has no column 'labels'"),
         ({"labels": pa.array(["a=b"])}, "odd.parquet is no Parquet file of samples"),
     ):
-        with pytest.raises(BadSamples, match=said):
-            list(read(written(tmp_path / "odd.parquet", one, **changed)))
+        with pytest.raises(BadSamples, match=message):
+            list(read(written(tmp_path / "odd.parquet", file, **changed)))
 
 
 def test_files_of_two_servers_are_distinguished_by_their_column(tmp_path: Path) -> None:

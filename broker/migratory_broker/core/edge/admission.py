@@ -186,7 +186,11 @@ class Rebalancer:
         for moves, available in enumerate(self._counts):
             wanted = min(available, event.count - len(chosen))
             if wanted > 0:
-                candidates = (one for one in connections if one.moves == moves and one.state is State.OPEN)
+                candidates = (
+                    connection
+                    for connection in connections
+                    if connection.moves == moves and connection.state is State.OPEN
+                )
                 chosen += islice(candidates, wanted)
         for connection in chosen:
             self._counts[connection.moves] -= 1

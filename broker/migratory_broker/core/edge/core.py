@@ -170,7 +170,7 @@ class Edge:
         if closing is None:
             return
         code, text, reason = closing
-        connections = [one for one in self._connections.table.values() if one.state <= State.OPEN]
+        connections = [connection for connection in self._connections.table.values() if connection.state <= State.OPEN]
         for connection in connections:
             self._connections.close(connection, code, reason, text)
         if connections:

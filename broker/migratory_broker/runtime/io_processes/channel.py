@@ -130,10 +130,10 @@ class Channel(asyncio.Protocol):
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
     """Return the two ends of the way for accepted sockets."""
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    one.setblocking(False)
-    other.setblocking(False)
-    return one, other
+    first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    first.setblocking(False)
+    second.setblocking(False)
+    return first, second
 
 
 def send_socket(pipe: socket.socket, accepted: socket.socket) -> bool:

@@ -49,8 +49,8 @@ def normalise_url(text: str) -> str:
 
 def _suggestion(url: str) -> str:
     """Return a corrected URL for `127.0.0.1:8800` or an http:// URL, as the end of an error's text, or ""."""
-    scheme, _, rest = url.rpartition("://")
-    authority = rest.partition("/")[0]
+    scheme, _, address = url.rpartition("://")
+    authority = address.partition("/")[0]
     if scheme not in ("", "http", "https") or not authority or any(character.isspace() for character in authority):
         return ""
     return f", such as {'wss' if scheme == 'https' else 'ws'}://{authority[:100]}/ws"

@@ -30,8 +30,8 @@ class TestBadInput:
     def test_message_over_the_limit_closes_with_1009(self) -> None:
         bench = Bench(EdgeConfig(max_payload=1000, envelope=100))
         fits, over = bench.client(), bench.client()
-        rest = 1100 - len(fits.codec.encode(Publish("t" * 40, b"\x00" * 1000)))
-        message = Publish("t" * (40 + rest), b"\x00" * 1000)
+        padding = 1100 - len(fits.codec.encode(Publish("t" * 40, b"\x00" * 1000)))
+        message = Publish("t" * (40 + padding), b"\x00" * 1000)
         assert len(fits.codec.encode(message)) == 1100
         fits.send(message)
         assert fits.close_code is None

@@ -41,8 +41,8 @@ def test_publications_within_the_delay_are_one_write(wire: Literal["json", "msgp
     assert table.edge.delivered == 0
     table.wait(0.1)
     assert len(reader.writes) == 1
-    got = [(m.topic, m.position.sequence) for m in reader.take(Message)]
-    assert got == [("t", 1), ("u", 1), ("u", 2), ("t", 2)]
+    delivered = [(m.topic, m.position.sequence) for m in reader.take(Message)]
+    assert delivered == [("t", 1), ("u", 1), ("u", 2), ("t", 2)]
     assert table.edge.delivered == 4
     assert table.edge.sent_bytes >= len(reader.writes[0])
     table.fanout("t", publication(3))
@@ -122,15 +122,15 @@ def test_gap_receipt_keeps_its_place_among_publications() -> None:
 
 def test_close_flushes_the_batch() -> None:
     table = bench()
-    leaving, closed, lost = live_reader(table, "t"), live_reader(table, "t"), live_reader(table, "t")
+    leaving, closed, aborted = live_reader(table, "t"), live_reader(table, "t"), live_reader(table, "t")
     table.fanout("t", publication(1))
     leaving.send(Bye())
     assert (leaving.sequences("t"), leaving.close_code) == ([1], 1000)
     closed.send_bytes(b"\x88\x82\x00\x00\x00\x00\x03\xe8")
     assert (closed.sequences("t"), closed.close_code) == ([1], 1000)
-    lost.lose_socket()
+    aborted.lose_socket()
     table.wait(0.3)
-    assert lost.writes == []
+    assert aborted.writes == []
 
 
 def test_dead_client_holds_no_batch() -> None:
@@ -239,10 +239,10 @@ def test_briefly_paused_client_gets_each_publication_once() -> None:
 
 def test_batch_of_topic_without_subscribers_is_dropped() -> None:
     table = bench()
-    leaving, lost = live_reader(table, "t"), live_reader(table, "t")
+    leaving, aborted = live_reader(table, "t"), live_reader(table, "t")
     table.fanout("t", publication(1))
     leaving.send(Unsubscribe(5, ["t"]))
-    lost.lose_socket()
+    aborted.lose_socket()
     table.wait(0.1)
     assert leaving.sequences("t") == [1]
     assert not table.later

@@ -60,15 +60,15 @@ class TestHeartbeat:
     def test_short_heartbeat_interval_is_kept_when_others_are_heard(self) -> None:
         """Connections that are heard at nearly the same time share one timestamp."""
         bench = Bench(EdgeConfig(heartbeat=0.1))
-        one, other = bench.client(), bench.client()
+        first, second = bench.client(), bench.client()
         begin = bench.now
-        for passed, heard in ((0.15, other), (0.24, one), (0.3, None), (0.41, None)):
+        for passed, heard in ((0.15, second), (0.24, first), (0.3, None), (0.41, None)):
             bench.now = begin + passed
             if heard is None:
                 bench.step(Tick())
             else:
                 heard.send_bytes(frames.pong_frame(b"", MASK))
-        assert (one.socket, other.socket) == ("open", "aborted")
+        assert (first.socket, second.socket) == ("open", "aborted")
 
     def test_draining_transport_resets_the_heartbeat(self) -> None:
         bench = Bench(EdgeConfig(heartbeat=10.0))

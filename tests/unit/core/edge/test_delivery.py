@@ -44,27 +44,27 @@ class TestFanout:
 
     def test_the_recipients_of_an_effect_never_change(self) -> None:
         bench = Bench()
-        one, other = followers(bench, 2)
+        first, second = followers(bench, 2)
         (effect,) = bench.fanout("t", publication(1))
         assert isinstance(effect, Multicast)
         numbers = effect.recipients.connections
         (again,) = bench.fanout("t", publication(2))
         assert isinstance(again, Multicast)
         assert again.recipients is effect.recipients  # the tuple is reused while subscribers do not change
-        one.lose_socket()
+        first.lose_socket()
         followers(bench, 1)
         assert effect.recipients.connections == numbers
         bench.fanout("t", publication(3))
-        assert (one.sequences("t"), other.sequences("t")) == ([1, 2], [1, 2, 3])
+        assert (first.sequences("t"), second.sequences("t")) == ([1, 2], [1, 2, 3])
 
     def test_fanout_writes_nothing_without_writable_subscribers(self) -> None:
         bench = Bench()
-        one, other = followers(bench, 2)
-        one.pause()
-        other.pause()
+        first, second = followers(bench, 2)
+        first.pause()
+        second.pause()
         assert bench.fanout("t", publication(1)) == []
         assert bench.edge.delivered == 0
-        one.resume()
+        first.resume()
         assert bench.edge.delivered == 1
 
     def test_metrics_count_written_and_queued_bytes(self) -> None:

@@ -302,8 +302,8 @@ def test_long_read_is_parsed_in_pieces() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     flood = bench.client()
     bench.defer_more = True
-    one = flood.frame(Publish("x", b"p" * 1000, 1, "p", 1, 1))
-    count = 3 * PIECE_BYTES // len(one)
+    frame = flood.frame(Publish("x", b"p" * 1000, 1, "p", 1, 1))
+    count = 3 * PIECE_BYTES // len(frame)
     flood.send_bytes(b"".join(flood.frame(Publish("x", b"p" * 1000, 1, "p", id, 1)) for id in range(1, count + 1)))
     backlog = bench.edge._connections.table[flood.number].backlog
     assert backlog is not None
@@ -346,12 +346,12 @@ def test_long_message_counts_as_several() -> None:
 
 
 def test_turn_that_ends_in_the_last_piece_parses_the_rest() -> None:
-    one = frames.binary_frame(b"\x91\x05", MASK)
-    in_a_piece = PIECE_BYTES // len(one)
+    frame = frames.binary_frame(b"\x91\x05", MASK)
+    in_a_piece = PIECE_BYTES // len(frame)
     bench = Bench(EdgeConfig(messages_per_turn=2 * in_a_piece + 4))
     reader = bench.client()
     bench.defer_more = True
-    reader.send_bytes(one * (in_a_piece + 10))
+    reader.send_bytes(frame * (in_a_piece + 10))
     backlog = bench.edge._connections.table[reader.number].backlog
     assert backlog is not None
     assert (backlog.size, list(backlog.chunks)) == (0, [])

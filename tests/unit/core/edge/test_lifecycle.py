@@ -205,10 +205,10 @@ class TestAdmission:
     @pytest.mark.parametrize(("reason", "code"), [("fenced", CloseCode.FENCED), ("stopping", CloseCode.RESTARTING)])
     def test_connected_clients_are_closed_when_fenced_or_stopping(self, reason: str, code: CloseCode) -> None:
         bench = Bench()
-        one, other, opening = bench.client(), bench.client(), bench.open()
-        one.subscribe_live("t")
+        first, second, opening = bench.client(), bench.client(), bench.open()
+        first.subscribe_live("t")
         bench.step(Admission(False, reason))  # type: ignore[arg-type]
-        assert {reader.close_code for reader in (one, other, opening)} == {code}
+        assert {reader.close_code for reader in (first, second, opening)} == {code}
         assert bench.edge.closed == {reason: 3}
         assert bench.notes[0].fields == {"reason": reason, "clients": 3}
         bench.step(Admission(False, reason))  # type: ignore[arg-type]

@@ -25,9 +25,9 @@ class TestPace:
         """With a search per replay, dropping 50,000 of them in reverse order blocked a broker for half a minute."""
         compared: list[object] = []
 
-        def equals(one: Replay, other: object) -> bool:
+        def equals(replay: Replay, other: object) -> bool:
             compared.append(other)
-            return one is other
+            return replay is other
 
         monkeypatch.setattr(Replay, "__hash__", object.__hash__)
         monkeypatch.setattr(Replay, "__eq__", equals)

@@ -237,12 +237,12 @@ class TestTopicInterest:
 class TestDetach:
     def test_detach_is_sent_when_the_last_subscriber_leaves(self) -> None:
         bench = Bench()
-        one, other = bench.client(), bench.client()
-        for reader in (one, other):
+        first, second = bench.client(), bench.client()
+        for reader in (first, second):
             reader.subscribe("t")
-        one.send(Unsubscribe(2, ["t"]))
+        first.send(Unsubscribe(2, ["t"]))
         assert bench.detached == []
-        other.lose_socket()
+        second.lose_socket()
         assert bench.detached == [Detach(0, "t")]
 
     def test_new_subscription_attaches_behind_a_detach(self) -> None:

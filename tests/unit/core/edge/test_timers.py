@@ -23,12 +23,12 @@ def connection(number: int = 1) -> ClientConnection:
 
 
 def fired(wheel: TimerWheel, now: float) -> list[int]:
-    return [one.number for one in wheel.expire(now)]
+    return [client.number for client in wheel.expire(now)]
 
 
 def test_timer_fires_once_after_its_time() -> None:
-    wheel, one = TimerWheel(), connection()
-    wheel.schedule(one, 5.0)
+    wheel, client = TimerWheel(), connection()
+    wheel.schedule(client, 5.0)
     assert fired(wheel, 5.0) == []
     assert fired(wheel, 5.0 + 2 * GRAIN) == [1]
     assert fired(wheel, 100.0) == []
@@ -36,37 +36,37 @@ def test_timer_fires_once_after_its_time() -> None:
 
 @pytest.mark.parametrize("due", [2.0, 9.0])
 def test_rescheduled_timer_replaces_the_former(due: float) -> None:
-    wheel, one = TimerWheel(), connection()
+    wheel, client = TimerWheel(), connection()
     for moment in (5.0, due, due):
-        wheel.schedule(one, moment)
+        wheel.schedule(client, moment)
     assert fired(wheel, due) == []
     assert fired(wheel, due + 2 * GRAIN) == [1]
     assert fired(wheel, 100.0) == []
 
 
 def test_cancelled_timer_never_fires_and_can_be_scheduled_again() -> None:
-    wheel, one, other = TimerWheel(), connection(1), connection(2)
-    wheel.schedule(one, 5.0)
-    wheel.schedule(other, 5.0)
-    wheel.cancel(one)
-    wheel.cancel(one)
+    wheel, first, second = TimerWheel(), connection(1), connection(2)
+    wheel.schedule(first, 5.0)
+    wheel.schedule(second, 5.0)
+    wheel.cancel(first)
+    wheel.cancel(first)
     assert fired(wheel, 6.0) == [2]
-    wheel.schedule(one, 7.0)
+    wheel.schedule(first, 7.0)
     assert fired(wheel, 8.0) == [1]
 
 
 def test_expired_timer_may_reschedule_or_cancel_others() -> None:
     wheel = TimerWheel()
     first, moved, ended, later = (connection(number) for number in range(1, 5))
-    for due, one in ((1.0, first), (1.0, moved), (1.0, ended), (2.0, later)):
-        wheel.schedule(one, due)
-    seen = []
+    for due, client in ((1.0, first), (1.0, moved), (1.0, ended), (2.0, later)):
+        wheel.schedule(client, due)
+    order = []
     for expired in wheel.expire(10.0):
-        seen.append(expired.number)
+        order.append(expired.number)
         wheel.schedule(moved, 11.0)
         wheel.cancel(ended)
         wheel.cancel(later)
-    assert seen == [1]
+    assert order == [1]
     assert fired(wheel, 12.0) == [2]
 
 

@@ -171,14 +171,14 @@ def test_no_client_moves_while_a_broker_drains() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "why"),
+    ("load", "reason"),
     [
         (None, "does not say"),
         (ClientLoad(150, True, ""), "leaves"),
         (ClientLoad(150, False, "next"), "another revision"),
     ],
 )
-def test_no_client_moves_while_one_broker_differs(load: ClientLoad | None, why: str) -> None:
+def test_no_client_moves_while_one_broker_differs(load: ClientLoad | None, reason: str) -> None:
     """CALM-FIRST: among others an older broker, which does not say of its clients."""
     cluster, population = uneven(a=150, b=150, c=0)
     cluster.hold = lambda sender, receiver, message: sender == "b" and isinstance(message, Heartbeat)
@@ -187,7 +187,7 @@ def test_no_client_moves_while_one_broker_differs(load: ClientLoad | None, why: 
             cluster.hears_load(name, "b", load)
         cluster.run(0.5)
     assert asked(cluster) == 0
-    assert why in cluster.logic("c").client_balancer.waits_for
+    assert reason in cluster.logic("c").client_balancer.waits_for
     assert population.counts()["c"] == 0
 
 

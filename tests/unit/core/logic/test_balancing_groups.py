@@ -54,13 +54,13 @@ def test_a_drain_without_a_successor_still_ends() -> None:
     assert cluster["a"].of(DrainClients) == [DrainClients(pytest.approx(6.0, abs=0.2), ())]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_drain_waits_while_a_list_has_lost_another_member(told: bool) -> None:
+@pytest.mark.parametrize("reported", [True, False])
+def test_drain_waits_while_a_list_has_lost_another_member(reported: bool) -> None:
     """Known from ZooKeeper, or only from the broken link."""
     cluster = Cluster(relist_delay=100.0).up()
     coordinator = cluster.coordinator()
     leaver, gone = cluster.others()
-    cluster.crash(gone, expire=told)
+    cluster.crash(gone, expire=reported)
     cluster.run(0.3)
     cluster.give(leaver, DrainRequest(20.0))
     cluster.run(2.0)

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 def drain(cluster: Cluster, name: str) -> tuple[Server, ...]:
     cluster.give(name, DrainRequest(20.0))
     cluster.run(3.0)
-    (told,) = cluster[name].of(DrainClients)
-    return told.servers
+    (request,) = cluster[name].of(DrainClients)
+    return request.servers
 
 
 def test_clients_of_a_draining_broker_spread_evenly() -> None:
@@ -78,8 +78,8 @@ def test_drain_waits_a_moment_for_news_of_ready_brokers(comes: bool) -> None:
     if comes:
         known["b"] = ready
     cluster.run(0.7)
-    (told,) = cluster["c"].of(DrainClients)
-    assert [server.url for server in told.servers] == ["ws://a", "ws://b"][: 1 + comes]
+    (request,) = cluster["c"].of(DrainClients)
+    assert [server.url for server in request.servers] == ["ws://a", "ws://b"][: 1 + comes]
 
 
 def test_other_draining_brokers_are_not_named() -> None:

@@ -58,11 +58,11 @@ def test_unknown_outcome_is_read_again(activated: bool, carried_out: bool) -> No
     """UNKNOWN-READS-AGAIN: a lost reply is no defeat; the record is this broker's if owner and epoch are."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    lost: list[str] = []
+    dropped: list[str] = []
 
     def once(broker: str, commit: ZkCommit) -> bool:
-        if not lost and writes(commit, activated):
-            lost.append(broker)
+        if not dropped and writes(commit, activated):
+            dropped.append(broker)
             return True
         return False
 
@@ -72,7 +72,7 @@ def test_unknown_outcome_is_read_again(activated: bool, carried_out: bool) -> No
         cluster.lost = once
     cluster.crash(old)
     cluster.run(6.0)
-    assert lost
+    assert dropped
     assert cluster.record().activated
     reference = cluster.publish(cluster.coordinator(), "t", "x", id=1)
     assert cluster.answers[reference].code == ""
@@ -106,20 +106,20 @@ def test_unknown_activation_is_recognised_when_it_cannot_be_retried() -> None:
     cluster = Cluster(("a", "b", "c", "d")).up()
     old = cluster.coordinator()
     cluster.publish(old, "t", "x", id=1)
-    lost: list[str] = []
+    dropped: list[str] = []
 
     def activation(broker: str, commit: ZkCommit) -> bool:
-        if lost or not writes(commit, True):
+        if dropped or not writes(commit, True):
             return False
-        lost.append(broker)
+        dropped.append(broker)
         return True
 
     cluster.unknown = activation
-    cluster.unread = lambda broker, path: bool(lost) and path == "/groups/0"
+    cluster.unread = lambda broker, path: bool(dropped) and path == "/groups/0"
     cluster.crash(old)
-    while not lost:
+    while not dropped:
         cluster.run(0.1)
-    (owner,) = lost
+    (owner,) = dropped
     term = cluster.logic(owner).groups[0].term
     assert term is not None
     assert (term.phase, cluster.record().activated) == ("syncing", True)
@@ -311,13 +311,13 @@ def test_named_successor_takes_over_at_a_hand_over_of_the_records_epoch() -> Non
 def test_candidates_try_in_order_and_ready_brokers_come_first() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
-    one, two = cluster.others()
+    first, second = cluster.others()
     order = [name for name in rendezvous(0, cluster.names) if name != old]
     cluster.crash(old)
     cluster.run(1.0)
     assert cluster.record().owner[0] == order[0]
-    election = cluster.logic(one).election
-    assert set(election.order(0)) == {one, two}
+    election = cluster.logic(first).election
+    assert set(election.order(0)) == {first, second}
 
 
 def test_groups_spread_evenly_over_the_survivors() -> None:

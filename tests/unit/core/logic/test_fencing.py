@@ -270,8 +270,8 @@ def test_fenced_broker_that_others_hear_keeps_its_groups() -> None:
     cluster.run(2.0)
     owners = {cluster.record(group).owner[0] for group in range(3)}
     assert len(owners) > 1
-    one, other = sorted(owners)[:2]
-    cluster.cut(one, other)
+    first, second = sorted(owners)[:2]
+    cluster.cut(first, second)
     cluster.run(4.5)
-    assert cluster.fenced() == [one, other]
-    assert [cluster[name].notes("resigned") for name in (one, other)] == [[], []]
+    assert cluster.fenced() == [first, second]
+    assert [cluster[name].notes("resigned") for name in (first, second)] == [[], []]

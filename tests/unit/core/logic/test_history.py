@@ -107,10 +107,10 @@ def test_first_record_against_a_stale_read_is_refused() -> None:
 def test_unactivated_first_record_is_continued_without_promises() -> None:
     """Only an empty source skips the promises and adopts the empty log."""
     cluster = Cluster()
-    lost: list[str] = []
+    dropped: list[str] = []
 
     def activation(broker: str, commit: ZkCommit) -> bool:
-        return not lost and any(
+        return not dropped and any(
             isinstance(operation, ZkWrite) and b'"activated":true' in operation.data for operation in commit.operations
         )
 
@@ -119,7 +119,7 @@ def test_unactivated_first_record_is_continued_without_promises() -> None:
     cluster.run(1.2)
     owner = cluster.record().owner[0]
     cluster.crash(owner)
-    lost.append(owner)
+    dropped.append(owner)
     cluster.run(6.0)
     record = cluster.record()
     assert record.activated

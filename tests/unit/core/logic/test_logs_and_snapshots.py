@@ -214,22 +214,22 @@ def test_merge_replaces_a_log_that_ends_before_the_other_begins() -> None:
 
 def test_differing_answers_break_a_rule() -> None:
     """ONE-LOG"""
-    one, two = log_of(1, 2), log_of(1, 2, epoch=2)
+    first, second = log_of(1, 2), log_of(1, 2, epoch=2)
     with pytest.raises(InvariantError, match="ONE-LOG"):
-        merge(one, [whole(two)])
+        merge(first, [whole(second)])
 
 
 def test_member_gets_what_makes_its_log_equal() -> None:
-    ours = {"t": log_of(1, 2, 3), "new": log_of(1, name="new")}
+    logs = {"t": log_of(1, 2, 3), "new": log_of(1, name="new")}
     holds = [LogDigest("t", 0, 5, 1, 1), LogDigest("gone", 0, 2, 1, 1)]
-    parts = {part.topic: part for part in for_member(ours, holds, {"t": 2}.get)}
+    parts = {part.topic: part for part in for_member(logs, holds, {"t": 2}.get)}
     assert (parts["t"].keep, [entry.sequence for entry in parts["t"].entries]) == (2, [3])
     assert parts["gone"].deleted
     assert parts["new"].whole
-    same = [ours["t"].digest(), ours["new"].digest()]
-    assert for_member(ours, same, lambda _: None) == []
-    rows = [LogDigest("t", 0, 3, 1, 9), ours["new"].digest()]
-    assert [part.topic for part in for_member(ours, rows, lambda _: None)] == ["t"]  # only the tables differ
+    same = [logs["t"].digest(), logs["new"].digest()]
+    assert for_member(logs, same, lambda _: None) == []
+    rows = [LogDigest("t", 0, 3, 1, 9), logs["new"].digest()]
+    assert [part.topic for part in for_member(logs, rows, lambda _: None)] == ["t"]  # only the tables differ
 
 
 @pytest.mark.parametrize("size", [1, 250, 700, 10**6])
@@ -268,8 +268,8 @@ def test_install_keeps_appends_and_prepends() -> None:
     mine.install(sync([whole(source)], whole=True, topics=1, lasts=8), [whole(source)])
     log = mine.topics["t"]
     assert (log.base, log.last, log.committed) == (2, 8, 2)
-    ours = {"t": log_of(*range(1, 12))}
-    parts = for_member(ours, mine.digests(), lambda _: None)
+    logs = {"t": log_of(*range(1, 12))}
+    parts = for_member(logs, mine.digests(), lambda _: None)
     message = sync(parts, topics=1, lasts=11, epoch=6)
     assert mine.fits(message, parts)
     mine.install(message, parts)
@@ -282,8 +282,8 @@ def test_eviction_between_inventory_and_sync() -> None:
     mine = replica()
     first = log_of(*range(3, 9), base=2)
     mine.install(sync([whole(first)], whole=True, topics=1, lasts=8), [whole(first)])
-    ours = {"t": log_of(*range(1, 12))}
-    parts = for_member(ours, mine.digests(), lambda _: None)
+    logs = {"t": log_of(*range(1, 12))}
+    parts = for_member(logs, mine.digests(), lambda _: None)
     log = mine.topics["t"]
     log.committed = 8
     for _ in range(6):
@@ -359,4 +359,6 @@ def test_rendezvous_moves_only_the_groups_of_a_removed_broker() -> None:
     names = ["a", "b", "c", "d"]
     before = [rendezvous(group, names)[0] for group in range(200)]
     after = [rendezvous(group, names[:3])[0] for group in range(200)]
-    assert all(one == other for one, other in zip(before, after, strict=True) if one != "d")
+    assert all(
+        hash_before == hash_after for hash_before, hash_after in zip(before, after, strict=True) if hash_before != "d"
+    )

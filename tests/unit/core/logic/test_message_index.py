@@ -65,8 +65,8 @@ def test_index_finds_the_same_as_a_scan(seed: int) -> None:
         while len(log.entries) > most or (log.entries and chance.random() < 0.3):
             log.drop_first()
         if chance.random() < 0.003:
-            kept = list(log.entries)[: chance.randint(0, len(log.entries))]
-            log.replace(log.base, 1, kept)
+            remaining = list(log.entries)[: chance.randint(0, len(log.entries))]
+            log.replace(log.base, 1, remaining)
             log.committed = log.last
         if chance.random() < 0.3:
             for _ in range(5):

@@ -56,15 +56,15 @@ def test_three_copies_commit_by_the_mark() -> None:
     """MARK-DECIDES: with q = 3 a member's own accept commits nothing."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3).up()
     coordinator = cluster.coordinator()
-    one, *rest = cluster.others()
-    cluster.hold = lambda sender, receiver, message: isinstance(message, Accepted) and sender != one
-    reference = cluster.publish(one, "t", "x", id=1)
+    first, *others = cluster.others()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accepted) and sender != first
+    reference = cluster.publish(first, "t", "x", id=1)
     assert reference not in cluster.answers  # two copies: the coordinator's and its own
     assert all(not cluster.delivered(name, "t") for name in cluster.names)
     cluster.release()
     cluster.run(0.1)
     assert cluster.answers[reference].code == ""
-    for name in (coordinator, one, *rest):
+    for name in (coordinator, first, *others):
         assert cluster.delivered(name, "t") == [(1, "x")]
 
 
@@ -152,10 +152,10 @@ def test_link_loss_and_timeout_answer_retry() -> None:
     cluster = Cluster(publish_wait=1.0).up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, (Forward, ForwardReplies))
-    lost = cluster.publish(contact, "t", "x", id=1)
+    unanswered = cluster.publish(contact, "t", "x", id=1)
     cluster.disconnect(contact, coordinator)
     cluster.settle()
-    assert cluster.answers[lost].code == "retry"
+    assert cluster.answers[unanswered].code == "retry"
     cluster.heal()
     cluster.run(0.5)
     late = cluster.publish(contact, "t", "x", id=1)
@@ -271,7 +271,7 @@ def test_reply_to_a_contact_without_link_is_dropped() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
     cluster.publish(contact, "t", "x", id=1)
     cluster.publish(contact, "t", "x", id=1)
-    cluster.held = [one for one in cluster.held if one[1] == other]
+    cluster.held = [message for message in cluster.held if message[1] == other]
     cluster.crash(contact)
     before = len(cluster.sent)
     cluster.release()

@@ -118,8 +118,8 @@ def test_many_publishers_are_forgotten_in_portions(monkeypatch: pytest.MonkeyPat
     cluster.run(8.0)
     new = cluster.coordinator()
     (receiver,) = {*cluster.names} - {old, new}
-    told = [len(message.forget) for to, message in cluster.messages(new, Accept) if to == receiver and message.forget]
-    assert told == [7, 7, 6]
+    counts = [len(message.forget) for to, message in cluster.messages(new, Accept) if to == receiver and message.forget]
+    assert counts == [7, 7, 6]
     for name in (new, receiver):
         assert [log.table.rows for log in cluster.logic(name).groups[0].replica.topics.values()] == [{}, {}, {}]
 

@@ -245,11 +245,11 @@ def test_deletion_of_the_ephemeral_is_retried_until_certain() -> None:
     """LET-GO: two replies to the deletion are lost. An ephemeral that stays would keep every candidate away."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    lost: list[str] = []
+    dropped: list[str] = []
 
     def deletion(broker: str, commit: ZkCommit) -> bool:
-        if len(lost) < 2 and isinstance(commit.operations[-1], ZkDelete):
-            lost.append(broker)
+        if len(dropped) < 2 and isinstance(commit.operations[-1], ZkDelete):
+            dropped.append(broker)
             return True
         return False
 
@@ -257,7 +257,7 @@ def test_deletion_of_the_ephemeral_is_retried_until_certain() -> None:
     logic = cluster.logic(old)
     cluster.isolate(old)
     cluster.run(8.0)
-    assert lost == [old, old]
+    assert dropped == [old, old]
     assert logic.election.states[0].claimed is None
     (new,) = [name for name in cluster.coordinators() if name != old]
     assert cluster.record().owner[0] == new

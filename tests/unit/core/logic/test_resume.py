@@ -352,9 +352,9 @@ def test_page_reads_no_more_of_a_log_than_it_returns(monkeypatch: pytest.MonkeyP
     between = TopicLog.between
 
     def counted(self: TopicLog, after: int, to: int) -> list[Publication]:
-        found = between(self, after, to)
-        looked.append(len(found))
-        return found
+        publications = between(self, after, to)
+        looked.append(len(publications))
+        return publications
 
     monkeypatch.setattr(TopicLog, "between", counted)
     epoch = cluster.record().epoch
@@ -386,9 +386,9 @@ class TestPositionsThatLie:
     def test_zookeeper_is_asked_about_a_group_once_at_a_time(self) -> None:
         """Twenty connections with 250 topics each delayed ZooKeeper's other replies by five seconds."""
         cluster, logic, synced, effects = self.table(50, Position(2**62, 5))
-        (asked,) = [effect for effect in effects if isinstance(effect, ZkGet)]
+        (read,) = [effect for effect in effects if isinstance(effect, ZkGet)]
         node = ZkNode(encode(cluster.record()), 1)
-        effects = logic.step(ZkReply(asked.request, "ok", node), cluster.now + 0.05)
+        effects = logic.step(ZkReply(read.request, "ok", node), cluster.now + 0.05)
         (answered,) = [effect for effect in effects if isinstance(effect, Attached)]
         assert (answered.reference, answered.receipt) == (0, "reset")  # it alone was there when ZooKeeper was asked
         (again,) = [effect for effect in effects if isinstance(effect, ZkGet)]
@@ -398,8 +398,8 @@ class TestPositionsThatLie:
 
     def test_lost_reply_is_requested_by_the_next_subscription(self) -> None:
         cluster, logic, _, effects = self.table(2, Position(2**62, 5))
-        (asked,) = [effect for effect in effects if isinstance(effect, ZkGet)]
-        logic.step(ZkReply(asked.request, "unknown"), cluster.now + 0.05)
+        (read,) = [effect for effect in effects if isinstance(effect, ZkGet)]
+        logic.step(ZkReply(read.request, "unknown"), cluster.now + 0.05)
         effects = logic.step(Attach(0, 9, "u", Position(2**62, 5)), cluster.now + 0.06)
         assert [effect.path for effect in effects if isinstance(effect, ZkGet)] == ["/groups/0"]
 
@@ -410,9 +410,9 @@ class TestPositionsThatLie:
         tried: list[str] = []
         try_ = logic.resume._try_to_answer
 
-        def counted(group: Any, one: Any, expired: bool) -> Any:
-            tried.append(one.event.topic)
-            return try_(group, one, expired)
+        def counted(group: Any, waiting: Any, expired: bool) -> Any:
+            tried.append(waiting.event.topic)
+            return try_(group, waiting, expired)
 
         monkeypatch.setattr(logic.resume, "_try_to_answer", counted)
         for number in range(50):

@@ -90,14 +90,14 @@ def test_takeover_source() -> None:
     list the group waits, though others live."""
     cluster = Cluster(("a", "b", "c", "d", "e")).up()
     old = cluster.coordinator()
-    one, two, three, four = cluster.others()
+    b1, two, three, four = cluster.others()
     record = cluster.record()
     activated = GroupRecord(
         record.history,
         record.first,
         record.epoch,
         (old, 1),
-        sorted([(old, 1), (one, 1)]),
+        sorted([(old, 1), (b1, 1)]),
         1,
         activated=True,
         source=None,
@@ -105,7 +105,7 @@ def test_takeover_source() -> None:
     following = activated.next((two, 1), [(two, 1), (three, 1), (four, 1)], 2)
     cluster.store.nodes["/groups/0"] = Stored(encode(following), 50, 0)
     cluster.crash(old)
-    cluster.crash(one)
+    cluster.crash(b1)
     cluster.sent.clear()
     cluster.run(8.0)
     assert cluster.record() == following
@@ -120,8 +120,8 @@ def test_longest_log_wins_over_the_candidates_own() -> None:
     """LONGEST-WINS: entries of another member that the candidate lacks are adopted with their table."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    one, two = cluster.others()
-    for behind, ahead in ((one, two),):
+    first, second = cluster.others()
+    for behind, ahead in ((first, second),):
         cluster.hold = lambda sender, receiver, message, behind=behind: (
             isinstance(message, Accept) and receiver == behind  # type: ignore[misc]
         )
@@ -129,12 +129,12 @@ def test_longest_log_wins_over_the_candidates_own() -> None:
         assert cluster.delivered(ahead, "t") == [(1, "x")]
         cluster.held.clear()
     cluster.hold = lambda sender, receiver, message: False
-    cluster.give(one, PeerReceived(old, (HandOver(0, cluster.record().history, cluster.record().epoch),)))
+    cluster.give(first, PeerReceived(old, (HandOver(0, cluster.record().history, cluster.record().epoch),)))
     cluster.settle()
     cluster.crash(old)
     cluster.run(6.0)
-    assert cluster.delivered(one, "t") == [(1, "x")]
-    assert cluster.logic(one).groups[0].replica.topics["t"].table.rows["p"][0] == 1
+    assert cluster.delivered(first, "t") == [(1, "x")]
+    assert cluster.logic(first).groups[0].replica.topics["t"].table.rows["p"][0] == 1
 
 
 def test_answers_in_another_phase_are_ignored() -> None:
@@ -189,17 +189,17 @@ def test_candidate_of_another_history_adopts_the_answers() -> None:
     """A broker that was away when a new history began leads it later."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    one, two = cluster.others()
+    first, second = cluster.others()
     cluster.publish(old, "t", "old", id=1)
-    replica = cluster.logic(one).groups[0].replica
+    replica = cluster.logic(first).groups[0].replica
     replica.history = 7  # as if it came from another time
     cluster.hold = lambda sender, receiver, message: isinstance(message, (InventoryRequest, Inventory))
     cluster.crash(old)
-    cluster.zookeeper(False, two)
+    cluster.zookeeper(False, second)
     cluster.run(6.0)
-    assert cluster.record().owner[0] in (one, two)
+    assert cluster.record().owner[0] in (first, second)
     cluster.hold = lambda sender, receiver, message: False
-    cluster.zookeeper(True, two)
+    cluster.zookeeper(True, second)
     cluster.run(10.0)
     assert replica.history == cluster.record().history
     assert [entry.payload for entry in replica.topics["t"].entries] == [b"old"]
@@ -269,19 +269,19 @@ def test_every_request_with_a_lost_reply_is_repeated() -> None:
 
 def test_registration_repeats_steps_with_lost_replies() -> None:
     cluster = Cluster()
-    lost: list[str] = []
+    dropped: list[str] = []
 
     def first_of_each(broker: str, commit: ZkCommit) -> bool:
         key = f"{broker} {commit.operations[-1].path}"
-        if key in lost or (not isinstance(commit.operations[-1], ZkWrite) and "members" not in key):
+        if key in dropped or (not isinstance(commit.operations[-1], ZkWrite) and "members" not in key):
             return False
-        lost.append(key)
+        dropped.append(key)
         return True
 
     cluster.unknown = first_of_each
     cluster.start()
     cluster.run(8.0)
-    assert len(lost) >= 6
+    assert len(dropped) >= 6
     assert {cluster.logic(name).incarnation for name in cluster.names} == {2}
     assert cluster.record().activated
 

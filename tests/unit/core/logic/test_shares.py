@@ -92,16 +92,16 @@ def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: i
         called = []
         for name, own in counts.items():
             news = random.choice(history[-1 - age :])
-            seen = {other: BrokerLoad(weights[other], news[other]) for other in counts}
-            seen[name] = BrokerLoad(weights[name], own)
-            called += [(name, other, count) for other, count in requests(name, seen, random.choice((MANY, 7)))]
+            loads = {other: BrokerLoad(weights[other], news[other]) for other in counts}
+            loads[name] = BrokerLoad(weights[name], own)
+            called += [(name, other, count) for other, count in requests(name, loads, random.choice((MANY, 7)))]
         random.shuffle(called)
         before = dict(counts)
         for receiver, giver, count in called:
             news = random.choice(history[-1 - age :])
-            seen = {other: BrokerLoad(weights[other], news[other]) for other in counts}
-            seen[giver] = BrokerLoad(weights[giver], counts[giver])
-            given = min(count, surplus(counts[giver], shares(seen)[giver]))
+            loads = {other: BrokerLoad(weights[other], news[other]) for other in counts}
+            loads[giver] = BrokerLoad(weights[giver], counts[giver])
+            given = min(count, surplus(counts[giver], shares(loads)[giver]))
             counts[giver] -= given
             counts[receiver] += given
             moved += given

@@ -70,25 +70,25 @@ def test_adopted_suffix_is_committed_only_by_activation() -> None:
     """ACTIVATION-COMMITS: an entry that one member held is adopted, and not delivered before the activation."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    one, two = cluster.others()
+    first, second = cluster.others()
     cluster.hold = lambda sender, receiver, message: (
-        isinstance(message, Accepted) or (isinstance(message, Accept) and receiver == two)
+        isinstance(message, Accepted) or (isinstance(message, Accept) and receiver == second)
     )
     cluster.publish(old, "t", "x", id=1)
-    assert cluster.delivered(one, "t") == [(1, "x")]  # it has told its clients, and the coordinator does not know
+    assert cluster.delivered(first, "t") == [(1, "x")]  # it has told its clients, and the coordinator does not know
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
     cluster.held.clear()
     cluster.crash(old)
     cluster.run(1.0)
     assert cluster.record().activated is False
-    assert cluster.delivered(two, "t") == []
+    assert cluster.delivered(second, "t") == []
     cluster.release()
     cluster.run(4.0)
     assert cluster.record().activated is True
-    assert cluster.delivered(two, "t") == [(1, "x")]
-    assert cluster.delivered(one, "t") == [(1, "x")]
-    assert cluster.logic(two).groups[0].replica.topics["t"].entries[0].epoch == cluster.record().first
-    again = cluster.publish(two, "t", "x", id=1)
+    assert cluster.delivered(second, "t") == [(1, "x")]
+    assert cluster.delivered(first, "t") == [(1, "x")]
+    assert cluster.logic(second).groups[0].replica.topics["t"].entries[0].epoch == cluster.record().first
+    again = cluster.publish(second, "t", "x", id=1)
     assert cluster.answers[again].position == Position(cluster.record().first, 1)  # the table came with the log
 
 

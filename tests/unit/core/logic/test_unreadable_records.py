@@ -145,7 +145,7 @@ def test_group_with_an_unreadable_record_continues_only_under_its_owner(contents
     cluster.run(5.0)
     assert not cluster.coordinators()
     waiting = [cluster.logic(name).election.states[0].waiting for name in cluster.running()]
-    assert any(why.startswith("its record cannot be read: ") for why in waiting), waiting
+    assert any(reason.startswith("its record cannot be read: ") for reason in waiting), waiting
     plant(cluster, "/groups/0", right)
     cluster.start(owner)
     cluster.run(8.0)
@@ -194,8 +194,8 @@ def test_unreadable_record_does_not_activate() -> None:
     spoiled: list[str] = []
 
     def spoil(broker: str, commit: ZkCommit) -> bool:
-        (operation, *rest) = commit.operations
-        if spoiled or rest or operation.path != "/groups/0":
+        (operation, *others) = commit.operations
+        if spoiled or others or operation.path != "/groups/0":
             return False
         spoiled.append(broker)
         cluster.store.nodes["/groups/0"].data = b"garbage"

@@ -42,16 +42,16 @@ def ephemeral_goes(cluster: Cluster) -> Stored:
 
 def once(cluster: Cluster, path: str) -> list[str]:
     """Lose the reply to the next read of `path`. Return the brokers that asked, empty until then."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def unread(broker: str, read: str) -> bool:
-        if asked or read != path:
+        if requests or read != path:
             return False
-        asked.append(broker)
+        requests.append(broker)
         return True
 
     cluster.unread = unread
-    return asked
+    return requests
 
 
 def test_every_request_is_answered_once() -> None:
@@ -82,10 +82,10 @@ def test_one_request_per_group_at_a_time() -> None:
 def test_registration_step_is_repeated_only_after_a_lost_reply() -> None:
     cluster = Cluster().up()
     cluster.crash("c")
-    asked = once(cluster, "/brokers/c")
+    request = once(cluster, "/brokers/c")
     cluster.start("c")
     cluster.settle()
-    assert asked == ["c"]
+    assert request == ["c"]
     assert cluster.logic("c").incarnation == 0
     reads = len(cluster["c"].of(ZkGet))
     for _ in range(3):
@@ -127,12 +127,12 @@ def test_unknown_write_is_read_until_a_read_is_answered() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     candidate, other = cluster.logic(old).election.order(0)[1:]
-    asked: list[str] = []
+    requests: list[str] = []
 
     def record(broker: str, commit: ZkCommit) -> bool:
-        if asked or not any(operation.path == RECORD for operation in commit.operations):
+        if requests or not any(operation.path == RECORD for operation in commit.operations):
             return False
-        asked.append(broker)
+        requests.append(broker)
         once(cluster, RECORD)
         return True
 
@@ -141,7 +141,7 @@ def test_unknown_write_is_read_until_a_read_is_answered() -> None:
     cluster.crash(old)
     cluster.run(0.1)
     standing = cluster.logic(candidate).election.states[0]
-    assert asked == [candidate]
+    assert requests == [candidate]
     assert standing.unsure is not None
     cluster.run(0.1)
     assert standing.unsure is not None  # that read had no reply
@@ -156,12 +156,12 @@ def test_write_that_two_reads_do_not_show_is_given_up() -> None:
     old = cluster.coordinator()
     candidate, other = cluster.logic(old).election.order(0)[1:]
     epoch = cluster.record().epoch
-    lost: list[str] = []
+    dropped: list[str] = []
 
     def record(broker: str, commit: ZkCommit) -> bool:
-        if lost or not any(operation.path == RECORD for operation in commit.operations):
+        if dropped or not any(operation.path == RECORD for operation in commit.operations):
             return False
-        lost.append(broker)
+        dropped.append(broker)
         return True
 
     cluster.lost = record
@@ -278,12 +278,14 @@ def test_creation_of_an_ephemeral_without_reply_is_checked(carried_out: bool) ->
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
-    lost: list[str] = []
+    dropped: list[str] = []
 
     def making(broker: str, commit: ZkCommit) -> bool:
-        if lost or not any(isinstance(one, ZkCreate) and one.path == EPHEMERAL for one in commit.operations):
+        if dropped or not any(
+            isinstance(operation, ZkCreate) and operation.path == EPHEMERAL for operation in commit.operations
+        ):
             return False
-        lost.append(broker)
+        dropped.append(broker)
         return True
 
     if carried_out:
@@ -292,7 +294,7 @@ def test_creation_of_an_ephemeral_without_reply_is_checked(carried_out: bool) ->
         cluster.lost = making
     ephemeral_goes(cluster)
     cluster.run(0.2)
-    assert lost == [old]
+    assert dropped == [old]
     assert cluster.coordinator() == old
     cluster.run(2.0)
     assert cluster.store.nodes[EPHEMERAL].owner == cluster[old].session
@@ -380,10 +382,10 @@ def test_deletion_of_the_ephemeral_is_retried_after_a_lost_read(path: str) -> No
     alone_with_zookeeper(cluster, old)
     term = cluster.logic(old).groups[0].term
     assert term is not None
-    asked = once(cluster, path)
+    request = once(cluster, path)
     term.end("test")
     cluster.run(0.1)
-    assert asked == [old]
+    assert request == [old]
     assert EPHEMERAL in cluster.store.nodes
     cluster.run(0.1)
     assert EPHEMERAL not in cluster.store.nodes
@@ -399,10 +401,10 @@ def test_owner_is_superseded_only_by_a_read_record() -> None:
     assert term is not None
     record = cluster.record()
     cluster.store.nodes[RECORD] = Stored(encode(record.next(("x", 1), record.members, 2)), 99, 0)
-    asked = once(cluster, RECORD)
+    request = once(cluster, RECORD)
     ephemeral_goes(cluster)
     cluster.run(0.2)
-    assert asked == [old]
+    assert request == [old]
     assert term.active
     cluster.run(1.0)
     assert term.phase == "over"
@@ -411,9 +413,9 @@ def test_owner_is_superseded_only_by_a_read_record() -> None:
 def test_lost_reply_about_an_epoch_leaves_the_resume_waiting() -> None:
     """A position of an epoch that no broker here knows: without ZooKeeper's reply the time decides."""
     cluster = Cluster().up()
-    asked = once(cluster, RECORD)
+    request = once(cluster, RECORD)
     assert cluster.attach("a", "t", (cluster.record().epoch + 1000, 3)) is None
-    assert asked == ["a"]
+    assert request == ["a"]
     cluster.run(29.0)
     assert not cluster["a"].of(Attached)
     cluster.run(1.5)

@@ -31,7 +31,7 @@ def samples(metrics: BrokerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ..
     status, content_type, body = metrics.page()
     assert status == 200
     assert content_type.startswith("text/plain")
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(body.decode()):
         for sample in family.samples:
             labels = dict(sample.labels)
@@ -39,8 +39,8 @@ def samples(metrics: BrokerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ..
             if not sample.name.startswith("process_"):
                 assert labels.pop("cluster") == "quotes"
                 assert labels.pop("broker") == "b0"
-            found[sample.name, tuple(sorted(labels.items()))] = sample.value
-    return found
+            values[sample.name, tuple(sorted(labels.items()))] = sample.value
+    return values
 
 
 def page(edge: Any = EDGE) -> BrokerMetrics:
@@ -48,19 +48,19 @@ def page(edge: Any = EDGE) -> BrokerMetrics:
 
 
 def test_the_page_has_every_family_with_the_values_of_the_cores() -> None:
-    found = samples(page())
-    names = {name for name, _ in found}
+    values = samples(page())
+    names = {name for name, _ in values}
     for name, (kind, label, _) in FAMILIES.items():
         if kind == "histogram":
             assert {f"{name}_bucket", f"{name}_sum", f"{name}_count"} <= names
         elif not label:
-            assert (name, ()) in found
-    assert found["migratory_clients", ()] == 5
-    assert found["migratory_delivered_total", ()] == 70
-    assert found["migratory_published_total", ()] == 11
-    assert found["migratory_groups", (("role", "coordinator"),)] == 2
-    assert found["migratory_member", ()] == 1
-    assert found["migratory_fenced", ()] == 0
+            assert (name, ()) in values
+    assert values["migratory_clients", ()] == 5
+    assert values["migratory_delivered_total", ()] == 70
+    assert values["migratory_published_total", ()] == 11
+    assert values["migratory_groups", (("role", "coordinator"),)] == 2
+    assert values["migratory_member", ()] == 1
+    assert values["migratory_fenced", ()] == 0
 
 
 def test_the_page_has_the_start_time_of_the_process() -> None:
@@ -82,26 +82,26 @@ def test_metrics_sum_observed_samples() -> None:
         ("migratory_closed_total", 1.0, "draining"),
     ):
         metrics.observe(Observe(metric, value, label))
-    found = samples(metrics)
-    assert found["migratory_takeovers_total", ()] == 2
-    assert found["migratory_closed_total", (("reason", "slow_consumer"),)] == 1
-    assert found["migratory_closed_total", (("reason", "draining"),)] == 2
-    assert found["migratory_history_resets_total", ()] == 0
-    assert found["migratory_closed_total", (("reason", "lost"),)] == 0
+    values = samples(metrics)
+    assert values["migratory_takeovers_total", ()] == 2
+    assert values["migratory_closed_total", (("reason", "slow_consumer"),)] == 1
+    assert values["migratory_closed_total", (("reason", "draining"),)] == 2
+    assert values["migratory_history_resets_total", ()] == 0
+    assert values["migratory_closed_total", (("reason", "lost"),)] == 0
 
 
 def test_a_duration_is_counted_in_the_bucket_whose_bound_is_at_or_above_it() -> None:
     metrics = page()
     for value in (0.01, 0.0100001, 2.0, 99.0):
         metrics.observe(Observe("migratory_takeover_seconds", value))
-    found = samples(metrics)
-    assert found["migratory_takeover_seconds_bucket", (("le", "0.01"),)] == 1
-    assert found["migratory_takeover_seconds_bucket", (("le", "0.025"),)] == 2
-    assert found["migratory_takeover_seconds_bucket", (("le", "2.0"),)] == 3
-    assert found["migratory_takeover_seconds_bucket", (("le", str(TAKEOVER_BUCKETS[-1])),)] == 3
-    assert found["migratory_takeover_seconds_bucket", (("le", "+Inf"),)] == 4
-    assert found["migratory_takeover_seconds_count", ()] == 4
-    assert found["migratory_takeover_seconds_sum", ()] == pytest.approx(101.0200001)
+    values = samples(metrics)
+    assert values["migratory_takeover_seconds_bucket", (("le", "0.01"),)] == 1
+    assert values["migratory_takeover_seconds_bucket", (("le", "0.025"),)] == 2
+    assert values["migratory_takeover_seconds_bucket", (("le", "2.0"),)] == 3
+    assert values["migratory_takeover_seconds_bucket", (("le", str(TAKEOVER_BUCKETS[-1])),)] == 3
+    assert values["migratory_takeover_seconds_bucket", (("le", "+Inf"),)] == 4
+    assert values["migratory_takeover_seconds_count", ()] == 4
+    assert values["migratory_takeover_seconds_sum", ()] == pytest.approx(101.0200001)
 
 
 def test_observe_raises_key_error_for_an_unknown_metric() -> None:
@@ -112,8 +112,8 @@ def test_observe_raises_key_error_for_an_unknown_metric() -> None:
 def test_every_metric_the_broker_observes_is_in_the_contract() -> None:
     """A gauge is read from the status when it is asked for: one that was observed as well ended every broker."""
     sources = Path(migratory_broker.__file__).parent.rglob("*.py")
-    found = {name for source in sources for name in re.findall(r'[oO]bserve\("(\w+)"', source.read_text())}
-    assert {"migratory_takeovers_total", "migratory_closed_total"} <= found
+    names = {name for source in sources for name in re.findall(r'[oO]bserve\("(\w+)"', source.read_text())}
+    assert {"migratory_takeovers_total", "migratory_closed_total"} <= names
     metrics = BrokerMetrics("c", "b", dict)
-    for name in found:
+    for name in names:
         metrics.observe(Observe(name, 1.0, "x"))

@@ -47,10 +47,10 @@ class Target(asyncio.Protocol):
         def work() -> bytes:
             data = b""
             while len(data) < count:
-                found = self.peer.recv(count - len(data))
-                if not found:
+                piece = self.peer.recv(count - len(data))
+                if not piece:
                     break
-                data += found
+                data += piece
             return data
 
         return await asyncio.wait_for(asyncio.to_thread(work), 10)
@@ -263,16 +263,16 @@ async def test_a_client_that_ended_its_half_gets_what_its_transport_holds_and_no
             await asyncio.sleep(0.001)
         assert target.transport.get_write_buffer_size()
         target.peer.setblocking(False)
-        got = b""
+        received = b""
         while target.socket.fileno() >= 0 and len(sent) < 20_000:  # type: ignore[union-attr]
             with suppress(BlockingIOError):
-                got += target.peer.recv(1000)
+                received += target.peer.recv(1000)
             fan_out()
             await asyncio.sleep(0)
         target.peer.settimeout(1)
-        while found := target.peer.recv(65_536):
-            got += found
-    in_order = got == b"".join(sent[:before])  # as a word: pytest would compare what is torn for minutes
+        while data := target.peer.recv(65_536):
+            received += data
+    in_order = received == b"".join(sent[:before])  # as a word: pytest would compare what is torn for minutes
     assert in_order
     assert before < len(sent)
     others = await other.read(100 * len(sent)) == b"".join(sent)

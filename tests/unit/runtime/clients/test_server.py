@@ -144,7 +144,7 @@ async def test_aiohttp_holds_no_reference_to_a_handed_over_connection(sites: Any
 
     def released() -> bool:
         gc.collect()
-        return not any(isinstance(found, RequestHandler) for found in gc.get_objects())
+        return not any(isinstance(item, RequestHandler) for item in gc.get_objects())
 
     await until(released)
     assert site.server.pending == 0

@@ -33,11 +33,11 @@ class TestFraming:
         bodies = [b"", b"a", b"b" * 300, b"c"]
         stream = b"".join(length_prefix(body) + body for body in bodies)
         for size in (1, 2, 3, 7, 300, len(stream)):
-            kept = Kept()
+            receiver = Kept()
             deframer = Deframer(300)
             for start in range(0, len(stream), size):
-                deframer.feed(stream[start : start + size], kept)
-            assert kept.bodies == bodies
+                deframer.feed(stream[start : start + size], receiver)
+            assert receiver.bodies == bodies
 
     def test_the_deframer_raises_for_a_message_over_the_limit(self) -> None:
         with pytest.raises(FrameTooLong, match="a message of 301 bytes is announced"):
@@ -140,8 +140,8 @@ async def test_messages_of_one_turn_are_one_batch(ends: Any) -> None:
 async def test_a_long_turn_is_sent_as_several_batches_in_order(ends: Any) -> None:
     broker, io = await ends()
     sent = [fanout(number, channels.MAX_OPEN_BATCH // 3) for number in range(1, 9)]
-    for one in sent:
-        broker.channel.put(encode(one))
+    for socket_ in sent:
+        broker.channel.put(encode(socket_))
     broker.channel.flush()
     await until(lambda: len(io.messages) == len(sent))
     assert io.messages == sent

@@ -14,14 +14,14 @@ from migratory_testing.waiting import until
 async def test_counters_of_dead_processes_are_kept(site: Any) -> None:
     here = site()
     here.open()
-    one, other = [await here.up(io) for io in here.started]
-    one.say(one.report(1, 3, published=5, delivered=70, sent_bytes=900, queue_bytes=11, closed={"bye": 2}))
-    other.say(other.report(1, 4, published=1, delivered=30, sent_bytes=100, closed={"bye": 1}))
+    first, second = [await here.up(io) for io in here.started]
+    first.say(first.report(1, 3, published=5, delivered=70, sent_bytes=900, queue_bytes=11, closed={"bye": 2}))
+    second.say(second.report(1, 4, published=1, delivered=30, sent_bytes=100, closed={"bye": 1}))
     await until(lambda: all(process.report for process in here.clients._processes.values()))
     before = here.clients.edge_status()
     assert (before["clients"], before["published"], before["delivered"], before["queue_bytes"]) == (7, 6, 100, 11)
     assert before["by_process"] == {"0": 3, "1": 4}
-    one.die(-9)
+    first.die(-9)
     await until(lambda: here.deaths == 1)
     after = here.clients.edge_status()
     assert (after["published"], after["delivered"], after["sent_bytes"]) == (6, 100, 1000)

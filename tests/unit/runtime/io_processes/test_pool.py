@@ -83,7 +83,7 @@ async def test_a_turn_of_the_logic_is_one_batch_for_each_process(site: Any) -> N
     before = [process.channel.batches for process in here.clients._processes.values()]
     here.effect(*(fanout("t", number) for number in range(1, 11)))
     await until(lambda: all(len(io.of(Fanout)) == 10 for io in ios))
-    assert [process.channel.batches for process in here.clients._processes.values()] == [one + 1 for one in before]
+    assert [process.channel.batches for process in here.clients._processes.values()] == [count + 1 for count in before]
 
 
 async def test_messages_of_processes_reach_logic_metrics_and_log(site: Any) -> None:

@@ -58,7 +58,7 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
     slow.reading = True
     slow.channel.acknowledge(10**9)
     await until(lambda: len(slow.of(Page)) == 100)
-    assert [one.reference for one in slow.of(Page)] == list(range(1, 101))
+    assert [page.reference for page in slow.of(Page)] == list(range(1, 101))
     await until(lambda: len(here.logic.of(Attach)) == 2 and not process.deferred)
     here.effect(fanout("t", 2))
     await until(lambda: len(other.of(Fanout)) == 2)
@@ -91,7 +91,7 @@ async def test_replay_pages_for_processes_take_little_of_a_turn(site: Any) -> No
     assert max(map(len, pages)) == 2
     assert pages.count([1, 2]) + pages.count([2, 1]) > 100, "both get as much"
     for io in ios:
-        assert [one.reference for one in io.of(Page)] == list(range(1, 201))
+        assert [page.reference for page in io.of(Page)] == list(range(1, 201))
 
 
 async def test_deferred_requests_continue_in_the_next_turn(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,4 +106,4 @@ async def test_deferred_requests_continue_in_the_next_turn(site: Any, monkeypatc
     io = await here.up(here.started[0])
     io.say(*(NextPage(1, number, "t", Position(1, 1)) for number in range(1, 8)))
     await until(lambda: len(io.of(Page)) == 7)
-    assert [one.reference for one in io.of(Page)] == list(range(1, 8))
+    assert [page.reference for page in io.of(Page)] == list(range(1, 8))

@@ -35,21 +35,21 @@ def test_the_default_is_the_recorders_schema() -> None:
 @pytest.mark.parametrize("size", [1, 2, 50_000])
 def test_samples(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(arrow, "_ROWS", size)
-    found = rows("samples", ("source", "value", "labels", "metric", "timestamp", "series"))
+    table = rows("samples", ("source", "value", "labels", "metric", "timestamp", "series"))
     labels = [("x", "1"), ("y", "é")]
     a = {"metric": "a", "labels": labels, "source": "http://a", "series": A.fingerprint}
     b = {"metric": "b", "labels": [], "source": "http://a", "series": B.fingerprint}
-    assert [row.pop("value") for row in found if row["timestamp"] != 2] == [0.5, 7.0]
-    stale = next(row.pop("value") for row in found if "value" in row)
+    assert [row.pop("value") for row in table if row["timestamp"] != 2] == [0.5, 7.0]
+    stale = next(row.pop("value") for row in table if "value" in row)
     assert np.float64(stale).view(np.uint64) == STALE
-    assert found == [a | {"timestamp": 1}, a | {"timestamp": 2}, b | {"timestamp": 5}]
+    assert table == [a | {"timestamp": 1}, a | {"timestamp": 2}, b | {"timestamp": 5}]
 
 
 def test_series() -> None:
-    found = rows("series", (*COLUMNS["series"], SERIES, SOURCE))
-    assert [row["timestamps"] for row in found] == [[1, 2], [5]]
-    assert [row["values"][0] for row in found] == [0.5, 7.0]
-    assert [(row["metric"], row["series"], row["source"]) for row in found] == [
+    table = rows("series", (*COLUMNS["series"], SERIES, SOURCE))
+    assert [row["timestamps"] for row in table] == [[1, 2], [5]]
+    assert [row["values"][0] for row in table] == [0.5, 7.0]
+    assert [(row["metric"], row["series"], row["source"]) for row in table] == [
         ("a", A.fingerprint, "http://a"),
         ("b", B.fingerprint, "http://a"),
     ]

@@ -18,21 +18,23 @@ def series(name: str, **labels: str) -> SeriesId:
 
 
 def block(*parts: tuple[SeriesId, list[tuple[int, float]]]) -> SampleBlock:
-    samples = [sample for _, found in parts for sample in found]
-    counts = np.array([len(found) for _, found in parts], np.int64)
+    samples = [sample for _, pairs_ in parts for sample in pairs_]
+    counts = np.array([len(pairs_) for _, pairs_ in parts], np.int64)
     times = np.array([time for time, _ in samples], np.int64)
-    return SampleBlock([one for one, _ in parts], counts, times, np.array([value for _, value in samples], np.float64))
+    return SampleBlock(
+        [series for series, _ in parts], counts, times, np.array([value for _, value in samples], np.float64)
+    )
 
 
 def pairs(block: SampleBlock) -> dict[SeriesId, list[tuple[int, float]]]:
-    found: dict[SeriesId, list[tuple[int, float]]] = {}
+    samples: dict[SeriesId, list[tuple[int, float]]] = {}
     at = 0
-    for one, count in zip(block.series, block.counts.tolist(), strict=True):
+    for series, count in zip(block.series, block.counts.tolist(), strict=True):
         part = slice(at, at + count)
-        assert one not in found
-        found[one] = list(zip(block.times[part].tolist(), block.values[part].tolist(), strict=True))
+        assert series not in samples
+        samples[series] = list(zip(block.times[part].tolist(), block.values[part].tolist(), strict=True))
         at += count
-    return found
+    return samples
 
 
 A, B = series("a", x="1", replica="r0"), series("b")
@@ -41,23 +43,23 @@ A, B = series("a", x="1", replica="r0"), series("b")
 def test_samples_of_two_servers_count_once_and_complete_each_other() -> None:
     first = block((A, [(1, 1.0), (2, 2.0), (4, 4.0)]), (B, [(1, 9.0)]))
     second = block((B, [(2, 10.0)]), (A, [(2, 2.0), (3, 3.0), (4, 5.0)]))
-    (found,) = merge_blocks([first, second])
+    (merged,) = merge_blocks([first, second])
     # Of two values for one moment the higher one stays.
-    assert pairs(found) == {A: [(1, 1.0), (2, 2.0), (3, 3.0), (4, 5.0)], B: [(1, 9.0), (2, 10.0)]}
+    assert pairs(merged) == {A: [(1, 1.0), (2, 2.0), (3, 3.0), (4, 5.0)], B: [(1, 9.0), (2, 10.0)]}
 
 
 def test_a_number_is_preferred_to_a_stale_marker() -> None:
     stale, other = of_bits(STALE), of_bits(0x7FF8000000000001)
-    (found,) = merge_blocks([block((A, [(1, stale), (2, 2.0), (3, stale)])), block((A, [(1, -1.0), (2, other)]))])
-    assert found.times.tolist() == [1, 2, 3]
-    assert found.values[:2].tolist() == [-1.0, 2.0]
-    assert found.values.view(np.uint64)[2] == STALE
+    (merged,) = merge_blocks([block((A, [(1, stale), (2, 2.0), (3, stale)])), block((A, [(1, -1.0), (2, other)]))])
+    assert merged.times.tolist() == [1, 2, 3]
+    assert merged.values[:2].tolist() == [-1.0, 2.0]
+    assert merged.values.view(np.uint64)[2] == STALE
 
 
 def test_replicas_are_one_series_when_their_label_is_dropped() -> None:
     twin = series("a", x="1", replica="r1")
-    (found,) = merge_blocks([block((A, [(1, 1.0), (3, 3.0)]), (twin, [(1, 1.0), (2, 2.0)]))], frozenset({"replica"}))
-    assert pairs(found) == {series("a", x="1"): [(1, 1.0), (2, 2.0), (3, 3.0)]}
+    (merged,) = merge_blocks([block((A, [(1, 1.0), (3, 3.0)]), (twin, [(1, 1.0), (2, 2.0)]))], frozenset({"replica"}))
+    assert pairs(merged) == {series("a", x="1"): [(1, 1.0), (2, 2.0), (3, 3.0)]}
 
 
 def test_merging_no_blocks_yields_none() -> None:
@@ -70,13 +72,13 @@ samples = st.lists(st.tuples(st.integers(0, 8), st.sampled_from([0.0, 1.0, 2.0])
 @given(st.lists(st.tuples(st.sampled_from([A, B]), samples), max_size=6))
 def test_merging_keeps_the_highest_value_of_each_time(parts: list[tuple[SeriesId, list[tuple[int, float]]]]) -> None:
     expected: dict[SeriesId, dict[int, float]] = {}
-    for one, found in parts:
+    for series, found in parts:
         for time, value in found:
-            own = expected.setdefault(one, {})
+            own = expected.setdefault(series, {})
             own[time] = max(value, own.get(time, value))
     for result in merge_blocks(block(part) for part in parts):
-        found_pairs = {one: found for one, found in pairs(result).items() if found}
-        assert found_pairs == {one: sorted(own.items()) for one, own in expected.items()}
+        found_pairs = {series: pairs_ for series, pairs_ in pairs(result).items() if pairs_}
+        assert found_pairs == {series: sorted(own.items()) for series, own in expected.items()}
 
 
 def test_without_removes_series() -> None:
@@ -89,7 +91,7 @@ def test_without_removes_series() -> None:
 def test_a_fingerprint_depends_on_metric_and_labels_only() -> None:
     ones = [A, B, series("ab"), series("a", b=""), series("a", x="1"), series("a", x="11"), series("a", xr="1")]
     assert series("a", b="") == series("a")
-    assert len({one.fingerprint for one in ones}) == len(ones)
+    assert len({series.fingerprint for series in ones}) == len(ones)
     assert A.fingerprint == series("a", replica="r0", x="1").fingerprint
     # It may lie in files: another release must find the same.
     assert series("up", job="web").fingerprint == -6401115796319079310

@@ -29,19 +29,19 @@ def options(**given: str) -> SourceOptions:
 
 
 def test_defaults() -> None:
-    found = options()
-    assert found.urls == ("http://a:9090",)
-    assert (found.start_ms, found.end_ms, found.partition_ms) == (None, None, None)
-    assert (found.shape, found.columns) == ("samples", ("metric", "labels", "timestamp", "value"))
-    assert (found.api, found.require, found.when_empty, found.pushdown) == ("auto", "all", "warn", False)
-    assert (found.access.timeout, found.access.answer_limit, found.access.retries) == (60, 900, 3)
-    assert found.access.headers == ()
+    parsed = options()
+    assert parsed.urls == ("http://a:9090",)
+    assert (parsed.start_ms, parsed.end_ms, parsed.partition_ms) == (None, None, None)
+    assert (parsed.shape, parsed.columns) == ("samples", ("metric", "labels", "timestamp", "value"))
+    assert (parsed.api, parsed.require, parsed.when_empty, parsed.pushdown) == ("auto", "all", "warn", False)
+    assert (parsed.access.timeout, parsed.access.answer_limit, parsed.access.retries) == (60, 900, 3)
+    assert parsed.access.headers == ()
 
 
 def test_every_option_is_parsed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
-    found = parse_options({
+    parsed = parse_options({
         "URL": "http://a:9090/, https://b/prom/\nhttp://a:9090", "Matchers": 'up{a="b"} down up{a="b"}',
         "START": "1767225600.5", "end": "2026-01-01T02:00:00+01:00", "partition": "1h30m", "shape": "SERIES",
         "columns": "series, values,source", "dropLabels": "replica,prometheus", "api": "range_selector",
@@ -49,15 +49,15 @@ def test_every_option_is_parsed(tmp_path: Path) -> None:
         "answerLimit": "1m",
         "retries": "0", "maxSamples": "7", "pushdown": "true", "delay": "0s", "header.X-Scope-OrgID": "team",
     })  # fmt: skip
-    assert found.urls == ("http://a:9090", "https://b/prom")
-    assert len(found.selectors) == 2
-    assert (found.start_ms, found.end_ms, found.partition_ms) == (1767225600500, 1767229200000, 5_400_000)
-    assert (found.shape, found.columns, found.by_source) == ("series", ("series", "values", "source"), True)
-    assert found.drop_labels == {"replica", "prometheus"}
-    assert (found.api, found.require, found.when_empty, found.pushdown) == ("range_selector", "any", "fail", True)
-    assert (found.access.timeout, found.access.answer_limit, found.access.retries) == (5, 60, 0)
-    assert found.access.headers == (("X-Scope-OrgID", "team"), ("Authorization", "Basic bWU6czNjcmV0"))
-    assert (found.max_samples, found.delay_ms) == (7, 0)
+    assert parsed.urls == ("http://a:9090", "https://b/prom")
+    assert len(parsed.selectors) == 2
+    assert (parsed.start_ms, parsed.end_ms, parsed.partition_ms) == (1767225600500, 1767229200000, 5_400_000)
+    assert (parsed.shape, parsed.columns, parsed.by_source) == ("series", ("series", "values", "source"), True)
+    assert parsed.drop_labels == {"replica", "prometheus"}
+    assert (parsed.api, parsed.require, parsed.when_empty, parsed.pushdown) == ("range_selector", "any", "fail", True)
+    assert (parsed.access.timeout, parsed.access.answer_limit, parsed.access.retries) == (5, 60, 0)
+    assert parsed.access.headers == (("X-Scope-OrgID", "team"), ("Authorization", "Basic bWU6czNjcmV0"))
+    assert (parsed.max_samples, parsed.delay_ms) == (7, 0)
     assert options(tokenFile=str(secret)).access.headers == (("Authorization", "Bearer s3cret"),)
 
 
@@ -132,12 +132,12 @@ def narrowed(*filters: Filter, **given: str) -> tuple[SourceOptions, list[Filter
 
 
 def test_filters_on_names_narrow_every_selector() -> None:
-    found, left = narrowed(
+    narrow, remaining = narrowed(
         EqualTo(("metric",), "a"), StringStartsWith(("metric",), "a.b"), In(("metric",), ("x", "y+")),
         matchers='{job="j"} {job="k"}',
     )  # fmt: skip
-    assert left == []
-    assert [render(selector) for selector in found.selectors] == [
+    assert remaining == []
+    assert [render(selector) for selector in narrow.selectors] == [
         f'{{job="{job}",__name__="a",__name__=~"a\\\\.b.*",__name__=~"x|y\\\\+"}}' for job in "jk"
     ]
 
@@ -156,14 +156,14 @@ def test_filters_on_names_narrow_every_selector() -> None:
     ],
 )
 def test_filters_on_times_narrow_the_window(filters: list[Filter], window: tuple[int, int]) -> None:
-    found, left = narrowed(*filters, start="2", end="9")
-    assert left == []
-    assert (found.start_ms, found.end_ms) == window
+    narrow, remaining = narrowed(*filters, start="2", end="9")
+    assert remaining == []
+    assert (narrow.start_ms, narrow.end_ms) == window
 
 
 def test_filters_alone_may_set_the_window() -> None:
-    found, _ = narrowed(GreaterThanOrEqual(("timestamp",), 5), LessThan(("timestamp",), 9))
-    assert (found.start_ms, found.end_ms) == (5, 9)
+    narrow, _ = narrowed(GreaterThanOrEqual(("timestamp",), 5), LessThan(("timestamp",), 9))
+    assert (narrow.start_ms, narrow.end_ms) == (5, 9)
 
 
 def test_other_filters_are_left_to_spark() -> None:
@@ -171,6 +171,6 @@ def test_other_filters_are_left_to_spark() -> None:
         EqualTo(("value",), 1.0), EqualTo(("metric",), ""), In(("metric",), ("a", None)), IsNotNull(("metric",)),
         EqualTo(("timestamp",), None), LessThan(("value",), 5), GreaterThan(("timestamps",), 5),
     ]  # fmt: skip
-    found, left = narrowed(*given)
-    assert left == given
-    assert found == options()
+    narrow, remaining = narrowed(*given)
+    assert remaining == given
+    assert narrow == options()

@@ -88,10 +88,10 @@ def test_an_invalid_server_clock_is_an_error(serve: Serve) -> None:
 
 
 def test_samples_are_counted_by_the_servers(serve: Serve) -> None:
-    asked: list[dict[str, list[str]]] = []
+    queries: list[dict[str, list[str]]] = []
 
     def counting(request: Request) -> Reply:
-        asked.append(urllib.parse.parse_qs(request.body.decode()))
+        queries.append(urllib.parse.parse_qs(request.body.decode()))
         return Reply(b'{"data":{"resultType":"vector","result":[{"metric":{},"value":[1,"540"]}]}}', kind=JSON)
 
     matchers = 'a_total{i="1"} b_total'
@@ -101,18 +101,18 @@ def test_samples_are_counted_by_the_servers(serve: Serve) -> None:
         '(sum(count_over_time({__name__="a_total",i="1"}[60s])) or vector(0))'
         ' + (sum(count_over_time({__name__="b_total"}[60s])) or vector(0))'
     )
-    assert asked[0]["query"] == [query]
-    assert asked[0]["time"] == [f"{END / 1000:.3f}"]
+    assert queries[0]["query"] == [query]
+    assert queries[0]["time"] == [f"{END / 1000:.3f}"]
 
 
 @pytest.mark.parametrize("reply", [Reply(b"query timed out", 503), Reply(b'{"data":{"result":[]}}', kind=JSON)])
 def test_the_number_of_samples_is_unknown_if_a_server_does_not_count(serve: Serve, reply: Reply) -> None:
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     def refusing(request: Request) -> Reply:
-        asked.append(request)
+        requests.append(request)
         return reply
 
     assert preflight.count_samples(options(serve(refusing))) is None
     # "It takes too long" is an answer: nobody makes the server do it again.
-    assert len(asked) == 1
+    assert len(requests) == 1

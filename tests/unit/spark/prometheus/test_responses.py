@@ -23,25 +23,25 @@ START, END = 1_700_000_000_000, 1_700_000_600_000
 
 def told(blocks: Iterator[SampleBlock]) -> Told:
     """Return the times and the bits of the values of each series."""
-    found: Told = []
+    decoded: Told = []
     for block in blocks:
         assert block.counts.sum() == len(block.times) == len(block.values)
         ends = np.cumsum(block.counts).tolist()
-        for one, end, count in zip(block.series, ends, block.counts.tolist(), strict=True):
+        for series_id, end, count in zip(block.series, ends, block.counts.tolist(), strict=True):
             part = slice(end - count, end)
             values = block.values[part].view(np.uint64).tolist()
-            found.append((one, list(zip(block.times[part].tolist(), values, strict=True))))
-    return found
+            decoded.append((series_id, list(zip(block.times[part].tolist(), values, strict=True))))
+    return decoded
 
 
 def expected(series: list[tuple[Labels, Samples]], start: int = START, end: int = END) -> Told:
-    found: Told = []
+    decoded: Told = []
     for labels, samples in series:
-        rest = {name: value for name, value in labels.items() if name != "__name__" and value}
+        others = {name: value for name, value in labels.items() if name != "__name__" and value}
         inside = [(time, bits_of(value)) for time, value in samples if start <= time < end]
         if inside:
-            found.append((SeriesId(labels["__name__"], tuple(sorted(rest.items()))), inside))
-    return found
+            decoded.append((SeriesId(labels["__name__"], tuple(sorted(others.items()))), inside))
+    return decoded
 
 
 def streamed(data: bytes, size: int = 1000, chunks: int = 3) -> Told:
@@ -55,13 +55,13 @@ def unstreamed(data: bytes, rows: int = 100) -> Told:
 
 def fleet(count: int) -> list[tuple[Labels, Samples]]:
     draw = random.Random(count)
-    found: list[tuple[Labels, Samples]] = []
+    series_list: list[tuple[Labels, Samples]] = []
     for number in range(count):
         labels = {"__name__": "c_total", "instance": f"host-{number:03}", "text": 'a"b\\ é\n' + "x" * 150, "none": ""}
         values = [0.0, 0.0, *(float(draw.randrange(2) * draw.random()) for _ in range(draw.randrange(400)))]
         times = [START - 5_000 + 1000 * at + draw.randrange(3) for at in range(len(values))]
-        found.append((labels, list(zip(times, values, strict=True))))
-    return found
+        series_list.append((labels, list(zip(times, values, strict=True))))
+    return series_list
 
 
 def test_streamed_and_plain_responses_are_equal() -> None:
@@ -87,7 +87,7 @@ def test_the_window_is_half_open_and_series_without_a_sample_in_it_are_left_out(
     ends = [(START - 1, 1.0), (START, 2.0), (END - 1, 3.0), (END, 4.0)]
     series = [({"__name__": "a"}, ends), ({"__name__": "b"}, [ends[0], ends[3]]), ({"__name__": "c"}, ends)]
     assert streamed(made.streamed(series)) == unstreamed(made.plain(series)) == expected(series)
-    assert [one.metric for one, _ in expected(series)] == ["a", "c"]
+    assert [key.metric for key, _ in expected(series)] == ["a", "c"]
 
 
 def test_stale_markers_and_other_nan_keep_their_bits() -> None:
@@ -105,8 +105,8 @@ def test_plain_samples_of_every_length(samples: Samples, rows: int) -> None:
     # Protobuf leaves a zero out, and with it the sign of a negative one.
     samples = [(time, value + 0.0 if value == 0 else value) for time, value in samples]
     series: list[tuple[Labels, Samples]] = [({"__name__": "a"}, samples)]
-    found = told(sample_response.blocks(made.plain(series), -(2**63), 2**63 - 1, rows))
-    assert found == expected(series, -(2**63), 2**63)
+    decoded = told(sample_response.blocks(made.plain(series), -(2**63), 2**63 - 1, rows))
+    assert decoded == expected(series, -(2**63), 2**63)
 
 
 @example(b"\xd2\x00")

@@ -22,16 +22,16 @@ from migratory_testing.prometheus_wire import Labels, of_bits
 
 def read(options: SourceOptions) -> dict[SeriesId, Samples]:
     """Return all samples by series. A repeated (series, time) fails."""
-    found: dict[SeriesId, dict[int, float]] = {}
+    samples: dict[SeriesId, dict[int, float]] = {}
     for block in partitions.read(options, START, END):
         at = 0
-        for one, count in zip(block.series, block.counts.tolist(), strict=True):
-            own = found.setdefault(one, {})
+        for series, count in zip(block.series, block.counts.tolist(), strict=True):
+            own = samples.setdefault(series, {})
             for time, value in zip(block.times[at : at + count].tolist(), block.values[at : at + count], strict=True):
-                assert time not in own, f"{one} at {time} twice"
+                assert time not in own, f"{series} at {time} twice"
                 own[time] = float(value)
             at += count
-    return {one: sorted(own.items()) for one, own in found.items()}
+    return {series: sorted(own.items()) for series, own in samples.items()}
 
 
 def expected(series: list[tuple[Labels, Samples]] = MANY) -> dict[SeriesId, Samples]:
@@ -137,20 +137,20 @@ def test_a_busy_server_is_retried_a_few_times(serve: Serve) -> None:
     ],
 )
 def test_a_query_that_is_too_large_is_halved(serve: Serve, status: int, body: bytes) -> None:
-    asked: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
 
     def limited(request: Request) -> Reply:
         first, last = made.window_of(request.body)
         if last - first > 20_000:
             return Reply(body, status)
-        asked.append((first, last))
+        ranges.append((first, last))
         return good(request)
 
     assert read(options(serve(limited), retries="0")) == expected()
-    asked.sort()
-    assert len(asked) == 4
-    assert (asked[0][0], asked[-1][1]) == (START, END - 1)
-    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(asked))
+    ranges.sort()
+    assert len(ranges) == 4
+    assert (ranges[0][0], ranges[-1][1]) == (START, END - 1)
+    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ranges))
 
 
 def test_a_query_too_large_for_a_second_is_an_error_after_few_requests(serve: Serve) -> None:
@@ -211,14 +211,14 @@ def test_every_interface_returns_nothing_for_nothing(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [{"warnings": ["No StoreAPIs matched: store-2 is away"]}, {"isPartial": True}],
     ids=["warnings", "isPartial"],
 )
-def test_a_partial_response_is_an_error(serve: Serve, said: dict[str, object]) -> None:
+def test_a_partial_response_is_an_error(serve: Serve, fields: dict[str, object]) -> None:
     """The status is a success; half of the data would pass for all."""
     whole = json.loads(matrix(MANY).body)
-    server = serve(lambda _: Reply(json.dumps(whole | said).encode(), kind=JSON))
+    server = serve(lambda _: Reply(json.dumps(whole | fields).encode(), kind=JSON))
     with pytest.raises(ServerError, match=r"may not be whole: .*(store-2|isPartial)"):
         read(options(server, api="range_selector"))
     # What is said of other things is no warning.

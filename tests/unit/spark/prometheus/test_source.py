@@ -29,14 +29,14 @@ def server(clock: Callable[[], int] = lambda: 2_000_000) -> FakePrometheus:
         if request.path != "/api/v1/read":
             return Reply(b"", 404)
         first, last = window_of(request.body)
-        inside = [one for one in SAMPLES[0][1] if first <= one[0] <= last]
+        inside = [sample for sample in SAMPLES[0][1] if first <= sample[0] <= last]
         return Reply(streamed([(SAMPLES[0][0], inside)] if inside else []))
 
     return FakePrometheus(answer)
 
 
 def source(*servers: FakePrometheus, **options: str) -> PrometheusDataSource:
-    urls = ",".join(one.url for one in servers)
+    urls = ",".join(prometheus.url for prometheus in servers)
     return PrometheusDataSource({"url": urls, "matchers": "up", "retries": "0"} | options)
 
 
@@ -46,93 +46,93 @@ def reader(*servers: FakePrometheus, **options: str) -> DataSourceReader:
 
 
 def times_of(reader: DataSourceReader | PrometheusStreamReader, partition: InputPartition) -> list[int]:
-    found: list[int] = []
+    times: list[int] = []
     for batch in reader.read(partition):
         assert isinstance(batch, pa.RecordBatch)
-        found += batch.column("timestamp").to_pylist()
-    return found
+        times += batch.column("timestamp").to_pylist()
+    return times
 
 
 def stream(*servers: FakePrometheus, **options: str) -> PrometheusStreamReader:
     made = source(*servers, **options)
-    found = made.streamReader(made.schema())
-    assert isinstance(found, PrometheusStreamReader)
-    return found
+    stream_reader = made.streamReader(made.schema())
+    assert isinstance(stream_reader, PrometheusStreamReader)
+    return stream_reader
 
 
 def test_partitions_cover_the_window_once() -> None:
-    with server() as one:
-        found = reader(one, start="100.5", end="400", partition="2m")
-        partitions = found.partitions()
+    with server() as prometheus:
+        source = reader(prometheus, start="100.5", end="400", partition="2m")
+        partitions = source.partitions()
         ends = [100_500, 120_000, 240_000, 360_000, 400_000]
-        assert [one.value for one in partitions] == list(itertools.pairwise(ends))
-        times = [time for part in partitions for time in times_of(found, part)]
+        assert [partition.value for partition in partitions] == list(itertools.pairwise(ends))
+        times = [time for part in partitions for time in times_of(source, part)]
         assert times == [1000 * second for second in range(101, 400)]
         # Where there is no partition Spark makes one without a value.
-        assert list(found.read(InputPartition(None))) == []
+        assert list(source.read(InputPartition(None))) == []
 
 
 def test_an_empty_window_follows_option_when_empty(caplog: pytest.LogCaptureFixture) -> None:
-    with server() as one:
+    with server() as prometheus:
         window = {"start": "1100", "end": "1200"}
-        assert reader(one, **window).partitions() == []
+        assert reader(prometheus, **window).partitions() == []
         assert "no samples from 1970-01-01T00:18:20.000Z to 1970-01-01T00:20:00.000Z" in caplog.text
         with pytest.raises(NoSamplesFound):
-            reader(one, **window, whenEmpty="fail").partitions()
-        asked = len(one.requests)
-        assert len(reader(one, **window, whenEmpty="allow").partitions()) == 1
-        assert len(one.requests) == asked
+            reader(prometheus, **window, whenEmpty="fail").partitions()
+        request_count = len(prometheus.requests)
+        assert len(reader(prometheus, **window, whenEmpty="allow").partitions()) == 1
+        assert len(prometheus.requests) == request_count
 
 
 def test_filters_are_pushed_down_only_if_enabled() -> None:
-    with server() as one:
-        plain = reader(one, start="0", end="9")
+    with server() as prometheus:
+        plain = reader(prometheus, start="0", end="9")
         assert type(plain).pushFilters is DataSourceReader.pushFilters
-        found = reader(one, pushdown="true", start="0", end="900", partition="1h")
-        assert isinstance(found, FilteringReader)
-        left = EqualTo(("value",), 1.0)
-        assert found.pushFilters([LessThan(("timestamp",), 5000), left]) == [left]
-        assert [one.value for one in found.partitions()] == [(0, 5000)]
+        source = reader(prometheus, pushdown="true", start="0", end="900", partition="1h")
+        assert isinstance(source, FilteringReader)
+        value_filter = EqualTo(("value",), 1.0)
+        assert source.pushFilters([LessThan(("timestamp",), 5000), value_filter]) == [value_filter]
+        assert [partition.value for partition in source.partitions()] == [(0, 5000)]
 
 
 def test_another_schema_is_rejected() -> None:
-    with server() as one:
-        made = source(one, start="0", end="9")
+    with server() as prometheus:
+        made = source(prometheus, start="0", end="9")
         with pytest.raises(OptionError, match="choose it by options shape and columns"):
             made.reader(StructType().add("x", LongType()))
 
 
 def test_a_stream_follows_the_slowest_clock_by_its_delay() -> None:
     clock = [100_000]
-    with server(lambda: clock[0]) as one, server(lambda: clock[0] + 7000) as other:
-        assert stream(one, other).initialOffset() == {"until_ms": 85_000}
-        found = stream(other, one, start="10", delay="20s")
-        assert found.initialOffset() == {"until_ms": 10_000}
-        assert found.latestOffset({"until_ms": 10_000}, ReadAllAvailable()) == {"until_ms": 80_000}
+    with server(lambda: clock[0]) as prometheus, server(lambda: clock[0] + 7000) as ahead:
+        assert stream(prometheus, ahead).initialOffset() == {"until_ms": 85_000}
+        source = stream(ahead, prometheus, start="10", delay="20s")
+        assert source.initialOffset() == {"until_ms": 10_000}
+        assert source.latestOffset({"until_ms": 10_000}, ReadAllAvailable()) == {"until_ms": 80_000}
         clock[0] = 60_000
         # A clock that was set back tells nothing a second time.
-        assert found.latestOffset({"until_ms": 80_000}, ReadAllAvailable()) == {"until_ms": 80_000}
-        assert found.partitions({"until_ms": 80_000}, {"until_ms": 80_000}) == []
+        assert source.latestOffset({"until_ms": 80_000}, ReadAllAvailable()) == {"until_ms": 80_000}
+        assert source.partitions({"until_ms": 80_000}, {"until_ms": 80_000}) == []
 
 
 def test_the_batches_of_a_stream_have_each_sample_once() -> None:
     clock = [50_000]
-    with server(lambda: clock[0]) as one:
-        found = stream(one, start="10", end="300", partition="1m", columns="timestamp")
-        offset, times = found.initialOffset(), []
+    with server(lambda: clock[0]) as prometheus:
+        source = stream(prometheus, start="10", end="300", partition="1m", columns="timestamp")
+        offset, times = source.initialOffset(), []
         for clock[0] in (60_000, 61_500, 190_000, 400_000, 500_000):
-            after = found.latestOffset(offset, ReadAllAvailable())
-            for partition in found.partitions(offset, after):
-                times += times_of(found, partition)
+            after = source.latestOffset(offset, ReadAllAvailable())
+            for partition in source.partitions(offset, after):
+                times += times_of(source, partition)
             offset = after
     assert times == [1000 * second for second in range(10, 300)]
 
 
 def test_a_stream_of_available_samples_ends() -> None:
     clock = [115_000]
-    with server(lambda: clock[0]) as one:
-        found = stream(one, start="0")
-        found.prepareForTriggerAvailableNow()
+    with server(lambda: clock[0]) as prometheus:
+        source = stream(prometheus, start="0")
+        source.prepareForTriggerAvailableNow()
         clock[0] = 500_000
-        assert found.latestOffset({"until_ms": 0}, ReadAllAvailable()) == {"until_ms": 100_000}
-        assert found.latestOffset({"until_ms": 100_000}, ReadAllAvailable()) == {"until_ms": 100_000}
+        assert source.latestOffset({"until_ms": 0}, ReadAllAvailable()) == {"until_ms": 100_000}
+        assert source.latestOffset({"until_ms": 100_000}, ReadAllAvailable()) == {"until_ms": 100_000}

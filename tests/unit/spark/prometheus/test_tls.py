@@ -39,14 +39,14 @@ class Certificates:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl on PATH")
-    found = Certificates(tmp_path_factory.mktemp("certificates"))
-    by_ca = ("-CA", found.file("ca.pem"), "-CAkey", found.file("ca.key"))
+    certificates_ = Certificates(tmp_path_factory.mktemp("certificates"))
+    by_ca = ("-CA", certificates_.file("ca.pem"), "-CAkey", certificates_.file("ca.key"))
     end = ("-addext", "basicConstraints=critical,CA:FALSE")
-    found.make("ca", "-addext", "keyUsage=critical,keyCertSign")
-    found.make("server", *by_ca, *end, "-addext", "subjectAltName=IP:127.0.0.1")
-    found.make("client", *by_ca, *end)
-    found.make("stranger")
-    return found
+    certificates_.make("ca", "-addext", "keyUsage=critical,keyCertSign")
+    certificates_.make("server", *by_ca, *end, "-addext", "subjectAltName=IP:127.0.0.1")
+    certificates_.make("client", *by_ca, *end)
+    certificates_.make("stranger")
+    return certificates_
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def server(certificates: Certificates) -> Iterator[FakePrometheus]:
     context.load_cert_chain(certificates.file("server.pem"), certificates.file("server.key"))
     context.load_verify_locations(certificates.file("ca.pem"))
     context.verify_mode = ssl.CERT_REQUIRED
-    with FakePrometheus(lambda _: Reply(streamed(SAMPLES)), context) as found:
-        yield found
+    with FakePrometheus(lambda _: Reply(streamed(SAMPLES)), context) as prometheus:
+        yield prometheus
 
 
 def read(server: FakePrometheus, **given: str) -> list[float]:

@@ -30,12 +30,12 @@ def bits(samples: Samples) -> list[tuple[int, int]]:
 
 def counter(seed: int, count: int) -> Samples:
     draw = random.Random(seed)
-    time, value, found = draw.randrange(2**41), 0.0, []
+    time, value, samples = draw.randrange(2**41), 0.0, []
     for _ in range(count):
         time += draw.choice((1000, 1000, 1000, 1001, 998, 15_000, 9_000, 70_000, 600_000, 2**40))
         value += draw.choice((0, 0, 1, 7, 0.25))
-        found.append((time, value))
-    return found
+        samples.append((time, value))
+    return samples
 
 
 def test_chunks_of_every_length_together() -> None:
@@ -76,11 +76,11 @@ steps = st.one_of(st.integers(0, 3), st.integers(0, 2**13), st.integers(0, 2**21
 @st.composite
 def series(draw: Any) -> Samples:
     time = draw(st.integers(-(2**50), 2**50))
-    found = []
+    chunks = []
     for step, value in draw(st.lists(st.tuples(steps, st.one_of(doubles, st.sampled_from([1.0, 2.0]))), max_size=40)):
         time += step
-        found.append((time, value))
-    return found
+        chunks.append((time, value))
+    return chunks
 
 
 @given(st.lists(series(), max_size=12))

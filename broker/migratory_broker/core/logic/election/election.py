@@ -207,11 +207,11 @@ class Election:
             return  # a stale read: a higher epoch is promised already
         source = record.as_source()
         if source is not None and not source.enough(filter(self.ctx.linked, source.members)):
-            lost = self.histories.lost(number, source)
-            if lost and self.histories.may_begin(number):
+            is_lost = self.histories.lost(number, source)
+            if is_lost and self.histories.may_begin(number):
                 self._begin_history(number, record.epoch, version)
             else:
-                self._wait(number, "history lost" if lost else "too few of the last activated list can be reached")
+                self._wait(number, "history lost" if is_lost else "too few of the last activated list can be reached")
             return
         self.histories.resolved(number)
         members = self.choose(record)

@@ -99,8 +99,8 @@ class PendingAnswers:
         """Answer with `retry` what was forwarded to `peer`: it may be lost, and its publisher sends it again with a
         fresh mark. Drop the replies to `peer`."""
         self._for_peers.pop(peer, None)
-        lost = [key for key, waiting in self.pending.items() if waiting.coordinator == peer]
-        self._retry(lost, "the link to the coordinator broke")
+        unanswered = [key for key, waiting in self.pending.items() if waiting.coordinator == peer]
+        self._retry(unanswered, "the link to the coordinator broke")
 
     def tick(self) -> None:
         """Answer with `retry` what has waited for `publish_wait`."""

@@ -186,7 +186,9 @@ class Resume:
         """Mark the topic's subscriptions for another try if the commit reached the position of one of them."""
         if waiting := self.waiting[number].get(log.name):
             committed = log.committed
-            if any((after := one.event.after) is None or after.sequence <= committed for one in waiting):
+            if any(
+                (after := subscription.event.after) is None or after.sequence <= committed for subscription in waiting
+            ):
                 self.released[number, log.name] = None
 
     def synced(self, number: int) -> None:
