@@ -85,19 +85,19 @@ def test_break_loses_a_suffix_and_notifies_both_ends() -> None:
 
 def test_one_way_partition_holds_messages_and_is_detected_by_the_silent_side() -> None:
     pair = Pair()
-    pair.network.block(0, 1)
+    pair.network.block([(0, 1)])
     pair.send(range(3))
     pair.run(1.0)
     assert pair.high.since_up() == []
-    pair.network.unblock(0, 1)
+    pair.network.unblock([(0, 1)])
     pair.run(0.5)
     assert pair.high.since_up() == [0, 1, 2]
-    pair.network.block(0, 1)
+    pair.network.block([(0, 1)])
     pair.send(range(3, 6))
     pair.run(3.0)
     assert pair.high.told[-1][0] == "down"
     assert pair.low.told[-1][0] == "down"  # the way back is open: it hears of the end
-    pair.network.unblock(0, 1)
+    pair.network.unblock([(0, 1)])
     pair.run(3.0)
     assert pair.high.told[-1] == ("up", "b0", 0)
     assert ("got", "b0", 3) not in pair.high.told
@@ -105,7 +105,7 @@ def test_one_way_partition_holds_messages_and_is_detected_by_the_silent_side() -
 
 def test_delayed_link_keeps_the_order() -> None:
     pair = Pair()
-    pair.network.clogged[0, 1] = 0.5
+    pair.network.clog([(0, 1)], 0.5)
     pair.send(range(3))
     pair.network.clogged.clear()
     pair.send(range(3, 6))

@@ -65,7 +65,6 @@ class Reader:
     subscriber: str
     topic: str
     position: Position | None = None  # None until the first receipt
-    received: int = 0
     snapshot: bool = False  # the publication at the first position may come once
 
 
@@ -82,7 +81,6 @@ class ExternalChecker:
         self.acknowledged: dict[Key, Position | None] = {}
         self.issued: dict[Key, float] = {}
         self.given_up: set[Key] = set()
-        self.resets_without_history = 0
 
     # ---- histories
 
@@ -254,7 +252,6 @@ class ExternalChecker:
             return
         self.coverage["reset"] += 1
         if before is not None and self.history_of(topic, before.epoch) == self.history_of(topic, position.epoch):
-            self.resets_without_history += 1
             self.coverage["resets inside a history"] += 1
         reader.position = position
 
@@ -286,7 +283,6 @@ class ExternalChecker:
         self._check_left_out(subscriber, topic, next_, position)
         self.shown(f"subscriber {subscriber}", topic, position, payload)
         reader.position = position
-        reader.received += 1
 
     def _check_left_out(self, subscriber: str, topic: str, first: int, position: Position) -> None:
         """Check that conflation left out only QoS 0 publications."""

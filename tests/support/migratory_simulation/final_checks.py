@@ -111,9 +111,8 @@ def _check_edges(process: Process) -> None:
 
 def _check_client_count(process: Process) -> None:
     """Check the broker's count of its clients."""
-    clients = sum(len(edge.connections) for edge in process.edges)
-    if process.logic.client_balancer.clients != clients:
-        _fail(process, f"it counts {process.logic.client_balancer.clients} clients of {clients}")
+    if process.logic.client_balancer.clients != process.clients:
+        _fail(process, f"it counts {process.logic.client_balancer.clients} clients of {process.clients}")
 
 
 def _check_server_list(world: World, process: Process) -> None:
@@ -129,8 +128,7 @@ def clients_by_broker(world: World) -> dict[str, tuple[int, int]]:
     found = {}
     for name in world.names:
         process = world.process_of(name)
-        clients = 0 if process is None else sum(len(edge.connections) for edge in process.edges)
-        found[name] = (world.options.weight(name), clients)
+        found[name] = (world.options.weight(name), 0 if process is None else process.clients)
     return found
 
 
@@ -157,16 +155,16 @@ def _check_group(world: World, processes: list[Process], group: int) -> None:
     publisher table."""
     record = decode_group(world.ensemble.nodes[f"/groups/{group}"].data)
     coordinating = [process for process in processes if (term := process.logic.groups[group].term) and term.active]
-    if [(process.name, process.incarnation) for process in coordinating] != [tuple(record.owner)]:
+    if [process.identity for process in coordinating] != [tuple(record.owner)]:
         raise Violation(5, f"group {group}: {[process.label for process in coordinating]} coordinate; {record}")
     owner = coordinating[0]
     node = world.ensemble.nodes.get(f"{COORDINATORS}/{group}")
     session = owner.zk.session
     if node is None or session is None or node.owner != session.number:
         _fail(owner, f"it has no ephemeral for group {group}, which it coordinates: {node}, {session}")
-    ours = owner.logic.groups[group].replica
+    ours = owner.replica(group)
     for process in processes:
-        replica = process.logic.groups[group].replica
+        replica = process.replica(group)
         if (replica.promised, replica.synced) != (record.epoch, record.epoch):
             _fail(process, f"group {group}: promised {replica.promised}, synced {replica.synced}; {record}")
         for topic in sorted({*ours.topics, *replica.topics}):
@@ -199,7 +197,7 @@ def same_entries(world: World) -> None:
         if internal.latest[group].first != first:
             continue
         for process in world.running():
-            replica = process.logic.groups[group].replica
+            replica = process.replica(group)
             log = replica.topics.get(topic)
             synced = replica.synced == internal.latest[group].epoch
             if log is None:

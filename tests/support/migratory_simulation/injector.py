@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from migratory_broker.core.logic.membership.records import GROUPS, decode_group
 
 from migratory_simulation import plans
+from migratory_simulation.network import Ways, ways
 from migratory_simulation.rollouts import Rollouts
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ class Injector:
                 standing = world.network.link_of(one, other.name) is not None
                 world.network.break_link(one.number, other.number)
                 return standing
-            world.network.clogged[one.number, other.number] = fault.delay
-            after(fault.lasts, world.network.clogged.pop, (one.number, other.number), None)
+            world.network.clog([(one.number, other.number)], fault.delay, fault.lasts)
             return True
         if isinstance(fault, plans.ZooKeeperAway):
             if not world.ensemble.available:
@@ -94,7 +94,7 @@ class Injector:
             for process in world.running():
                 if process.name in fault.brokers:
                     process.zk.delay = fault.delay
-                    after(fault.lasts, self._reset_zookeeper_delay, process)
+                    after(fault.lasts, setattr, process.zk, "delay", world.options.zookeeper_delay)
             return True
         if isinstance(fault, plans.Ambush):
             self.ambushes.append((fault, [fault.count]))
@@ -113,11 +113,7 @@ class Injector:
         victim = world.process_of(fault.broker)
         return victim is not None and self._apply_to(fault, victim)
 
-    def _apply_to(
-        self,
-        fault: plans.BrokerFault,
-        process: Process,
-    ) -> bool:
+    def _apply_to(self, fault: plans.BrokerFault, process: Process) -> bool:
         """Apply a fault to a running broker; return whether it took effect."""
         world = self.world
         after = world.scheduler.after
@@ -130,21 +126,19 @@ class Injector:
             after(fault.lasts, process.thaw)
         elif isinstance(fault, plans.ZooKeeperCutOff):
             process.zk.set_cut(True)
-            after(fault.lasts, self._restore_zookeeper, process)
+            after(fault.lasts, process.zk.set_cut, False)
         elif isinstance(fault, plans.ZooKeeperConnectionLost):
             self._lose_connection(process, fault.times)
         elif isinstance(fault, plans.ExpireSession):
-            if process.zk.session is None:
-                return False
-            world.ensemble.expire(process.zk.session.number)
+            return process.zk.expire_session()
         elif isinstance(fault, plans.ClockJump):
             process.offset += fault.ahead
             world.wall_skews[process.name] = fault.wall
         elif isinstance(fault, plans.Slow):
             process.slow = fault.cost
-            after(fault.lasts, self._reset_speed, process)
+            after(fault.lasts, setattr, process, "slow", 0.0)
         elif isinstance(fault, plans.DropClients):
-            return self._drop_clients(process)
+            return process.drop_clients()
         elif isinstance(fault, plans.RestartEdge):
             if process.frozen:
                 return False
@@ -192,25 +186,20 @@ class Injector:
             process.freeze()
             after(lasts, process.thaw)
         elif action == "isolate":
-            pairs = [(process.number, other.number) for other in world.running() if other is not process]
-            pairs += [(other, one) for one, other in pairs]
-            for pair in pairs:
-                world.network.block(*pair)
-            after(lasts, self._unblock, pairs)
+            self._block(ways([process], world.running()), lasts)
         elif action == "cut zookeeper":
             after(0.0, process.zk.set_cut, True)
-            after(lasts, self._restore_zookeeper, process)
+            after(lasts, process.zk.set_cut, False)
         elif action == "lose zookeeper":
             after(world.random.random() * 2 * process.zk.delay, process.zk.lose_connection)
         elif action == "expire session":
             if process.zk.session is not None:
                 after(world.random.random() * 2 * process.zk.delay, world.ensemble.expire, process.zk.session.number)
         elif action == "drop clients":
-            self._drop_clients(process)
+            process.drop_clients()
         elif (other := world.process_of(peer)) is not None:
             if action == "block link":
-                world.network.block(process.number, other.number)
-                after(lasts, self._unblock, [(process.number, other.number)])
+                self._block([(process.number, other.number)], lasts)
             else:
                 after(0.0, world.network.break_link, process.number, other.number)
 
@@ -235,24 +224,15 @@ class Injector:
             delay = self.world.random.choice((0.05, 0.7)) * self.world.random.random()
             self.world.scheduler.after(delay, self._lose_connection, process, times - 1)
 
-    @staticmethod
-    def _drop_clients(process: Process) -> bool:
-        connections = [connection for edge in process.edges for connection in edge.connections.values()]
-        for connection in connections:
-            connection.cut()
-        return bool(connections)
-
     def _behind(self, fault: plans.FallBehind) -> bool:
         world = self.world
         process = world.process_of(fault.broker)
         if process is None:
             return False
-        pairs = [(other.number, process.number) for other in world.running() if other is not process]
-        for pair in pairs:
-            world.network.clogged[pair] = fault.delay
-            world.scheduler.after(fault.lasts, world.network.clogged.pop, pair, None)
+        late = ways(world.running(), [process], back=False)
+        world.network.clog(late, fault.delay, fault.lasts)
         world.scheduler.after(fault.gap, self._drop_other_clients, process, fault)
-        return bool(pairs)
+        return bool(late)
 
     def _drop_other_clients(self, process: Process, fault: plans.FallBehind) -> None:
         world = self.world
@@ -260,7 +240,7 @@ class Injector:
             return
         for other in world.running():
             if other is not process:
-                self._drop_clients(other)
+                other.drop_clients()
         victim = world.process_of(fault.crash) if fault.crash else None
         if victim is not None and (not world.options.plan.safe or world.internal.may_lose(victim)):
             world.process_ends(victim, "crash", restart=fault.lasts)
@@ -279,37 +259,21 @@ class Injector:
         for connection in connections:
             connection.speak()
 
-    @staticmethod
-    def _reset_speed(process: Process) -> None:
-        process.slow = 0.0
-
-    def _reset_zookeeper_delay(self, process: Process) -> None:
-        process.zk.delay = self.world.options.zookeeper_delay
-
-    @staticmethod
-    def _restore_zookeeper(process: Process) -> None:
-        if process.running:
-            process.zk.set_cut(False)
-
     def _partition(self, fault: plans.Partition) -> bool:
         world = self.world
         side = [process for process in world.running() if process.name in fault.side]
         rest = [process for process in world.running() if process.name not in fault.side]
-        pairs = [(one.number, other.number) for one in side for other in rest]
-        if not fault.one_way:
-            pairs += [(other, one) for one, other in pairs]
-        for pair in pairs:
-            world.network.block(*pair)
-        world.scheduler.after(fault.lasts, self._unblock, pairs)
+        blocked = ways(side, rest, back=not fault.one_way)
+        self._block(blocked, fault.lasts)
         if fault.zookeeper:
             for process in side:
                 process.zk.set_cut(True)
-                world.scheduler.after(fault.lasts, self._restore_zookeeper, process)
-        return bool(pairs)
+                world.scheduler.after(fault.lasts, process.zk.set_cut, False)
+        return bool(blocked)
 
-    def _unblock(self, pairs: list[tuple[int, int]]) -> None:
-        for source, target in pairs:
-            self.world.network.unblock(source, target)
+    def _block(self, blocked: Ways, lasts: float) -> None:
+        self.world.network.block(blocked)
+        self.world.scheduler.after(lasts, self.world.network.unblock, blocked)
 
     def _replace(self, fault: plans.Replace) -> bool:
         world = self.world
@@ -325,19 +289,8 @@ class Injector:
         for members in self._lists():
             if together.issuperset(members):  # likewise when only a broker that just joined is left
                 together.remove(world.random.choice(members))
+        world.replace(old, together)
         for process in old:
-            process.zk.set_cut(True)
-            process.replaced = True
-        for process in old:
-            for other in world.running():
-                if other is not process and not {process, other} <= together:
-                    world.network.block(process.number, other.number)
-                    world.network.block(other.number, process.number)
-        for process in old:
-            fresh = world.start_process(process.name)
-            for other in old:
-                world.network.block(fresh.number, other.number)
-                world.network.block(other.number, fresh.number)
             world.scheduler.after(fault.lasts, world.process_ends, process, "a replaced process ends")
         return True
 
@@ -345,7 +298,7 @@ class Injector:
         """Return, for each group whose whole list runs, the processes on the list."""
         nodes = self.world.ensemble.nodes
         records = [decode_group(node.data) for path, node in nodes.items() if path.startswith(f"{GROUPS}/")]
-        lives = {(process.name, process.incarnation): process for process in self.world.running()}
+        lives = {process.identity: process for process in self.world.running()}
         return [[lives[member] for member in one.members] for one in records if lives.keys() >= set(one.members)]
 
     def _burst(self, fault: plans.Burst) -> bool:

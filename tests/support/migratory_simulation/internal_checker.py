@@ -2,15 +2,13 @@
 
 The checker reads the records in the modelled ZooKeeper and, after each step, the groups of the broker that stepped.
 From both it derives on its own what is committed (accepted in an epoch by q listed incarnations) and compares
-everything that brokers say with that. Only `View`, `has_unsent` and `after_step` know names inside `Logic`.
+everything that brokers say with that. `after_step` reads most of `Logic`'s names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from migratory_broker.core.logic.logic import Logic
 from migratory_broker.core.logic.membership.records import GroupRecord, decode_group
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.peer import BrokerId
@@ -30,27 +28,6 @@ SLACK = 0.001
 """Seconds of tolerance for rounding of virtual times."""
 
 
-class View(NamedTuple):
-    """The state of one group at one broker."""
-
-    group: int
-    promised: int
-    synced: int
-    topics: dict[str, TopicLog]
-
-
-def views(logic: Logic) -> Iterable[View]:
-    """Yield the state of each group at a broker."""
-    for group in logic.groups:
-        replica = group.replica
-        yield View(group.number, replica.promised, replica.synced, replica.topics)
-
-
-def has_unsent(logic: Logic) -> bool:
-    """Return whether a flush would send anything. A flush that sends nothing is not worth an event."""
-    return logic.has_output
-
-
 class InternalChecker:
     """The committed state of the cluster, derived from records and brokers, and the invariants over it."""
 
@@ -66,11 +43,6 @@ class InternalChecker:
         # process -> topic -> last, base, publishers in its table
         self._lasts: dict[int, dict[str, tuple[int, int, int]]] = {}
         world.ensemble.on_commit.append(self._changed)
-
-    @staticmethod
-    def incarnation(logic: Logic) -> int:
-        """Return the broker's incarnation, -1 before it has registered."""
-        return logic.ctx.incarnation or -1
 
     # ---- records
 
@@ -157,40 +129,35 @@ class InternalChecker:
     def _check_adopted(self, group: int, record: GroupRecord, owner: Process) -> None:
         """Check that the new coordinator's log holds every committed publication."""
         where = f"{owner.label} activates epoch {record.epoch} of group {group}"
-        for view in views(owner.logic):
-            if view.group != group:
+        topics = owner.replica(group).topics
+        suffix = any((topic, record.first) not in self.committed and log.last > 0 for topic, log in topics.items())
+        for (topic, first), committed in self.committed.items():
+            if self.world.external.group_of[topic] != group or first != record.first:
                 continue
-            suffix = False
-            for (topic, first), committed in self.committed.items():
-                if self.world.external.group_of[topic] != group or first != record.first:
-                    continue
-                log = view.topics.get(topic)
-                last = 0 if log is None else log.last
-                if last < committed.last:
-                    raise Violation(1, f"{where} with {topic} up to {last}; committed are {committed.last}")
-                for entry in () if log is None else log.entries:
-                    known = committed.entries.get(entry.sequence)
-                    if known is not None and known != (entry.epoch, key_of(entry.payload)):
-                        raise Violation(1, f"{where} with {entry} in {topic}, where {known} was committed")
-                suffix = suffix or last > committed.last
-            for topic, log in view.topics.items():
-                suffix = suffix or ((topic, record.first) not in self.committed and log.last > 0)
-            if suffix:
-                self.world.coverage["adopted suffixes"] += 1
+            log = topics.get(topic)
+            last = 0 if log is None else log.last
+            if last < committed.last:
+                raise Violation(1, f"{where} with {topic} up to {last}; committed are {committed.last}")
+            for entry in () if log is None else log.entries:
+                known = committed.entries.get(entry.sequence)
+                if known is not None and known != (entry.epoch, key_of(entry.payload)):
+                    raise Violation(1, f"{where} with {entry} in {topic}, where {known} was committed")
+            suffix = suffix or last > committed.last
+        if suffix:
+            self.world.coverage["adopted suffixes"] += 1
 
     # ---- steps of brokers
 
     def process_of(self, broker: BrokerId) -> Process | None:
         """Return the running process of an incarnation."""
         for process in self.world.processes:
-            if process.running and process.name == broker[0] and process.incarnation == broker[1]:
+            if process.running and process.identity == tuple(broker):
                 return process
         return None
 
     def is_coordinator(self, process: Process) -> bool:
         """Return whether the process owns the latest record of a group."""
-        me = (process.name, process.incarnation)
-        return any(tuple(record.owner) == me for record in self.latest.values())
+        return any(tuple(record.owner) == process.identity for record in self.latest.values())
 
     def process_ended(self, process: Process) -> None:
         """Forget the state of a process that ended."""
@@ -201,9 +168,7 @@ class InternalChecker:
         """Return whether every list since the last activated one has lost at most q - 1 members without this process
         and, unless `drains` is false, without the draining ones."""
         alive = {
-            (other.name, other.incarnation)
-            for other in self.world.running()
-            if other is not process and not (drains and other.draining)
+            other.identity for other in self.world.running() if other is not process and not (drains and other.draining)
         }
         return all(
             sum(tuple(broker) not in alive for broker in record.members) <= record.copies - 1
@@ -234,7 +199,7 @@ class InternalChecker:
                     lasts[topic] = (log.last, log.base, rows)
                     if known is not None and rows < known[2]:
                         self.check_forgotten(process, group, state, log)
-                    self._grown(process, (process.name, process.incarnation), group, state, log, known)
+                    self._grown(process, group, state, log, known)
                     committed = self.committed.get((topic, replica.first))
                     if log.committed > (0 if committed is None else committed.last):
                         raise Violation(5, f"{process.label} takes {topic} for committed up to {log.committed}")
@@ -258,7 +223,7 @@ class InternalChecker:
                     where = f"{process.label} forgets {publisher} in {log.name}"
                     raise Violation(4, f"{where} {silent:.1f} s after its last publication")
         elif owner is not None:
-            replica = owner.logic.groups[group].replica
+            replica = owner.replica(group)
             theirs = replica.topics.get(log.name)
             # A member with the same log has been told of the same forgotten publishers.
             if (replica.promised, replica.synced) == state and theirs is not None and theirs.last == log.last:
@@ -276,10 +241,10 @@ class InternalChecker:
     ) -> None:
         """Handle a promise, or a broker that follows another epoch."""
         if state[0] > before[0]:
-            self._promised(group, (process.name, process.incarnation), state[0])
+            self._promised(group, process.identity, state[0])
         term = self.epochs.get((group, state[1]))
-        if term is not None and (me := (process.name, process.incarnation)) in term.record.members:
-            term.synced.add(me)
+        if term is not None and process.identity in term.record.members:
+            term.synced.add(process.identity)
         if state[0] < before[0]:
             raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {state[0]}")
         for topic in self.world.options.topics:  # also topics that are gone: they may come back unchanged
@@ -289,7 +254,6 @@ class InternalChecker:
     def _grown(
         self,
         process: Process,
-        me: BrokerId,
         group: int,
         state: tuple[int, int],
         log: TopicLog,
@@ -303,15 +267,15 @@ class InternalChecker:
         if term is None:
             return
         if log.epoch_at(log.last) == synced:
-            self._numbered(process, me, term, log)
-        if promised == synced and me in term.record.members:
+            self._numbered(process, term, log)
+        if promised == synced and (me := process.identity) in term.record.members:
             votes = term.votes.setdefault(log.name, {})
             if votes.get(me, -1) < log.last:
                 votes[me] = log.last
                 self._count(group, term, log.name, process)
 
     @staticmethod
-    def _numbered(process: Process, me: BrokerId, term: EpochState, log: TopicLog) -> None:
+    def _numbered(process: Process, term: EpochState, log: TopicLog) -> None:
         """Check that only the coordinator of an activated epoch assigns sequence numbers."""
         before = term.numbered.get(log.name, 0)
         if log.last <= before:
@@ -323,7 +287,7 @@ class InternalChecker:
             if entry is not None and entry.id and entry.epoch == term.record.epoch:
                 publishers[entry.publisher] = process.local_now()
         record = term.record
-        if tuple(record.owner) != me:
+        if tuple(record.owner) != process.identity:
             raise Violation(
                 5,
                 f"{process.label} has {log.name} {record.epoch}:{log.last}, which the coordinator, "
@@ -363,21 +327,13 @@ class InternalChecker:
                 f"{topic} {record.epoch}:{reached} is committed after {sorted(term.promised_higher)} "
                 f"promised more than {record.epoch}",
             )
-        holder = self._holder(group, topic, reached, process)
+        holder = None if process is None else process.replica(group).topics.get(topic)
         if holder is not None:
             for sequence in range(min(committed.last, reached - 1) + 1, reached + 1):
                 entry = holder.entry(sequence)
                 if entry is not None:
                     self._commit(topic, committed, entry.position, key_of(entry.payload))
         committed.last = max(committed.last, reached)
-
-    def _holder(self, group: int, topic: str, reached: int, process: Process | None) -> TopicLog | None:
-        """Return the log from which the newly committed entries are read."""
-        if process is not None:
-            for view in views(process.logic):
-                if view.group == group:
-                    return view.topics.get(topic)
-        return None
 
     @staticmethod
     def _commit(topic: str, committed: Committed, position: Position, key: Key) -> None:
@@ -393,7 +349,7 @@ class InternalChecker:
 
     def ready(self, process: Process) -> None:
         """Check READY: a broker that accepts clients followed an activated list in every group that it is on."""
-        me = (process.name, process.incarnation)
+        me = process.identity
         for number in range(self.world.options.groups):
             terms = [term for (group, _), term in self.epochs.items() if group == number]
             if not any(term.activated and me in term.record.members and me in term.synced for term in terms):

@@ -8,6 +8,8 @@ comes. Messages in flight are then lost, at each end from its own moment on.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import product
 from random import Random
 from typing import Protocol
 
@@ -31,6 +33,16 @@ class End(Protocol):
     def peer_down(self, peer: str) -> None: ...
     def peer_received(self, peer: str, data: bytes) -> None: ...
     def wants(self, other: End) -> bool: ...
+
+
+Ways = Sequence[tuple[int, int]]
+"""Directions between processes: (from, to), by their numbers."""
+
+
+def ways(ones: Iterable[End], others: Iterable[End], *, back: bool = True) -> Ways:
+    """Return the ways from each of `ones` to each of the others and, unless `back` is false, those back."""
+    there = [(one.number, other.number) for one, other in product(ones, others) if one is not other]
+    return there + [(other, one) for one, other in there if back]
 
 
 class Link:
@@ -62,27 +74,32 @@ class Network:
         self.clogged: dict[tuple[int, int], float] = {}  # extra seconds per message
         self.processes: dict[int, End] = {}
         self._routes: dict[tuple[int, str], Link | None] = {}  # cache of `link_of`, cleared when a link changes
-        self.breaks = 0
-        self.messages = 0
         scheduler.after(0.1, self._supervise)
 
     # ---- faults
 
-    def block(self, source: int, target: int) -> None:
-        """Hold messages from `source` to `target`."""
-        self.blocked.add((source, target))
+    def block(self, ways: Ways) -> None:
+        """Hold messages on these ways."""
+        self.blocked.update(ways)
 
-    def unblock(self, source: int, target: int) -> None:
+    def unblock(self, ways: Ways) -> None:
         """Deliver held messages again."""
-        if (source, target) in self.blocked:
-            self.blocked.discard((source, target))
-            self._pump_later(source, target)
+        for way in ways:
+            if way in self.blocked:
+                self.blocked.discard(way)
+                self._pump_later(*way)
+
+    def clog(self, ways: Ways, delay: float, lasts: float | None = None) -> None:
+        """Delay each message by `delay` seconds more, for `lasts` seconds or until the world heals."""
+        for way in ways:
+            self.clogged[way] = delay
+            if lasts is not None:
+                self.scheduler.after(lasts, self.clogged.pop, way, None)
 
     def heal(self) -> None:
         """Remove all delays and blocks."""
         self.clogged.clear()
-        for source, target in sorted(self.blocked):
-            self.unblock(source, target)
+        self.unblock(sorted(self.blocked))
 
     def break_link(self, one: int, other: int) -> None:
         """Reset a connection: both ends notice soon, but not at the same moment."""
@@ -114,7 +131,6 @@ class Network:
         side = link.side(process)
         if not link.up[1 - side]:
             return  # the other end has given up already; this one will notice
-        self.messages += 1
         source, target = process.number, link.ends[1 - side].number
         delay = (0.3 + 1.4 * self.random.random()) * self.delay
         if self.clogged:
@@ -175,7 +191,6 @@ class Network:
         link.up[side] = False
         self._routes.clear()
         link.queues[side].clear()
-        self.breaks += 1
         end = link.ends[side]
         if end.running:
             end.peer_down(link.ends[1 - side].name)
@@ -191,15 +206,9 @@ class Network:
                 last = max(last, self.scheduler.now)
                 self.scheduler.at(last + self.random.uniform(0.3, 3.0) * self.delay, self._close, link, 1 - side)
 
-    @staticmethod
-    def _keeps_alive(link: Link, side: int) -> bool:
-        """Return whether the runtime at this end sends heartbeats."""
-        return link.up[side] and link.ends[side].running and not link.ends[side].frozen
-
     def _supervise(self) -> None:
         """Close silent links and open wanted ones, as the runtimes do."""
         now = self.scheduler.now
-        blocked = self.blocked
         for key, link in list(self.links.items()):
             for side in (0, 1):
                 if not link.up[side]:
@@ -207,7 +216,10 @@ class Network:
                 end, other = link.ends[side], link.ends[1 - side]
                 if end.frozen:
                     link.heard[side] = now  # it cannot judge; its buffered messages count when it thaws
-                elif self._keeps_alive(link, 1 - side) and (other.number, end.number) not in blocked:
+                elif (
+                    (link.up[1 - side] and other.running and not other.frozen)  # then its runtime sends heartbeats
+                    and (other.number, end.number) not in self.blocked
+                ):
                     link.heard[side] = now
                 elif now - link.heard[side] > self.silence:
                     self._close(link, side)

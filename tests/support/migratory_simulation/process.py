@@ -9,6 +9,7 @@ number.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, get_args
 
 from migratory_broker.core.edge import events as edge_events
@@ -16,11 +17,12 @@ from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.logic import Logic
+from migratory_broker.core.logic.replication.replica import Replica
+from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.messages import Ack
-from migratory_protocol.peer import decode_peer, encode_peer
+from migratory_protocol.peer import BrokerId, Publication, decode_peer, encode_peer
 
 from migratory_simulation.external_checker import Violation, key_of
-from migratory_simulation.internal_checker import has_unsent
 from migratory_simulation.network import End
 from migratory_simulation.receipt_checker import ReceiptChecker
 from migratory_simulation.zookeeper import ZkClient
@@ -165,7 +167,27 @@ class Process:
 
     @property
     def incarnation(self) -> int:
-        return self.world.internal.incarnation(self.logic)
+        """Return the broker's incarnation, -1 before it has registered."""
+        return self.logic.ctx.incarnation or -1
+
+    @property
+    def identity(self) -> BrokerId:
+        return self.name, self.incarnation
+
+    def replica(self, group: int) -> Replica:
+        return self.logic.groups[group].replica
+
+    def log(self, topic: str) -> TopicLog | None:
+        return self.replica(self.world.external.group_of[topic]).topics.get(topic)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Return the connections of clients at all edges."""
+        return [connection for edge in self.edges for connection in edge.connections.values()]
+
+    @property
+    def clients(self) -> int:
+        return sum(len(edge.connections) for edge in self.edges)
 
     def local_now(self) -> float:
         return self.world.scheduler.now + self.offset
@@ -213,7 +235,7 @@ class Process:
             self._execute(effect)
             if not self.running:
                 return  # it crashed between two effects
-        if event is not _FLUSH and not self._flush_due and has_unsent(self.logic):
+        if event is not _FLUSH and not self._flush_due and self.logic.has_output:
             self._flush_due = True
             world.scheduler.after(world.random.random() * 0.002, self.run, self._flush)
 
@@ -263,9 +285,7 @@ class Process:
         if isinstance(effect, logic_events.Observe):
             self.observe(effect)
         elif isinstance(effect, logic_events.Fanout):
-            for publication in effect.publications:
-                if world.external.shown(self.label, effect.topic, publication.position, publication.payload):
-                    world.internal.shown(self, effect.topic, publication.position, key_of(publication.payload))
+            self._shows(effect.topic, effect.publications)
             self._to_edges(effect)
         elif isinstance(effect, (logic_events.Attached, logic_events.Page, logic_events.PublishAnswers)):
             if isinstance(effect, logic_events.Page):
@@ -303,7 +323,7 @@ class Process:
 
     def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswers) -> None:
         """Check an answer of the logic before an edge gets it."""
-        external, internal = self.world.external, self.world.internal
+        internal = self.world.internal
         if isinstance(effect, logic_events.PublishAnswers):
             for answer in effect.answers:
                 if isinstance(answer, Ack):
@@ -311,15 +331,20 @@ class Process:
                 else:
                     self.world.coverage["gap answers" if answer.code == "gap" else f"{answer.code} answers"] += 1
             return
-        for publication in effect.publications:
-            if external.shown(self.label, effect.topic, publication.position, publication.payload):
-                internal.shown(self, effect.topic, publication.position, key_of(publication.payload))
+        self._shows(effect.topic, effect.publications)
         if isinstance(effect, logic_events.Attached):
             self.world.coverage["resumes"] += 1
             internal.named_current(self, effect.topic, effect.position)
             self.receipts.attached(effect)
         elif effect.receipt == "truncated":
             self.receipts.truncated(effect)
+
+    def _shows(self, topic: str, publications: Iterable[Publication]) -> None:
+        """Check publications that leave the broker as committed."""
+        world = self.world
+        for publication in publications:
+            if world.external.shown(self.label, topic, publication.position, publication.payload):
+                world.internal.shown(self, topic, publication.position, key_of(publication.payload))
 
     def observe(self, effect: edge_events.Effect | logic_events.Effect) -> None:
         """Count a note or metric; check notes that report problems."""
@@ -361,6 +386,13 @@ class Process:
         edge.stop(abort=True)
         self.run(self.step, logic_events.ClientCounts(edge.number))
         self.add_edge()
+
+    def drop_clients(self) -> bool:
+        """Break the connections of all clients. Return false when there are none."""
+        connections = self.connections
+        for connection in connections:
+            connection.cut()
+        return bool(connections)
 
     def freeze(self) -> None:
         self.frozen = True

@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.events import Attach, Attached, Gap, Page
-from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.positions import Position
 
 from migratory_simulation.external_checker import Violation
-from migratory_simulation.internal_checker import views
 
 if TYPE_CHECKING:
     from migratory_simulation.process import Process
@@ -40,7 +38,7 @@ class ReceiptChecker:
 
     def truncated(self, receipt: Attached | Page | Gap) -> None:
         """Check GAP-TOLD and RESUME: the reported publications lie before the beginning of the broker's cache."""
-        log = self._log(receipt.topic)
+        log = self._process.log(receipt.topic)
         if log is None or log.base < receipt.last:
             raise Violation(
                 1,
@@ -55,7 +53,7 @@ class ReceiptChecker:
             answer.topic, answer.position.epoch
         ):
             return
-        log = self._log(answer.topic)
+        log = self._process.log(answer.topic)
         committed = 0 if log is None else log.committed
         shown = external.current(answer.topic).entries.get(after.sequence)
         if after.sequence == 0 or (after.sequence <= committed and shown is not None and shown[0] == after.epoch):
@@ -64,7 +62,3 @@ class ReceiptChecker:
                 f"{self._process.label} resets a client at {answer.topic} {after}, though its own log is "
                 f"committed to {committed}",
             )
-
-    def _log(self, topic: str) -> TopicLog | None:
-        group = self._process.world.external.group_of[topic]
-        return next(view.topics.get(topic) for view in views(self._process.logic) if view.group == group)

@@ -7,17 +7,23 @@ never changes a core. A condition that it expects (`expect`) and that does not c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
+from typing import Any, NamedTuple
 
 from migratory_broker.core.logic.membership.records import GroupRecord
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.codec import CODECS
+from migratory_protocol.topics import topic_group
 
 from migratory_simulation.clients import Client
 from migratory_simulation.external_checker import Violation
-from migratory_simulation.internal_checker import views
+from migratory_simulation.network import ways
+from migratory_simulation.options import Options, draw_options
+from migratory_simulation.plans import Plan
 from migratory_simulation.process import Process
 from migratory_simulation.world import World
 
@@ -41,6 +47,91 @@ class Wait:
 
 Steps = Iterator[float | Wait]
 Script = Callable[["ScriptedCluster"], Steps]
+
+
+class Schedule(NamedTuple):
+    """A script, and the options of its cluster by seed."""
+
+    script: Script
+    options: Callable[[int], Options]
+
+
+SCHEDULES: dict[str, Schedule] = {}
+
+
+def schedule(lasts: float, name: str = "", **options: Any) -> Callable[[Script], Script]:
+    """Register a script as a schedule: `name`, or the function's name. `lasts` and `options`: see `options_of`."""
+
+    def register(script: Script) -> Script:
+        title = name or script.__name__.replace("_", " ")
+        SCHEDULES[title] = Schedule(script, partial(options_of, lasts=lasts, **options))
+        return script
+
+    return register
+
+
+def options_of(
+    seed: int,
+    *,
+    lasts: float,
+    safe: bool = True,
+    brokers: int = 3,
+    groups: int = 1,
+    topics: int = 1,
+    give_up: float = 8.0,
+    window: float = 120.0,
+    edges: int = 0,
+    **more: Any,
+) -> Options:
+    """Return the options of a schedule; what it leaves open is drawn from the seed.
+
+    `lasts` (until the world heals), `give_up` and `window` (the duplicate window) are in tempo seconds. `safe`: no list
+    may lose more than q - 1 members. `topics` are those of each group. `edges`: 0 for as many as drawn. `more` are
+    fields of `Options`.
+    """
+    drawn = draw_options(seed)
+    tempo = 0.3
+    fixed: dict[str, Any] = {
+        "tempo": tempo,
+        "brokers": tuple(f"broker-{number}" for number in range(brokers)),
+        "min_copies": 2,
+        "groups": groups,
+        "topics": _topics(groups, topics),
+        "messages_per_topic": 60,
+        "min_age": 0.0,
+        "max_age": 600.0,
+        "max_bytes": 1_000_000,
+        "client_queue": 1_000_000,
+        "page": 65_536,
+        "duplicate_window": window * tempo,
+        "link_delay": min(drawn.link_delay, 0.02),
+        "zookeeper_delay": 0.01,
+        "zookeeper_lag": 0.0,
+        "publishers": 3,
+        "subscribers": 2,
+        "rate": 15.0,
+        "give_up": give_up * tempo,
+        "start_spread": 0.2,
+        "faults_end": lasts * tempo,
+        "settle": 6.0 * tempo,
+        "bound": 60.0 * tempo,
+        "plan": Plan(safe, ()),
+    }
+    if edges:
+        fixed |= {"edges": edges, "edge_delay": max(drawn.edge_delay, 0.001)}
+    return replace(drawn, **fixed | more)
+
+
+def _topics(groups: int, each: int) -> tuple[str, ...]:
+    """Return `each` topic names of every group."""
+    counts: Counter[int] = Counter()
+    names = []
+    for name in (f"t{number}" for number in range(1000)):
+        group = topic_group(name, groups)
+        if counts[group] < each:
+            counts[group] += 1
+            names.append(name)
+    return tuple(names)
 
 
 class ScriptedCluster:
@@ -125,7 +216,7 @@ class ScriptedCluster:
 
     def no_clients(self, process: Process, limit: float) -> Wait:
         """Expect that all clients leave the broker."""
-        return self.expect(lambda: not self.clients_of(process), limit, f"{process.label} still has clients")
+        return self.expect(lambda: not process.clients, limit, f"{process.label} still has clients")
 
     def trace(self, text: str) -> None:
         """Write a line of the trace."""
@@ -159,7 +250,7 @@ class ScriptedCluster:
 
     def log(self, process: Process, group: int = 0) -> TopicLog | None:
         """Return, of a group's topics, the log with the longest uncommitted tail at a broker."""
-        logs = [log for view in views(process.logic) if view.group == group for log in view.topics.values()]
+        logs = process.replica(group).topics.values()
         return max(logs, key=lambda log: (log.last - log.committed, log.last), default=None)
 
     def committed(self, process: Process, group: int = 0) -> int:
@@ -174,7 +265,7 @@ class ScriptedCluster:
 
     def synced(self, process: Process, group: int = 0) -> int:
         """Return the epoch whose log the broker follows."""
-        return next(view.synced for view in views(process.logic) if view.group == group)
+        return process.replica(group).synced
 
     def all_ready(self) -> bool:
         """Return whether every configured broker accepts clients and is on every group's active list."""
@@ -198,31 +289,24 @@ class ScriptedCluster:
     def linked(self, one: Process, other: Process) -> bool:
         return self.world.network.link_of(one, other.name) is not None
 
-    @staticmethod
-    def clients_of(process: Process) -> int:
-        return sum(len(edge.connections) for edge in process.edges)
-
     # ---- faults
 
     def block(self, one: Process, *others: Process, both: bool = True) -> None:
         """Hold messages from `one` to the others and, unless `both` is false, back."""
         for other in others:
             self.trace(f"{one.label} {'and' if both else 'to'} {other.label}: blocked")
-            self.world.network.block(one.number, other.number)
-            if both:
-                self.world.network.block(other.number, one.number)
+            self.world.network.block(ways([one], [other], back=both))
 
     def unblock(self, one: Process, *others: Process) -> None:
         """Let `one` and each of the others exchange messages again, in both directions."""
         for other in others:
             self.trace(f"{one.label} and {other.label}: open")
-            self.world.network.unblock(one.number, other.number)
-            self.world.network.unblock(other.number, one.number)
+            self.world.network.unblock(ways([one], [other]))
 
     def clog(self, one: Process, other: Process, delay: float) -> None:
         """Delay messages from `one` to `other` by `delay` tempo seconds until the world heals."""
         self.trace(f"{one.label} to {other.label}: {delay:.2f} tempo seconds longer")
-        self.world.network.clogged[one.number, other.number] = delay * self.tempo
+        self.world.network.clog([(one.number, other.number)], delay * self.tempo)
 
     def burst(self, count: int) -> None:
         """Let the publishers of each topic publish `count` more messages with QoS 0."""
@@ -250,9 +334,8 @@ class ScriptedCluster:
 
     def expire_session(self, process: Process) -> None:
         """End the session of a broker, which learns of that when it reaches ZooKeeper again."""
-        if process.zk.session is not None:
-            self.trace(f"{process.label}: its session expires")
-            self.world.ensemble.expire(process.zk.session.number)
+        if process.zk.expire_session():
+            self.trace(f"{process.label}: its session expired")
 
     def restore_zookeeper(self, process: Process) -> None:
         self.trace(f"{process.label}: reaches ZooKeeper")
@@ -263,15 +346,6 @@ class ScriptedCluster:
         self.world.process_ends(process, "crash", restart=downtime * self.tempo)
 
     def replace(self, *old: Process, together: tuple[Process, ...] = ()) -> None:
-        """Start new processes of the same names. The old ones run on with their clients, cut from ZooKeeper and from
-        all brokers except those in `together`."""
-        for process in old:
-            self.cut_zookeeper(process, expire=False)
-            process.replaced = True
-        for process in old:
-            self.block(
-                process, *(o for o in self.world.running() if o is not process and not {process, o} <= {*together})
-            )
-        for process in old:
-            fresh = self.world.start_process(process.name)
-            self.block(fresh, *old)
+        """Replace processes that run on: `World.replace`."""
+        self.trace(f"{', '.join(process.label for process in old)}: replaced")
+        self.world.replace(old, {*together})

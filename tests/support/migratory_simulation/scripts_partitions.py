@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from migratory_simulation.clients import Client
 from migratory_simulation.process import EdgeProcess
-from migratory_simulation.scripted import ScriptedCluster, Steps
+from migratory_simulation.scripted import ScriptedCluster, Steps, schedule
 
 
+@schedule(25.0, subscribers=4)
 def alone(cluster: ScriptedCluster) -> Steps:
     """A broker that hears no other broker must lose its clients, although it reaches ZooKeeper."""
     yield cluster.up()
     yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
-    victim = max(cluster.others(), key=cluster.clients_of)
+    victim = max(cluster.others(), key=lambda process: process.clients)
     cluster.block(victim, *cluster.others(victim))
     text = f"{victim.label} hears no other broker, and its clients did not go"
-    yield cluster.expect(lambda: not cluster.clients_of(victim), 8.0, text)
+    yield cluster.expect(lambda: not victim.clients, 8.0, text)
     yield cluster.tempo
     cluster.unblock(victim, *cluster.others(victim))
     yield cluster.expect(cluster.say_open, 9.0, "not every broker takes clients again")
 
 
+@schedule(90.0, groups=2)
+@schedule(90.0, name="cut and quiet", groups=2, publishers=0)
 def cut_coordinator(cluster: ScriptedCluster) -> Steps:
     """A coordinator that has re-listed is cut from all others, but not from ZooKeeper. It must give up its groups,
     and another one must take over. With the links back it must be listed again. Without publications it has no
@@ -44,18 +47,20 @@ def cut_coordinator(cluster: ScriptedCluster) -> Steps:
     yield cluster.expect(cluster.all_ready, 20.0, "not all brokers are listed again")
 
 
+@schedule(22.0, subscribers=4)
 def cut_contact(cluster: ScriptedCluster) -> Steps:
     """A contact broker is cut only from the coordinator, which the third broker hears. Its clients must leave."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.coordinated()
     coordinator = cluster.current()
-    victim = max(cluster.others(coordinator), key=cluster.clients_of)
+    victim = max(cluster.others(coordinator), key=lambda process: process.clients)
     cluster.block(victim, coordinator)
     text = f"{victim.label} does not hear the coordinator, and its clients did not go"
-    yield cluster.expect(lambda: not cluster.clients_of(victim), 10.0, text)
+    yield cluster.expect(lambda: not victim.clients, 10.0, text)
 
 
+@schedule(60.0, name="ZooKeeper away")
 def zookeeper_away(cluster: ScriptedCluster) -> Steps:
     """ZooKeeper is down for eight session timeouts. Publications must be acknowledged all the time, and no broker
     may fence itself."""
@@ -73,6 +78,7 @@ def zookeeper_away(cluster: ScriptedCluster) -> Steps:
     cluster.world.ensemble.set_available(True)
 
 
+@schedule(40.0, subscribers=4)
 def lagging_contact(cluster: ScriptedCluster) -> Steps:
     """One broker gets everything late, but soon enough to be waited for. Subscribers that come to it from another
     broker are ahead of it. They must not be reset, and must get nothing twice."""
@@ -88,13 +94,13 @@ def lagging_contact(cluster: ScriptedCluster) -> Steps:
     for _ in range(12):
         yield cluster.random.uniform(0.5, 2.5) * cluster.tempo
         for process in cluster.others(late):
-            for edge in process.edges:
-                for connection in list(edge.connections.values()):
-                    connection.cut()
+            process.drop_clients()
     reset = cluster.world.coverage["resets inside a history"] > 0
     cluster.demand(not reset, "a subscriber was reset though nothing was lost", invariant=2)
 
 
+@schedule(50.0, messages_per_topic=8, page=60, subscribers=4)
+@schedule(50.0, name="evicted by age", messages_per_topic=8, page=60, max_age=0.25, subscribers=4)
 def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
     """A broker is cut from the coordinator while more is published than a cache holds. It must take the whole log,
     and its subscribers must be told what they missed. Others return to the topic after as long a time."""
@@ -118,6 +124,8 @@ def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
         cluster.unblock(late, coordinator)
 
 
+@schedule(30.0, subscribers=4)
+@schedule(30.0, name="stalled and cut", subscribers=4, client_queue=3000)
 def stalled_reader(cluster: ScriptedCluster) -> Steps:
     """Subscribers stop reading under load for a while. The buffered publications must arrive complete and in order,
     or the connection ends and the client resumes."""
@@ -135,6 +143,7 @@ def stalled_reader(cluster: ScriptedCluster) -> Steps:
         yield 1.5 * cluster.tempo
 
 
+@schedule(40.0, subscribers=4, page=60, high_water=100)
 def stalled_replay(cluster: ScriptedCluster) -> Steps:
     """A subscriber that returns to a topic stops reading as its replay of many pages begins. The replay must
     continue when it reads again."""
@@ -153,6 +162,7 @@ def stalled_replay(cluster: ScriptedCluster) -> Steps:
         yield 2.0 * cluster.tempo
 
 
+@schedule(60.0, subscribers=4)
 def others_go_on(cluster: ScriptedCluster) -> Steps:
     """One of three brokers crashes for good. The two others must not fence themselves, must keep their clients, and
     must commit."""
@@ -163,7 +173,7 @@ def others_go_on(cluster: ScriptedCluster) -> Steps:
     victim = cluster.random.choice(others)
     others.remove(victim)
     before = cluster.world.coverage["fences"]
-    stays = {connection for process in others for edge in process.edges for connection in edge.connections}
+    stays = {connection.number for process in others for connection in process.connections}
     cluster.crash(victim, 30.0)
     yield 10.0 * cluster.tempo
     for _ in range(6):
@@ -171,10 +181,11 @@ def others_go_on(cluster: ScriptedCluster) -> Steps:
         yield cluster.commits(4.0, "one of three is dead, and nothing is committed any more")
         yield 2.0 * cluster.tempo
         cluster.demand(cluster.world.coverage["fences"] == before, "one of three is dead, and another fenced itself")
-    stayed = {connection for process in others for edge in process.edges for connection in edge.connections}
+    stayed = {connection.number for process in others for connection in process.connections}
     cluster.demand(stays <= stayed, f"connections {sorted(stays - stayed)} of brokers that live ended")
 
 
+@schedule(60.0, on_history_loss="halt")
 def halting_goes_on(cluster: ScriptedCluster) -> Steps:
     """Under `halt`, ZooKeeper is down and a broker crashes. No broker can have been replaced unnoticed, so the
     others must continue."""
@@ -196,6 +207,7 @@ def halting_goes_on(cluster: ScriptedCluster) -> Steps:
     cluster.world.ensemble.set_available(True)
 
 
+@schedule(40.0, topics=2, publishers=1, give_up=1.5, window=6.0)
 def quiet_in_one(cluster: ScriptedCluster) -> Steps:
     """A publisher continues on one topic of a group and is silent on another for longer than the duplicate window.
     It must be forgotten on that topic, by every broker, and on no other."""
@@ -210,6 +222,7 @@ def quiet_in_one(cluster: ScriptedCluster) -> Steps:
         yield 0.25 * cluster.tempo
 
 
+@schedule(40.0, subscribers=4)
 def came_back(cluster: ScriptedCluster) -> Steps:
     """The coordinator crashes and returns before its session ends. One broker hears of that only from the third: it
     has no link to the new process, and news from ZooKeeper come late. The takeover is slow. No broker may fence
@@ -236,6 +249,7 @@ def came_back(cluster: ScriptedCluster) -> Steps:
     cluster.unblock(fresh, contact)
 
 
+@schedule(50.0, brokers=5, min_copies=3, subscribers=16, weights=())
 def former_word(cluster: ScriptedCluster) -> Steps:
     """Five brokers, three copies. A coordinator and one more broker are cut off together, and the others continue in
     the next epoch. Subscribers that come from there to the two are ahead of them. The former coordinator's claim
@@ -254,14 +268,13 @@ def former_word(cluster: ScriptedCluster) -> Steps:
     committed = cluster.committed(cluster.current())
     yield cluster.until(lambda: cluster.committed(cluster.current()) > committed + 3, 1.0, "commits of the next epoch")
     for process in others:
-        for edge in process.edges:
-            for connection in list(edge.connections.values()):
-                connection.cut()
+        process.drop_clients()
     yield 6.0 * cluster.tempo
     reset = cluster.world.coverage["resets inside a history"] > 0
     cluster.demand(not reset, "a subscriber was reset though nothing was lost", invariant=2)
 
 
+@schedule(60.0, subscribers=8, edges=2)
 def two_edges(cluster: ScriptedCluster) -> Steps:
     """Two I/O processes of one broker have subscribers of the topic. The subscribers of one leave it for a while and
     return. Publications must reach the other meanwhile, and both afterwards."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from migratory_broker.core.logic.membership.records import GroupRecord
 
-from migratory_simulation.scripted import BROKERS, POLL, START, ScriptedCluster, Steps
+from migratory_simulation.scripted import BROKERS, POLL, START, ScriptedCluster, Steps, schedule
 
 
+@schedule(45.0, safe=False)
 def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
     """All three brokers are replaced while they still run. Two of the old processes hear each other and keep their
     clients, the third is alone. None of them may acknowledge anything once the new ones have begun a new history."""
@@ -22,6 +23,7 @@ def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
         cluster.world.process_ends(process, "a replaced process ends")
 
 
+@schedule(25.0, safe=False)
 def newer_life(cluster: ScriptedCluster) -> Steps:
     """A broker is replaced while it runs, cut off. When it learns of its newer incarnation it must end."""
     yield cluster.up()
@@ -33,6 +35,7 @@ def newer_life(cluster: ScriptedCluster) -> Steps:
     yield cluster.expect(lambda: not old.running, 8.0, f"{old.label} hears ZooKeeper and did not end")
 
 
+@schedule(60.0, safe=False)
 def lives_at_once(cluster: ScriptedCluster) -> Steps:
     """All brokers crash before they were ever ready. The next process of each hangs after it registered and asked
     for its ephemeral; another one starts and creates it. Then the first continues with what it read, a node of the
@@ -57,6 +60,7 @@ def lives_at_once(cluster: ScriptedCluster) -> Steps:
     yield cluster.expect(cluster.all_ready, 50.0, "the newest lives take no clients")
 
 
+@schedule(60.0, subscribers=8, messages_per_topic=100000)
 def rolling_restart(cluster: ScriptedCluster) -> Steps:
     """One broker after the other restarts without a drain, each as soon as all report ready. Some subscribers leave
     their topic meanwhile and return to a broker that got the log by Sync. None may be truncated."""
@@ -75,6 +79,7 @@ def rolling_restart(cluster: ScriptedCluster) -> Steps:
     cluster.demand(not lost, "a subscriber was truncated though every cache holds all", invariant=1)
 
 
+@schedule(60.0, groups=3, publishers=2, subscribers=3)
 def drain(cluster: ScriptedCluster) -> Steps:
     """A planned stop: groups move to other brokers while the broker still runs, then its clients leave. When it is
     back, groups return to it."""
@@ -82,7 +87,7 @@ def drain(cluster: ScriptedCluster) -> Steps:
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     groups = range(cluster.world.options.groups)
     yield cluster.until(lambda: None not in [cluster.coordinator(group) for group in groups], 10.0, "coordinators")
-    leaving = max([cluster.current(group) for group in groups], key=cluster.clients_of)
+    leaving = max([cluster.current(group) for group in groups], key=lambda process: process.clients)
     leaving.drain(12.0 * cluster.tempo)
 
     def handed_over() -> bool:
@@ -99,6 +104,7 @@ def drain(cluster: ScriptedCluster) -> Steps:
     yield cluster.expect(even, 15.0, "groups are not spread over the brokers again")
 
 
+@schedule(70.0, min_copies=1, groups=2)
 def only_copy_leaves(cluster: ScriptedCluster) -> Steps:
     """With one copy of everything, the coordinator drains while its messages are delayed, and ends as soon as it
     reports drained. Its successor must have its log."""
@@ -115,15 +121,17 @@ def only_copy_leaves(cluster: ScriptedCluster) -> Steps:
         yield cluster.tempo
 
 
+@schedule(22.0)
 def member_dies(cluster: ScriptedCluster) -> Steps:
     """A broker that coordinates nothing crashes. Commits must continue without waiting for the end of its session."""
     yield from cluster.settled()
     coordinator = cluster.current()
-    cluster.crash(min(cluster.others(coordinator), key=cluster.clients_of), 10.0)
+    cluster.crash(min(cluster.others(coordinator), key=lambda process: process.clients), 10.0)
     yield 0.5 * cluster.tempo  # messages in flight
     yield cluster.commits(1.2, "a member that coordinates nothing died, and nothing is committed any more", coordinator)
 
 
+@schedule(35.0)
 def learner(cluster: ScriptedCluster) -> Steps:
     """A restarted broker learns and is not listed yet, when the coordinator's link to the one listed member is
     blocked and then the coordinator crashes. Entries that only the learner got do not count."""
@@ -146,6 +154,7 @@ def learner(cluster: ScriptedCluster) -> Steps:
     cluster.unblock(coordinator, member)
 
 
+@schedule(40.0, safe=False)
 def two_lives(cluster: ScriptedCluster) -> Steps:
     """The coordinator and one member hold what is committed; the third broker lags behind. The member restarts, then
     the coordinator crashes. The member's new incarnation has nothing, so the third broker must not continue alone."""
@@ -167,6 +176,7 @@ def two_lives(cluster: ScriptedCluster) -> Steps:
     yield 14.0 * cluster.tempo
 
 
+@schedule(30.0, messages_per_topic=8, give_up=25.0)
 def late_answer(cluster: ScriptedCluster) -> Steps:
     """A publisher does not read its acknowledgement and sends a publication again after it was evicted from every
     cache, to another coordinator. It must not be numbered a second time."""
@@ -185,6 +195,7 @@ def late_answer(cluster: ScriptedCluster) -> Steps:
     yield 3.0 * cluster.tempo
 
 
+@schedule(70.0, safe=False, groups=2, publishers=2, subscribers=4, page=60)
 def memory_gone(cluster: ScriptedCluster) -> Steps:
     """Every broker ends at once, twice, while subscribers come and go. Each history is new, and every subscriber
     must be told, also on topics without publications. The machines' clocks are changed meanwhile."""
@@ -202,6 +213,7 @@ def memory_gone(cluster: ScriptedCluster) -> Steps:
         yield 2.0 * cluster.tempo
 
 
+@schedule(70.0, min_copies=1)
 def overtaken_leaves(cluster: ScriptedCluster) -> Steps:
     """With one copy of everything, the coordinator loses its session, and another broker writes a record and asks
     for the log late. Meanwhile the first learns from ZooKeeper that it is overtaken, and drains. It has nothing to
@@ -226,6 +238,7 @@ def overtaken_leaves(cluster: ScriptedCluster) -> Steps:
         yield cluster.tempo
 
 
+@schedule(30.0, min_copies=1, topics=2, rate=50.0, messages_per_topic=4)
 def hangs_in_a_turn(cluster: ScriptedCluster) -> Steps:
     """With one copy and small caches, messages to the coordinator are delayed, and it hangs for a moment. Then
     publications and confirmations of earlier ones arrive in one turn. All of them must be committed."""
@@ -242,6 +255,8 @@ def hangs_in_a_turn(cluster: ScriptedCluster) -> Steps:
         yield cluster.no_tail(hanging)
 
 
+@schedule(100.0, safe=False, groups=2, publishers=1, subscribers=4)
+@schedule(100.0, name="only copy gone", safe=False, min_copies=1, groups=2, publishers=1, subscribers=4)
 def two_at_once(cluster: ScriptedCluster) -> Steps:
     """The coordinator and one more broker crash at the same moment, with two copies of everything. The third cannot
     know what is missing: a new history must begin, and its connected subscribers must be told. Then the same again
@@ -252,7 +267,7 @@ def two_at_once(cluster: ScriptedCluster) -> Steps:
         yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
         yield cluster.coordinated()
         coordinator = cluster.current()
-        survivor = survivor or max(cluster.others(coordinator), key=cluster.clients_of).name
+        survivor = survivor or max(cluster.others(coordinator), key=lambda process: process.clients).name
         record = cluster.record()
         for process in cluster.others():
             if process.name != survivor:
@@ -268,6 +283,7 @@ def two_at_once(cluster: ScriptedCluster) -> Steps:
         yield 4.0 * cluster.tempo
 
 
+@schedule(150.0, groups=2, publishers=0)
 def idle(cluster: ScriptedCluster) -> Steps:
     """Nobody publishes, so no publication tells a broker about changes. After new links and restarts it must still
     be listed and accept clients."""

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from migratory_broker.core.logic.membership.records import rendezvous
 
 from migratory_simulation.process import Process
-from migratory_simulation.scripted import BROKERS, START, ScriptedCluster, Steps, Wait
+from migratory_simulation.scripted import BROKERS, START, ScriptedCluster, Steps, Wait, schedule
 
 
 def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Process]:
@@ -28,6 +28,7 @@ def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Pro
     return first
 
 
+@schedule(25.0, publishers=4)
 def superseded_tail(cluster: ScriptedCluster) -> Steps:
     """The old coordinator never gets the Sync of the new epoch, though it is listed there. Then the new coordinator
     crashes, and the superseded tail is among the answers to the next candidate. It must not count."""
@@ -42,6 +43,8 @@ def superseded_tail(cluster: ScriptedCluster) -> Steps:
     yield cluster.until(lambda: cluster.coordinator() not in (None, second), 20.0, "second takeover")
 
 
+@schedule(30.0, publishers=4)
+@schedule(30.0, name="one tail of two cut", topics=2, publishers=4)
 def tail_cut(cluster: ScriptedCluster) -> Steps:
     """The old coordinator takes the new epoch's Sync, which cuts its tail and its publisher table. Then the new
     coordinator crashes before publishers have sent the tail again. Nothing of the tail may be remembered."""
@@ -56,6 +59,7 @@ def tail_cut(cluster: ScriptedCluster) -> Steps:
     yield 6.0 * cluster.tempo
 
 
+@schedule(30.0, publishers=4)
 def away_for_two_epochs(cluster: ScriptedCluster) -> Steps:
     """The old coordinator returns when the next epoch is over as well. Nothing of its log is known to agree with the
     current source."""
@@ -63,15 +67,14 @@ def away_for_two_epochs(cluster: ScriptedCluster) -> Steps:
     second, record = cluster.current(), cluster.record()
     begun = cluster.committed(second)
     yield cluster.until(lambda: cluster.committed(second) > begun, 6.0, "commit of the new epoch")
-    session = second.zk.session
-    if session is not None:
-        cluster.world.ensemble.expire(session.number)
+    second.zk.expire_session()
     yield cluster.until(lambda: cluster.coordinator() is not None and cluster.record() != record, 12.0, "third epoch")
     cluster.unblock(first, *cluster.others(first))
     cluster.restore_zookeeper(first)
     yield cluster.until(lambda: cluster.synced(first) == cluster.synced(second), 12.0, "Sync of the one left behind")
 
 
+@schedule(25.0)
 def two_coordinators(cluster: ScriptedCluster) -> Steps:
     """ZooKeeper expires the coordinator, which does not learn of it and keeps sending; the others promise a higher
     epoch. From then on nothing may be committed in the old one."""
@@ -109,20 +112,23 @@ def _overtake(cluster: ScriptedCluster, *, adopted: bool) -> Steps:
         yield cluster.until(lambda: cluster.synced(candidate) == record.epoch, 2.0, "adopted log")
     for other in cluster.others(candidate):
         cluster.clog(other, candidate, cluster.random.uniform(0.8, 1.6))
-    cluster.world.ensemble.expire(candidate.zk.session.number)
+    candidate.zk.expire_session()
     yield 8.0 * cluster.tempo
 
 
+@schedule(30.0)
 def overtaken(cluster: ScriptedCluster) -> Steps:
     """The first candidate has adopted its log; the confirmations it needs arrive after it was overtaken."""
     yield from _overtake(cluster, adopted=True)
 
 
+@schedule(30.0)
 def overtaken_early(cluster: ScriptedCluster) -> Steps:
     """The first candidate has no promises yet, and no broker may ask its list."""
     yield from _overtake(cluster, adopted=False)
 
 
+@schedule(50.0)
 def lost_reply(cluster: ScriptedCluster) -> Steps:
     """A candidate's record is written, and its connection to ZooKeeper breaks before the reply. It must find out, or
     the group stays without a coordinator."""
@@ -140,6 +146,7 @@ def lost_reply(cluster: ScriptedCluster) -> Steps:
         yield cluster.expect(lambda: cluster.coordinator() is not None, 20.0, "nobody coordinates after a lost reply")
 
 
+@schedule(50.0, safe=False, brokers=4)
 def lost_activation(cluster: ScriptedCluster) -> Steps:
     """Four brokers. An epoch is activated, and its owner's connection to ZooKeeper breaks before the reply. When it
     can ask again, the two others of its list have been replaced, so that it may not activate anything."""
@@ -166,6 +173,7 @@ def lost_activation(cluster: ScriptedCluster) -> Steps:
     )
 
 
+@schedule(45.0)
 def slow_first(cluster: ScriptedCluster) -> Steps:
     """The broker that should write the first record reaches ZooKeeper slowly. The next broker's turn comes, and both
     have read that there is no record."""
@@ -181,6 +189,7 @@ def slow_first(cluster: ScriptedCluster) -> Steps:
     yield cluster.expect(cluster.all_ready, 30.0, "the cluster does not come up")
 
 
+@schedule(30.0, brokers=5, min_copies=3)
 def late_word(cluster: ScriptedCluster) -> Steps:
     """Five brokers, three copies. The message that an epoch is activated reaches one member late. That member has
     taken the Sync of the next epoch meanwhile, with a tail that only two brokers hold and nobody has activated. The
@@ -219,6 +228,7 @@ def late_word(cluster: ScriptedCluster) -> Steps:
     yield 4.0 * cluster.tempo
 
 
+@schedule(40.0, brokers=5, min_copies=3)
 def links_break(cluster: ScriptedCluster) -> Steps:
     """Five brokers, three copies. All but one member get messages late, and the coordinator's link to that member
     breaks under load, again and again. The Sync over the new link brings entries that no third broker holds yet."""

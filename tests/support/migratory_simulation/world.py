@@ -8,7 +8,7 @@ subscription has caught up with all that was shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from random import Random
 
@@ -26,7 +26,7 @@ from migratory_simulation.external_checker import ExternalChecker, Violation
 from migratory_simulation.injector import Injector
 from migratory_simulation.internal_checker import InternalChecker
 from migratory_simulation.load import Load
-from migratory_simulation.network import Network
+from migratory_simulation.network import Network, ways
 from migratory_simulation.options import Options, draw_options
 from migratory_simulation.process import Process
 from migratory_simulation.scheduler import Scheduler
@@ -197,6 +197,18 @@ class World:
     def _start_again(self, name: str) -> None:
         if self.process_of(name) is None and name in self.names:
             self.start_process(name)
+
+    def replace(self, old: Iterable[Process], together: Set[Process]) -> None:
+        """Start new processes of the same names. The old ones run on with their clients, cut from ZooKeeper and from
+        all brokers, except that those in `together` hear each other."""
+        for process in old:
+            process.zk.set_cut(True)
+            process.replaced = True
+        for process in old:
+            heard = together if process in together else set()
+            self.network.block(ways([process], [other for other in self.running() if other not in heard]))
+        for process in old:
+            self.network.block(ways([self.start_process(process.name)], old))
 
     def next_name(self) -> int:
         """Return the number of a broker that never existed."""

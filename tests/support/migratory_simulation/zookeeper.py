@@ -57,7 +57,6 @@ class Ensemble:
         self.sessions: dict[int, Session] = {}
         self.clients: list[ZkClient] = []
         self.on_commit: list[Callable[[str, bytes | None, int], None]] = []
-        self.expired = 0
         self._next_session = 1000
         scheduler.after(self.tick, self._tick)
 
@@ -86,7 +85,6 @@ class Ensemble:
         session = self.sessions.pop(number, None)
         if session is None:
             return
-        self.expired += 1
         for path in [path for path, node in self.nodes.items() if node.owner == number]:
             del self.nodes[path]
             self._changed(path, None)
@@ -184,6 +182,13 @@ class ZkClient:
     def heartbeats(self, number: int) -> bool:
         """Return whether the client keeps this session alive."""
         return self.connected and self.alive() and self.session is not None and self.session.number == number
+
+    def expire_session(self) -> bool:
+        """Let the ensemble end the session. Return false when there is none."""
+        if self.session is None:
+            return False
+        self.ensemble.expire(self.session.number)
+        return True
 
     def set_cut(self, cut: bool) -> None:
         self.cut = cut

@@ -8,7 +8,7 @@ from math import ceil
 from migratory_simulation.clients import LATELY
 from migratory_simulation.final_checks import MOST, clients_by_broker
 from migratory_simulation.process import Process
-from migratory_simulation.scripted import START, ScriptedCluster, Steps
+from migratory_simulation.scripted import START, ScriptedCluster, Steps, schedule
 
 AVERAGE = 5 / 3 + 1e-9
 """The mean moves of a client in a rolling update of three brokers: a third, a half, a half, and a third back."""
@@ -21,6 +21,7 @@ SEAMLESS = "replaced before they were left"
 EARLY = "left before the receipts"
 
 
+@schedule(420.0, publishers=2, subscribers=7, rate=1.0, weights=())
 def updates(cluster: ScriptedCluster) -> Steps:
     """Every broker in turn is drained, ends and returns updated. Each client moves at most twice, and always before
     it leaves its broker. In the end clients are balanced and stay."""
@@ -44,6 +45,7 @@ def updates(cluster: ScriptedCluster) -> Steps:
     _demand(cluster, before, seamless, 2, AVERAGE)
 
 
+@schedule(560.0, publishers=2, subscribers=13, rate=1.0, weights=())
 def scales(cluster: ScriptedCluster) -> Steps:
     """Two brokers join, one some time after the other: no client moves twice, and clients get balanced. Then both
     leave: only their clients move, once, to brokers that stay."""
@@ -91,7 +93,7 @@ def _open(cluster: ScriptedCluster) -> bool:
 
 def _left(cluster: ScriptedCluster, process: Process) -> Callable[[], bool]:
     """Return a condition: the broker is drained and without clients."""
-    return lambda: process.logic.drained and not cluster.clients_of(process)
+    return lambda: process.logic.drained and not process.clients
 
 
 def _even(cluster: ScriptedCluster) -> bool:
