@@ -10,6 +10,7 @@ REQUIRED = (
     *(f"fault {name}" for name in NAMES.values()),
     "fault one-way partition",
     # how the cluster reacted
+    "hung processes ended",
     "takeovers",
     "adopted suffixes",
     "relistings",

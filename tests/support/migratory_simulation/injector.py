@@ -124,6 +124,11 @@ class Injector:
                 return False
             process.freeze()
             after(fault.lasts, process.thaw)
+        elif isinstance(fault, plans.Hang):
+            if process.frozen:
+                return False
+            process.hang()
+            after(fault.lasts, process.thaw)
         elif isinstance(fault, plans.ZooKeeperCutOff):
             process.zk.set_cut(True)
             after(fault.lasts, process.zk.set_cut, False)

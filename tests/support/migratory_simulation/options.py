@@ -13,7 +13,7 @@ from typing import Literal, TypedDict
 
 from migratory_protocol.topics import topic_group
 
-from migratory_simulation.plans import ALL, WEIGHTS, Plan, Scope, draw_plan, with_extras
+from migratory_simulation.plans import ALL, WEIGHTS, Plan, Scope, draw_plan, with_extras, with_hangs
 
 SHAPES = ((3, 2), (4, 2), (5, 2), (5, 3), (3, 1), (6, 2), (7, 3), (7, 4))
 """Brokers and `minCopies` of short seeds. A step of seven brokers costs five times one of three."""
@@ -97,7 +97,8 @@ def draw_options(seed: int, profile: Profile = "long") -> Options:
     options = _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
     random = Random(f"delivery {seed}")  # a generator of its own keeps earlier draws unchanged
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
-    return replace(options, batch_delay=batch_delay, conflation=conflation)
+    plan = with_hangs(Random(f"hangs {seed}"), options.plan, options.brokers, options.tempo)
+    return replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan)
 
 
 def _draw_long(seed: int) -> Options:

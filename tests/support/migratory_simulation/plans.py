@@ -72,6 +72,14 @@ class Freeze(BrokerFault):
     lasts: float
 
 
+@_fault("hung loop")
+class Hang(BrokerFault):
+    """The loop of a process stands still for a while, and its ZooKeeper session lives. At the limit the watchdog ends
+    the process."""
+
+    lasts: float
+
+
 @_fault("link break")
 class BreakLink(Fault):
     """The connection between two brokers is reset."""
@@ -352,6 +360,18 @@ def with_extras(random: Random, plan: Plan, scope: Scope, begin: float, end: flo
     for _ in range(random.randint(1, 4)):
         kind = random.choices(kinds, chances)[0]
         faults.append((random.uniform(begin, end), _draw(random, kind, scope, plan.safe)))
+    return Plan(plan.safe, tuple(sorted(faults, key=lambda entry: entry[0])))
+
+
+def with_hangs(random: Random, plan: Plan, brokers: tuple[str, ...], tempo: float) -> Plan:
+    """Return the plan with one or two more faults of the kind `Hang`, or, in most cases, none."""
+    if not plan.faults or random.random() < 0.7:
+        return plan
+    faults = list(plan.faults)
+    for _ in range(random.randint(1, 2)):
+        moment = random.uniform(faults[0][0], faults[-1][0])
+        lasts = tempo * random.choice((random.uniform(0.2, 3.0), random.uniform(2.0, 8.0)))
+        faults.append((moment, Hang(random.choice(brokers), lasts)))
     return Plan(plan.safe, tuple(sorted(faults, key=lambda entry: entry[0])))
 
 

@@ -1,9 +1,9 @@
 """One process of a broker: a real `Logic` and real `Edge`s, and the execution of their effects.
 
 Events come one at a time, and each turn ends with a `Flush`. A frozen process buffers its events and handles them in
-order when it thaws; a slow one delays each event. An edge runs in the logic's process or, as an I/O process, behind
-a delay of its own; then it gets only topics that it asked for. It may be killed and replaced by an edge with a new
-number.
+order when it thaws; a slow one delays each event. A process that hangs is frozen, but its ZooKeeper session lives and
+its watchdog runs. An edge runs in the logic's process or, as an I/O process, behind a delay of its own; then it gets
+only topics that it asked for. It may be killed and replaced by an edge with a new number.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.logic import Logic
 from migratory_broker.core.logic.replication.replica import Replica
 from migratory_broker.core.logic.replication.topic_log import TopicLog
+from migratory_broker.runtime.watchdog import WATCH_INTERVAL, LoopProgress, stall_limit
 from migratory_protocol.messages import Ack
 from migratory_protocol.peer import BrokerId, Publication, decode_peer, encode_peer
 
@@ -136,11 +137,14 @@ class Process:
         self.address = f"{name}.{number}:1"
         self.running = True
         self.frozen = False
+        self.hung = False  # frozen, while its other threads run
         self.slow = 0.0  # seconds per event
         self.started = world.scheduler.now
         self.offset = random.uniform(10.0, 5000.0)
         self.wall_skew = random.uniform(-0.2, 0.2) + world.wall_skews.get(name, 0.0)
         self.logic = Logic(world.logic_config(name, self.address))
+        self.stall_limit = stall_limit(self.logic.config.session_timeout, self.logic.config.fencing)
+        self._progress = LoopProgress(self.local_now())
         self.wanted: dict[str, tuple[int, str]] = {}
         self.admission = logic_events.Admission(False, "learning")
         self.servers: logic_events.ServerList | None = None
@@ -158,7 +162,7 @@ class Process:
         for _ in range(world.options.edges):
             self.add_edge()
         self.step(logic_events.Start(world.wall_ms(self), random.getrandbits(63)))
-        self.zk = ZkClient(world.ensemble, self._from_zookeeper, lambda: not self.frozen, random)
+        self.zk = ZkClient(world.ensemble, self._from_zookeeper, lambda: self.hung or not self.frozen, random)
         self.zk.delay = world.options.zookeeper_delay
         self.zk.lag = world.options.zookeeper_lag
         world.scheduler.after(random.uniform(0.0, TICK), self._tick)
@@ -395,17 +399,51 @@ class Process:
         return bool(connections)
 
     def freeze(self) -> None:
+        """Stop the whole process."""
+        self._turn()
         self.frozen = True
+
+    def hang(self) -> None:
+        """Stop the loop only, until `thaw` or until the watchdog ends the process."""
+        self._turn()
+        self.frozen = self.hung = True
+        self.world.scheduler.after(WATCH_INTERVAL, self._watch)
 
     def thaw(self) -> None:
         """Handle the buffered events and go on."""
-        if not self.frozen:
+        if not self.frozen or not self.running:
             return
-        self.frozen = False
+        if not self.hung and self._hangs():  # the watchdog may run before the loop
+            self._end_hung()
+            return
+        self.frozen = self.hung = False
+        self._turn()
         backlog, self._backlog = self._backlog, deque()
         for action, arguments in backlog:
             self._run_now(action, arguments)
         self.run(self.step, _TICK)
+
+    def _turn(self) -> None:
+        self._progress.turn()
+        self._progress.observe(self.local_now())
+
+    def _hangs(self) -> bool:
+        return self._progress.observe(self.local_now()) > self.stall_limit
+
+    def _watch(self) -> None:
+        """Observe the loop, as the watchdog's thread does."""
+        if not self.running or not self.hung:
+            return
+        if not self._hangs():
+            self.world.scheduler.after(WATCH_INTERVAL, self._watch)
+        elif self.world.options.plan.safe and not self.world.internal.may_lose(self):
+            self.thaw()  # at the last moment
+        else:
+            self._end_hung()
+
+    def _end_hung(self) -> None:
+        self.world.coverage["hung processes ended"] += 1
+        self.world.process_ends(self, "its loop hung", restart=0.5 * self.world.options.tempo)
 
     def drain(self, period: float) -> None:
         """Begin a planned stop that may last `period` seconds."""

@@ -255,6 +255,37 @@ def hangs_in_a_turn(cluster: ScriptedCluster) -> Steps:
         yield cluster.no_tail(hanging)
 
 
+@schedule(80.0)
+def hung_loop(cluster: ScriptedCluster) -> Steps:
+    """A process that is stopped as a whole, and one whose loop stands for short times, must go on. A coordinator whose
+    loop stands for good keeps its session; it must end, and another one must coordinate."""
+    yield from cluster.settled()
+    stopped = cluster.random.choice(cluster.others())
+    stopped.freeze()
+    yield cluster.random.uniform(3.5, 8.0) * cluster.tempo
+    stopped.thaw()
+    cluster.demand(stopped.running, f"{stopped.label} was stopped as a whole, and its watchdog ended it")
+    yield cluster.tempo
+    yield cluster.at_rest()
+    standing = cluster.random.choice(cluster.others())
+    for _ in range(5):
+        standing.hang()
+        yield cluster.random.uniform(0.4, 0.7) * standing.stall_limit
+        standing.thaw()
+        yield 0.2
+        cluster.demand(standing.running, f"{standing.label} stood for short times, and its watchdog ended it")
+    yield cluster.at_rest()
+    yield cluster.coordinated()
+    hung = cluster.current()
+    hung.hang()
+
+    def another() -> bool:
+        return not hung.running and cluster.coordinator() not in (None, hung)
+
+    yield cluster.expect(another, 12.0, f"{hung.label} hangs, and no other coordinates")
+    yield cluster.expect(cluster.all_ready, 20.0, "not all brokers are listed again")
+
+
 @schedule(100.0, safe=False, groups=2, publishers=1, subscribers=4)
 @schedule(100.0, name="only copy gone", safe=False, min_copies=1, groups=2, publishers=1, subscribers=4)
 def two_at_once(cluster: ScriptedCluster) -> Steps:
