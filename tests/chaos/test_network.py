@@ -136,24 +136,25 @@ for name in ("a", "b"):
     servers[-1].stdout.readline()
 brokers = [SimpleNamespace(name=name, ports=SimpleNamespace(clients=7000, peers=7000)) for name in ("a", "b")]
 
-async def coordinated():
-    return {}
+async def read_all(metric):
+    return {"a": 1.0, "b": 0.0}
 
-async def metrics(name):
-    return {("migratory_clients", ""): float(name == "a")}
+async def count_coordinated():
+    return {}
 
 async def burst():
     pass
 
 cluster = SimpleNamespace(
-    names=["a", "b"], brokers=brokers, network=net, coordinated=coordinated, metrics=metrics,
+    broker_names=lambda: ["a", "b"], brokers=brokers, network=net, read_all=read_all,
+    count_coordinated=count_coordinated,
     ensemble=SimpleNamespace(members=[]), broker=lambda name: next(broker for broker in brokers if broker.name == name),
 )
 
 def proofs(fault):
-    scene = ProcessScene("partition", random.Random(1), 0.0, cluster, burst)
+    scene = ProcessScene("partition", {}, random.Random(1), 0.0, cluster, burst)
     asyncio.run(fault.inject(scene))
-    return [(proof.what, proof.seen, proof.holds) for proof in scene.proofs]
+    return [(proof.what, proof.seen, proof.holds) for proof in scene.record.proofs]
 
 seen = {}
 for side in ("brokers", "clients"):

@@ -61,13 +61,13 @@ def check_again(histories: Path, folder: Path) -> None:
     topic = min(path for path in histories.iterdir())
     file = min(topic.glob("s-*"))
     lines = file.read_text().splitlines(keepends=True)
-    place = next(number for number in range(len(lines) // 2, len(lines)) if lines[number].startswith("d "))
-    _, epoch, sequence, _ = lines[place].split()
+    place = next(number for number in range(len(lines) // 2, len(lines)) if lines[number].startswith('["d"'))
+    _, (epoch, sequence), _ = json.loads(lines[place])
     file.write_text("".join(lines[:place] + lines[place + 1 :]))
     code, output = chaos(folder, "check", str(histories), timeout=120)
     assert code == 1
     assert f"{file.name}, line {len(lines) - 1}" in output  # which says that there is one line more
-    lines[-1] = f"e {len(lines) - 2}\n"
+    lines[-1] = f'["e",{len(lines) - 2}]\n'
     file.write_text("".join(lines[:place] + lines[place + 1 :]))
     code, output = chaos(folder, "check", str(histories), timeout=120)
     assert code == 1

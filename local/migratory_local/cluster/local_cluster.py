@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import msgspec
 from migratory_resources import MigratoryCluster
@@ -31,7 +31,15 @@ from migratory_local.cluster.state import DRAINED_FOLDER, BrokerState, ClusterSt
 from migratory_local.cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperMember
 from migratory_local.metrics.exposition import SeriesTable
 from migratory_local.processes.java import Java, find_java
-from migratory_local.processes.network import HttpClient, check_free, claim, free_ports, is_free
+from migratory_local.processes.network import (
+    LOCAL_PLACEMENT,
+    HttpClient,
+    Placement,
+    check_free,
+    claim,
+    free_ports,
+    is_free,
+)
 from migratory_local.processes.preflight import check_disk_space, check_platform
 from migratory_local.processes.process import Process, stop_all
 from migratory_local.processes.supervisor import Supervisor, SupervisorEvent
@@ -49,13 +57,16 @@ _ADMIN_OFFSET, _PEERS_OFFSET, _ZOOKEEPER_OFFSET = 100, 200, 300
 
 
 class LocalCluster:
-    """A cluster that runs as processes of this machine.
+    """A cluster that runs as processes of this machine. A subclass may place its processes in other networks.
 
     :param ports: the first client port; administration, peers and ZooKeeper follow 100, 200 and 300 above it. By
         default clients' ports begin at 8800 if those are free, and all others are any free ports.
     :param on_event: called for every process that ends or is started again.
     :param broker_command: the command that runs a broker, without the word `broker`.
     """
+
+    ready_seconds: ClassVar[float] = READY_SECONDS
+    """Limit of `start` for the ZooKeeper members, and then for the brokers."""
 
     def __init__(
         self,
@@ -127,14 +138,7 @@ class LocalCluster:
             # No cluster runs in this folder, so a port in use is found before the folder is made.
             self._check_ports()
         self._lock.acquire()
-        logs = self.workdir / "logs"
-        try:
-            for old in [logs, self.workdir / DRAINED_FOLDER, *self.workdir.glob("zookeeper-*")]:
-                if old.exists():
-                    shutil.rmtree(old)
-        except OSError as error:
-            raise LocalError(f"cannot clear {self.workdir}: {error}") from error
-
+        self.clear_workdir()
         ports = self._choose_ports(on_step)
         started_at = time.monotonic()
         ensemble = ZooKeeperEnsemble(
@@ -142,20 +146,21 @@ class LocalCluster:
             spec.zookeeper.replicas,
             java=java,
             first_port=None if self._ports is None else self._ports + _ZOOKEEPER_OFFSET,
+            placements=[self.placement(f"zookeeper-{number}") for number in range(spec.zookeeper.replicas)],
         )
         self._ensemble = ensemble
         config = write_config(self.resource, ensemble.servers, self.workdir)
         self.brokers = [
-            LocalBroker(name, own, config, logs, self._command)
+            LocalBroker(name, own, config, self.workdir / "logs", self._command, self.placement(name))
             for name, own in zip(self.resource.broker_names, ports, strict=True)
         ]
         on_step(f"Starting {_plural(spec.zookeeper.replicas, 'ZooKeeper member')} and {_plural(len(ports), 'broker')}")
         ensemble.start()
-        await asyncio.to_thread(ensemble.wait_ready)
+        await asyncio.to_thread(ensemble.wait_ready, self.ready_seconds)
         on_step(f"ZooKeeper is up: {ensemble.servers} ({time.monotonic() - started_at:.1f} s)")
         for broker in self.brokers:
             broker.process.start()
-        await wait_ready(self.brokers, self.http, READY_SECONDS)
+        await wait_ready(self.brokers, self.http, self.ready_seconds)
         ready = f"{_plural(len(self.brokers), 'broker')} {'is' if len(self.brokers) == 1 else 'are'} ready"
         on_step(f"{ready} ({time.monotonic() - started_at:.1f} s)")
         for broker in self.brokers:
@@ -165,6 +170,19 @@ class LocalCluster:
         for process in [*self._others, *ensemble.processes]:
             self.supervisor.watch(process, self.workdir / DRAINED_FOLDER / process.name)
         self._supervision = asyncio.create_task(self.supervisor.run(), name="supervisor")
+
+    def placement(self, name: str) -> Placement:
+        """Return the network in which a broker or ZooKeeper member runs."""
+        return LOCAL_PLACEMENT
+
+    def clear_workdir(self) -> None:
+        """Remove what an earlier run left in the work folder. Called before anything is started."""
+        try:
+            for old in [self.workdir / "logs", self.workdir / DRAINED_FOLDER, *self.workdir.glob("zookeeper-*")]:
+                if old.exists():
+                    shutil.rmtree(old)
+        except OSError as error:
+            raise LocalError(f"cannot clear {self.workdir}: {error}") from error
 
     def check(self) -> None:
         """Raise the exception that ended the supervision, if one did. Processes would not be started again any more."""
@@ -256,7 +274,7 @@ class LocalCluster:
         :raises LocalError: if it does not answer.
         """
         broker = self.broker(name)
-        answer = await self.http.get(broker.ports.admin, "/v1/status")
+        answer = await broker.get_admin(self.http, "/v1/status")
         if answer is None or answer[0] != 200:
             raise LocalError(f"{name} does not answer at {broker.admin_url}/v1/status")
         return msgspec.json.decode(answer[1], type=dict[str, object])
@@ -265,7 +283,7 @@ class LocalCluster:
         """Return how many topic groups each broker coordinates now. Brokers that do not answer are left out."""
         counts: dict[str, int] = {}
         for broker in self.brokers:
-            answer = await self.http.get(broker.ports.admin, "/metrics")
+            answer = await broker.get_admin(self.http, "/metrics")
             if answer is None or answer[0] != 200:
                 continue
             table = SeriesTable()

@@ -8,6 +8,6 @@ result. Two targets use it:
     kubernetes/   a cluster on a Kubernetes: faults of pods, nodes and the resource, a load pod and an SLA report
                   (`make chaos-k8s`)
 
-`metrics.py` holds what both read from brokers' metrics. Begin with `engine.py`, then a run: `processes/runner.py` or
+`brokers.py` holds what both read from brokers' metrics. Begin with `engine.py`, then a run: `processes/runner.py` or
 `kubernetes/runner.py`. docs/contributing/chaos.md describes the faults, their proofs and results.
 """

@@ -59,11 +59,81 @@ class Proof:
     at: float
 
 
-class Scene:
-    """The surroundings of one fault: its random numbers, and a record of injections and proofs. Targets add a cluster.
+@dataclass
+class FaultRecord:
+    """An injected fault and its outcome. Times are seconds since the load began.
 
-    Times are seconds since the load began, at `load_began` of the monotonic clock. `injections` are milliseconds of the
-    monotonic clock. `began` is the first injection; from `released` on the cluster recovers without interference.
+    `began`: the first injection. `released`: the cluster recovers from then on. `healthy`: cluster and clients were
+    healthy again; None if not in time, and then `unhealthy` says what was wrong. `injections`: milliseconds of the
+    monotonic clock; `in_flight`: unacknowledged publications at each of them. `marks`: the range of the load
+    generator's marks that belong to this fault.
+    """
+
+    kind: str
+    options: dict[str, Any]
+    began: float
+    targets: list[str] = field(default_factory=list)
+    released: float | None = None
+    healthy: float | None = None
+    proofs: list[Proof] = field(default_factory=list)
+    injections: list[int] = field(default_factory=list)
+    in_flight: list[int] = field(default_factory=list)
+    marks: tuple[int, int] = (0, 0)
+    notes: dict[str, Any] = field(default_factory=dict)
+    unhealthy: list[str] = field(default_factory=list)
+    error: str = ""
+
+    @property
+    def recovery_seconds(self) -> float | None:
+        return None if self.healthy is None or self.released is None else round(self.healthy - self.released, 2)
+
+    def problems(self) -> list[str]:
+        """Return the reasons for which this fault fails a run."""
+        name = f"{self.kind} at {self.began:g} s"
+        found = [
+            f"{name} was not proved: {proof.what}: expected {proof.expected}, seen {proof.seen}"
+            for proof in self.proofs
+            if not proof.holds
+        ]
+        if self.error:
+            found.append(f"{name}: {self.error}")
+        elif not self.proofs:
+            found.append(f"{name} proved nothing")
+        if self.healthy is None:
+            found.append(f"{name}: not healthy in time: {'; '.join(self.unhealthy) or 'no health check ended'}")
+        return found
+
+    def as_data(self) -> dict[str, Any]:
+        """Return a fault as results have it: `released` has the documented key `over`, and `healthy` has `whole`."""
+        return {
+            "kind": self.kind,
+            "options": self.options,
+            "targets": self.targets,
+            "began": self.began,
+            "over": self.released,
+            "whole": self.healthy,
+            "recovery_seconds": self.recovery_seconds,
+            "proofs": [asdict(proof) for proof in self.proofs],
+            "notes": self.notes,
+            "error": self.error,
+        }
+
+    def summary(self) -> str:
+        """Return a line about the fault, and one for each problem."""
+        options = "".join(f" {key}={value}" for key, value in self.options.items() if not isinstance(value, dict))
+        recovery = self.recovery_seconds
+        return (
+            f"{self.began:8.1f} s  {self.kind}{options} of {', '.join(self.targets)}: "
+            f"{'not healthy again' if recovery is None else f'healthy after {recovery:.1f} s'}; "
+            f"{sum(proof.holds for proof in self.proofs)} of {len(self.proofs)} proofs hold"
+            + "".join(f"\n           {problem}" for problem in self.problems())
+        )
+
+
+class Scene:
+    """The surroundings of one fault: its random numbers, and the record that it fills. Targets add a cluster.
+
+    :param load_began: seconds of the monotonic clock.
     """
 
     PROOF_SECONDS: ClassVar[float] = 120.0
@@ -73,37 +143,32 @@ class Scene:
     TRANSIENT: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that count as "not yet" while a proof is awaited."""
 
-    def __init__(self, kind: str, chance: random.Random, load_began: float) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, options: dict[str, Any], chance: random.Random, load_began: float) -> None:
         self.random = chance
         self.load_began = load_began
-        self.victims: list[str] = []
-        self.proofs: list[Proof] = []
-        self.injections: list[int] = []
-        self.marks: tuple[int, int] = (0, 0)
-        self.notes: dict[str, Any] = {}
-        self.began: float | None = None
-        self.released: float | None = None
+        self.record = FaultRecord(kind, options, self.now)
 
     @property
     def now(self) -> float:
+        """Seconds since the load began."""
         return round(time.monotonic() - self.load_began, 2)
 
     def note_injection(self, *victims: str) -> None:
         """Record the moment right before something is taken away from `victims`."""
-        self.injections.append(int(time.monotonic() * 1000))
-        self.victims += victims
-        if self.began is None:
-            self.began = self.now
+        record = self.record
+        if not record.injections:
+            record.began = self.now
+        record.injections.append(int(time.monotonic() * 1000))
+        record.targets = list(dict.fromkeys([*record.targets, *victims]))
 
     def release(self) -> None:
         """Record that nothing more is done to the cluster: it recovers from now on."""
-        self.released = self.now
+        self.record.released = self.now
 
     def prove(self, what: str, expected: object, seen: object, holds: bool | None = None) -> bool:
         """Record a proof and return whether it holds. By default it holds when `seen` equals `expected`."""
         result = expected == seen if holds is None else holds
-        self.proofs.append(Proof(what, str(expected), str(seen), result, self.now))
+        self.record.proofs.append(Proof(what, str(expected), str(seen), result, self.now))
         return result
 
     async def wait_until(
@@ -135,13 +200,6 @@ class Fault(ABC, Generic[S]):
     @abstractmethod
     async def inject(self, scene: S) -> None:
         """Inject the fault, prove its effect, let it last and end it. Undo everything, also after an error."""
-
-    def kind(self, drawn_as: str) -> str:
-        """Return the name in results, which is the name it was drawn by unless the fault consists of others."""
-        return drawn_as
-
-    def as_data(self) -> dict[str, Any]:
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
 @dataclass(frozen=True)
@@ -188,77 +246,6 @@ class Schedule(Generic[S]):
         ]
 
 
-@dataclass
-class FaultRecord:
-    """An injected fault and its outcome. Times are seconds since the load began.
-
-    `released`: the cluster recovers from then on. `healthy`: cluster and clients were healthy again; None if not in
-    time, and then `unhealthy` says what was wrong. `in_flight`: unacknowledged publications at each of `injections`.
-    `marks`: the range of the load generator's marks that belong to this fault.
-    """
-
-    kind: str
-    options: dict[str, Any]
-    targets: list[str]
-    began: float
-    released: float
-    healthy: float | None
-    proofs: list[dict[str, Any]]
-    injections: list[int] = field(default_factory=list)
-    in_flight: list[int] = field(default_factory=list)
-    marks: tuple[int, int] = (0, 0)
-    notes: dict[str, Any] = field(default_factory=dict)
-    unhealthy: list[str] = field(default_factory=list)
-    error: str = ""
-
-    @property
-    def recovery_seconds(self) -> float | None:
-        return None if self.healthy is None else round(self.healthy - self.released, 2)
-
-    def problems(self) -> list[str]:
-        """Return the reasons for which this fault fails a run."""
-        name = f"{self.kind} at {self.began:g} s"
-        found = [
-            f"{name} was not proved: {proof['what']}: expected {proof['expected']}, seen {proof['seen']}"
-            for proof in self.proofs
-            if not proof["holds"]
-        ]
-        if self.error:
-            found.append(f"{name}: {self.error}")
-        elif not self.proofs:
-            found.append(f"{name} proved nothing")
-        if self.healthy is None:
-            found.append(f"{name}: not healthy in time: {'; '.join(self.unhealthy) or 'no health check ended'}")
-        return found
-
-    def as_data(self) -> dict[str, Any]:
-        """Return a fault as results have it: `released` has the documented key `over`, and `healthy` has `whole`."""
-        return {
-            "kind": self.kind,
-            "options": self.options,
-            "targets": self.targets,
-            "began": self.began,
-            "over": self.released,
-            "whole": self.healthy,
-            "recovery_seconds": self.recovery_seconds,
-            "proofs": self.proofs,
-            "notes": self.notes,
-            "error": self.error,
-        }
-
-    def summary(self) -> str:
-        """Return a line about the fault, and one for each problem."""
-        options = "".join(f" {key}={value}" for key, value in self.options.items() if not isinstance(value, dict))
-        recovery = self.recovery_seconds
-        return (
-            f"{self.began:8.1f} s  {self.kind}{options} of {', '.join(self.targets)}: "
-            f"{self.released - self.began:.1f} s, "
-            f"{'not healthy again' if recovery is None else f'healthy after {recovery:.1f} s'}; "
-            f"{sum(proof['holds'] for proof in self.proofs)} of {len(self.proofs)} proofs hold"
-            + "".join(f"\n           {problem}" for problem in self.problems())
-        )
-
-
 class Engine(ABC, Generic[S]):
     """The loop of a run: draw a fault, inject it, wait until cluster and clients are healthy, record the outcome.
 
@@ -286,7 +273,7 @@ class Engine(ABC, Generic[S]):
         self.load_began = 0.0  # on the monotonic clock
 
     @abstractmethod
-    def make_scene(self, kind: str, chance: random.Random) -> S:
+    def make_scene(self, kind: str, options: dict[str, Any], chance: random.Random) -> S:
         """Return the scene of the next fault."""
 
     @abstractmethod
@@ -302,10 +289,10 @@ class Engine(ABC, Generic[S]):
             return [f"not healthy before any fault: {'; '.join(wrong)}"]
         chance = random.Random(f"run {self.seed}")
         end = None if self.minutes is None else time.monotonic() + self.minutes * 60
-        for drawn_as, fault in self.schedule:
+        for kind, fault in self.schedule:
             if end is not None and time.monotonic() >= end:
                 break
-            record = await self._inject(fault.kind(drawn_as), fault, random.Random(chance.random()))
+            record = await self._inject(kind, fault, random.Random(chance.random()))
             self.records.append(record)
             self.say(record.summary())
             if record.healthy is None:
@@ -315,35 +302,23 @@ class Engine(ABC, Generic[S]):
         return []
 
     async def _inject(self, kind: str, fault: Fault[S], chance: random.Random) -> FaultRecord:
-        scene = self.make_scene(kind, chance)
-        drawn_at = scene.now
-        error = ""
+        scene = self.make_scene(kind, asdict(fault), chance)  # type: ignore[call-overload]
+        record = scene.record
         try:
             async with asyncio.timeout(self.FAULT_SECONDS):
                 await fault.inject(scene)
         except LoadError:
             raise
         except TimeoutError:
-            error = f"not over within {self.FAULT_SECONDS:g} s"
+            record.error = f"not over within {self.FAULT_SECONDS:g} s"
         except Exception as failure:  # noqa: BLE001 - recorded as the fault's: the deliveries are still worth judging
-            error = repr(failure)
-        released = scene.released if scene.released is not None else scene.now
-        unhealthy = await self.wait_healthy()
-        healthy = max(released, round(scene.now - self.STEADY_SECONDS, 2))
-        return FaultRecord(
-            kind=kind,
-            options=fault.as_data(),
-            targets=list(dict.fromkeys(scene.victims)),
-            began=scene.began if scene.began is not None else drawn_at,
-            released=released,
-            healthy=None if unhealthy else healthy,
-            proofs=[asdict(proof) for proof in scene.proofs],
-            injections=scene.injections,
-            marks=scene.marks,
-            notes=scene.notes,
-            unhealthy=unhealthy,
-            error=error,
-        )
+            record.error = repr(failure)
+        if record.released is None:
+            scene.release()
+        record.unhealthy = await self.wait_healthy()
+        if not record.unhealthy:
+            record.healthy = max(record.released or 0.0, round(scene.now - self.STEADY_SECONDS, 2))
+        return record
 
     async def wait_healthy(self) -> list[str]:
         """Return [] once all was healthy for `STEADY_SECONDS`, or what is wrong after `HEALTHY_SECONDS`."""

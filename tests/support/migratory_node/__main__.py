@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,17 +20,14 @@ from migratory_node import chart, docker_engine, monitoring, volumes
 from migratory_node.binaries import DEBIAN, FOR_IMAGES, missing_packages, node_binary, pause_binary
 from migratory_node.cluster import Node
 from migratory_node.paths import ROOT, NodeError, NodePaths
-from migratory_node.processes import run, succeeds
 
 STAGES = ("broker", "operator", "zookeeper", "spark")
-KIND = "migratory"
 T = TypeVar("T")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """A Kubernetes for the tests: the cluster of MIGRATORY_KUBECONFIG, or kind's where kind and Docker are there, or a
-    node on this machine."""
+    """A Kubernetes for the tests: the cluster of MIGRATORY_KUBECONFIG, or a node on this machine."""
 
 
 @main.command()
@@ -95,14 +91,14 @@ def prepare(behind: bool) -> None:
 @main.command()
 def missing() -> None:
     """Print the Debian packages that are missing for a node on this machine and for image builds."""
-    if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
+    if not given_kubeconfig():
         print(*missing_packages({**DEBIAN, **FOR_IMAGES}))
 
 
 @main.command()
 def kubeconfig() -> None:
     """Print the path of the cluster's kubeconfig."""
-    print(kubeconfig_path())
+    print(given_kubeconfig() or NodePaths.default().kubeconfig)
 
 
 @main.command()
@@ -113,14 +109,11 @@ def down() -> None:
 
 def stop() -> None:
     paths = NodePaths.default()
-    if "MIGRATORY_KUBECONFIG" in os.environ:
+    if given_kubeconfig():
         print("MIGRATORY_KUBECONFIG names a cluster that was not started here; stop it yourself", file=sys.stderr)
         return
-    if _kind():
-        run(["kind", "delete", "cluster", "--name", KIND])
-    else:
-        Node(paths).down()
-        docker_engine.stop(paths)
+    Node(paths).down()
+    docker_engine.stop(paths)
 
 
 @main.command()
@@ -161,7 +154,7 @@ def yield_cores() -> None:
 def build_programs() -> None:
     """Build all Go programs, the node first: its build compiles most of the others' modules."""
     paths = NodePaths.default()
-    if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
+    if not given_kubeconfig():
         node_binary(paths)
         pause_binary(paths)
     build_monitoring()
@@ -182,10 +175,8 @@ def build_images(base: str | None = None, stages: tuple[str, ...] = ()) -> str:
 
 def load_images(host: str, stages: tuple[str, ...] = ()) -> None:
     loaded = [f"migratory-{stage}:{_version()}" for stage in stages or STAGES]
-    if "MIGRATORY_KUBECONFIG" in os.environ:
+    if given_kubeconfig():
         print("load these images into your cluster yourself:", *loaded, file=sys.stderr)
-    elif _kind():
-        run(["kind", "load", "docker-image", "--name", KIND, *loaded])
     else:
         Node(NodePaths.default()).import_from_engine(loaded, host)
 
@@ -199,15 +190,13 @@ def build_monitoring() -> bytes:
 
 def load_archive(archive: bytes) -> None:
     """Load images as `docker save` writes them into the cluster."""
-    if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
-        Node(NodePaths.default()).import_archive(archive)
-        return
-    path = NodePaths.default().cache / "images.tar"
-    path.write_bytes(archive)
-    if "MIGRATORY_KUBECONFIG" in os.environ:
+    paths = NodePaths.default()
+    if given_kubeconfig():
+        path = paths.cache / "images.tar"
+        path.write_bytes(archive)
         print(f"load the images of {path} into your cluster yourself", file=sys.stderr)
     else:
-        run(["kind", "load", "image-archive", "--name", KIND, str(path)])
+        Node(paths).import_archive(archive)
 
 
 @main.command("volumes", hidden=True)
@@ -215,44 +204,26 @@ def serve_volumes() -> None:
     volumes.serve(NodePaths.default())
 
 
-def kubeconfig_path() -> Path:
+def given_kubeconfig() -> Path | None:
+    """Return the kubeconfig of a cluster that was not started here, which MIGRATORY_KUBECONFIG names."""
     given = os.environ.get("MIGRATORY_KUBECONFIG")
-    if given:
-        return Path(given)
-    paths = NodePaths.default()
-    return paths.cache / "kind.kubeconfig" if _kind() else paths.kubeconfig
+    return Path(given) if given else None
 
 
 def running() -> bool:
     """Return whether there is a running cluster, which must then stay."""
-    if "MIGRATORY_KUBECONFIG" in os.environ:
-        return True
-    if _kind():
-        return KIND in run(["kind", "get", "clusters"]).split()
-    return Node(NodePaths.default()).running
+    return given_kubeconfig() is not None or Node(NodePaths.default()).running
 
 
 def start() -> Path:
     """Start the cluster unless it runs. Return its kubeconfig once it is ready."""
-    path = kubeconfig_path()
-    if "MIGRATORY_KUBECONFIG" in os.environ:
-        return path
-    if not _kind():
-        return Node(NodePaths.default()).up()
-    if not succeeds(["kind", "export", "kubeconfig", "--name", KIND, "--kubeconfig", str(path)]):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        run(["kind", "create", "cluster", "--name", KIND, "--kubeconfig", str(path), "--wait", "120s"])
-    return path
+    return given_kubeconfig() or Node(NodePaths.default()).up()
 
 
 def _version() -> str:
     """Return the images' tag, as the install manifests name it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return str(project["version"])
-
-
-def _kind() -> bool:
-    return shutil.which("kind") is not None and succeeds(["docker", "version"])
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from migratory_node import components, network, volumes
-from migratory_node.binaries import check_programs, kubectl, node_binary, pause_binary, pause_image
+from migratory_node.binaries import check_programs, node_binary, pause_binary, pause_image
+from migratory_node.kubectl import Kubectl, KubectlError
 from migratory_node.paths import GATEWAY, NODE, NodeError, NodePaths
 from migratory_node.processes import Processes, run, succeeds, unmount_below
 
@@ -52,18 +54,26 @@ class Node:
         certificate = paths.state / "certs" / "apiserver.crt"
         processes.wait("certificate of the API server", certificate.exists, 120, "apiserver")
         components.kubeconfig(paths)
-        processes.wait("ready API server", lambda: self._kubectl("get", "--raw", "/readyz"), 120, "apiserver")
+        kube = Kubectl(paths.kubeconfig)
+
+        def answers(*arguments: str) -> bool:
+            with contextlib.suppress(KubectlError):
+                kube(*arguments, "--request-timeout=5s")
+                return True
+            return False
+
+        processes.wait("ready API server", lambda: answers("get", "--raw", "/readyz"), 120, "apiserver")
         start("controllers", components.controllers)
         start("scheduler", components.scheduler)
         start("kubelet", components.kubelet)
         start("proxy", components.proxy)
         start("coredns", components.dns)
         ready = ("wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=1s")
-        processes.wait("Ready node", lambda: self._kubectl(*ready), 120, "kubelet")
+        processes.wait("Ready node", lambda: answers(*ready), 120, "kubelet")
         account = ("get", "serviceaccount", "default")
-        processes.wait("default service account", lambda: self._kubectl(*account), 60, "controllers")
+        processes.wait("default service account", lambda: answers(*account), 60, "controllers")
         processes.wait("cluster DNS", lambda: _listens(GATEWAY, 8181), 60, "coredns")
-        self._apply(volumes.STORAGE_CLASS)
+        kube("apply", "--server-side", "-f", "-", given=json.dumps(volumes.STORAGE_CLASS))
         processes.start(
             "volumes",
             [sys.executable, "-m", "migratory_node", "volumes"],
@@ -74,15 +84,17 @@ class Node:
     def import_from_engine(self, images: list[str], engine: str) -> None:
         """Copy images from a Docker engine into the node."""
         saved = subprocess.Popen(["docker", "--host", engine, "save", *images], stdout=subprocess.PIPE)
-        command = ["ctr", "-a", str(self._paths.containerd_socket), "-n", "k8s.io", "images", "import", "-"]
-        imported = subprocess.run(command, stdin=saved.stdout, capture_output=True, text=True, check=False)
-        if saved.wait() or imported.returncode:
-            raise NodeError(f"the images were not imported: {imported.stderr.strip()}")
+        self._import(stdin=saved.stdout)
+        if saved.wait():
+            raise NodeError("the Docker engine did not save the images; see the output above")
 
     def import_archive(self, archive: bytes) -> None:
         """Import images as `docker save` writes them."""
+        self._import(input=archive)
+
+    def _import(self, **source: Any) -> None:
         command = ["ctr", "-a", str(self._paths.containerd_socket), "-n", "k8s.io", "images", "import", "-"]
-        result = subprocess.run(command, input=archive, capture_output=True, check=False)
+        result = subprocess.run(command, capture_output=True, check=False, **source)
         if result.returncode:
             raise NodeError(f"the images were not imported: {result.stderr.decode(errors='replace')}")
 
@@ -114,13 +126,6 @@ class Node:
 
     def _ctr(self, *arguments: str) -> bool:
         return succeeds(["ctr", "-a", str(self._paths.containerd_socket), *arguments])
-
-    def _kubectl(self, *arguments: str) -> bool:
-        return succeeds([kubectl(), f"--kubeconfig={self._paths.kubeconfig}", "--request-timeout=5s", *arguments])
-
-    def _apply(self, item: object) -> None:
-        command = [kubectl(), f"--kubeconfig={self._paths.kubeconfig}", "apply", "--server-side", "-f", "-"]
-        run(command, input=json.dumps(item))
 
 
 def _listens(host: str, port: int) -> bool:

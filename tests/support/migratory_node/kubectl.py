@@ -29,9 +29,12 @@ class Kubectl:
         self._tool = kubectl()
 
     def __call__(self, *arguments: str, given: str | None = None, limit: float = 60.0) -> str:
-        """:raises KubectlError:"""
+        """:raises KubectlError: it failed, or took longer than `limit` seconds"""
         command = [self._tool, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
-        result = subprocess.run(command, input=given, capture_output=True, text=True, timeout=limit, check=False)
+        try:
+            result = subprocess.run(command, input=given, capture_output=True, text=True, timeout=limit, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise KubectlError(f"kubectl {arguments[0]} took longer than {limit:g} s") from error
         if result.returncode:
             raise KubectlError(result.stderr.strip() or result.stdout.strip())
         return result.stdout
@@ -50,14 +53,27 @@ class Kubectl:
             raise
         return found
 
-    def list_all(self, kind: str, labels: str) -> list[Object]:
+    def list_all(self, kind: str, labels: str = "") -> list[Object]:
         """Return the objects of all namespaces."""
-        found: list[Object] = json.loads(self("get", kind, "--all-namespaces", "-o", "json", "-l", labels))["items"]
+        return self.list(kind, labels, "--all-namespaces")
+
+    def list(self, kind: str, labels: str = "", *options: str) -> list[Object]:
+        """Return objects, those with the labels if there are labels."""
+        found: list[Object] = json.loads(self("get", kind, "-o", "json", "-l", labels, *options))["items"]
         return found
 
-    def list(self, kind: str, labels: str = "") -> list[Object]:
-        found: list[Object] = json.loads(self("get", kind, "-o", "json", *(["-l", labels] if labels else [])))["items"]
-        return found
+    def request(self, path: str, body: Object | None = None, limit: float = 60.0) -> str:
+        """Return the API server's answer to a GET, or to a POST of `body`.
+
+        :raises KubectlError: also for an error status
+        """
+        if body is None:
+            return self("get", "--raw", path, limit=limit)
+        return self("create", "--raw", path, "-f", "-", given=json.dumps(body), limit=limit)
+
+    def request_pod(self, pod: str, port: int, path: str, body: Object | None = None, limit: float = 60.0) -> str:
+        """Return a pod's answer through the API server, which needs neither the kubelet nor the pods' network."""
+        return self.request(f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy{path}", body, limit)
 
     def patch(self, kind: str, name: str, change: Object) -> None:
         self("patch", kind, name, "--type=merge", "-p", json.dumps(change))

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from migratory_node.kubectl import Kubectl, Object
-from migratory_node.pods import RESULT, Pods, urls
+import msgspec
+from migratory_loadtest import LoadEvent
+
+from migratory_node import load_program
+from migratory_node.kubectl import Kubectl, KubectlError, Object
+from migratory_node.pods import Pods, urls
 
 SUBSCRIBERS, PUBLISHERS = 60, 4
 CLIENTS = SUBSCRIBERS + PUBLISHERS
@@ -17,80 +25,134 @@ BALANCED_RATIO = 1.1
 """Below this ratio brokers move no clients."""
 STABLE_SECONDS = 10.0
 """In which no client may be asked to move. A pass of balancing takes 7 s."""
-_MAX_SECONDS = 1800.0
-# Runs in the pod until the file `cease` exists or the duration is over. A file `mark` is removed, and its text marks.
-_SCRIPT = f"""\
-import asyncio, json, pathlib, sys
-from migratory_loadtest import Load, Scenario
-
-async def main():
-    async with Load(Scenario(**json.loads(sys.argv[1]))) as load:
-        result = asyncio.create_task(load.result())
-        mark = pathlib.Path("/tmp/mark")
-        while not result.done() and not pathlib.Path("/tmp/cease").exists():
-            if mark.exists():
-                await load.mark(mark.read_text())
-                mark.unlink()
-            await asyncio.sleep(0.2)
-        load.stop_publishing()
-        found = await result
-    print("{RESULT}", found.to_json().decode(), sep="\\n")
-
-if __name__ == "__main__":
-    asyncio.run(main())
-"""
+MAX_SECONDS = 24 * 3600.0
+"""Duration of a load that is ended by its test, for one that ended before."""
+METRICS_PORT = 9100
+SCRAPE_SECONDS = 15.0
+"""The longest scrape interval of a Prometheus that still gets the final counts: the pages stay up for two intervals."""
+_STATUS_SECONDS = 10.0
 
 
-def load(kube: Kubectl, run: str, seconds: float = _MAX_SECONDS, cluster: str = "quotes") -> None:
-    """Start publishers and subscribers that verify every delivery, for `seconds` or until `assert_nothing_lost` ends
-    them. Return when they are connected."""
-    scenario = {
-        "servers": urls(kube, cluster).split(","),
-        "subscribers": SUBSCRIBERS,
-        "topics": 20,
-        "rate": 2.0,
-        "publishers": PUBLISHERS,
-        "duration": seconds,
-        "warmup": 2.0,
-        "workers": 1,
-        "patience": 40.0,
-    }
-    # in a file, because the generator's workers are processes that import the main module again
-    start = 'printf "%s" "$0" >/tmp/load.py && exec python3 /tmp/load.py "$1"'
-    Pods(kube).start(run, "-c", start, _SCRIPT, json.dumps(scenario), command=["/bin/sh"])
+class LoadFailed(Exception):
+    """The load ended with an error. Nothing is known about the run then."""
 
-    def clients() -> int:
-        return sum(one.get("clients", 0) for one in (kube.get("mgc", cluster) or {})["status"]["brokers"])
 
-    kube.until(lambda: clients() >= SUBSCRIBERS, "the load", 180)
+class LoadPod:
+    """A pod with publishers and subscribers that verify every delivery (`load_program.py`).
+
+    :param cluster: the cluster that gets the load.
+    """
+
+    def __init__(self, kube: Kubectl, name: str, cluster: str = "quotes") -> None:
+        self.kube = kube
+        self.name = name
+        self.cluster = cluster
+
+    def start(self, **scenario: Any) -> None:
+        """Return once all clients are connected and publications are acknowledged.
+
+        :param scenario: fields of the load generator's `Scenario`.
+        """
+        # One worker: a page has all metrics.
+        listen = {"metrics": True, "metrics_listen": f"0.0.0.0:{METRICS_PORT}", "scrape_interval": SCRAPE_SECONDS}
+        servers = urls(self.kube, self.cluster).split(",")
+        scenario = {"servers": servers, "duration": MAX_SECONDS, "warmup": 2.0, "workers": 1, **listen, **scenario}
+        labels = {
+            "app.kubernetes.io/name": "migratory-load",
+            "app.kubernetes.io/instance": self.cluster,
+            "app.kubernetes.io/component": "load",
+            "migratory.dev/metrics": "clients",
+        }
+        # In a file, because the generator's workers are processes that import the main module again.
+        start = 'printf "%s" "$0" >/tmp/load.py && exec python3 /tmp/load.py "$1"'
+        Pods(self.kube).start(
+            *(self.name, "-c", start, Path(load_program.__file__).read_text(), json.dumps(scenario)),
+            command=["/bin/sh"],
+            labels=labels,
+            ports=[{"name": "metrics", "containerPort": METRICS_PORT}],
+            resources={"requests": {"cpu": "50m", "memory": "128Mi"}},
+        )
+        self._until(lambda status: status.get("acknowledged", 0) > 0, "the load", 180.0)
+
+    def status(self) -> Object:
+        """Return the load's progress, or {} while the pod does not answer. :raises LoadFailed: the load ended early"""
+        try:
+            found: Object = json.loads(self._request("/status", limit=_STATUS_SECONDS))
+        except KubectlError:
+            return {}
+        if found["failure"]:
+            raise LoadFailed(f"the load ended: {found['failure']}")
+        return found
+
+    def mark(self, name: str, broker: str | None = None) -> None:
+        """Begin a new entry of the result's `marks`. With `broker` its clients are noted, and whether all resume."""
+        self._request("/mark", {"name": name, "broker": broker})
+
+    def cease(self) -> None:
+        """Stop publishing."""
+        self._request("/cease", {})
+
+    def result(self, limit: float = 240.0) -> Object:
+        """Return the load generator's result, once the load has ended. Its own verdict also considers whether the
+        machine was too busy to send in time, which says nothing about losses."""
+        self._until(lambda status: status.get("done", False), f"the end of {self.name}", limit)
+        found: Object = json.loads(self._request("/result"))
+        return found
+
+    def account(self) -> str:
+        return self._request("/account", limit=300.0)
+
+    def timeline(self) -> list[LoadEvent]:
+        return msgspec.json.decode(self._request("/timeline"), type=list[LoadEvent])
+
+    def began(self) -> datetime:
+        """Return when the load's process began: a report from there on counts from zero."""
+        (container,) = (self.kube.get("pod", self.name) or {})["status"]["containerStatuses"]
+        return datetime.fromisoformat(container["state"]["running"]["startedAt"])
+
+    def remove(self) -> None:
+        self.kube("delete", "pod", self.name, "--ignore-not-found", "--wait=true", limit=90)
+
+    def _request(self, path: str, body: Object | None = None, limit: float = 60.0) -> str:
+        return self.kube.request_pod(self.name, load_program.PORT, path, body, limit)
+
+    def _until(self, condition: Callable[[Object], bool], what: str, limit: float) -> None:
+        self.kube.until(lambda: condition(self.status()), what, limit)
+
+
+def load(kube: Kubectl, run: str, seconds: float = MAX_SECONDS, cluster: str = "quotes") -> None:
+    """Start a load for `seconds`, or until `assert_nothing_lost` ends it."""
+    LoadPod(kube, run, cluster).start(
+        subscribers=SUBSCRIBERS, topics=20, rate=2.0, publishers=PUBLISHERS, duration=seconds, patience=40.0
+    )
 
 
 def mark(kube: Kubectl, run: str, name: str) -> None:
     """Begin a new entry of the account's `marks`."""
-    write = f"printf {name} >/tmp/next && mv /tmp/next /tmp/mark && while [ -e /tmp/mark ]; do sleep 0.1; done"
-    kube("exec", run, "--", "sh", "-c", write)
+    LoadPod(kube, run).mark(name)
 
 
 def assert_nothing_lost(kube: Kubectl, run: str, *, cease: bool = False, limit: float = 240.0) -> Object:
-    """Assert that everything published was acknowledged, and delivered once and in order. Return the account.
+    """Assert that everything published was acknowledged, and delivered once and in order. Return the result.
 
     :param cease: end the load now.
     """
+    pod = LoadPod(kube, run)
     if cease:
-        kube("exec", run, "--", "touch", "/tmp/cease")
-    account = Pods(kube).account(run, limit)
+        pod.cease()
+    account = pod.result(limit)
     wrong = ("lost", "duplicates", "reordered", "unexpected", "conflicts", "unanswered", "failed")
     assert not any(account[key] for key in wrong), account["problems"]
     assert account["delivered"] == account["expected"] > 0
     assert account["acknowledged"] == account["published"] > 0
+    pod.remove()
     return account
 
 
 def balance_status(kube: Kubectl) -> list[Object]:
     """Return what each broker says about its clients: their number, and how many it asked to move so far."""
-    at = f"/api/v1/namespaces/{kube.namespace}/pods"
     names = [pod["metadata"]["name"] for pod in kube.list("pods", BROKERS)]
-    return [json.loads(kube("get", "--raw", f"{at}/{name}:8082/proxy/v1/status"))["logic"]["balance"] for name in names]
+    return [json.loads(kube.request_pod(name, 8082, "/v1/status"))["logic"]["balance"] for name in names]
 
 
 def assert_clients_balance(kube: Kubectl) -> None:

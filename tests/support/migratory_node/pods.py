@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,14 @@ class Pods:
         account: Object = json.loads(result)
         return account
 
-    def start(self, name: str, *arguments: str, volumes: Sequence[Object] = (), **container_fields: Any) -> None:
+    def start(
+        self,
+        name: str,
+        *arguments: str,
+        volumes: Sequence[Object] = (),
+        labels: Mapping[str, str] | None = None,
+        **container_fields: Any,
+    ) -> None:
         container: Object = {
             "name": "main",
             "image": BROKER_IMAGE,
@@ -60,7 +67,8 @@ class Pods:
             "containers": [container],
             "volumes": [{"name": "tmp", "emptyDir": {}}, *volumes],
         }
-        self._kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        metadata = {"name": name, "labels": labels or {}}
+        self._kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     def log(self, name: str) -> str:
         return self._kube("logs", name)

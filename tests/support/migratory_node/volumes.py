@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
-from migratory_node.binaries import kubectl
+from migratory_node.kubectl import Kubectl, KubectlError, Object
 from migratory_node.paths import NODE, NodePaths
 
 CLASS = "folder"
@@ -29,44 +27,25 @@ _POLL_SECONDS = 1.0
 
 def serve(paths: NodePaths) -> None:
     """Create and delete volumes until the process ends."""
-    tool = kubectl()
-
-    def call_kubectl(*arguments: str, given: object = None) -> Any:
-        answer = subprocess.run(
-            [tool, f"--kubeconfig={paths.kubeconfig}", *arguments],
-            input=None if given is None else json.dumps(given),
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        if answer.returncode:
-            print(answer.stderr, flush=True)
-            return None
-        return json.loads(answer.stdout) if "json" in arguments else answer.stdout
-
+    kube = Kubectl(paths.kubeconfig)
     while True:
-        claims = call_kubectl("get", "pvc", "--all-namespaces", "-o", "json")
-        for claim in (claims or {"items": []})["items"]:
-            node = claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node")
-            if (
-                node == NODE
-                and claim["status"].get("phase") == "Pending"
-                and claim["spec"].get("storageClassName") == CLASS
-            ):
-                call_kubectl("apply", "--server-side", "-f", "-", given=_volume(claim, paths.volumes))
-        volumes = call_kubectl("get", "pv", "-o", "json")
-        for volume in (volumes or {"items": []})["items"]:
-            if (
-                volume["status"].get("phase") in ("Released", "Failed")
-                and volume["spec"].get("storageClassName") == CLASS
-            ):
-                call_kubectl("delete", "pv", volume["metadata"]["name"], "--wait=false")
-                shutil.rmtree(volume["spec"]["local"]["path"], ignore_errors=True)
+        try:
+            for claim in kube.list_all("pvc"):
+                node = claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node")
+                is_ours = node == NODE and claim["spec"].get("storageClassName") == CLASS
+                if is_ours and claim["status"].get("phase") == "Pending":
+                    kube("apply", "--server-side", "-f", "-", given=json.dumps(_volume(claim, paths.volumes)))
+            for volume in kube.list("pv"):
+                is_ours = volume["spec"].get("storageClassName") == CLASS
+                if is_ours and volume["status"].get("phase") in ("Released", "Failed"):
+                    kube("delete", "pv", volume["metadata"]["name"], "--wait=false")
+                    shutil.rmtree(volume["spec"]["local"]["path"], ignore_errors=True)
+        except KubectlError as error:
+            print(error, flush=True)
         time.sleep(_POLL_SECONDS)
 
 
-def _volume(claim: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _volume(claim: Object, folder: Path) -> Object:
     name = f"pvc-{claim['metadata']['uid']}"
     path = folder / name
     path.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from migratory_chaos.processes.checker import check
 from migratory_chaos.processes.history import Delivered, Gap, Stream, TopicHistory, digest
+from migratory_chaos.processes.recording_clients import Sample
 from migratory_chaos.processes.runner import find_missing_lines
 from migratory_testing.histories import CHANGE, COUNT, TOPIC, content, judge, only, perfect, position, sent, stream
 
@@ -200,10 +201,10 @@ def test_checker_fails_without_acknowledged_publications() -> None:
 
 def test_histories_hold_as_many_events_as_the_clients_counted() -> None:
     verdict = judge(perfect())
-    counted = {"submitted": COUNT, "acknowledged": COUNT, "delivered": 3 * COUNT}
+    counted = Sample(submitted=COUNT, acknowledged=COUNT, delivered=3 * COUNT)
     assert find_missing_lines(verdict, counted) == []
-    assert find_missing_lines(verdict, {}) == []
-    counted["delivered"] += 1
+    assert find_missing_lines(verdict, Sample()) == []
+    counted.delivered += 1
     (problem,) = find_missing_lines(verdict, counted)
     assert problem == f"the histories hold {3 * COUNT} delivered, the clients counted {3 * COUNT + 1}"
 

@@ -7,32 +7,33 @@ from pathlib import Path
 
 import pytest
 from migratory_chaos.processes.history import (
+    Acknowledged,
     BadHistory,
+    Began,
     Delivered,
+    Failed,
     Gap,
-    PublisherFile,
+    HistoryFile,
     Sent,
     Stream,
-    SubscriberFile,
+    Submitted,
     read,
 )
 from migratory_testing.histories import TOPIC, content
 
+PUBLISHED = (
+    Submitted(1, content(1), 10), Acknowledged(1, (1, 1), 12), Submitted(2, content(2), 13), Acknowledged(2, None, 14),
+    Submitted(3, content(3), 15), Failed(3, "timeout", 16), Submitted(4, content(4), 17),
+)  # fmt: skip
+RECEIVED = (Began((1, 0)), Delivered((1, 1), content(1)), Gap("truncated", (1, 2), 2, 2))
+
 
 def write(folder: Path) -> None:
-    publisher, subscriber = PublisherFile(folder, TOPIC, "p"), SubscriberFile(folder, TOPIC, "s")
-    subscriber.began((1, 0))
-    publisher.submitted(1, content(1), 10)
-    publisher.acknowledged(1, (1, 1), 12)
-    publisher.submitted(2, content(2), 13)
-    publisher.acknowledged(2, None, 14)
-    publisher.submitted(3, content(3), 15)
-    publisher.failed(3, "timeout", 16)
-    publisher.submitted(4, content(4), 17)
-    subscriber.delivered((1, 1), content(1))
-    subscriber.gap("truncated", (1, 2), 2, 2)
-    publisher.close()
-    subscriber.close()
+    for name, events in (("p-p", PUBLISHED), ("s-s", RECEIVED)):
+        file = HistoryFile(folder, TOPIC, name)
+        for event in events:
+            file.add(event)
+        file.close()
 
 
 def test_history_is_read_as_written(tmp_path: Path) -> None:
@@ -57,13 +58,15 @@ def break_line(path: Path, number: int, change: Callable[[str], str]) -> None:
 @pytest.mark.parametrize(
     ("file", "number", "line"),
     [
-        ("p-p", 2, "a 9 1 1 12\n"),
-        ("p-p", 2, "a 1 x 1 12\n"),
-        ("p-p", 3, "s 1 00 13\n"),
-        ("p-p", 4, "a 1 1 1 14\n"),
-        ("p-p", 1, "s 1\n"),
-        ("s-s", 1, "d 1\n"),
-        ("s-s", 2, "b 1 0\n"),
+        ("p-p", 2, '["a",9,[1,1],12]\n'),
+        ("p-p", 2, '["a",1,["x",1],12]\n'),
+        ("p-p", 3, '["s",1,"00",13]\n'),
+        ("p-p", 4, '["a",1,[1,1],14]\n'),
+        ("p-p", 1, '["s",1]\n'),
+        ("s-s", 1, '["d",[1,1]]\n'),
+        ("s-s", 2, '["b",[1,0]]\n'),
+        ("s-s", 2, '["s",1,"00",13]\n'),
+        ("s-s", 2, '["e",1]\n'),
         ("s-s", 2, "x\n"),
     ],
 )
@@ -82,22 +85,22 @@ def test_history_rejects_a_file_that_lacks_lines(tmp_path: Path, file: str) -> N
     lines = text.splitlines(keepends=True)
     for count in range(len(lines)):
         path.write_text("".join(lines[:count]))
-        with pytest.raises(BadHistory, match=f"{file}: cut off"):
+        with pytest.raises(BadHistory, match=f"{file}, line {max(count, 1)}: .* is no end"):
             list(read(tmp_path))
     path.write_text(text[:-1])  # not even its last line is complete
-    with pytest.raises(BadHistory, match=file):
+    with pytest.raises(BadHistory, match=f"{file}, line {len(lines)}: .* is no end"):
         list(read(tmp_path))
     path.write_text("".join(lines[:1] + lines[2:]))
-    with pytest.raises(BadHistory, match=f"after {len(lines) - 2} lines"):
+    with pytest.raises(BadHistory, match=f"no end after {len(lines) - 2} lines"):
         list(read(tmp_path))
     path.write_text(text + lines[0])
-    with pytest.raises(BadHistory, match="after the end"):
+    with pytest.raises(BadHistory, match="is no end"):
         list(read(tmp_path))
 
 
 def test_history_rejects_a_clock_that_goes_back(tmp_path: Path) -> None:
     write(tmp_path)
-    break_line(tmp_path / TOPIC / "p-p", 4, lambda line: line.replace(" 14", " 11"))
+    break_line(tmp_path / TOPIC / "p-p", 4, lambda line: line.replace(",14]", ",11]"))
     with pytest.raises(BadHistory, match=r"p-p, line 4: .* the clock went back, from 13"):
         list(read(tmp_path))
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from migratory_chaos.engine import FaultRecord
-from migratory_chaos.kubernetes.result import NO_REPORT, KubernetesRunResult, table_rows
+from migratory_chaos.engine import FaultRecord, Proof
+from migratory_chaos.kubernetes.result import NO_REPORT, KubernetesRunResult
 from migratory_loadtest.result import DurationSummary, FaultRecovery, LoadResult
 
 COUNTS: dict[str, Any] = {"published": 100, "acknowledged": 100, "expected": 300, "delivered": 300, "received": 300}
-PROOF = {"what": "another pod", "expected": "b-0", "seen": "b-0", "holds": True, "at": 5.0}
+PROOF = Proof("another pod", "b-0", "b-0", holds=True, at=5.0)
 
 
 def load(**changes: Any) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def test_result_of_a_good_run_is_met_and_has_the_documented_keys() -> None:
     assert (entry["began"], entry["over"], entry["whole"]) == (4.0, 4.5, 9.0)
     assert entry["publish_gap_seconds"] == 2.0
     assert entry["slowest_resume_seconds"] == 1.25
-    assert entry["proofs"] == [PROOF]
+    assert entry["proofs"] == [asdict(PROOF)]
     json.dumps(data)
 
 
@@ -85,7 +86,7 @@ def test_result_with_clients_that_never_resume_is_missed() -> None:
     [
         ({"faults": []}, "no fault was injected"),
         ({"faults": [fault(proofs=[])]}, "kill at 4 s proved nothing"),
-        ({"faults": [fault(proofs=[PROOF, {**PROOF, "holds": False, "seen": "none"}])]},
+        ({"faults": [fault(proofs=[PROOF, replace(PROOF, holds=False, seen="none")])]},
          "kill at 4 s was not proved: another pod: expected b-0, seen none"),
         ({"faults": [fault(healthy=None, unhealthy=["2 of 3 pods"])]}, "kill at 4 s: not healthy in time: 2 of 3 pods"),
         ({"faults": [fault(error="Refused()")]}, "kill at 4 s: Refused()"),
@@ -114,12 +115,3 @@ def test_result_with_violation_and_missing_evidence_is_missed() -> None:
 def test_result_is_met_when_the_report_misses_an_objective() -> None:
     data = run(report={"verdict": "missed", "delivery": {"lost": 0, "duplicates": 0, "reordered": 0}}).as_data()
     assert (data["verdict"], data["report"]["verdict"]) == ("met", "missed")
-
-
-def test_table_rows_sum_up_each_kind_over_all_runs() -> None:
-    first = run(faults=[fault(), fault(kind="scale", marks=(1, 2), released=4.0, healthy=64.0)]).as_data()
-    second = run(load=load(lost=1, delivered=299), faults=[fault(healthy=None), fault(released=4.0)]).as_data()
-    assert table_rows([first, second]) == [
-        "| kill | 3 | 3 | 4.8, 5.0 (1 never) | 0.0, 0.0 | 2.0, 2.0 | 0.00, 0.00 | 1/0/0 |",
-        "| scale | 1 | 1 | 60.0, 60.0 | 0.0, 0.0 | none | 0.00, 0.00 | 0/0/0 |",
-    ]

@@ -5,41 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from migratory_chaos.kubernetes.load_program import KEYS
-from migratory_chaos.kubernetes.timeline import (
-    Moment,
-    clients_recovery,
-    count_reconnects,
-    find_unserved,
-    parse_timeline,
-)
+from migratory_chaos.kubernetes.result import clients_recovery, count_reconnects, find_unserved
+from migratory_loadtest import LoadEvent
 
 SUBSCRIBERS, PUBLISHERS = 6, 2
 
 
-def moments(count: int = 30, **changes: dict[int, float]) -> list[Moment]:
+def moments(count: int = 30, **changes: dict[int, float]) -> list[LoadEvent]:
     """One a second; 10 publications each, delivered to 3 within the second. `changes`: a key's values at seconds."""
     timeline = []
     for second in range(count):
-        values = {
-            "elapsed": float(second),
-            "connected": SUBSCRIBERS,
-            "publishers": PUBLISHERS,
-            "oldest": 0.1,
-            "published": 10.0 * second,
-            "acknowledged": 10.0 * second,
-            "received": 30.0 * second,
-            "expected": 30.0 * second,
-            "reconnects": 0.0,
-        }
-        for key, at in changes.items():
-            values[key] = at.get(second, values[key])
-        timeline.append(Moment(**values))
+        values: dict[str, Any] = {
+            "phase": "measuring", "elapsed": float(second), "total": 90.0, "late": 0, "oldest": 0.1, "reconnects": 0,
+            "connected": SUBSCRIBERS, "subscribers": SUBSCRIBERS, "publishers": PUBLISHERS,
+            "published": 10 * second, "acknowledged": 10 * second, "received": 30 * second, "expected": 30 * second,
+        }  # fmt: skip
+        values.update({key: at[second] for key, at in changes.items() if second in at})
+        timeline.append(LoadEvent(**values))
     return timeline
 
 
-def recovery(timeline: list[Moment], began: float = 10.0, ended: float = 29.0) -> float | None:
-    return clients_recovery(timeline, began, ended, SUBSCRIBERS, PUBLISHERS)
+def recovery(timeline: list[LoadEvent], began: float = 10.0, ended: float = 29.0) -> float | None:
+    return clients_recovery(timeline, began, ended, PUBLISHERS)
 
 
 def test_clients_recovery_is_zero_when_nothing_was_wrong() -> None:
@@ -49,10 +36,10 @@ def test_clients_recovery_is_zero_when_nothing_was_wrong() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [
-        ("connected", 5.0, "1 subscribers have no broker"),
-        ("publishers", 0.0, "2 publishers have no broker"),
+        ("connected", 5, "1 subscribers have no broker"),
+        ("publishers", 0, "2 publishers have no broker"),
         ("oldest", 2.1, "a publication waits for 2.1 s"),
-        ("received", 300.0, "behind"),
+        ("received", 300, "behind"),
     ],
 )
 def test_clients_recovery_lasts_until_nothing_is_wrong(key: str, value: float, text: str) -> None:
@@ -60,15 +47,15 @@ def test_clients_recovery_lasts_until_nothing_is_wrong(key: str, value: float, t
     timeline = moments(**changes)
     assert recovery(timeline) == 6.0, "from the injection at 10 until the entry at 16"
     assert recovery(timeline, began=20.0) == 0.0
-    (wrong,) = find_unserved(timeline, 14, SUBSCRIBERS, PUBLISHERS)
+    (wrong,) = find_unserved(timeline, 14, PUBLISHERS)
     assert text in wrong or wrong.endswith("deliveries are behind")
 
 
 def test_deliveries_are_behind_after_their_limit_only() -> None:
-    timeline = moments(received={14: 30.0 * 13})
-    assert find_unserved(timeline, 14, SUBSCRIBERS, PUBLISHERS) == []
-    late = moments(received={14: 30.0 * 12 - 1})
-    assert find_unserved(late, 14, SUBSCRIBERS, PUBLISHERS) == ["1 deliveries are behind"]
+    timeline = moments(received={14: 30 * 13})
+    assert find_unserved(timeline, 14, PUBLISHERS) == []
+    late = moments(received={14: 30 * 12 - 1})
+    assert find_unserved(late, 14, PUBLISHERS) == ["1 deliveries are behind"]
 
 
 def test_clients_recovery_is_none_when_clients_are_unserved_at_the_end() -> None:
@@ -81,9 +68,3 @@ def test_count_reconnects_counts_between_two_times() -> None:
     assert count_reconnects(moments(reconnects=counts), 10.0, 20.0) == 5
     assert count_reconnects(moments(reconnects=counts), 2.0, 11.5) == 4
     assert count_reconnects([], 2.0, 11.5) == 0
-
-
-def test_parse_timeline_rejects_entries_of_another_length() -> None:
-    assert parse_timeline([[float(number) for number in range(len(KEYS))]])[0].elapsed == 0.0
-    with pytest.raises(ValueError, match="must have the keys"):
-        parse_timeline([[1.0, 2.0]])

@@ -7,46 +7,48 @@ whole Kubernetes, and other clusters may use them meanwhile.
 from __future__ import annotations
 
 import contextlib
-import tomllib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from migratory_node.chart import render_chart
 from migratory_node.kubectl import Kubectl, KubectlError, Object
 from migratory_node.paths import ROOT
+from migratory_node.pods import make_cluster
 
 CRDS = str(ROOT / "manifests" / "crds")
-CLUSTER = "quotes"
-"""The name of a cluster that is made."""
 OPERATORS = "app.kubernetes.io/name=migratory-operator"
-READY_SECONDS = 300.0
-OperatorChoice = Literal["auto", "own", "outside"]
+OPERATOR_CHOICES = ("auto", "own", "outside")
+SMALL_CLUSTER: Object = {
+    "brokers": {"replicas": 3, "drain": {"period": "5s"}},
+    "topics": {"groups": 20},
+    "sla": {
+        "window": "5m",
+        "objectives": [
+            {"name": "complete", "type": "delivery", "target": "100"},
+            {"name": "back", "type": "resume", "threshold": "10s", "target": "90"},
+        ],
+    },
+}
+"""The spec of a cluster that is made, which fits a small node."""
 
 
-@dataclass(frozen=True)
 class Operator:
-    """An operator. `deployment` is empty for one that does not run in a pod. `selector` selects its pods."""
+    """An operator, and `kube` for its namespace. `deployment` is its Deployment, or None if it runs in no pod."""
 
-    kubeconfig: Path
-    namespace: str = ""
-    deployment: str = ""
-    selector: str = ""
+    def __init__(self, kube: Kubectl, deployment: Object | None) -> None:
+        self.deployment = deployment
+        metadata = deployment["metadata"] if deployment is not None else {}
+        self.name = metadata.get("name", "")
+        self.kube = Kubectl(kube.kubeconfig, metadata.get("namespace", kube.namespace))
 
-    @property
-    def in_pod(self) -> bool:
-        return bool(self.deployment)
-
-    def kube(self) -> Kubectl:
-        return Kubectl(self.kubeconfig, self.namespace)
+    def __str__(self) -> str:
+        return f"operator {self.name} in {self.kube.namespace}" if self.deployment else "an operator outside of pods"
 
     def pods(self) -> list[Object]:
-        return self.kube().list("pods", self.selector)
-
-    def describe(self) -> str:
-        return f"operator {self.deployment} in {self.namespace}" if self.in_pod else "an operator outside of pods"
+        labels = self.deployment["spec"]["selector"]["matchLabels"] if self.deployment is not None else {}
+        return self.kube.list("pods", ",".join(f"{key}={value}" for key, value in sorted(labels.items())))
 
 
 @dataclass(frozen=True)
@@ -58,73 +60,40 @@ class Environment:
     operator: Operator
 
 
-def image_tag() -> str:
-    """Return the tag of this tree's images."""
-    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
-
-
 @contextlib.contextmanager
 def prepare_environment(
-    kubeconfig: Path, namespace: str, cluster: str, choice: OperatorChoice, tag: str, spec: Object, keep: bool
+    kubeconfig: Path, *, namespace: str, cluster: str, operator: str, keep: bool
 ) -> Iterator[Environment]:
     """Yield a ready cluster. Delete what was made at the end, unless `keep`.
 
     :param namespace: made if it does not exist; empty: a new one with a random name.
-    :param cluster: the name of an existing one; empty: one is made of `spec`.
-    :param choice: `own` installs an operator into the namespace, `outside` relies on one that runs elsewhere, `auto`
+    :param cluster: the name of an existing one; empty: one is made.
+    :param operator: `own` installs an operator into the namespace, `outside` relies on one that runs elsewhere, `auto`
         uses the one in the cluster that watches the namespace, or else installs one.
     :raises KubectlError, AssertionError: the cluster does not become ready; the text says why.
     """
     kube = Kubectl(kubeconfig, namespace or f"chaos-{uuid.uuid4().hex[:8]}")
-    made = kube.get("namespace", kube.namespace) is None
-    if made:
-        kube("create", "namespace", kube.namespace)
-    own_operator = own_cluster = False
-    try:
-        operator = Operator(kubeconfig) if choice == "outside" else None
-        if choice == "auto":
-            operator = find_operator(kube)
-        if operator is None:
-            own_operator = True
-            operator = install_operator(kube, tag)
-        if not cluster:
-            own_cluster = True
-            kube.apply(resource(spec))
-        _wait_ready(kube, cluster or CLUSTER)
-        yield Environment(kube, cluster or CLUSTER, operator)
-    finally:
-        if not keep:
-            if made:
-                kube("delete", "namespace", kube.namespace, "--timeout=120s", limit=150)
-            else:
-                if own_cluster:
-                    kube("delete", "mgc", CLUSTER, "--ignore-not-found", "--timeout=90s", limit=120)
-                if own_operator:
-                    kube("delete", "-f", "-", "--ignore-not-found", given=_operator_manifest(kube, tag), limit=120)
+    with contextlib.ExitStack() as undo:
 
+        def delete_later(*what: str, given: str | None = None) -> None:
+            if not keep:
+                undo.callback(kube, "delete", *what, "--ignore-not-found", "--timeout=120s", given=given, limit=150)
 
-def _wait_ready(kube: Kubectl, name: str) -> None:
-    """Wait until a cluster is ready. :raises AssertionError: not in time, or the operator rejects the spec"""
-
-    def settled() -> bool:
-        conditions = (kube.get("mgc", name) or {}).get("status", {}).get("conditions", [])
-        found = {one["type"]: one for one in conditions}
-        ready = found.get("Ready", {})
-        if ready.get("reason") == "InvalidSpec":
-            raise AssertionError(f"the operator rejects the spec of {name}: {ready['message']}")
-        return bool(ready.get("status") == "True")
-
-    kube.until(settled, f"{name} ready", READY_SECONDS)
-    kube.wait_ready(name, READY_SECONDS)
-
-
-def resource(spec: Object) -> Object:
-    return {
-        "apiVersion": "migratory.dev/v1alpha1",
-        "kind": "MigratoryCluster",
-        "metadata": {"name": CLUSTER},
-        "spec": spec,
-    }
+        if kube.get("namespace", kube.namespace) is None:
+            kube("create", "namespace", kube.namespace)
+            delete_later("namespace", kube.namespace)
+        used = Operator(kube, None) if operator == "outside" else find_operator(kube) if operator == "auto" else None
+        if used is None:
+            only = ("--no-hooks", "--set", "operator.scope=namespace,crds.upgrade=false")
+            manifest = render_chart(*only, name="chaos", namespace=kube.namespace)
+            delete_later("-f", "-", given=manifest)
+            used = install_operator(kube, manifest)
+        if cluster:
+            kube.wait_ready(cluster)
+        else:
+            delete_later("mgc", "quotes")
+            cluster = make_cluster(kube, SMALL_CLUSTER, "quotes")
+        yield Environment(kube, cluster, used)
 
 
 def find_operator(kube: Kubectl) -> Operator | None:
@@ -135,14 +104,8 @@ def find_operator(kube: Kubectl) -> Operator | None:
         return None
     for deployment in found:
         if kube.namespace in (watched_namespaces(deployment) or (kube.namespace,)):
-            return _operator_of(kube, deployment)
+            return Operator(kube, deployment)
     return None
-
-
-def _operator_of(kube: Kubectl, deployment: Object) -> Operator:
-    metadata, labels = deployment["metadata"], deployment["spec"]["selector"]["matchLabels"]
-    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return Operator(kube.kubeconfig, metadata["namespace"], metadata["name"], selector)
 
 
 def watched_namespaces(deployment: Object) -> tuple[str, ...]:
@@ -152,15 +115,10 @@ def watched_namespaces(deployment: Object) -> tuple[str, ...]:
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
-def install_operator(kube: Kubectl, tag: str) -> Operator:
-    """Install the chart's operator for this namespace alone."""
+def install_operator(kube: Kubectl, manifest: str) -> Operator:
+    """Install the operator of a manifest, for this namespace alone."""
     if kube.get("crd", "migratoryclusters.migratory.dev") is None:
         kube("apply", "--server-side", "--force-conflicts", "-k", CRDS)
-    kube("apply", "-f", "-", given=_operator_manifest(kube, tag))
+    kube("apply", "-f", "-", given=manifest)
     kube("rollout", "status", "deployment/chaos", "--timeout=120s", limit=150)
-    return _operator_of(kube, kube.get("deployment", "chaos") or {})
-
-
-def _operator_manifest(kube: Kubectl, tag: str) -> str:
-    only = ("--no-hooks", "--set", "operator.scope=namespace,crds.upgrade=false", "--set-string", f"image.tag={tag}")
-    return render_chart(*only, name="chaos", namespace=kube.namespace)
+    return Operator(kube, kube.get("deployment", "chaos"))

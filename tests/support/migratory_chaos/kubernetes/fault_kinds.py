@@ -15,9 +15,9 @@ NEEDS = {
 """Needs, and the reason for which a kind is left out where its need is not met."""
 
 KINDS: dict[str, Kind[KubernetesScene]] = {
-    "kill": Kind(lambda _: pod_faults.DeleteBroker()),
-    "kill-forced": Kind(lambda _: pod_faults.ForceDeleteBroker()),
-    "coordinator": Kind(lambda _: pod_faults.ForceDeleteBroker(coordinator=True), weight=4),
+    "kill": Kind(lambda _: pod_faults.DeleteBroker(forced=False)),
+    "kill-forced": Kind(lambda _: pod_faults.DeleteBroker(forced=True)),
+    "coordinator": Kind(lambda _: pod_faults.DeleteBroker(forced=True, coordinator=True), weight=4),
     "crash": Kind(lambda _: node_faults.CrashBroker(), "node"),
     "evict": Kind(lambda _: pod_faults.EvictBroker()),
     "zookeeper-member": Kind(lambda _: pod_faults.DeleteZooKeeper("member"), "zookeeper"),
@@ -28,7 +28,7 @@ KINDS: dict[str, Kind[KubernetesScene]] = {
     "partition": Kind(lambda chance: node_faults.PartitionBroker(chance.choice((4.0, 9.0, 16.0, 25.0))), "node", 4),
     "node-restart": Kind(lambda chance: node_faults.RestartNode(chance.choice((2.0, 8.0, 15.0))), "node", 2),
     "bad-image": Kind(lambda _: spec_faults.BadImage(), weight=1),
-    "configuration": Kind(lambda _: spec_faults.ChangeConfiguration(), weight=1),
+    "configuration": Kind(lambda _: spec_faults.Roll(BROKER, configuration=True), weight=1),
     "roll": Kind(lambda _: spec_faults.Roll(BROKER), weight=1),
     "roll-zookeeper": Kind(lambda _: spec_faults.Roll(ZOOKEEPER), "zookeeper", 1),
     "scale": Kind(lambda chance: spec_faults.Scale(chance.choice((1, 2))), weight=1),

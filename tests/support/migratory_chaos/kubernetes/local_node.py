@@ -7,11 +7,13 @@ other rules are removed. Needs root.
 from __future__ import annotations
 
 import os
-import re
+import shlex
 from pathlib import Path
 
 from migratory_node.paths import NODE, PODS, NodePaths
 from migratory_node.processes import Processes, run, succeeds
+
+from migratory_chaos.processes.network import Rule
 
 DAEMONS = ("kubelet", "containerd")
 """In the order in which they are stopped. They start in the reverse order."""
@@ -65,32 +67,20 @@ class LocalNode:
     def _ctr(self) -> list[str]:
         return ["ctr", "-a", str(self._paths.containerd_socket)]
 
-    def cut(self, address: str) -> None:
+    def cut(self, address: str) -> list[Rule]:
         """Drop what is forwarded between a pod and all other pods, both ways. What the node itself sends (probes, DNS,
         the API server) is not forwarded, and passes."""
-        tail = ["-m", "comment", "--comment", self._comment, "-j", "DROP"]
-        for source, target in ((address, PODS), (PODS, address)):
-            run(["iptables", "-w", "-I", "FORWARD", "1", "-s", source, "-d", target, *tail])
-
-    def dropped(self, address: str) -> tuple[int, int]:
-        """Return the packets from and to the pod that matched the rules."""
-        return count_packets(run(["iptables", "-w", "-nvxL", "FORWARD"]), self._comment, address)
+        return [
+            Rule(["-s", source, "-d", target, "-j DROP"], "FORWARD", comment=f"{self._comment} {way}")
+            for way, source, target in (("from", address, PODS), ("to", PODS, address))
+        ]
 
     def heal(self) -> None:
         """Remove all rules of this namespace's runs, including those of a run that was killed."""
-        for line in run(["iptables", "-w", "-S", "FORWARD"]).splitlines():
-            if f'--comment "{self._comment}"' in line:
-                words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', line)]
-                run(["iptables", "-w", "-D", *words[1:]])
+        for words in self.rules():
+            run(["iptables", "-w", "-D", *words[1:]])
 
-
-def count_packets(listed: str, comment: str, address: str) -> tuple[int, int]:
-    """Return the packets of the rules with this comment in `iptables -nvxL`, by the address as source and as target."""
-    sent = received = 0
-    for line in listed.splitlines():
-        words = line.split()
-        if f"/* {comment} */" in line and "DROP" in words:
-            count, source, destination = int(words[0]), words[words.index("--") + 3], words[words.index("--") + 4]
-            sent += count if source == address else 0
-            received += count if destination == address else 0
-    return sent, received
+    def rules(self) -> list[list[str]]:
+        """Return the rules of this namespace's runs, as words of the commands that made them."""
+        listed = [shlex.split(line) for line in run(["iptables", "-w", "-S", "FORWARD"]).splitlines()]
+        return [words for words in listed if any(word.startswith(f"{self._comment} ") for word in words)]

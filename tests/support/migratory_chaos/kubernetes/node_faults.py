@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from migratory_node.kubectl import KubectlError
 
 from migratory_chaos.engine import Fault, Observation
 from migratory_chaos.kubernetes.scene import KubernetesScene
@@ -19,14 +22,14 @@ class CrashBroker(Fault[KubernetesScene]):
     """SIGKILL to the process of the busiest coordinator. Its container is started again in the same pod."""
 
     async def inject(self, scene: KubernetesScene) -> None:
-        target = scene.target
-        victim, groups = scene.busiest_coordinator()
-        prove_takeovers = scene.expect_takeovers(victim, groups)
-        (before,) = target.pods(BROKER)[victim]["status"]["containerStatuses"]
+        cluster = scene.cluster
+        victim = await scene.pick_broker(coordinator=True)
+        prove_takeovers = await scene.expect_takeovers([victim])
+        (before,) = cluster.pods(BROKER)[victim]["status"]["containerStatuses"]
         clients = scene.count_clients(victim)
 
         async def restarted() -> Observation:
-            (now,) = target.pods(BROKER)[victim]["status"]["containerStatuses"]
+            (now,) = cluster.pods(BROKER)[victim]["status"]["containerStatuses"]
             code = now.get("lastState", {}).get("terminated", {}).get("exitCode")
             return now["restartCount"] > before["restartCount"] and code == 137, f"{now['restartCount']} starts, {code}"
 
@@ -46,28 +49,23 @@ class PartitionBroker(Fault[KubernetesScene]):
     seconds: float
 
     async def inject(self, scene: KubernetesScene) -> None:
-        victim = scene.pick_broker()
-        address = scene.target.pods(BROKER)[victim]["status"]["podIP"]
+        victim = await scene.pick_broker()
+        address = scene.cluster.pods(BROKER)[victim]["status"]["podIP"]
         node = scene.node
-
-        async def fenced() -> Observation:
-            value = (scene.target.metrics(victim) or {}).get(("migratory_fenced", ""), "no answer")
-            return value == 1, value
 
         try:
             scene.start_injection(victim)
-            node.cut(address)
+            rules = node.cut(address)
             end = scene.now + self.seconds
             if self.seconds > FENCED_AFTER_SECONDS:
-                await scene.wait_until("migratory_fenced of the broker", "1", fenced, self.seconds)
+                await scene.wait_fenced(victim, self.seconds)
             await asyncio.sleep(max(0.0, end - scene.now))
-            sent, received = node.dropped(address)
-            holds = min(sent, received) > 0
-            scene.prove("dropped packets from and to it", "> 0 each", f"{sent}, {received}", holds)
+            dropped = [rule.packets() for rule in rules]
+            scene.prove("dropped packets from and to it", "> 0 each", dropped, min(dropped) > 0)
         finally:
             node.heal()
             scene.release()
-        scene.prove("packets that still match a rule", (0, 0), node.dropped(address))
+        scene.prove("rules that are left", [], node.rules())
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,18 @@ class RestartNode(Fault[KubernetesScene]):
     seconds: float
 
     async def inject(self, scene: KubernetesScene) -> None:
-        node, api = scene.node, scene.target.api
+        node, kube = scene.node, scene.cluster.kube
         before = node.process_ids()
-        uids = scene.target.uids(BROKER)
+        uids = scene.cluster.uids(BROKER)
         scene.start_injection(node.name)
         try:
             node.stop_daemons()
             scene.prove("kubelet and containerd that run", {}, node.process_ids())
-            status = api.get(f"/api/v1/nodes/{node.name}/proxy/healthz")[0]
-            scene.prove("the kubelet's answer", "none", status, status != 200)
+            try:
+                answer = kube.request(f"/api/v1/nodes/{node.name}/proxy/healthz")
+            except KubectlError:
+                answer = ""
+            scene.prove("the kubelet's answer", "", answer)
             await asyncio.sleep(self.seconds)
         finally:
             node.start_daemons()
@@ -96,9 +97,9 @@ class RestartNode(Fault[KubernetesScene]):
         scene.prove("processes replaced", sorted(before), others)
 
         async def renewed() -> Observation:
-            lease = api.json(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node.name}")
-            renewed_at = lease["spec"]["renewTime"]
-            return datetime.fromisoformat(renewed_at.replace("Z", "+00:00")) > started, renewed_at
+            leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+            renewed_at = json.loads(kube.request(f"{leases}/{node.name}"))["spec"]["renewTime"]
+            return datetime.fromisoformat(renewed_at) > started, renewed_at
 
         await scene.wait_until("the node's lease renewed", f"after {started:%H:%M:%S}Z", renewed)
-        scene.prove("brokers' pods are the same", sorted(uids.values()), sorted(scene.target.uids(BROKER).values()))
+        scene.prove("brokers' pods are the same", sorted(uids.values()), sorted(scene.cluster.uids(BROKER).values()))

@@ -12,46 +12,33 @@ from migratory_chaos.kubernetes.scene import KubernetesScene
 from migratory_chaos.kubernetes.target import BROKER, ZOOKEEPER, is_ready
 
 FORCED = ("--grace-period=0", "--force")
+BUDGET = "disruption budget"
+"""Words of a refusal by a PodDisruptionBudget."""
 
 
 @dataclass(frozen=True)
 class DeleteBroker(Fault[KubernetesScene]):
-    """A broker's pod deleted with its grace period: it drains, hands its groups over and moves its clients."""
+    """A broker's pod deleted: a random one, or the one that coordinates most groups. With its grace period it drains,
+    hands its groups over and moves its clients; `forced`, it has none."""
+
+    forced: bool
+    coordinator: bool = False
 
     async def inject(self, scene: KubernetesScene) -> None:
-        target = scene.target
-        victim = scene.pick_broker()
-        uid, clients = target.uid(victim), scene.count_clients(victim)
-        scene.start_injection(victim)
-        target.kube("delete", "pod", victim, "--wait=false")
+        kube = scene.cluster.kube
+        victim = await scene.pick_broker(self.coordinator)
+        prove_takeovers = await scene.expect_takeovers([victim]) if self.coordinator else None
+        uid, clients = scene.cluster.uids(BROKER)[victim], scene.count_clients(victim)
+        scene.start_injection(victim, broker=victim if self.forced else None)
+        kube("delete", "pod", victim, *(FORCED if self.forced else ("--wait=false",)))
         scene.release()
-        pod = target.kube.get("pod", victim) or {"metadata": {}}
-        if pod["metadata"].get("uid") == uid:  # unless it was replaced already
+        pod = kube.get("pod", victim)
+        if not self.forced and pod is not None and pod["metadata"]["uid"] == uid:  # unless it was replaced already
             grace = pod["metadata"].get("deletionGracePeriodSeconds", 0)
             scene.prove("grace period in seconds", "> 0", grace, grace > 0)
         await scene.wait_replaced({victim: uid})
         await scene.wait_reconnects(clients)
-
-
-@dataclass(frozen=True)
-class ForceDeleteBroker(Fault[KubernetesScene]):
-    """A broker's pod deleted without grace: a random one, or the one that coordinates most groups."""
-
-    coordinator: bool = False
-
-    async def inject(self, scene: KubernetesScene) -> None:
-        if self.coordinator:
-            victim, groups = scene.busiest_coordinator()
-            prove_takeovers = scene.expect_takeovers(victim, groups)
-        else:
-            victim = scene.pick_broker()
-        uid, clients = scene.target.uid(victim), scene.count_clients(victim)
-        scene.start_injection(victim, broker=victim)
-        scene.target.kube("delete", "pod", victim, *FORCED)
-        scene.release()
-        await scene.wait_replaced({victim: uid})
-        await scene.wait_reconnects(clients)
-        if self.coordinator:
+        if prove_takeovers is not None:
             await prove_takeovers()
 
 
@@ -62,29 +49,29 @@ class DeleteZooKeeper(Fault[KubernetesScene]):
     which: Literal["member", "leader", "all"]
 
     async def inject(self, scene: KubernetesScene) -> None:
-        target = scene.target
-        modes = target.modes()
+        cluster = scene.cluster
+        modes = cluster.modes()
         quorum = len(modes) // 2 + 1
         leaders = sorted(name for name, mode in modes.items() if mode == "leader")
         scene.prove("one leader before", 1, len(leaders))
         followers = sorted(set(modes) - set(leaders))
         chosen = {"member": [scene.random.choice(followers)], "leader": leaders, "all": sorted(modes)}[self.which]
-        uids = {name: target.uid(name) for name in chosen}
+        uids = {name: uid for name, uid in cluster.uids(ZOOKEEPER).items() if name in chosen}
 
         async def lost_quorum() -> Observation:
-            ready = sum(is_ready(pod) for pod in target.pods(ZOOKEEPER).values())
+            ready = sum(is_ready(pod) for pod in cluster.pods(ZOOKEEPER).values())
             return ready < quorum, ready
 
         async def has_leader() -> Observation:
-            now = sorted(name for name, mode in target.modes().items() if mode == "leader")
+            now = sorted(name for name, mode in cluster.modes().items() if mode == "leader")
             return len(now) == 1, ", ".join(now) or "none"
 
         async def all_serve() -> Observation:
-            now = target.modes()
+            now = cluster.modes()
             return all(now.values()) and len(now) == len(modes), ", ".join(f"{name} {now[name]}" for name in now)
 
         scene.start_injection(*chosen)
-        target.kube("delete", "pod", *chosen, *FORCED)
+        cluster.kube("delete", "pod", *chosen, *FORCED)
         scene.release()
         if self.which == "all":
             await scene.wait_until("ready members", f"< {quorum}", lost_quorum, 30.0, interval=0.1)
@@ -99,30 +86,33 @@ class EvictBroker(Fault[KubernetesScene]):
     """A broker evicted through the API, as a node's drain does it. A second eviction at the same time is refused."""
 
     async def inject(self, scene: KubernetesScene) -> None:
-        target = scene.target
-        victim = scene.pick_broker()
-        other = next(name for name in sorted(target.pods(BROKER)) if name != victim)
-        uid, clients = target.uid(victim), scene.count_clients(victim)
+        victim = await scene.pick_broker()
+        uids, clients = scene.cluster.uids(BROKER), scene.count_clients(victim)
+        other = next(name for name in sorted(uids) if name != victim)
         scene.start_injection(victim)
 
         async def evicted() -> Observation:
-            status = self._evict(scene, victim)  # 429 while the disruption budget is not yet counted
-            return status == 201, status
+            answer = self._evict(scene, victim)  # refused while the disruption budget is not yet counted
+            return not answer, answer
 
-        if not await scene.wait_until("the API server's answer to the eviction", "201", evicted, 60.0):
-            scene.release()
+        if not await scene.wait_until("the refusal of the eviction", "", evicted, 60.0):
             return
         # Before anything else: the budget counts the first eviction until its pod is replaced.
-        second = self._evict(scene, other)
+        refusal = self._evict(scene, other)
         scene.release()
-        scene.prove(f"its answer to a second one, of {other}", 429, second)
-        await scene.wait_replaced({victim: uid})
+        scene.prove(f"the refusal of a second one, of {other}", BUDGET, refusal, BUDGET in refusal)
+        await scene.wait_replaced({victim: uids[victim]})
         await scene.wait_reconnects(clients)
 
-    def _evict(self, scene: KubernetesScene, pod: str) -> int:
-        namespace = scene.target.kube.namespace
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
-        return scene.target.api.post(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)[0]
+    def _evict(self, scene: KubernetesScene, pod: str) -> str:
+        """Return why the API server refuses an eviction; empty when it accepts."""
+        kube = scene.cluster.kube
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": kube.namespace}}
+        try:
+            kube.request(f"/api/v1/namespaces/{kube.namespace}/pods/{pod}/eviction", body)
+        except KubectlError as error:
+            return str(error)
+        return ""
 
 
 @dataclass(frozen=True)
@@ -133,9 +123,9 @@ class DeleteOperator(Fault[KubernetesScene]):
     away: float
 
     async def inject(self, scene: KubernetesScene) -> None:
-        kube, operator = scene.operator.kube(), scene.operator
+        kube, operator = scene.operator.kube, scene.operator
         # The ConfigMap with the server list is for other programs; the run does not need it.
-        servers = f"{scene.target.name}-servers"
+        servers = f"{scene.cluster.name}-servers"
         (pod,) = operator.pods()
         uid = pod["metadata"]["uid"]
 
@@ -147,10 +137,7 @@ class DeleteOperator(Fault[KubernetesScene]):
             return not operator.pods(), len(operator.pods())
 
         async def restored() -> Observation:
-            try:
-                found = scene.target.kube.get("configmap", servers) is not None
-            except KubectlError:
-                found = False
+            found = scene.cluster.kube.get("configmap", servers) is not None
             return found, servers if found else "nothing"
 
         async def is_restored() -> bool:
@@ -162,13 +149,13 @@ class DeleteOperator(Fault[KubernetesScene]):
             scene.release()
         else:
             try:
-                kube("scale", "deployment", operator.deployment, "--replicas=0")
+                kube("scale", "deployment", operator.name, "--replicas=0")
                 if await scene.wait_until("operators while it is away", "0", gone):
-                    scene.target.kube("delete", "configmap", servers)
-                    back = await poll_until(is_restored, self.away, interval=1.0)
+                    scene.cluster.kube("delete", "configmap", servers)
+                    back = await poll_until(is_restored, self.away, 1.0, scene.TRANSIENT)
                     scene.prove(f"the deleted object is restored within {self.away:g} s", False, back)
             finally:
-                kube("scale", "deployment", operator.deployment, "--replicas=1")
+                kube("scale", "deployment", operator.name, "--replicas=1")
                 scene.release()
         await scene.wait_until("another operator, ready", "one", replaced)
         if self.away:

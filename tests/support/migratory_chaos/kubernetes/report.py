@@ -4,7 +4,6 @@ and the result says why.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -65,7 +64,7 @@ async def create_report(target: Target, name: str, began: datetime, ended: datet
         },
     }
     try:
-        target.kube("apply", "-f", "-", given=json.dumps(wanted))
+        target.kube.apply(wanted)
     except KubectlError as error:
         return no_report(f"the API server rejects the SLAReport: {error}", failed=True)
 

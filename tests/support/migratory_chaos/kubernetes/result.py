@@ -4,17 +4,21 @@ docs/contributing/chaos.md describes the keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
+from migratory_loadtest import LoadEvent
+
 from migratory_chaos.engine import FaultRecord
-from migratory_chaos.kubernetes.timeline import Moment, clients_recovery, count_reconnects
 
 VIOLATIONS = ("lost", "duplicates", "reordered", "unexpected", "conflicts")
 """Counts of the load generator that must be 0."""
 NO_REPORT = "no report"
+ANSWER_SECONDS = 2.0
+"""A publication of a healthy cluster is answered sooner."""
+DELIVERY_SECONDS = 1.5
+"""A publication of a healthy cluster is delivered sooner."""
 
 
 @dataclass
@@ -27,7 +31,7 @@ class KubernetesRunResult:
     operator: str
     left_out: list[str] = field(default_factory=list)
     load: dict[str, Any] = field(default_factory=dict)
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[LoadEvent] = field(default_factory=list)
     faults: list[FaultRecord] = field(default_factory=list)
     recount: dict[str, int] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=lambda: {"verdict": NO_REPORT, "reason": "the run ended before"})
@@ -92,7 +96,7 @@ class KubernetesRunResult:
         """Return a fault's entry in the result."""
         marks = self.load.get("marks", [])[slice(*fault.marks)]
         gaps = [mark["publish_gap_seconds"]["max"] for mark in marks if mark["publish_gap_seconds"]["max"] is not None]
-        last = self.moments[-1].elapsed if self.moments else fault.released
+        last = self.moments[-1].elapsed if self.moments else fault.began
         end = last if fault.healthy is None else fault.healthy
         scenario = self.load.get("scenario", {})
         subscribers, publishers = int(scenario.get("subscribers", 0)), int(scenario.get("publishers", 0))
@@ -100,7 +104,7 @@ class KubernetesRunResult:
         slowest = [mark["slowest"] for mark in marks if mark["slowest"] is not None]
         return {
             **fault.as_data(),
-            "clients_seconds": clients_recovery(self.moments, fault.began, end, subscribers, publishers),
+            "clients_seconds": clients_recovery(self.moments, fault.began, end, publishers),
             "publish_gap_seconds": round(max(gaps), 3) if gaps else None,
             "reconnects": reconnects,
             "reconnects_per_client": round(reconnects / max(1, subscribers + publishers), 2),
@@ -127,25 +131,46 @@ class KubernetesRunResult:
         }
 
 
-def table_rows(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the rows of the table in docs/contributing/chaos.md, by kind, over any number of results. Lost, duplicate
-    and reordered publications are those of the runs that a kind was part of."""
-    rows = []
-    for kind in sorted({fault["kind"] for result in results for fault in result["faults"]}):
-        of_kind = [fault for result in results for fault in result["faults"] if fault["kind"] == kind]
-        runs = [result for result in results if any(fault["kind"] == kind for fault in result["faults"])]
-        wrong = "/".join(str(sum(run[key] for run in runs)) for key in ("lost", "duplicates", "reordered"))
-        proved = sum(bool(one["proofs"]) and all(proof["holds"] for proof in one["proofs"]) for one in of_kind)
-        rows.append(
-            f"| {kind} | {len(of_kind)} | {proved} | {_median_and_max(of_kind, 'recovery_seconds')} | "
-            f"{_median_and_max(of_kind, 'clients_seconds')} | {_median_and_max(of_kind, 'publish_gap_seconds')} | "
-            f"{_median_and_max(of_kind, 'reconnects_per_client', 2)} | {wrong} |"
-        )
-    return rows
+# ---- the load's progress, second by second ---------------------------------------------------------------------------
 
 
-def _median_and_max(faults: Sequence[Mapping[str, Any]], key: str, digits: int = 1) -> str:
-    values = [fault[key] for fault in faults if fault[key] is not None]
-    never = len(faults) - len(values)
-    text = f"{median(values):.{digits}f}, {max(values):.{digits}f}" if values else "none"
-    return f"{text} ({never} never)" if never and key.startswith(("recovery", "clients")) else text
+def find_unserved(moments: Sequence[LoadEvent], index: int, publishers: int) -> list[str]:
+    """Return what was wrong for clients at an entry; empty when all subscribers and publishers are served."""
+    now = moments[index]
+    found = []
+    if now.connected < now.subscribers:
+        found.append(f"{now.subscribers - now.connected} subscribers have no broker")
+    if now.publishers < publishers:
+        found.append(f"{publishers - now.publishers} publishers have no broker")
+    if now.oldest > ANSWER_SECONDS:
+        found.append(f"a publication waits for {now.oldest:g} s")
+    due = [moment.expected for moment in moments[: index + 1] if moment.elapsed <= now.elapsed - DELIVERY_SECONDS]
+    missing = (due[-1] if due else 0) - now.received
+    if missing > 0:
+        found.append(f"{missing} deliveries are behind")
+    return found
+
+
+def clients_recovery(moments: Sequence[LoadEvent], began: float, ended: float, publishers: int) -> float | None:
+    """Return the seconds from `began` until clients were served without a break up to `ended`.
+
+    0 means that nothing was wrong at any entry between (one a second), None that clients were not served at the end.
+    """
+    last = None
+    between = [index for index, moment in enumerate(moments) if began <= moment.elapsed <= ended]
+    for number, index in enumerate(between):
+        if find_unserved(moments, index, publishers):
+            if number + 1 == len(between):
+                return None
+            last = moments[between[number + 1]].elapsed
+    return 0.0 if last is None else round(last - began, 2)
+
+
+def count_reconnects(moments: Sequence[LoadEvent], began: float, ended: float) -> int:
+    """Return how many connections clients lost or left between two times."""
+
+    def total(at: float) -> int:
+        before = [moment.reconnects for moment in moments if moment.elapsed <= at]
+        return before[-1] if before else 0
+
+    return total(ended) - total(began)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from migratory_node.kubectl import KubectlError
+from migratory_node.load import LoadPod
 
-from migratory_chaos.engine import Observation, Scene
+from migratory_chaos.brokers import BrokerScene
+from migratory_chaos.engine import Observation
 from migratory_chaos.kubernetes.environment import Operator
-from migratory_chaos.kubernetes.load_pod import LoadPod
 from migratory_chaos.kubernetes.local_node import LocalNode
 from migratory_chaos.kubernetes.target import BROKER, Target, is_ready
 
 
-class KubernetesScene(Scene):
+class KubernetesScene(BrokerScene):
     """The scene of a fault on a Kubernetes.
 
+    :param marks: the number of marks of the load so far.
     :param wait_healthy: returns what is wrong when cluster and clients do not become healthy in time.
     """
 
@@ -28,22 +30,24 @@ class KubernetesScene(Scene):
     def __init__(
         self,
         kind: str,
+        options: dict[str, Any],
         chance: random.Random,
         load_began: float,
-        target: Target,
+        cluster: Target,
         load: LoadPod,
+        marks: int,
         operator: Operator,
         node: LocalNode | None,
         wait_healthy: Callable[[], Awaitable[list[str]]],
     ) -> None:
-        super().__init__(kind, chance, load_began)
-        self.target = target
+        super().__init__(kind, options, chance, load_began)
+        self.cluster: Target = cluster
         self.load = load
         self.operator = operator
         self.wait_healthy = wait_healthy
         self._node = node
         self._reconnects = 0
-        self.marks = (load.marks, load.marks)
+        self.record.marks = (marks, marks)
 
     @property
     def node(self) -> LocalNode:
@@ -54,56 +58,40 @@ class KubernetesScene(Scene):
     def start_injection(self, *victims: str, broker: str | None = None) -> None:
         """Mark an injection in the load. With `broker` the load notes its clients, and whether all of them resume."""
         self._reconnects = self._count_reconnects()
-        self.load.mark(self.kind, broker)
-        self.marks = (self.marks[0], self.load.marks)
+        self.load.mark(self.record.kind, broker)
+        first, end = self.record.marks
+        self.record.marks = (first, end + 1)
         self.note_injection(*victims)
 
     def _count_reconnects(self) -> int:
         return int(self.load.status().get("reconnects", 0))
 
-    async def wait_replaced(self, uids: dict[str, str], within: float | None = None) -> bool:
+    async def wait_replaced(self, uids: dict[str, str], within: float | None = None) -> None:
         """Prove that each of these pods was replaced by another. :param uids: by name, from before the injection."""
 
         async def look() -> Observation:
-            now = {pod: self.target.uid(pod) for pod in uids}
-            others = [pod for pod, uid in now.items() if uid and uid != uids[pod]]
+            now = {pod: self.cluster.kube.get("pod", pod) for pod in uids}
+            others = [name for name, pod in now.items() if pod is not None and pod["metadata"]["uid"] != uids[name]]
             return len(others) == len(uids), ", ".join(others) or "none"
 
-        return await self.wait_until("another pod of the name", ", ".join(sorted(uids)), look, within)
+        await self.wait_until("another pod of the name", ", ".join(sorted(uids)), look, within)
 
-    async def wait_reconnects(self, clients: int) -> bool:
+    async def wait_reconnects(self, clients: int) -> None:
         """Prove that at least that many clients reconnected since the injection."""
 
         async def look() -> Observation:
             seen = self._count_reconnects() - self._reconnects
             return seen >= clients, seen
 
-        return await self.wait_until("reconnects of clients", f">= {clients}", look, 60.0)
-
-    def expect_takeovers(self, victim: str, groups: int) -> Callable[[], Awaitable[bool]]:
-        """Return a function that proves, when awaited later, that other brokers took over the victim's groups."""
-        others = [name for name in self.target.pods(BROKER) if name != victim]
-        before = self.target.takeovers(others)
-
-        async def look() -> Observation:
-            found = self.target.takeovers(others) - before
-            return found >= groups, f"{found:g}"
-
-        async def prove() -> bool:
-            return await self.wait_until("epochs activated by the others", f">= {groups}", look)
-
-        return prove
+        await self.wait_until("reconnects of clients", f">= {clients}", look, 60.0)
 
     def count_clients(self, broker: str) -> int:
         """Return the number of subscribers connected to a broker."""
         return int((self.load.status().get("connections") or {}).get(broker, 0))
 
-    def busiest_coordinator(self) -> tuple[str, int]:
-        """Return the broker that coordinates most topic groups, and their number. Ties go to the smaller name."""
-        groups = self.target.coordinated()
-        name = max(sorted(groups), key=lambda one: groups[one])
-        return name, groups[name]
-
-    def pick_broker(self) -> str:
-        """Return a random ready broker."""
-        return self.random.choice(sorted(name for name, pod in self.target.pods(BROKER).items() if is_ready(pod)))
+    async def pick_broker(self, coordinator: bool = False) -> str:
+        """Return a random ready broker, or the one that coordinates most topic groups."""
+        if coordinator:
+            groups = await self.cluster.count_coordinated()
+            return max(sorted(groups), key=lambda name: groups[name])
+        return self.random.choice(sorted(name for name, pod in self.cluster.pods(BROKER).items() if is_ready(pod)))

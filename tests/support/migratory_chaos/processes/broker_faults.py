@@ -69,7 +69,7 @@ class RestartStorm(Fault[ProcessScene]):
 
     async def inject(self, scene: ProcessScene) -> None:
         cluster = scene.cluster
-        for number, name in enumerate(await scene.pick_brokers(len(cluster.names), coordinator=False)):
+        for number, name in enumerate(await scene.pick_brokers(len(cluster.broker_names()), coordinator=False)):
             if number and (wrong := await cluster.wait_healthy(self.within)):
                 scene.prove("healthy before the next kill", "nothing is wrong", "; ".join(wrong), holds=False)
                 return

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections import deque
 from dataclasses import dataclass
 
 MAX_BUFFERED = 4 * 2**20
@@ -85,45 +83,31 @@ class DelayProxy:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        buffered: deque[tuple[float, float, bytes]] = deque()
-        size = 0
-        more, room = asyncio.Event(), asyncio.Event()
+        buffered = asyncio.Queue[tuple[float, float, bytes]](MAX_BUFFERED // _CHUNK)
 
         async def send_when_due() -> None:
-            nonlocal size
             while True:
-                while not buffered:
-                    more.clear()
-                    await more.wait()
-                came, due, data = buffered[0]
+                came, due, data = await buffered.get()
                 await asyncio.sleep(max(0.0, due - loop.time()))
-                buffered.popleft()
                 if not data:
                     return
-                size -= len(data)
-                room.set()
                 self.passed.shortest_delay = min(self.passed.shortest_delay, loop.time() - came)
                 self.passed.bytes += len(data)
                 writer.write(data)
                 await writer.drain()
 
-        sending = asyncio.create_task(send_when_due())
-        due = 0.0
+        async def read() -> None:
+            due = 0.0
+            data = b"first"
+            while data:
+                data = await reader.read(_CHUNK)
+                now = loop.time()
+                due = max(due, now + self._delay + self._random.uniform(0, self._jitter))
+                await buffered.put((now, due, data))
+
         try:
-            with contextlib.suppress(OSError):
-                while True:
-                    data = await reader.read(_CHUNK)
-                    now = loop.time()
-                    due = max(due, now + self._delay + self._random.uniform(0, self._jitter))
-                    buffered.append((now, due, data))
-                    size += len(data)
-                    more.set()
-                    if not data:
-                        break
-                    while size > MAX_BUFFERED:
-                        room.clear()
-                        await room.wait()
-                await sending
-        finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(send_when_due())
+                tasks.create_task(read())
+        except* OSError:
+            pass  # the connection ended

@@ -86,8 +86,8 @@ class Rule:
 
     _numbers = itertools.count(1)
 
-    def __init__(self, words: Sequence[str], chain: str, table: str = "filter") -> None:
-        self._comment = f"chaos-{next(Rule._numbers)}"
+    def __init__(self, words: Sequence[str], chain: str, table: str = "filter", comment: str = "") -> None:
+        self._comment = comment or f"chaos-{next(Rule._numbers)}"
         self._table, self._chain = table, chain
         self._words = [*words[:-1], "-m", "comment", "--comment", self._comment, *words[-1].split()]
         run("iptables", "-w", "-t", table, "-I", chain, *self._words)

@@ -33,17 +33,12 @@ class Partition(Fault[ProcessScene]):
 
     async def inject(self, scene: ProcessScene) -> None:
         name = await _pick_victim(scene, self.side, self.coordinator)
-
-        async def fenced() -> Observation:
-            value = (await scene.cluster.metrics(name) or {}).get(("migratory_fenced", ""))
-            return value == 1, value
-
         with _drop(scene, name, self.side, self.direction, 1.0) as rules:
             await scene.start_injection(name)
             await asyncio.sleep(self.seconds)
             if self.side in ("brokers", "all") and self.direction != "out" and self.seconds >= FENCING_SECONDS:
                 # A broker that hears no other for the fencing time disconnects its clients.
-                await scene.wait_until(f"migratory_fenced of {name}", "1", fenced, 10.0)
+                await scene.wait_fenced(name, 10.0)
             _prove_packets(scene, rules)  # before the packets of the next proof are counted, too
             await _prove_silence(scene, name, self.side)
 
@@ -158,14 +153,14 @@ async def _pick_victim(scene: ProcessScene, side: Side, coordinator: bool) -> st
     """Return a broker; for faults towards clients the broker that has most of them."""
     if side != "clients":
         return (await scene.pick_brokers(1, coordinator))[0]
-    answers = {name: await scene.cluster.metrics(name) for name in scene.cluster.names}
-    return max(answers, key=lambda name: (answers[name] or {}).get(("migratory_clients", ""), 0.0))
+    clients = await scene.cluster.read_all("migratory_clients")
+    return max(clients, key=lambda name: clients[name])
 
 
 def _other_nodes(scene: ProcessScene, name: str, side: Side) -> list[str]:
     cluster = scene.cluster
     nodes = {
-        "brokers": [other for other in cluster.names if other != name],
+        "brokers": [other for other in cluster.broker_names() if other != name],
         "zookeeper": [member.name for member in cluster.ensemble.members],
         "clients": [CLIENTS],
     }
@@ -181,22 +176,20 @@ def _links(scene: ProcessScene, name: str, side: Side) -> list[Link]:
     if side == "zookeeper":
         return [(name, member.name, member.port) for member in cluster.ensemble.members]
     # Of two brokers the one with the smaller name dials.
-    pairs = [sorted((name, other)) for other in cluster.names if other != name]
+    pairs = [sorted((name, other)) for other in _other_nodes(scene, name, "brokers")]
     return [(source, target, cluster.broker(target).ports.peers) for source, target in pairs]
 
 
 async def _prove_silence(scene: ProcessScene, name: str, side: Side) -> None:
     """Prove that no new connection is made: packets that met a rule do not show that it stopped them."""
-    cluster = scene.cluster
-    links: list[Link] = []
-    if side in ("brokers", "all"):
-        links += [(name, other, cluster.broker(other).ports.clients) for other in cluster.names if other != name]
-    if side in ("zookeeper", "all"):
-        links += _links(scene, name, "zookeeper")
-    if side in ("clients", "all"):
-        links.append((CLIENTS, name, cluster.broker(name).ports.clients))
-    outcomes = await asyncio.gather(*(asyncio.to_thread(scene.network.try_connection, *link) for link in links))
-    for (source, target, _), seen in zip(links, outcomes, strict=True):
+    ports = {broker.name: broker.ports.clients for broker in scene.cluster.brokers}
+    ports |= {member.name: member.port for member in scene.cluster.ensemble.members}
+    others = _other_nodes(scene, name, side)
+    links = [(name, other) if other != CLIENTS else (other, name) for other in others]
+    outcomes = await asyncio.gather(
+        *(asyncio.to_thread(scene.network.try_connection, *link, ports[link[1]]) for link in links)
+    )
+    for (source, target), seen in zip(links, outcomes, strict=True):
         scene.prove(f"a connection from {source} to {target}", "silence", seen)
 
 

@@ -1,10 +1,11 @@
-"""The clients of a run: `python -m migratory_chaos.processes.recording_clients OPTIONS.json publishers|subscribers`.
+"""The clients of a run: `python -m migratory_chaos.processes.recording_clients OPTIONS.json`.
 
-They use the product's Python client as an application would, and write histories (`history.py`). Each second they print
-a `Sample` as a JSON line; the last line is a `Final`. They read commands from the standard input, one a line:
-    burst        publishers submit many publications at once
-    stop         publishers stop submitting, and end when all publications are answered
-    until JSON   subscribers end when they have received these positions of all topics
+They use the product's Python client as an application would, and write histories (`history.py`). When all are
+connected, the process reads commands from the standard input, one a line after a number, and answers each with that
+number and the totals (`Sample`) as a JSON line:
+    sample   nothing else
+    burst    publishers submit many publications at once
+    stop     publishers stop, wait for answers, and subscribers for the last deliveries; the process ends
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import random
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +25,18 @@ from migratory_client import Client, GapError, Message, PublishError, Receipt, S
 from migratory_client.errors import Closed
 from msgspec import Struct, field
 
-from migratory_chaos.processes.history import Position, PublisherFile, SubscriberFile, digest
+from migratory_chaos.engine import poll_until
+from migratory_chaos.processes.history import (
+    Acknowledged,
+    Began,
+    Delivered,
+    Failed,
+    Gap,
+    HistoryFile,
+    Position,
+    Submitted,
+    digest,
+)
 
 SUBMIT_INTERVAL = 0.02
 """Seconds between two rounds of submissions: a few publications each at the usual rate."""
@@ -34,48 +47,45 @@ BURST_SIZE = 400
 MAX_UNANSWERED = 300
 """Unanswered publications of one publisher and topic. At the limit its other topics get more, so that the rate holds
 while a coordinator is away."""
+PAYLOAD = 64
+"""Bytes of a publication: a head that makes it unique, and random ones."""
+CHURN_SECONDS = 20.0
+"""After which every third client is closed, opened again, and resumes on any broker."""
+PATIENCE_SECONDS = 60.0
+"""Limit for the answers to the last publications, and then for the last deliveries."""
 SETTLE_SECONDS = 2.0
 """How long subscribers listen after the last publication, for deliveries that are repeated."""
 SETTINGS = Settings(max_waiting=20 * MAX_UNANSWERED, backoff_cap=4.0, blacklist=5.0)
+_POLL_SECONDS = 0.1
 
 
 class LoadOptions(Struct):
-    """The options of both processes. `rate`: publications a second of all publishers together. `churn`: seconds after
-    which every third client is closed, reopened and resumes on any broker; 0: never. `patience`: seconds to end."""
+    """The options of the clients. `rate`: publications a second of all publishers together."""
 
     servers: list[str]
     folder: str
     topics: list[str]
-    publishers: int = 5
-    subscribers: int = 6
-    rate: float = 1100.0
-    payload: int = 64
-    patience: float = 90.0
-    churn: float = 20.0
-    seed: int = 1
+    publishers: int
+    subscribers: int
+    rate: float
+    seed: int
 
 
 class Sample(Struct):
-    """Totals so far. `oldest` is the age in seconds of the oldest unanswered publication."""
+    """Totals so far. `request` is the number of the command. `oldest` is the age in seconds of the oldest unanswered
+    publication. At the end, `seconds` is the time until all were answered, and `behind` are the subscribers that lack
+    deliveries."""
 
+    request: int = 0
     submitted: int = 0
     acknowledged: int = 0
-    failed: int = 0
-    waiting: int = 0
-    oldest: float = 0.0
     delivered: int = 0
-    connected: int = 0
+    unanswered: int = 0
+    oldest: float = 0.0
     clients: int = 0
-    bursts: int = 0
+    connected: int = 0
     reconnects: int = 0
-
-
-class Final(Struct):
-    """The last totals. `last`: the highest acknowledged position of each topic. `behind`: subscribers that are not
-    there yet."""
-
-    final: Sample
-    last: dict[str, Position] = field(default_factory=dict)
+    seconds: float = 0.0
     behind: list[str] = field(default_factory=list)
 
 
@@ -91,28 +101,27 @@ class RecordingPublisher:
         topics = options.topics
         share = max(1, 2 * len(topics) // options.publishers)  # so that two publishers meet in each topic
         self.topics = [topics[(number * share // 2 + step) % len(topics)] for step in range(min(share, len(topics)))]
-        self.files = {topic: PublisherFile(Path(options.folder), topic, name) for topic in self.topics}
+        self.files = {topic: HistoryFile(Path(options.folder), topic, f"p-{name}") for topic in self.topics}
         self.numbers = dict.fromkeys(self.topics, 0)
         self.rate = options.rate / options.publishers
-        self.payload = options.payload
         self.random = random.Random(f"{options.seed} {number}")
         self.client = Client(options.servers, name=name, settings=SETTINGS, open_timeout=None)
-        self.churn = options.churn if number % 3 == 0 else 0.0
-        self.waiting: dict[str, dict[int, int]] = {topic: {} for topic in self.topics}
+        self.churns = number % 3 == 0
+        self.unanswered: dict[str, dict[int, int]] = {topic: {} for topic in self.topics}
         self.last: dict[str, Position] = {}
-        self.sample = Sample()
-        self.ended = asyncio.Event()
+        self.acknowledged = 0
+        self.ended = False
         self.open = True
 
     async def run(self) -> None:
         began = previous = time.monotonic()
         total = 0
         turn = 0
-        change = began + self.churn
-        while not self.ended.is_set():
+        change = began + CHURN_SECONDS
+        while not self.ended:
             now = time.monotonic()
-            if self.churn and now >= change:
-                change = now + self.churn
+            if self.churns and now >= change:
+                change = now + CHURN_SECONDS
                 # Unanswered publications are given up: whether they were published is unknown.
                 self.open = False
                 await self.client.close()
@@ -126,7 +135,7 @@ class RecordingPublisher:
             for _ in range(due):
                 for topic in self.topics[turn:] + self.topics[:turn]:
                     turn = (turn + 1) % len(self.topics)
-                    if len(self.waiting[topic]) < MAX_UNANSWERED:
+                    if len(self.unanswered[topic]) < MAX_UNANSWERED:
                         self.submit(topic)
                         total += 1
                         break
@@ -134,32 +143,30 @@ class RecordingPublisher:
 
     def burst(self, count: int) -> None:
         """Submit `count` publications at once, unless the client is closed at the moment."""
-        if self.open and not self.ended.is_set():
+        if self.open and not self.ended:
             for number in range(count):
                 self.submit(self.topics[number % len(self.topics)])
 
     def submit(self, topic: str) -> None:
         number = self.numbers[topic] = self.numbers[topic] + 1
         head = f"{self.name}/{topic}/{number}/".encode()
-        payload = head + self.random.randbytes(max(8, self.payload - len(head)))
+        payload = head + self.random.randbytes(max(8, PAYLOAD - len(head)))
         now = milliseconds()
-        self.files[topic].submitted(number, digest(payload), now)
-        self.waiting[topic][number] = now
-        self.sample.submitted += 1
+        self.files[topic].add(Submitted(number, digest(payload), now))
+        self.unanswered[topic][number] = now
         future = self.client.submit(topic, payload)
         future.add_done_callback(partial(self.answered, topic, number))
 
     def answered(self, topic: str, number: int, future: asyncio.Future[migratory_client.Position | None]) -> None:
-        del self.waiting[topic][number]
+        del self.unanswered[topic][number]
         try:
             acknowledged = future.result()
         except (PublishError, Closed) as error:
-            self.sample.failed += 1
-            self.files[topic].failed(number, error.code, milliseconds())
+            self.files[topic].add(Failed(number, error.code, milliseconds()))
             return
-        self.sample.acknowledged += 1
+        self.acknowledged += 1
         position = None if acknowledged is None else (acknowledged.epoch, acknowledged.sequence)
-        self.files[topic].acknowledged(number, position, milliseconds())
+        self.files[topic].add(Acknowledged(number, position, milliseconds()))
         if position is not None:
             self.last[topic] = max(self.last.get(topic, position), position)
 
@@ -170,19 +177,19 @@ class RecordingSubscriber:
     def __init__(self, options: LoadOptions, number: int) -> None:
         self.name = f"subscriber-{number}"
         self.topics = options.topics[number % 2 :: 2] if options.subscribers > 1 else options.topics
-        self.files = {topic: SubscriberFile(Path(options.folder), topic, self.name) for topic in self.topics}
-        self.churn = options.churn if number % 3 == 0 else 0.0
+        self.files = {topic: HistoryFile(Path(options.folder), topic, f"s-{self.name}") for topic in self.topics}
+        self.churns = number % 3 == 0
         self.client = Client(
             options.servers, name=self.name, settings=SETTINGS, open_timeout=None, on_receipt=self.receipt
         )
         self.started: set[str] = set()
         self.reached: dict[str, Position] = {}
-        self.sample = Sample()
+        self.delivered = 0
 
     async def run(self) -> None:
-        """Receive until cancelled. A client that was closed by `churn` is opened again and resumes its stream."""
+        """Receive until cancelled. A client that was closed by `change` is opened again and resumes its stream."""
         while True:
-            changing = asyncio.create_task(self.change()) if self.churn else None
+            changing = asyncio.create_task(self.change()) if self.churns else None
             stream = self.client.subscribe(*self.topics, on_gap=self.gap)
             try:
                 async for message in stream:
@@ -190,12 +197,12 @@ class RecordingSubscriber:
             finally:
                 if changing is not None:
                     changing.cancel()
-            if not self.churn:
+            if not self.churns:
                 raise RuntimeError(f"{self.name}: the stream ended")
             await self.client.open()
 
     async def change(self) -> None:
-        await asyncio.sleep(self.churn)
+        await asyncio.sleep(CHURN_SECONDS)
         await self.client.close()
 
     def receipt(self, receipt: Receipt) -> None:
@@ -203,21 +210,21 @@ class RecordingSubscriber:
         position = receipt.after or receipt.position
         if receipt.topic not in self.started and position is not None:
             self.started.add(receipt.topic)
-            self.files[receipt.topic].began((position.epoch, position.sequence))
+            self.files[receipt.topic].add(Began((position.epoch, position.sequence)))
 
     def gap(self, receipt: Receipt) -> None:
         position = receipt.after or receipt.position
         if position is None:
             raise GapError(receipt)
         after = (position.epoch, position.sequence)
-        self.files[receipt.topic].gap(receipt.kind, after, receipt.first, receipt.last)
+        self.files[receipt.topic].add(Gap(receipt.kind, after, receipt.first, receipt.last))
         self.reached[receipt.topic] = after
 
     def deliver(self, message: Message) -> None:
         position = (message.position.epoch, message.position.sequence)
-        self.files[message.topic].delivered(position, digest(message.payload))
+        self.files[message.topic].add(Delivered(position, digest(message.payload)))
         self.reached[message.topic] = position
-        self.sample.delivered += 1
+        self.delivered += 1
 
     def behind(self, last: dict[str, Position]) -> list[str]:
         return [
@@ -227,112 +234,108 @@ class RecordingSubscriber:
         ]
 
 
+class RecordingClients:
+    """All clients of a run."""
+
+    def __init__(self, options: LoadOptions) -> None:
+        self.publishers = [RecordingPublisher(options, number) for number in range(options.publishers)]
+        self.subscribers = [RecordingSubscriber(options, number) for number in range(options.subscribers)]
+        self.clients = [publisher.client for publisher in self.publishers]
+        self.clients += [subscriber.client for subscriber in self.subscribers]
+        self.files = [file for publisher in self.publishers for file in publisher.files.values()]
+        self.files += [file for subscriber in self.subscribers for file in subscriber.files.values()]
+
+    async def run(self, commands: asyncio.StreamReader) -> None:
+        """Connect, then carry out commands until `stop`. A subscriber that ends raises its error."""
+        async with asyncio.TaskGroup() as tasks:
+            await asyncio.gather(*(client.open() for client in self.clients))
+            receiving = [tasks.create_task(subscriber.run()) for subscriber in self.subscribers]
+            # Publications before a topic's first receipt would not be owed.
+            await poll(lambda: all(one.started == set(one.topics) for one in self.subscribers))
+            began = time.monotonic()
+            publishing = [tasks.create_task(publisher.run()) for publisher in self.publishers]
+            while True:
+                request, command = (await commands.readline()).split()
+                sample = Sample()
+                if command == b"burst":
+                    for publisher in self.publishers:
+                        publisher.burst(BURST_SIZE // len(self.publishers))
+                elif command == b"stop":
+                    sample = await self.stop(began, publishing, receiving)
+                print_line(self.count(sample, int(request)))  # before the clients have written the burst
+                if command == b"stop":
+                    return
+
+    async def stop(
+        self, began: float, publishing: list[asyncio.Task[None]], receiving: list[asyncio.Task[None]]
+    ) -> Sample:
+        """End all clients and files. Return what was not answered or delivered in time."""
+        for publisher in self.publishers:
+            publisher.ended = True
+        await asyncio.wait(publishing)
+        await poll(lambda: not self.unanswered(), PATIENCE_SECONDS)
+        sample = Sample(unanswered=sum(map(len, self.unanswered())), seconds=time.monotonic() - began)
+        last: dict[str, Position] = {}
+        for publisher in self.publishers:
+            await publisher.client.close(flush=0.0)
+            for topic, position in publisher.last.items():
+                last[topic] = max(last.get(topic, position), position)
+
+        def behind() -> list[str]:
+            return [line for subscriber in self.subscribers for line in subscriber.behind(last)]
+
+        await poll(lambda: not behind(), PATIENCE_SECONDS)
+        await asyncio.sleep(SETTLE_SECONDS)
+        sample.behind = behind()
+        for task in receiving:
+            task.cancel()
+        await asyncio.wait(receiving)
+        for subscriber in self.subscribers:
+            await subscriber.client.close(flush=0.0)
+        for file in self.files:
+            file.close()
+        return sample
+
+    def unanswered(self) -> list[dict[int, int]]:
+        """Return the unanswered publications of each publisher and topic that has some: number to submission time."""
+        topics = (topic for publisher in self.publishers for topic in publisher.unanswered.values())
+        return [topic for topic in topics if topic]
+
+    def count(self, sample: Sample, request: int) -> Sample:
+        """Return the sample with the totals."""
+        sample.request = request
+        sample.submitted = sum(sum(publisher.numbers.values()) for publisher in self.publishers)
+        sample.acknowledged = sum(publisher.acknowledged for publisher in self.publishers)
+        sample.delivered = sum(subscriber.delivered for subscriber in self.subscribers)
+        now = milliseconds()
+        sample.oldest = max(((now - next(iter(topic.values()))) / 1000 for topic in self.unanswered()), default=0.0)
+        sample.clients = len(self.clients)
+        sample.connected = sum(client.connected for client in self.clients)
+        sample.reconnects = sum(client.reconnects for client in self.clients)
+        return sample
+
+
+async def poll(condition: Callable[[], bool], within: float = float("inf")) -> None:
+    """Return once the condition holds, or after `within` seconds."""
+
+    async def look() -> bool:
+        return condition()
+
+    await poll_until(look, within, _POLL_SECONDS)
+
+
 def print_line(line: Struct) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def add_up(samples: list[Sample], clients: list[Client]) -> Sample:
-    found = Sample(clients=len(clients), connected=sum(client.connected for client in clients))
-    found.reconnects = sum(client.reconnects for client in clients)
-    for sample in samples:
-        found.submitted += sample.submitted
-        found.acknowledged += sample.acknowledged
-        found.failed += sample.failed
-        found.delivered += sample.delivered
-    return found
-
-
-async def publish(options: LoadOptions, commands: asyncio.StreamReader) -> None:
-    bursts = 0
-    publishers = [RecordingPublisher(options, number) for number in range(options.publishers)]
-    clients = [publisher.client for publisher in publishers]
-    await asyncio.gather(*(client.open() for client in clients))
-
-    def sample() -> Sample:
-        found = add_up([publisher.sample for publisher in publishers], clients)
-        waiting = [topic for publisher in publishers for topic in publisher.waiting.values()]
-        found.waiting = sum(map(len, waiting))
-        found.bursts = bursts
-        now = milliseconds()
-        found.oldest = (now - min(next(iter(topic.values()), now) for topic in waiting)) / 1000
-        return found
-
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(publisher.run()) for publisher in publishers]
-        command = tasks.create_task(commands.readline())
-        while True:
-            print_line(sample())
-            await asyncio.wait([command], timeout=1.0)
-            if command.done():
-                if command.result() != b"burst\n":
-                    break
-                for publisher in publishers:
-                    publisher.burst(BURST_SIZE // len(publishers))
-                bursts += 1  # counted before the clients have written anything
-                command = tasks.create_task(commands.readline())
-        for publisher in publishers:
-            publisher.ended.set()
-        await asyncio.wait(running)
-    deadline = time.monotonic() + options.patience
-    while sample().waiting and time.monotonic() < deadline:
-        print_line(sample())
-        await asyncio.sleep(0.2)
-    for client in clients:
-        await client.close(flush=0.0)
-    final = Final(sample())
-    for publisher in publishers:
-        for topic, position in publisher.last.items():
-            final.last[topic] = max(final.last.get(topic, position), position)
-        for file in publisher.files.values():
-            file.close()
-    print_line(final)
-
-
-async def subscribe(options: LoadOptions, commands: asyncio.StreamReader) -> None:
-    subscribers = [RecordingSubscriber(options, number) for number in range(options.subscribers)]
-    clients = [subscriber.client for subscriber in subscribers]
-    await asyncio.gather(*(client.open() for client in clients))
-
-    def sample() -> Sample:
-        return add_up([subscriber.sample for subscriber in subscribers], clients)
-
-    running = [asyncio.create_task(subscriber.run()) for subscriber in subscribers]
-    stop = asyncio.create_task(commands.readline())
-    while not stop.done():
-        found = sample()
-        if any(subscriber.started != set(subscriber.topics) for subscriber in subscribers):
-            found.connected = 0  # until every topic has its first receipt: earlier publications are not owed
-        print_line(found)
-        done, _ = await asyncio.wait([stop, *running], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-        for task in done - {stop}:
-            task.result()  # a subscriber only ends with an error
-            raise RuntimeError("a subscriber ended")
-    last = msgspec.json.decode(stop.result().removeprefix(b"until ") or b"{}", type=dict[str, Position])
-    deadline = time.monotonic() + options.patience
-    while time.monotonic() < deadline and any(subscriber.behind(last) for subscriber in subscribers):
-        print_line(sample())
-        await asyncio.sleep(0.2)
-    await asyncio.sleep(SETTLE_SECONDS)
-    behind = [line for subscriber in subscribers for line in subscriber.behind(last)]
-    final = Final(sample(), behind=behind)
-    for task in running:
-        task.cancel()
-    await asyncio.wait(running)
-    for subscriber in subscribers:
-        await subscriber.client.close(flush=0.0)
-        for file in subscriber.files.values():
-            file.close()
-    print_line(final)
-
-
-async def main(options: LoadOptions, role: str) -> None:
+async def main(options: LoadOptions) -> None:
     commands = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-    await (publish if role == "publishers" else subscribe)(options, commands)
+    await RecordingClients(options).run(commands)
 
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=LoadOptions), sys.argv[2]))
+        runner.run(main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=LoadOptions)))

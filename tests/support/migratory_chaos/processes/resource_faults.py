@@ -58,7 +58,7 @@ class FullLogDisk(Fault[ProcessScene]):
         cluster = scene.cluster
         (name,) = await scene.pick_brokers(1, coordinator=True)
         prove_takeovers = await scene.expect_takeovers([name])
-        logs = {other: cluster.broker(other).process.log for other in cluster.names if other != name}
+        logs = {other: cluster.broker(other).process.log for other in cluster.broker_names() if other != name}
         cluster.supervisor.hold(name)
         try:
             with full_disk(scene, next(iter(logs.values())).parent):

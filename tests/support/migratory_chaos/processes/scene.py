@@ -6,8 +6,10 @@ import random
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
-from migratory_chaos.engine import Observation, Scene
+from migratory_chaos.brokers import BrokerScene
+from migratory_chaos.engine import Observation
 from migratory_chaos.processes.cluster import ChaosCluster
 from migratory_chaos.processes.network import Network
 
@@ -15,7 +17,7 @@ FENCING_SECONDS = 6.0
 """A broker that hears no other for longer is fenced and replaced."""
 
 
-class ProcessScene(Scene):
+class ProcessScene(BrokerScene):
     """The scene of a fault of local processes.
 
     :param burst: makes the publishers send more at once than can be acknowledged immediately.
@@ -24,13 +26,14 @@ class ProcessScene(Scene):
     def __init__(
         self,
         kind: str,
+        options: dict[str, Any],
         chance: random.Random,
         load_began: float,
         cluster: ChaosCluster,
         burst: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(kind, chance, load_began)
-        self.cluster = cluster
+        super().__init__(kind, options, chance, load_began)
+        self.cluster: ChaosCluster = cluster
         self._burst = burst
 
     @property
@@ -46,30 +49,12 @@ class ProcessScene(Scene):
 
     async def pick_brokers(self, count: int, coordinator: bool) -> list[str]:
         """Return random brokers, the busiest coordinator first if `coordinator`."""
-        names = list(self.cluster.names)
+        names = self.cluster.broker_names()
         self.random.shuffle(names)
         if coordinator:
-            groups = await self.cluster.coordinated()
+            groups = await self.cluster.count_coordinated()
             names.sort(key=lambda name: -groups.get(name, 0))
         return names[:count]
-
-    async def expect_takeovers(self, victims: list[str]) -> Callable[[], Awaitable[None]]:
-        """Return a function that proves, when awaited later, that other brokers took over the victims' groups. Without
-        such groups nothing is to be proved."""
-        coordinated = await self.cluster.coordinated()
-        groups = sum(coordinated.get(name, 0) for name in victims)
-        others = [name for name in self.cluster.names if name not in victims]
-        before = await self.cluster.total("migratory_takeovers_total", others)
-
-        async def look() -> Observation:
-            now = await self.cluster.total("migratory_takeovers_total", others) - before
-            return now >= groups, f"{now:g}"
-
-        async def prove() -> None:
-            if groups:
-                await self.wait_until("takeovers by the others", f">= {groups}", look)
-
-        return prove
 
     def kill_broker(self, name: str) -> None:
         """Send SIGKILL. Prove it by the exit code and by the outcome of the next connection."""
