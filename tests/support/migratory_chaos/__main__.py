@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from migratory_node.kubectl import KubectlError
 from migratory_node.paths import NodeError, NodePaths
 
 from migratory_chaos.kubernetes.environment import OPERATOR_CHOICES, prepare_environment
-from migratory_chaos.kubernetes.fault_kinds import KINDS, UnknownKind, parse_kinds
+from migratory_chaos.kubernetes.fault_kinds import KINDS
 from migratory_chaos.kubernetes.report import provide_prometheus
 from migratory_chaos.kubernetes.result import KubernetesRunResult
 from migratory_chaos.kubernetes.runner import KubernetesRun
@@ -35,6 +36,14 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 JSON = click.option("--json", "json_file", type=FILE, metavar="FILE", help="Write the whole result.")
 SEED = click.option("--seed", type=int, default=draw_seed, show_default="random", help="Draws faults and victims.")
+
+
+def parse_kinds(text: str) -> list[str]:
+    """Return the kinds of a list such as `kill,scale`, or all for an empty text. :raises click.UsageError:"""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in KINDS]:
+        raise click.UsageError(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    return list(dict.fromkeys(names)) or list(KINDS)
 
 
 def print_step(line: str) -> None:
@@ -133,10 +142,7 @@ def run_on_kubernetes(
 ) -> None:
     """Load a cluster from a pod, inject faults, account for every delivery."""
     kubeconfig = kubeconfig or NodePaths.default().kubeconfig
-    try:
-        kinds = parse_kinds(faults)
-    except UnknownKind as error:
-        raise click.UsageError(str(error)) from error
+    kinds = parse_kinds(faults)
     if not kubeconfig.exists():
         raise click.UsageError(f"{kubeconfig} does not exist; start a cluster with `make cluster`")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was made is deleted
@@ -174,10 +180,10 @@ def print_verdict(verdict: dict[str, Any], problems: list[str]) -> None:
 
 def print_process_result(result: ProcessRunResult) -> None:
     click.echo(f"{len(result.faults)} faults in {result.seconds:,.0f} s, {result.rate:,.0f} acknowledged a second")
-    for kind, count in sorted(result.kinds.items()):
+    for kind, count in sorted(Counter(fault.kind for fault in result.faults).items()):
         click.echo(f"  {count:4}  {kind}")
     print_verdict(result.verdict, result.problems)
-    click.echo("PASSED" if result.passed else f"FAILED; again with: make chaos SEED={result.seed} MINUTES=...")
+    click.echo("PASSED" if result.passed else f"FAILED; again with: make chaos SEED={result.options.seed} MINUTES=...")
 
 
 def print_kubernetes_result(result: KubernetesRunResult) -> None:

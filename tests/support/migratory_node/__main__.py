@@ -117,14 +117,10 @@ def stop() -> None:
 
 
 @main.command()
-@click.option("--base", help="The base image (default: one made of Debian's packages).")
-@click.argument("stages", nargs=-1)
-def images(base: str | None, stages: tuple[str, ...]) -> None:
-    """Build the images STAGES, or all, and load them into the cluster; without names also those of the tests'
-    Prometheus."""
-    load_images(build_images(base, stages), stages)
-    if not stages:
-        load_archive(build_monitoring())
+def images() -> None:
+    """Build all images and those of the tests' Prometheus, and load them into the cluster."""
+    load_images(build_images())
+    load_archive(build_monitoring())
 
 
 def timed(durations: list[str], name: str, what: Callable[[], T]) -> T:
@@ -161,20 +157,20 @@ def build_programs() -> None:
     chart.helm()
 
 
-def build_images(base: str | None = None, stages: tuple[str, ...] = ()) -> str:
+def build_images() -> str:
     """Build images. Return the host of the Docker engine that has them."""
     paths = NodePaths.default()
     host = docker_engine.ensure_running(paths)
     environment = {**os.environ, "DOCKER_HOST": host}
-    names = stages or STAGES
-    command = [str(ROOT / "docker" / "build"), "--base", base or docker_engine.ensure_base_image(paths, host), *names]
+    command = [str(ROOT / "docker" / "build"), "--base", docker_engine.ensure_base_image(paths, host), *STAGES]
     if subprocess.run(command, env=environment, check=False).returncode:
         raise NodeError("the images were not built; see the output above")
     return host
 
 
-def load_images(host: str, stages: tuple[str, ...] = ()) -> None:
-    loaded = [f"migratory-{stage}:{_version()}" for stage in stages or STAGES]
+def load_images(host: str) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    loaded = [f"migratory-{stage}:{version}" for stage in STAGES]
     if given_kubeconfig():
         print("load these images into your cluster yourself:", *loaded, file=sys.stderr)
     else:
@@ -218,12 +214,6 @@ def running() -> bool:
 def start() -> Path:
     """Start the cluster unless it runs. Return its kubeconfig once it is ready."""
     return given_kubeconfig() or Node(NodePaths.default()).up()
-
-
-def _version() -> str:
-    """Return the images' tag, as the install manifests name it."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return str(project["version"])
 
 
 if __name__ == "__main__":

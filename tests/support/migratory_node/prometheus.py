@@ -85,7 +85,7 @@ class Prometheus:
 
     def names(self) -> list[str]:
         """Return the names of all series."""
-        found: list[str] = self._answer("label/__name__/values")
+        found: list[str] = self._get("label/__name__/values")
         return found
 
     def alerts(self) -> list[Object]:
@@ -97,12 +97,8 @@ class Prometheus:
         """Return all loaded rules, with their health and last error."""
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
-    def _get(self, path: str) -> Object:
-        found: Object = self._answer(path)
-        return found
-
-    def _answer(self, path: str) -> Any:
-        return json.loads(self._kube("get", "--raw", f"{self._path}/{path}"))["data"]
+    def _get(self, path: str) -> Any:
+        return json.loads(self._kube.request(f"{self._path}/{path}"))["data"]
 
 
 @contextmanager

@@ -31,9 +31,9 @@ def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
 
 def test_read_status_gives_the_reason_of_a_failed_report() -> None:
     conditions = [{"type": "Complete", "status": "False", "reason": "DriverEvicted", "message": "no memory"}]
-    status = read_status("chaos-1", {"phase": "Failed", "conditions": conditions})
+    status = read_status({"phase": "Failed", "conditions": conditions})
     assert (status["verdict"], status["failed"]) == ("no report", True)
     assert "DriverEvicted: no memory" in status["reason"]
     delivery = {"expected": 3, "received": 3, "lost": 0}
-    good = read_status("chaos-1", {"phase": "Succeeded", "verdict": "met", "delivery": delivery, "conditions": []})
+    good = read_status({"phase": "Succeeded", "verdict": "met", "delivery": delivery, "conditions": []})
     assert (good["verdict"], good["delivery"]) == ("met", delivery)

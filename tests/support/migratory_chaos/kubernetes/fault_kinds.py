@@ -33,16 +33,3 @@ KINDS: dict[str, Kind[KubernetesScene]] = {
     "roll-zookeeper": Kind(lambda _: spec_faults.Roll(ZOOKEEPER), "zookeeper", 1),
     "scale": Kind(lambda chance: spec_faults.Scale(chance.choice((1, 2))), weight=1),
 }
-
-
-class UnknownKind(ValueError):
-    """A name that is no kind of fault. The text has the names that are."""
-
-
-def parse_kinds(text: str) -> list[str]:
-    """Return the kinds of a list such as `kill,scale`, or all for an empty text. :raises UnknownKind:"""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in KINDS]
-    if unknown:
-        raise UnknownKind(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    return list(dict.fromkeys(names)) or list(KINDS)

@@ -19,8 +19,7 @@ from migratory_chaos.kubernetes.target import Target
 
 REPORT_SECONDS = 600.0
 """For Spark to start, read and write on a busy machine."""
-FINAL_PHASES = ("Succeeded", "Failed")
-_CONTENT = ("window", "coverage", "delivery", "objectives", "percentiles", "gaps", "reasons")
+_CONTENT = ("verdict", "window", "coverage", "delivery", "objectives", "percentiles", "gaps", "reasons")
 """Keys of a status that are copied into the result. The others are about how the report was made."""
 
 
@@ -69,34 +68,28 @@ async def create_report(target: Target, name: str, began: datetime, ended: datet
         return no_report(f"the API server rejects the SLAReport: {error}", failed=True)
 
     async def look() -> Object:
-        return final_status(target, name)
+        return final_status(target.kube.get("slareport", name) or {})
 
     found = await poll_until(look, REPORT_SECONDS, 2.0, (KubectlError,))
-    if not found:
-        return no_report(f"it did not end within {REPORT_SECONDS:g} s", failed=True)
-    return read_status(name, found)
+    return read_status(found) if found else no_report(f"it did not end within {REPORT_SECONDS:g} s", failed=True)
 
 
 def no_report(reason: str, failed: bool = False) -> dict[str, Any]:
     return {"verdict": NO_REPORT, "reason": reason, "failed": failed}
 
 
-def read_status(name: str, status: Object) -> dict[str, Any]:
-    """Return the report of a final status."""
-    if status.get("phase") != "Succeeded":
-        conditions = status.get("conditions", [])
-        reason = next(
-            (f"{one['reason']}: {one['message']}" for one in conditions if one["status"] == "False"), "no reason"
-        )
-        return {**no_report(f"phase {status.get('phase')}: {reason}", failed=True), "name": name}
-    content = {key: value for key, value in status.items() if key in _CONTENT}
-    return {"name": name, "verdict": status["verdict"], **content}
-
-
-def final_status(target: Target, name: str) -> Object:
+def final_status(report: Object) -> Object:
     """Return the status of a report that has ended, or {}."""
-    status: Object = (target.kube.get("slareport", name) or {}).get("status", {})
+    status: Object = report.get("status", {})
     rejected = [one for one in status.get("conditions", []) if one["type"] == "Accepted" and one["status"] == "False"]
     if rejected:
         return {"phase": "Failed", "conditions": rejected}
-    return status if status.get("phase") in FINAL_PHASES else {}
+    return status if status.get("phase") in ("Succeeded", "Failed") else {}
+
+
+def read_status(status: Object) -> dict[str, Any]:
+    """Return the report of a final status."""
+    if status["phase"] != "Succeeded":
+        reasons = [f"{one['reason']}: {one['message']}" for one in status["conditions"] if one["status"] == "False"]
+        return no_report(f"phase {status['phase']}: {'; '.join(reasons) or 'no reason'}", failed=True)
+    return {key: value for key, value in status.items() if key in _CONTENT}

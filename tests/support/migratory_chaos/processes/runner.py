@@ -10,7 +10,6 @@ import asyncio
 import json
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -52,18 +51,13 @@ class ProcessRunOptions:
 class ProcessRunResult:
     """The content of the JSON file. `seconds` and `rate` are those of the load."""
 
-    seed: int
-    mix: str
-    brokers: int
-    copies: int
+    options: ProcessRunOptions
     namespaces: bool
     left_out: list[str]
+    faults: list[FaultRecord]
     seconds: float = 0.0
     rate: float = 0.0
-    deliveries: int = 0
     reconnects: int = 0
-    faults: list[FaultRecord] = field(default_factory=list)
-    kinds: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     verdict: dict[str, Any] = field(default_factory=dict)
 
@@ -95,15 +89,8 @@ class ProcessRun(Engine[ProcessScene]):
         kinds = make_mixes(options.copies - 1)[options.mix]
         schedule = Schedule(kinds, options.seed, frozenset({NAMESPACES} if has_namespaces else ()))
         super().__init__(schedule, options.seed, options.minutes, say)
-        self.result = ProcessRunResult(
-            seed=options.seed,
-            mix=options.mix,
-            brokers=options.brokers,
-            copies=options.copies,
-            namespaces=has_namespaces,
-            left_out=sorted(schedule.left_out({NAMESPACES: explain_missing()})),
-            faults=self.records,
-        )
+        left_out = sorted(schedule.left_out({NAMESPACES: explain_missing()}))
+        self.result = ProcessRunResult(options, has_namespaces, left_out, self.records)
         self.histories = folder / "histories"
         self._final = Sample()
 
@@ -182,9 +169,7 @@ class ProcessRun(Engine[ProcessScene]):
         for record in self.records:
             record.in_flight = [at[moment] for moment in record.injections]
             result.problems += record.problems()
-        result.kinds = dict(Counter(record.kind for record in self.records))
         result.verdict = verdict.as_data()
-        result.deliveries = verdict.delivered
         result.problems += verdict.problems() + find_missing_lines(verdict, self._final)
         if result.rate < self.options.least_rate:
             result.problems.append(f"{result.rate:g} publications a second, not {self.options.least_rate:g}")
