@@ -73,7 +73,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=lambda text: text[:60])
-async def test_a_bad_message_is_named_and_the_connection_stays(broker: Broker, bystander: object, text: str) -> None:
+async def test_bad_json_message_is_answered_with_its_field_and_the_connection_stays(
+    broker: Broker, bystander: object, text: str
+) -> None:
     code, fault, allowed = REFUSED[text]
     client = await RawClient.join(broker)
     client.write(frame(TEXT, text.encode()))
@@ -98,7 +100,9 @@ PACKED: dict[str, tuple[Any, tuple[str, str, str]]] = {
 
 
 @pytest.mark.parametrize("name", PACKED)
-async def test_the_same_in_messagepack(broker: Broker, bystander: object, name: str) -> None:
+async def test_bad_messagepack_message_is_answered_with_its_field_and_the_connection_stays(
+    broker: Broker, bystander: object, name: str
+) -> None:
     content, (code, fault, allowed) = PACKED[name]
     client = await RawClient.join(broker, "msgpack")
     client.write(frame(BINARY, msgspec.msgpack.encode(content)))
@@ -118,7 +122,7 @@ async def test_a_bad_message_among_good_ones_is_refused_alone(broker: Broker, by
 
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
-async def test_a_message_id_that_was_used_for_another_payload(broker: Broker, bystander: object, wire: Any) -> None:
+async def test_message_id_reused_for_another_payload_is_refused(broker: Broker, bystander: object, wire: Any) -> None:
     topic = f"reused/{wire}"
     reader, writer = await RawClient.join(broker, wire), await RawClient.join(broker, wire)
     await reader.subscribe(topic)
@@ -262,7 +266,7 @@ async def test_an_idle_connection_ends_at_the_handshake_limit(broker: Broker, by
     ],
     ids=["path", "subprotocol", "version", "key", "no upgrade", "TLS"],
 )
-async def test_a_wrong_handshake_is_answered(
+async def test_wrong_handshake_gets_an_http_error_with_the_reason(
     broker: Broker, bystander: object, data: bytes, status: int, says: bytes
 ) -> None:
     code, _, body = await answer(broker.address("clients"), data)

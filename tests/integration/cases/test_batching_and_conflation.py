@@ -32,7 +32,9 @@ async def pair(broker: Broker, topic: str, wire: str) -> tuple[RawClient, RawCli
 
 
 @WIRES
-async def test_publications_wait_for_each_other_and_none_is_lost(broker: Broker, wire: str, bystander: Any) -> None:
+async def test_batched_publications_wait_for_the_delay_and_none_is_lost(
+    broker: Broker, wire: str, bystander: Any
+) -> None:
     reader, writer = await pair(broker, f"quotes/{wire}", wire)
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -65,7 +67,7 @@ async def test_a_close_frame_follows_the_batched_publications(broker: Broker, wi
 
 
 @WIRES
-async def test_a_full_batch_leaves_at_once(broker: Broker, wire: str) -> None:
+async def test_full_batch_is_written_at_once(broker: Broker, wire: str) -> None:
     """Full batches do not wait for the delay: of 100 KB, all but the last batch leave at once."""
     reader, writer = await pair(broker, f"large/{wire}", wire)
     for number in range(1, 26):
@@ -97,7 +99,7 @@ async def test_conflation_reports_skipped_publications_and_never_skips_qos_1(bro
     assert covered < 60
 
 
-async def test_a_compressed_fan_out_is_the_same_for_all(broker: Broker) -> None:
+async def test_compressed_fan_out_has_the_same_bytes_for_every_subscriber(broker: Broker) -> None:
     readers = [await RawClient.open(broker.address("clients"), deflate=True) for _ in range(3)]
     for reader in readers:
         reader.send("connect", version=1, client="raw")

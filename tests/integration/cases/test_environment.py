@@ -95,7 +95,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("spec", FILES)
-def test_an_invalid_cluster_file(commands: Commands, spec: str) -> None:
+def test_invalid_cluster_file_is_reported_and_starts_nothing(commands: Commands, spec: str) -> None:
     """The error gives the field's path, its value and what is allowed. Nothing is started or created."""
     fault, allowed = FILES[spec]
     work = commands.folder / "work"
@@ -129,7 +129,7 @@ def taken_above(offset: int) -> Iterator[int]:
                           (200, "test-broker-0's peers"), (301, "ZooKeeper")],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["up", "demo"])
-def test_a_busy_port(commands: Commands, command: str, offset: int, whose: str) -> None:
+def test_port_in_use_is_reported_with_its_purpose(commands: Commands, command: str, offset: int, whose: str) -> None:
     with taken_above(offset) as base:
         work = str(commands.folder / "work")
         output = commands.run(command, "-f", commands.file(), "--workdir", work, "--ports", str(base))
@@ -168,7 +168,7 @@ def lines(commands: Commands) -> list[tuple[int, list[str]]]:
     ]
 
 
-def test_without_java(commands: Commands, without_java: dict[str, str]) -> None:
+def test_missing_java_is_reported_with_the_places_searched(commands: Commands, without_java: dict[str, str]) -> None:
     for code, line in lines(commands):
         output = commands.run(*line, code=code, **without_java)
         assert "ZooKeeper and Spark need Java 17 or newer, but there is none" in output
@@ -176,7 +176,7 @@ def test_without_java(commands: Commands, without_java: dict[str, str]) -> None:
         assert "`make install`" in output
 
 
-def test_a_java_that_is_too_old(commands: Commands, without_java: dict[str, str]) -> None:
+def test_java_that_is_too_old_is_reported(commands: Commands, without_java: dict[str, str]) -> None:
     without_java["JAVA_HOME"] = old_java(commands.folder / "java 11")
     for code, line in lines(commands):
         output = commands.run(*line, code=code, **without_java)
@@ -206,14 +206,14 @@ def fill(folder: Path) -> None:
     assert os.statvfs(folder).f_bavail < 256, "full"
 
 
-def test_a_full_disk_before_the_start(commands: Commands, small_disk: Path) -> None:
+def test_full_disk_before_the_start_is_reported(commands: Commands, small_disk: Path) -> None:
     fill(small_disk)
     for command in ("up", "demo"):
         output = commands.run(command, "-f", commands.file(), "--workdir", str(small_disk / "work"))
         assert f"{small_disk / 'work'}: 0 MiB are free, but 24 MiB are needed; free some space or choose" in output
 
 
-def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_disk: Path) -> None:
+def test_disk_that_fills_while_metrics_are_recorded_ends_the_cluster(commands: Commands, small_disk: Path) -> None:
     """Metrics cannot be recorded any more. The command reports that, and ends with everything that it started."""
     work = str(small_disk / "work")
     process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "recorder")
@@ -227,7 +227,7 @@ def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_dis
     assert not psutil.wait_procs(started, timeout=10)[1], "nothing is left"
 
 
-def test_a_disk_that_fills_without_recording_stops_no_broker(commands: Commands, small_disk: Path) -> None:
+def test_disk_that_fills_without_recording_stops_no_broker(commands: Commands, small_disk: Path) -> None:
     """Brokers keep all data in memory, so they lose only log lines."""
     work = str(small_disk / "work")
     process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "none")
@@ -241,7 +241,7 @@ def test_a_disk_that_fills_without_recording_stops_no_broker(commands: Commands,
     commands.end(process, 130)
 
 
-def test_a_result_that_cannot_be_written(commands: Commands) -> None:
+def test_unwritable_result_file_is_reported_with_its_option(commands: Commands) -> None:
     """/dev/full can be opened, but every write fails. A file that cannot be opened is reported before the work
     begins."""
     process = commands.start("up", "-f", commands.file(), "--workdir", str(commands.folder / "work"))

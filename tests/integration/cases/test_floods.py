@@ -45,7 +45,7 @@ def colliding_map(count: int) -> bytes:
     return b"\xdf" + count.to_bytes(4) + items
 
 
-def test_the_keys_collide() -> None:
+def test_colliding_keys_have_one_hash() -> None:
     assert len({hash(key) for key in colliding(100)}) == 1
 
 

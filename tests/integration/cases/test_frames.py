@@ -64,7 +64,9 @@ async def answers(client: RawClient) -> list[bytes]:
 
 
 @pytest.mark.parametrize("chunk", [0, 1])
-async def test_a_pong_first_and_compressed_text_in_one_frame(broker: Broker, bystander: object, chunk: int) -> None:
+async def test_pong_before_compressed_text_is_ignored_and_the_text_answered(
+    broker: Broker, bystander: object, chunk: int
+) -> None:
     client = await compressing(broker)
     await in_pieces(client, PONG_FIRST + WHOLE, chunk)
     messages = await answers(client)
@@ -72,7 +74,9 @@ async def test_a_pong_first_and_compressed_text_in_one_frame(broker: Broker, bys
 
 
 @pytest.mark.parametrize("chunk", [0, 1])
-async def test_a_ping_between_two_compressed_fragments(broker: Broker, bystander: object, chunk: int) -> None:
+async def test_ping_between_compressed_fragments_is_answered_first(
+    broker: Broker, bystander: object, chunk: int
+) -> None:
     client = await compressing(broker)
     await in_pieces(client, BEGIN + PING_K + END, chunk)
     messages = await answers(client)
@@ -143,7 +147,7 @@ async def test_delivered_headers_are_minimal(broker: Broker, bystander: object, 
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
-async def test_the_largest_message_is_taken_and_one_byte_more_closes(
+async def test_largest_message_is_accepted_and_one_byte_more_closes(
     broker: Broker, bystander: object, pieces: int
 ) -> None:
     """A field of a later version, which is ignored, fills the room between the largest payload and the largest

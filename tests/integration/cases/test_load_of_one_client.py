@@ -152,7 +152,9 @@ async def subscribe_many(client: RawClient, topics: list[str], number: int) -> N
 
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
-async def test_fifty_thousand_subscriptions(broker: Broker, bystander: object, wire: str) -> None:
+async def test_fifty_thousand_topics_requested_three_times_are_subscribed_once(
+    broker: Broker, bystander: object, wire: str
+) -> None:
     topics = [f"{wire[0]}/{number:06}" for number in range(MANY)]
     before = broker.metric("migratory_subscriptions")
     async with pinging(broker) as pongs:

@@ -35,9 +35,7 @@ async def test_numbers_in_a_payload_keep_every_digit(broker: Broker, bystander: 
 
 
 @pytest.mark.parametrize("number", ["9007199254740992", "18446744073709551616", "1e400", "-1", "1.5", '"1"', "true"])
-async def test_numbers_of_the_protocol_are_refused_where_not_every_client_holds_them(
-    broker: Broker, bystander: object, number: str
-) -> None:
+async def test_numbers_that_are_no_valid_integer_are_refused(broker: Broker, bystander: object, number: str) -> None:
     client = await RawClient.join(broker)
     publish = f'{{"op":"publish","topic":"t","data":"x","qos":1,"publisher":"n","id":{number},"mark":1}}'
     client.write(frame(TEXT, publish.encode()))
@@ -59,7 +57,9 @@ async def test_positions_above_2_to_the_53_are_read_exactly(broker: Broker, byst
 
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
-async def test_resuming_from_the_future(broker: Broker, bystander: object, wire: Any) -> None:
+async def test_position_ahead_of_the_broker_is_reset_after_the_wait(
+    broker: Broker, bystander: object, wire: Any
+) -> None:
     """A subscription waits at most 2 s for a position ahead of a known history. A position of an unknown history is
     answered with `reset` at once."""
     topic = f"future/{wire}"
@@ -82,7 +82,7 @@ async def test_resuming_from_the_future(broker: Broker, bystander: object, wire:
         head = (epoch, last)
 
 
-async def test_a_position_reached_in_time_is_no_reset(broker: Broker, bystander: object) -> None:
+async def test_position_reached_within_the_wait_resumes_without_reset(broker: Broker, bystander: object) -> None:
     writer, client = await RawClient.join(broker), await RawClient.join(broker)
     epoch, _ = position(await writer.publish("soon", b"1", 1))
     client.send("subscribe", request=1, topics=[{"topic": "soon", "after": f"{epoch}:2"}])

@@ -64,7 +64,7 @@ async def test_other_origins_are_refused(broker: Broker, path: str, origin: str)
         (HOST, (), 403, b"origin"),
     ],
 )
-async def test_two_origins_a_foreign_host_and_none(
+async def test_requests_with_two_origins_a_foreign_host_or_no_origin_are_refused(
     broker: Broker, path: str, host: str, origins: tuple[str, ...], status: int, says: bytes
 ) -> None:
     code, _, body = await answer(broker.address("clients"), get(path, host, *origins))
@@ -73,7 +73,7 @@ async def test_two_origins_a_foreign_host_and_none(
 
 
 @pytest.mark.parametrize("method", ["POST", "OPTIONS", "PUT"])
-async def test_other_methods_get_the_same_verdict(broker: Broker, method: str) -> None:
+async def test_other_methods_than_get_are_refused_for_every_origin(broker: Broker, method: str) -> None:
     for origin, statuses in (("https://evil.test", {403}), ("https://app.example.com", {400, 405})):
         for path in PAGES:
             request = f"{method} {path} HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {origin}\r\nContent-Length: 0\r\n\r\n"

@@ -56,7 +56,7 @@ async def coordinator(brokers: Brokers, topic: str) -> tuple[Broker, list[Broker
 
 
 @pytest.mark.parametrize("before", [0, 17])
-async def test_dropped_before_the_first_message(brokers: Brokers, before: int) -> None:
+async def test_client_lost_before_its_first_message_resumes_at_its_receipt(brokers: Brokers, before: int) -> None:
     """A client that resumes at the receipt's position misses nothing, also at another broker, and also at sequence
     number 0."""
     writer = await RawClient.join(brokers["b1"])
@@ -176,7 +176,7 @@ def records(watching: KazooClient, root: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(watching.get(f"{root}/groups/{number}")[0]) for number in range(GROUPS)]
 
 
-async def test_a_session_ends_under_a_living_broker(
+async def test_broker_whose_zookeeper_session_ends_loses_no_publication(
     brokers: Brokers, zookeeper_member: ZooKeeperEnsemble, watching: KazooClient
 ) -> None:
     """The broker's session is ended several times. Publishing continues through another broker to two groups that the

@@ -29,7 +29,7 @@ def publish(topic: str, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_a_bad_name_is_refused_for_both_verbs(broker: Broker, bystander: object, name: str) -> None:
+async def test_invalid_topic_is_refused_for_subscribe_and_publish(broker: Broker, bystander: object, name: str) -> None:
     topic, says = BAD[name]
     client = await RawClient.join(broker)
     good = f"good/{name}"
@@ -57,7 +57,7 @@ def check(refused: dict[str, Any], says: str) -> None:
     assert not refused.get("closes", False)
 
 
-async def test_ill_formed_utf8_in_messagepack(broker: Broker, bystander: object) -> None:
+async def test_ill_formed_utf8_in_messagepack_is_refused_with_its_field(broker: Broker, bystander: object) -> None:
     client = await RawClient.join(broker, "msgpack")
     topic = bytes.fromhex("a361ff62")
     for content, field in (
@@ -72,7 +72,7 @@ async def test_ill_formed_utf8_in_messagepack(broker: Broker, bystander: object)
     await client.ping()
 
 
-async def test_the_longest_name_is_taken(broker: Broker, bystander: object) -> None:
+async def test_longest_topic_name_is_accepted(broker: Broker, bystander: object) -> None:
     client = await RawClient.join(broker)
     assert len(LONGEST.encode()) == 255
     assert (await client.subscribe(LONGEST))["receipt"] == "complete"
@@ -96,7 +96,7 @@ async def test_names_are_compared_byte_for_byte(broker: Broker, bystander: objec
         assert reader.buffered == [], "nothing of the look-alike"
 
 
-def test_the_metrics_still_parse(broker: Broker) -> None:
+def test_metrics_of_hostile_topics_parse(broker: Broker) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     families = {family.name for family in text_string_to_metric_families(broker.get("/metrics")[1])}

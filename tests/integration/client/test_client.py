@@ -35,7 +35,7 @@ async def test_largest_payload_of_any_cluster_is_received(broker: FakeBroker, co
 
 
 @pytest.mark.parametrize("codec", ["msgpack", "json"])
-async def test_publish_and_subscribe(broker: FakeBroker, codec: str) -> None:
+async def test_published_messages_reach_the_subscription_in_order(broker: FakeBroker, codec: str) -> None:
     async with Client([broker.url], wire=codec) as client:
         stream = client.subscribe("quotes/eur")
         await until(lambda: broker.live[0].topics, "subscribed")
@@ -96,7 +96,9 @@ async def test_client_lost_before_its_first_message_misses_nothing(broker: FakeB
 
 
 @pytest.mark.parametrize("variant", ["unsubscribe", "break", "raise", "reopen"])
-async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, variant: str) -> None:
+async def test_subscription_made_by_a_handler_resumes_after_the_handled_message(
+    broker: FakeBroker, variant: str
+) -> None:
     """centrifuge-js#425: a handler that breaks off in any way. The next subscription resumes after the last handled
     message."""
     payloads: list[bytes] = []

@@ -49,7 +49,7 @@ async def test_pub_publishes_lines_of_stdin(broker: FakeBroker) -> None:
     assert [message.payload for message in broker.memory.topics["t"]] == [b"one", b"\xff", b"", b"last"]
 
 
-async def test_repeat_rate_and_json(broker: FakeBroker) -> None:
+async def test_pub_repeats_at_the_rate_with_json_results(broker: FakeBroker) -> None:
     began = asyncio.get_running_loop().time()
     code, out, _ = await run(broker, "pub", "t", "x", "--repeat", "5", "--rate", "50", "--json", "--wire", "json")
     assert code == 0
@@ -91,7 +91,7 @@ async def test_subscribing_prints_messages_and_receipts(broker: FakeBroker) -> N
     assert (code, out, err) == (0, "7\n", "")
 
 
-async def test_subscribing_with_json(broker: FakeBroker) -> None:
+async def test_sub_with_json_prints_one_object_per_message(broker: FakeBroker) -> None:
     broker.memory.append("t", "€".encode(), 12.5)
     broker.memory.append("t", b"\xff")
     code, out, err = await run(broker, "sub", "t", "--after", "1:0", "--count", "2", "--json")
@@ -181,7 +181,7 @@ async def test_close_reason_of_the_broker_is_shown(broker: FakeBroker) -> None:
     assert b"closed by the broker: too slow (slow consumer: 9 bytes waited)\n" in err
 
 
-async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
+async def test_sub_prints_several_topics_and_exits_with_130_on_interrupt(broker: FakeBroker) -> None:
     process = await start(broker, "sub", "t", "u", "bad\0".replace("\0", "\t"))
     assert process.stdout is not None
     await until(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")

@@ -18,13 +18,13 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 AFTER_A_RESTART = PROGRAMS[3]
 
 
-def test_page_has_programs() -> None:
+def test_page_of_the_client_contains_programs() -> None:
     assert len(PROGRAMS) == 4
     assert "positions.json" in AFTER_A_RESTART
 
 
 @pytest.mark.parametrize("program", [program for program in PROGRAMS if program != AFTER_A_RESTART])
-async def test_program_of_the_page_runs(program: str) -> None:
+async def test_documented_program_runs(program: str) -> None:
     async with FakeBroker() as broker:
         code = re.sub(r"ws://127\.0\.0\.1:880\d/ws", broker.url, program)
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, stderr=PIPE)
@@ -34,7 +34,7 @@ async def test_program_of_the_page_runs(program: str) -> None:
         assert b"1.084" in out
 
 
-async def test_restarted_program_misses_nothing(tmp_path: Path) -> None:
+async def test_documented_program_misses_nothing_after_a_restart(tmp_path: Path) -> None:
     async with FakeBroker() as broker:
         code = AFTER_A_RESTART.replace("ws://127.0.0.1:8800/ws", broker.url)
 

@@ -37,7 +37,7 @@ async def run(broker: FakeBroker, line: str) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_streams_closed_before_the_start(broker: FakeBroker) -> None:
+async def test_commands_run_with_closed_standard_streams(broker: FakeBroker) -> None:
     code, _, err = await run(broker, "$M pub t <&-")
     assert (code, re.findall("Error: .*", err)) == (2, ["Error: standard input is closed: give a PAYLOAD"])
     assert (await run(broker, "$M pub t x >&-"))[0] == 0

@@ -35,14 +35,16 @@ def server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield prometheus
 
 
-def test_the_example(session: SparkSession, server: Prometheus, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documented_python_example_runs(
+    session: SparkSession, server: Prometheus, capsys: pytest.CaptureFixture[str]
+) -> None:
     example = blocks("python")[0].replace("http://prometheus:9090", server.url)
     exec(compile(example, str(PAGE), "exec"), {})
     # 47 rises of 10; requests that failed are not asked for.
     assert re.search(r"\| *web\|2026-11-01\| *470.0\|", capsys.readouterr().out)
 
 
-def test_the_sql(session: SparkSession, server: Prometheus) -> None:
+def test_documented_sql_example_runs(session: SparkSession, server: Prometheus) -> None:
     from migratory_spark.prometheus import register
 
     register(session)

@@ -38,7 +38,7 @@ def attempts(at: float, answered: float, failed: float) -> list[Sample]:
     ]
 
 
-def test_brokers_with_different_buckets(session: SparkSession, write: Write) -> None:
+def test_histograms_with_different_buckets_are_merged_on_common_bounds(session: SparkSession, write: Write) -> None:
     counts = {
         "b0": {"0.01": 600, "0.025": 900, "0.05": 980, "0.1": 1000, "+Inf": 1000},
         "b1": {"0.01": 100, "0.05": 700, "0.1": 990, "+Inf": 1000},
@@ -68,7 +68,7 @@ def test_brokers_with_different_buckets(session: SparkSession, write: Write) -> 
     assert "not a bound of every histogram" in report["objectives"][1]["reason"]
 
 
-def test_windows_without_traffic(session: SparkSession, write: Write) -> None:
+def test_windows_without_traffic_do_not_count_for_availability(session: SparkSession, write: Write) -> None:
     answered = failed = 0.0
     samples = attempts(0, 0, 0)
     for window in range(288):
@@ -90,7 +90,7 @@ def test_windows_without_traffic(session: SparkSession, write: Write) -> None:
     json.dumps(report, allow_nan=False)
 
 
-def test_a_day_without_any_attempt(session: SparkSession, write: Write) -> None:
+def test_day_without_publications_is_insufficient(session: SparkSession, write: Write) -> None:
     samples = [sample for moment in range(0, 86_401, 300) for sample in attempts(moment, 5.0, 1.0)]
     report = sla_report(session, write(samples[2:]), 300, 86_400, [OPEN])
     assert report["availability"]["share"] is None

@@ -103,7 +103,7 @@ def everything(metrics: set[str], *replica_labels: str) -> SampleQuery:
 
 
 @pytest.mark.parametrize("few", [MAX_LOCAL_SAMPLES, 0])
-def test_increases_of_counters(session: SparkSession, write: Write, few: int) -> None:
+def test_counters_of_every_case_have_the_expected_increases(session: SparkSession, write: Write, few: int) -> None:
     samples = [sample for each, _ in CASES.values() for sample in each]
     random.Random(3).shuffle(samples)
     by_metric: dict[str, list[tuple[int, float]]] = {}
@@ -114,7 +114,7 @@ def test_increases_of_counters(session: SparkSession, write: Write, few: int) ->
     }
 
 
-def test_two_servers_that_scrape_one_target_at_their_own_moments(session: SparkSession) -> None:
+def test_samples_of_two_servers_with_different_clocks_count_once(session: SparkSession) -> None:
     """The second server's clock is 700 ms behind. If both servers' samples were merged, they would look like a restart
     each time."""
     rows: list[tuple[object, ...]] = []
@@ -132,7 +132,7 @@ def test_two_servers_that_scrape_one_target_at_their_own_moments(session: SparkS
     assert 1500 + last - 10 <= total <= 1500 + last
 
 
-def test_servers_with_a_replica_label(session: SparkSession) -> None:
+def test_samples_of_replicas_are_one_series(session: SparkSession) -> None:
     rows = [
         ("c_total", {"x": "1", "replica": replica}, moment, value)
         for replica, shift in (("r1", 0), ("r2", 400))
@@ -164,7 +164,9 @@ def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, 
     assert layouts["w2", "0.1"] != layouts["w1", "0.1"]
 
 
-def test_stale_markers_and_nan_of_a_gauge(session: SparkSession, write: Write, tmp_path: Path) -> None:
+def test_stale_markers_and_nan_of_a_gauge_are_counted_and_left_out(
+    session: SparkSession, write: Write, tmp_path: Path
+) -> None:
     """Case A19, from the samples and from a second Parquet file in another order. Spark's own writer is not used for
     it, because it writes every NaN with the same bits."""
     values = {0: 100.0, 15: 100.0, 30: STALE, 60: 200.0, 75: OTHER_NAN, 90: 200.0}

@@ -85,7 +85,7 @@ def test_totals_equal_the_truth_to_the_integer(whole: dict[str, Any]) -> None:
     assert [result["verdict"] for result in report["objectives"]] == ["met", "met", "met"]
 
 
-def test_before_during_and_after_an_incident(whole: dict[str, Any]) -> None:
+def test_latency_is_split_before_during_and_after_an_incident(whole: dict[str, Any]) -> None:
     (incident,) = whole["incidents"]
     latency = incident["latency_ms"]
     assert [latency[when]["count"] for when in ("before", "during", "after")] == [8_000, 500, 5_500]

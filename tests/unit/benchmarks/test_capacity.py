@@ -77,7 +77,7 @@ def scenario(clients: int, topics: int, rate: float = 1.0, payload: int = 140) -
     return CapacityScenario(name="s", clients=clients, topics=topics, rate=rate, payload=payload)
 
 
-def test_sizing_of_a_million_clients() -> None:
+def test_sizing_of_a_million_clients_adds_the_costs_up() -> None:
     sizing = size_clusters(TRUE, 20e-6, scenario(1_000_000, 100), BrokerMachine())
     assert (sizing.clusters, sizing.brokers, sizing.limited_by) == (1, 3, "minimum of a cluster")
     clients = 1_000_000 / 3
@@ -379,7 +379,7 @@ def test_missing_parts_are_not_measured_on_another_machine(command: Any, tmp_pat
     assert "the rest was measured on a machine with cpu 'another'" in done.output
 
 
-async def test_rates_of_a_point_belong_to_the_median_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rates_of_a_point_belong_to_the_median_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """A round that took twice as long has half the rate and half the CPU."""
     lasted = iter([1.0, 2.0, 2.0, 4.0])
 

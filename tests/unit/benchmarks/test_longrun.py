@@ -103,7 +103,7 @@ def parts(fail_in: int) -> dict[str, Callable[[], Awaitable[int]]]:
     return {"a": one("a"), "b": one("b")}
 
 
-async def test_failed_turn_is_dropped_or_ends_the_rounds() -> None:
+async def test_failed_system_is_dropped_or_ends_the_rounds() -> None:
     rounds: list[dict[str, int]] = []
     dropped: list[str] = []
 

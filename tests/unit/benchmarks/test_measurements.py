@@ -383,7 +383,7 @@ def test_untraced_process_is_not_attached() -> None:
     assert not machine.CallCounter([os.getpid()]).attached
 
 
-async def test_turn_lasts_until_its_last_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_round_lasts_until_its_last_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU is counted up to the last delivery; divided by a shorter time it could exceed 100%."""
 
     class Server(System):

@@ -71,15 +71,15 @@ MESSAGES: list[PeerMessage] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_comes_back_as_it_was(message: PeerMessage) -> None:
+def test_encoded_message_decodes_to_the_same_message(message: PeerMessage) -> None:
     assert decode_peer(encode_peer(message)) == message
 
 
-def test_every_message_is_tried() -> None:
+def test_round_trip_covers_every_message_class() -> None:
     assert {type(message) for message in MESSAGES} == set(peer.PeerMessage.__args__)
 
 
-def test_a_position_is_named() -> None:
+def test_publication_has_its_position() -> None:
     assert PUBLICATION.position == Position(2**62, 2**53 + 1)
 
 
@@ -101,13 +101,13 @@ def test_fields_that_a_later_version_adds_are_ignored() -> None:
         (b"\x95\x07\x01\x02\x03" + b"\x91" * 100_000, "recursion"),
     ],
 )
-def test_what_is_no_message_is_named(data: bytes, text: str) -> None:
+def test_decode_names_what_is_wrong_with_a_bad_message(data: bytes, text: str) -> None:
     with pytest.raises(BadPeerMessage, match="peer protocol 1") as caught:
         decode_peer(data)
     assert text in caught.value.text.lower()
 
 
-def test_the_largest_publications_that_a_cluster_may_allow_fit() -> None:
+def test_message_limit_fits_the_largest_allowed_publications() -> None:
     """One that did not would break the link to its coordinator, and again whenever it is sent again."""
     (size,) = (part for part in get_type_hints(LimitsSpec, include_extras=True)["max_payload"].__metadata__)
     payload = bytes(parse_size(size.maximum))
@@ -115,7 +115,7 @@ def test_the_largest_publications_that_a_cluster_may_allow_fit() -> None:
     assert 8 * len(payload) <= peer.MAX_PEER_MESSAGE
 
 
-def test_giants_are_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_over_the_limit_is_refused_at_encoding_and_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "MAX_PEER_MESSAGE", 10)
     with pytest.raises(BadPeerMessage, match=r"Accept has .* the limit is 10"):
         encode_peer(Accept(1, 2, 3, [TopicEntries("t", [PUBLICATION])], [], []))
@@ -123,7 +123,7 @@ def test_giants_are_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> No
         decode_peer(b"x" * 11)
 
 
-def test_a_heartbeat_of_an_older_broker_says_nothing_of_load_and_lives() -> None:
+def test_heartbeat_of_an_older_broker_has_no_load_and_no_incarnations() -> None:
     """It ends where the fields of its version ended; what a newer one adds at the end is ignored."""
     old = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True])
     assert decode_peer(old) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, None, [])
@@ -133,14 +133,14 @@ def test_a_heartbeat_of_an_older_broker_says_nothing_of_load_and_lives() -> None
     assert decode_peer(newer) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, *load_and_lives)
 
 
-def test_several_messages_in_a_frame() -> None:
+def test_joined_messages_decode_in_order() -> None:
     sent = [message for message in MESSAGES if not isinstance(message, PeerHello)]
     encoded = [encode_peer(message) for message in sent]
     assert decode_peers(join_peer(encoded)) == sent
     assert [decode_peers(data) for data in encoded] == [[message] for message in sent]
 
 
-def test_a_broker_from_before_frames_of_several_does_not_say_that_it_takes_them() -> None:
+def test_hello_of_an_older_broker_does_not_accept_joined_frames() -> None:
     assert decode_peer(msgspec.msgpack.encode([0, 1, "c", "a", 1, 8])) == PeerHello(1, "c", "a", 1, 8, batches=False)
 
 
@@ -157,6 +157,6 @@ def test_a_broker_from_before_frames_of_several_does_not_say_that_it_takes_them(
         (join_peer([encode_peer(InventoryRequest(1, 2, 3))] * 2) + b"\x00", "trailing"),
     ],
 )
-def test_what_is_no_frame_is_named(data: bytes, text: str) -> None:
+def test_decode_names_what_is_wrong_with_a_bad_frame(data: bytes, text: str) -> None:
     with pytest.raises(BadPeerMessage, match=text):
         decode_peers(data)

@@ -72,7 +72,7 @@ def deliveries(report: SlaReport, **counts: int | None) -> SlaReport:
 
 
 @pytest.mark.parametrize(("first", "second"), [("met", "insufficient"), ("insufficient", "met"), ("insufficient",) * 2])
-def test_without_data_nobody_knows_whether_it_is_as_good(first: Verdict, second: Verdict) -> None:
+def test_comparison_with_insufficient_data_is_unknown(first: Verdict, second: Verdict) -> None:
     """Without data, the comparison says neither "the same or better", which is exit code 0, nor "worse"."""
 
     def judged(verdict: Verdict) -> SlaReport:
@@ -88,7 +88,7 @@ def test_without_data_nobody_knows_whether_it_is_as_good(first: Verdict, second:
     assert compare(judged(first), deliveries(judged(second), lost=1)).verdict == "worse"
 
 
-def test_one_of_many_billions_is_more_than_none() -> None:
+def test_one_loss_in_billions_is_worse_than_none() -> None:
     many = {"expected": 40_000_000_000}
     first, second = deliveries(sample_report(), **many, lost=0), deliveries(sample_report(), **many, lost=1)
     assert (compare(first, second).verdict, compare(second, first).verdict) == ("worse", "better")
@@ -99,7 +99,9 @@ def test_one_of_many_billions_is_more_than_none() -> None:
     ("before", "after", "change"),
     [(0, 1, "worse"), (3, 0, "better"), (0, 0, "same"), (2, 3, "unknown"), (None, 3, "unknown")],
 )
-def test_losses_where_nobody_counted_what_was_expected(before: int | None, after: int | None, change: str) -> None:
+def test_losses_without_an_expected_count_are_compared_with_none_only(
+    before: int | None, after: int | None, change: str
+) -> None:
     """Without the number of expected deliveries, only no losses can be compared with some losses."""
     first = deliveries(sample_report(), expected=None, lost=before)
     assert figure(compare(first, deliveries(first, lost=after)), "delivery", "lost").change == change
@@ -114,7 +116,7 @@ def test_different_objectives_with_one_name_are_not_compared() -> None:
     assert change.change == "unknown"
 
 
-def test_the_table_says_what_the_comparison_says() -> None:
+def test_table_shows_names_verdict_and_figures() -> None:
     console = Console(width=10_000)
     with console.capture() as captured:
         console.print(render(compare(sample_report(), sample_report(2, lost=7), ("old.json", "new.json"))))

@@ -113,17 +113,17 @@ def test_servers_are_asked_for_what_a_report_reads(cluster: str | None) -> None:
         ("2026-11-27T12:00:00+02:00", 1795773600.0),
     ],
 )
-def test_moments(text: str, seconds: float) -> None:
+def test_moment_is_parsed_from_every_form(text: str, seconds: float) -> None:
     assert MomentParam().convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize(("text", "ago"), [("now", 0.0), ("-5m", 300.0), ("-1h30m", 5400.0), ("-500ms", 0.5)])
-def test_moments_before_now(text: str, ago: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moment_before_now_is_parsed_from_a_duration(text: str, ago: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 10_000.0)
     assert MomentParam().convert(text, None, None) == 10_000.0 - ago
 
 
-def test_the_command_takes_moments_before_now(tmp_path: Path) -> None:
+def test_command_accepts_a_moment_before_now_as_start(tmp_path: Path) -> None:
     """`-5m` is a time and not an option. The end is the current time unless it is given."""
     command = ["report", "--samples", str(tmp_path / "none"), "--start", "-5m"]
     result = CliRunner().invoke(sla, command)
@@ -164,7 +164,7 @@ def test_invalid_moments_are_rejected(text: str) -> None:
         MomentParam().convert(text, None, None)
 
 
-def test_a_crash_is_not_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_crash_exits_with_a_code_that_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, ExitOnError():
         raise ZeroDivisionError("a fault of this software")
     assert ended.value.code == 70
@@ -174,7 +174,7 @@ def test_a_crash_is_not_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
             raise error
 
 
-def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interruption_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
     """click alone would exit with 1, which means "missed"."""
     for error in (KeyboardInterrupt(), click.Abort()):
         with pytest.raises(SystemExit) as ended, ExitOnError():

@@ -143,7 +143,7 @@ def test_broker_names_with_characters_special_to_matplotlib() -> None:
     assert "$x^2$ &lt;b&gt;_&amp;</text>" in drawn(msgspec.structs.replace(full, latency_ms=renamed), "brokers")
 
 
-def test_a_name_takes_no_plots_room() -> None:
+def test_long_name_does_not_shrink_a_plot() -> None:
     """matplotlib warns when no room is left for the axes, and warnings are errors here."""
     full, long = sample_report(), "a\n" * 60 + "b" * 3000
     renamed = msgspec.structs.replace(

@@ -224,7 +224,7 @@ def test_every_outcome_is_stored_in_the_config_map(
     assert content.get("verdict") == reason or content["failure"]["reason"] == reason
 
 
-def test_a_history_that_cannot_be_written_is_a_bad_question(
+def test_unwritable_history_is_reported_as_invalid_input(
     tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

@@ -115,7 +115,7 @@ class TestDifferentBuckets:
     second = Distribution.from_cumulative({0.01: 100, 0.05: 700, 0.1: 990, math.inf: 1000}, 40.0, None)
     third = Distribution.from_cumulative({math.inf: 1000}, 50.0, None)
 
-    def test_they_are_merged_on_the_common_bounds(self) -> None:
+    def test_different_buckets_are_merged_on_the_common_bounds(self) -> None:
         merged = Distribution.merged([self.first, self.second])
         assert merged.common.bounds == (0.01, 0.05, 0.1)
         assert list(merged.common.cumulative) == [700, 1680, 1990]
@@ -125,7 +125,7 @@ class TestDifferentBuckets:
         assert merged.bucket(0.5) == (0.01, 0.05)
         assert "buckets differ: merged on the 3 bounds" in merged.note
 
-    def test_without_a_common_bound_nothing_is_made_up(self) -> None:
+    def test_quantiles_are_none_without_a_common_bound(self) -> None:
         merged = Distribution.merged([self.first, self.second, self.third])
         assert merged.count == 3000
         assert merged.quantile(0.5) is None
@@ -133,11 +133,11 @@ class TestDifferentBuckets:
         assert merged.mean == pytest.approx(110 / 3000)
         assert "can't be determined" in merged.note
 
-    def test_a_threshold_is_counted_with_each_ones_own_bounds(self) -> None:
+    def test_threshold_is_counted_with_the_bounds_of_each_exporter(self) -> None:
         merged = Distribution.merged([self.first, self.second])
         assert merged.at_most(0.05) == (1680, True)
         assert merged.at_most(0.025) == (1000, False)
 
-    def test_one_that_saw_nothing_does_not_take_part(self) -> None:
+    def test_exporter_without_observations_is_left_out(self) -> None:
         silent = Distribution.from_cumulative({math.inf: 0}, 0.0, None)
         assert Distribution.merged([self.first, silent]).quantile(0.5) is not None

@@ -22,39 +22,39 @@ def broker(name: str, **other: object) -> ScrapedExporter:
 
 
 class TestCoverage:
-    def test_a_gap_of_one_is_covered_by_another(self) -> None:
+    def test_gap_of_one_exporter_is_covered_by_another(self) -> None:
         exporters = ScrapedExporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((60_000, 70_000),))))
         assert exporters.coverage(0, END, "clients").share == 1.0
 
-    def test_time_in_which_nobody_was_scraped_is_not_covered(self) -> None:
+    def test_time_in_which_no_exporter_was_scraped_is_not_covered(self) -> None:
         exporters = ScrapedExporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((30_000, 50_000),))))
         covered = exporters.coverage(0, END, "clients")
         assert covered.share == pytest.approx(0.9)
         assert covered.longest == 10_000
 
-    def test_nor_is_time_before_the_first_scrape_and_after_the_last(self) -> None:
+    def test_time_before_the_first_and_after_the_last_scrape_is_not_covered(self) -> None:
         covered = ScrapedExporters((exporter("a", first=10_000, last=80_000),)).coverage(0, END, "clients")
         assert covered.share == pytest.approx(0.7)
         assert covered.longest == 20_000
 
-    def test_one_missed_scrape_is_no_gap(self) -> None:
+    def test_one_missed_scrape_is_not_a_gap(self) -> None:
         assert ScrapedExporters((exporter("a", first=2000, last=END - 2000),)).coverage(0, END, "clients").share == 1.0
 
-    def test_others_scrapes_do_not_count(self) -> None:
+    def test_scrapes_of_other_roles_do_not_count(self) -> None:
         covered = ScrapedExporters((broker("b"),)).coverage(0, END, "clients", "publishers")
         assert (covered.share, covered.scrapes, covered.interval) == (0.0, 0, None)
 
     def test_an_exporter_of_another_time_does_not_count(self) -> None:
         assert ScrapedExporters((exporter("a", first=0, last=1000),)).coverage(50_000, END, "clients").scrapes == 0
 
-    def test_what_lies_in_every_set(self) -> None:
+    def test_intersection_is_the_time_in_every_set(self) -> None:
         assert intersection([]) == []
         assert intersection([[(0, 10), (20, 30)], [(5, 25)], [(0, 22)]]) == [(5, 10), (20, 22)]
         assert intersection([[(0, 10)], [(10, 20)]]) == []
 
 
 class TestSilences:
-    def test_a_broker_without_scrapes_while_others_have_them(self) -> None:
+    def test_broker_that_is_not_scraped_while_others_are_is_silent(self) -> None:
         gap = (40_000, 46_000)
         steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", gaps=(gap,), restarts=(46_000,)))), 0, END)
         assert steps == [
@@ -63,20 +63,20 @@ class TestSilences:
             IncidentStep("restarted", "b1", 46_000, 46_000, 46_000),
         ]
 
-    def test_a_scraper_that_was_away_is_no_dead_broker(self) -> None:
+    def test_gap_of_all_exporters_is_not_a_silent_broker(self) -> None:
         gap = (40_000, 46_000)
         everybody = (exporter("w", gaps=(gap,)), broker("b0", gaps=(gap,)), broker("b1", gaps=(gap,)))
         assert broker_steps(ScrapedExporters(everybody), 0, END) == []
 
-    def test_a_broker_that_never_came_back(self) -> None:
+    def test_broker_that_never_returns_is_silent_to_the_end(self) -> None:
         steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", last=60_000))), 0, END)
         assert steps == [IncidentStep("silent", "b1", 60_000, 61_000, END)]
 
-    def test_a_restart_that_was_too_quick_for_a_gap(self) -> None:
+    def test_restart_without_a_gap_is_detected(self) -> None:
         steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", restarts=(50_000,)))), 0, END)
         assert steps == [IncidentStep("restarted", "b1", 49_000, 50_000, 50_000)]
 
-    def test_without_anybody_else_nothing_can_be_said(self) -> None:
+    def test_broker_without_other_exporters_is_not_silent(self) -> None:
         assert broker_steps(ScrapedExporters((broker("b1", last=60_000),)), 0, END) == []
 
 
@@ -89,7 +89,7 @@ DEATH = [
 
 
 class TestFind:
-    def test_a_death_with_what_followed_is_one_incident(self) -> None:
+    def test_death_with_its_consequences_is_one_incident(self) -> None:
         (incident,) = find_incidents(DEATH, [], max_clients=1500)
         assert (incident.kind, incident.broker, incident.at, incident.seen, incident.until) == (
             "broker died", "b1", 40_000, 41_000, 45_000,
@@ -97,40 +97,40 @@ class TestFind:
         assert len(incident.steps) == 4
         assert not incident.known
 
-    def test_a_broker_that_stays_away_does_not_hold_the_incident_open(self) -> None:
+    def test_absent_broker_does_not_extend_its_incident(self) -> None:
         later = IncidentStep("takeover", "b3", 64_000, 65_000, 65_000, 2)
         assert [incident.kind for incident in find_incidents([*DEATH, later], [], max_clients=1500)] == [
             "broker died",
             "takeover",
         ]
 
-    def test_what_somebody_told_of_takes_in_what_was_found(self) -> None:
+    def test_known_incident_includes_the_steps_at_its_time(self) -> None:
         known = DetectedIncident("kill broker", "b1", 40_500, 40_500, 44_000)
         (incident,) = find_incidents(DEATH, [known], max_clients=1500)
         assert (incident.kind, incident.at, incident.until, incident.known) == ("kill broker", 40_500, 44_000, True)
         assert len(incident.steps) == 4
 
-    def test_a_few_reconnects_are_no_wave(self) -> None:
+    def test_few_reconnects_are_not_an_incident(self) -> None:
         assert find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 4)], [], max_clients=10) == []
         assert find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 14)], [], max_clients=1500) == []
         (incident,) = find_incidents([IncidentStep("reconnects", "b1", 1000, 2000, 3000, 15)], [], max_clients=1500)
         assert (incident.kind, incident.broker) == ("reconnect wave", "b1")
 
-    def test_failed_publications_alone_are_none(self) -> None:
+    def test_failed_publications_alone_are_not_an_incident(self) -> None:
         assert find_incidents([IncidentStep("publish_errors", "b1", 1000, 2000, 3000, 400)], [], max_clients=10) == []
 
-    def test_a_takeover_by_several_brokers_names_none(self) -> None:
+    def test_takeover_by_several_brokers_names_no_broker(self) -> None:
         steps = [IncidentStep("takeover", name, 1000, 2000, 2000, 5) for name in ("b1", "b2")]
         (incident,) = find_incidents(steps, [], max_clients=10)
         assert (incident.kind, incident.broker) == ("takeover", "")
 
-    def test_what_was_over_before_a_death_is_no_part_of_it(self) -> None:
+    def test_step_that_ended_before_a_death_is_another_incident(self) -> None:
         start = [IncidentStep("takeover", name, 30_000, 31_000, 33_000, 33) for name in ("b0", "b1")]
         first, second = find_incidents([*start, *DEATH], [], max_clients=1500)
         assert (first.kind, first.at, first.until) == ("takeover", 30_000, 33_000)
         assert (second.kind, second.at, len(second.steps)) == ("broker died", 40_000, 4)
 
-    def test_takeovers_before_anybody_was_served_are_none(self) -> None:
+    def test_takeovers_before_the_first_client_are_not_incidents(self) -> None:
         start = IncidentStep("takeover", "b0", 0, 520, 520, 33)
         assert [incident.kind for incident in find_incidents([start], [], max_clients=10)] == ["takeover"]
         assert find_incidents([start], [], max_clients=10, first_client_at=521) == []
@@ -150,7 +150,7 @@ class TestFind:
             "broker died"
         ]
 
-    def test_two_that_lie_apart_are_two_in_order(self) -> None:
+    def test_separate_incidents_are_returned_in_order(self) -> None:
         second = [IncidentStep("restarted", "b2", 80_000, 81_000, 81_000)]
         assert [incident.kind for incident in find_incidents([*second, *DEATH], [], max_clients=10)] == [
             "broker died",

@@ -30,14 +30,14 @@ def test_a_day_of_25_hours_has_the_repeated_one_twice(name: str, first: str, rep
     assert [label for label in labels if label[11:13] == repeated[0][11:13]] == repeated
 
 
-def test_a_day_of_23_hours() -> None:
+def test_day_of_23_hours_has_23_rows() -> None:
     start = period_start("day", ms("2025-03-30T12:00:00+00:00"), BUCHAREST)
     end = period_start("day", ms("2025-03-31T12:00:00+00:00"), BUCHAREST)
     assert end - start == 23 * HOUR_MS
     assert len(calendar_units(start, end, BUCHAREST)[1]) == 23
 
 
-def test_hours_of_a_zone_with_half_hours_and_of_one_that_changes_by_half_an_hour() -> None:
+def test_hours_of_zones_with_half_hours_begin_on_the_half_hour() -> None:
     kolkata = zone("Asia/Kolkata")
     assert calendar_units(ms("2025-01-01T00:00:00Z"), ms("2025-01-01T01:00:00Z"), kolkata)[1] == [
         ms("2025-01-01T00:00:00Z"),
@@ -78,7 +78,7 @@ def test_periods_begin_at_local_midnight_with_the_offset_of_that_day(period: str
     assert local(period_start(period, ms("2025-11-05T15:00:00Z"), NEW_YORK), NEW_YORK) == begins  # type: ignore[arg-type]
 
 
-def test_a_report_that_ends_with_a_period_is_about_that_period() -> None:
+def test_report_that_ends_with_a_period_judges_that_period() -> None:
     assert iso(period_start("month", ms("2025-12-01T00:00:00Z"), UTC)) == "2025-11-01T00:00:00.000Z"
 
 
@@ -92,7 +92,7 @@ def test_long_reports_count_days() -> None:
 @pytest.mark.parametrize(
     ("seconds", "length"), [(60, 1), (240, 1), (241, 2), (1800, 10), (86_400, 600), (9e9, 9e9 / 240)]
 )
-def test_rows_are_as_many_as_a_plot_can_show(seconds: float, length: float) -> None:
+def test_number_of_rows_is_limited(seconds: float, length: float) -> None:
     assert row_seconds(seconds) == length
 
 

@@ -68,7 +68,7 @@ def test_latency_is_the_share_at_or_below_the_threshold() -> None:
     assert (result.unit, result.counts, result.threshold_ms) == ("deliveries", "occurrences", 250.0)
 
 
-def test_one_delivery_more_is_a_miss() -> None:
+def test_one_bad_delivery_over_the_budget_is_a_miss() -> None:
     result = verdict(FAST, latencies([500, 989, 1000]))
     assert result.verdict == "missed"
     assert result.budget_left == pytest.approx(-0.1)
@@ -174,7 +174,7 @@ def test_availability_is_acknowledged_of_acknowledged_and_failed() -> None:
     assert (nothing.compliance, nothing.verdict) == (None, "insufficient")
 
 
-def test_the_budget_over_time_and_the_rates_at_which_it_burns() -> None:
+def test_result_has_budget_over_time_and_burn_rates() -> None:
     result = verdict(FAST, latencies([0, 995, 1000], [0, 985, 1000]))
     assert [(point.good, point.total, point.budget_left) for point in result.budget_over_time] == [
         (995, 1000, 0.5),

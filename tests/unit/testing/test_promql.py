@@ -18,5 +18,5 @@ from migratory_testing.promql import sides
         ("a > bool 1e-3", ["a"]),
     ],
 )
-def test_sides(expression: str, expected: list[str]) -> None:
+def test_sides_returns_the_series_compared_by_an_alert(expression: str, expected: list[str]) -> None:
     assert sides(expression) == expected

@@ -237,7 +237,7 @@ class TestDrain:
         assert bench.edge.status()["draining"] is True
 
     @pytest.mark.parametrize("announced", [True, False])
-    def test_drain_ends_early_by_word_of_the_broker(self, announced: bool) -> None:
+    def test_drain_ends_early_when_the_broker_is_drained(self, announced: bool) -> None:
         bench = Bench()
         staying, opening = bench.client(), bench.open()
         if announced:

@@ -52,7 +52,7 @@ def held() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def test_idle_subscriber_is_small(traced: None) -> None:
+def test_idle_subscriber_takes_little_memory(traced: None) -> None:
     edge = ready()
     before = held()
     connect(edge, 100, 2000)

@@ -55,7 +55,7 @@ def test_invalid_configuration_names_the_field(change: dict[str, object], field:
         dataclasses.replace(CONFIG, **change)  # type: ignore[arg-type]
 
 
-def test_defaults_of_the_replication_document() -> None:
+def test_configuration_has_the_documented_defaults() -> None:
     assert (CONFIG.session_timeout, CONFIG.fencing) == (4.0, 4.0)
     assert (CONFIG.progress_timeout, CONFIG.bootstrap_wait) == (2.0, 5.0)
     assert (CONFIG.history_wait_sessions, CONFIG.heartbeat) == (3.0, 0.5)
@@ -233,7 +233,7 @@ def test_member_gets_what_makes_its_log_equal() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 250, 700, 10**6])
-def test_split_and_join(size: int) -> None:
+def test_split_parts_join_to_the_same_snapshot(size: int) -> None:
     logs = [log_of(*range(1, 8)), log_of(1, 2, name="u"), log_of(name="v")]
     lists = split([whole(log) for log in logs], size)
     assert join(part for parts in lists for part in parts) == [whole(log) for log in logs]
@@ -277,7 +277,7 @@ def test_install_keeps_appends_and_prepends() -> None:
     assert (mine.promised, mine.synced) == (6, 6)
 
 
-def test_eviction_between_inventory_and_sync() -> None:
+def test_entries_evicted_between_inventory_and_sync_stay_evicted() -> None:
     """Entries that the receiver evicted meanwhile stay evicted, and older ones that no longer join are dropped."""
     mine = replica()
     first = log_of(*range(3, 9), base=2)

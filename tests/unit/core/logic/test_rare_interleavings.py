@@ -186,7 +186,7 @@ def test_evictions_of_young_entries_for_bytes_are_counted() -> None:
 
 
 @pytest.mark.parametrize("count", [5, 30])
-def test_replay_of_few_and_of_many_entries(count: int) -> None:
+def test_replay_has_every_entry_after_the_position(count: int) -> None:
     cluster = Cluster().up()
     for number in range(1, count + 1):
         cluster.publish("a", "t", str(number), id=number)

@@ -98,7 +98,7 @@ def test_a6_resume_from_the_future() -> None:
     assert [entry.position for entry in last] == [Position(epoch, 6)]
 
 
-def test_a6_at_the_coordinator_itself() -> None:
+def test_a6_resume_from_the_future_at_the_coordinator() -> None:
     cluster, _, epoch = filled()
     coordinator = cluster.coordinator()
     assert cluster.attach(coordinator, "t", (epoch, 1000), wait=1.5) is None
@@ -259,7 +259,7 @@ def test_idle_topic_keeps_its_position() -> None:
     assert cluster.delivered(member, "t")[-1] == (4, "4")
 
 
-def test_replay_in_pages() -> None:
+def test_replay_is_sent_in_pages_up_to_the_committed_mark() -> None:
     cluster, member, epoch = filled(5)
     attached = cluster.attach(member, "t", (epoch, 0), max_bytes=2)
     assert attached is not None
@@ -370,7 +370,7 @@ def test_page_reads_no_more_of_a_log_than_it_returns(monkeypatch: pytest.MonkeyP
     assert not page.done
 
 
-class TestPositionsThatLie:
+class TestUnreachablePositions:
     """Positions that do not exist must not slow down ticks or ZooKeeper for other clients."""
 
     def table(self, count: int, after: Position) -> tuple[Cluster, Logic, int, list[Effect]]:

@@ -302,7 +302,7 @@ def test_creation_of_an_ephemeral_without_reply_is_checked(carried_out: bool) ->
     assert cluster.coordinator() == old
 
 
-def test_two_new_sessions_in_a_row() -> None:
+def test_ephemeral_is_restored_in_the_last_of_two_new_sessions() -> None:
     """RESTORE-EPHEMERAL: the second comes while the first one's read is under way; the node ends up in the last."""
     cluster = Cluster().up()
     old = cluster.coordinator()

@@ -115,7 +115,7 @@ def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
     assert connections.multicaster._behind == {}
 
 
-class TestChoked:
+class TestThrottling:
     """While throttled, each client is read once more at most, and no byte is lost."""
 
     def adopted(self, count: int) -> tuple[Pump, ClientConnections, list[Transport]]:

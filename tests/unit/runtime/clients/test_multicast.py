@@ -153,7 +153,7 @@ async def test_send_methods_are_kept_for_as_long_as_the_recipients_live(site: Si
 
 
 @on_both_loops
-async def test_a_recipient_that_was_lost_before_the_lookup_costs_the_others_nothing(site: Site) -> None:
+async def test_recipient_lost_before_the_lookup_does_not_affect_others(site: Site) -> None:
     targets = [await site.connect() for _ in range(SMALL_AUDIENCE + 3)]
     everyone = recipients(*targets)
     targets[2].transport.abort()
@@ -171,7 +171,7 @@ async def test_a_recipient_that_was_lost_before_the_lookup_costs_the_others_noth
 
 
 @on_both_loops
-async def test_what_the_kernel_does_not_take_follows_in_order_and_others_do_not_wait(site: Site) -> None:
+async def test_bytes_that_the_kernel_refuses_follow_in_order_and_others_do_not_wait(site: Site) -> None:
     slow, quick = await site.connect(buffer=4096), await site.connect()
     behind = site.multicaster._behind
     sent = frames(3000, 60)
@@ -222,7 +222,7 @@ async def test_a_review_drops_only_connections_that_have_caught_up(site: Site) -
 
 
 @on_both_loops
-async def test_a_closed_or_broken_connection_harms_no_other(site: Site) -> None:
+async def test_closed_or_broken_connection_does_not_affect_others(site: Site) -> None:
     for closing in ("close", "abort"):
         first, through, last = await site.connect(), await site.connect(through=False), await site.connect()
         crowd = [await site.connect() for _ in range(SMALL_AUDIENCE)]
@@ -243,7 +243,7 @@ async def test_a_closed_or_broken_connection_harms_no_other(site: Site) -> None:
 
 
 @on_both_loops
-async def test_a_client_that_ended_its_half_gets_what_its_transport_holds_and_nothing_behind_it(site: Site) -> None:
+async def test_half_closed_client_gets_the_bytes_of_its_transport_and_no_later_ones(site: Site) -> None:
     """Its transport closes as soon as it is empty. Bytes sent past it meanwhile would arrive too early."""
     target, other = await site.connect(buffer=4096), await site.connect()
     sent: list[bytes] = []
@@ -280,7 +280,7 @@ async def test_a_client_that_ended_its_half_gets_what_its_transport_holds_and_no
 
 
 @on_both_loops
-async def test_what_a_closing_connection_did_not_get_is_not_left_out_of_the_middle(site: Site) -> None:
+async def test_closing_connection_gets_nothing_after_a_publication_that_it_missed(site: Site) -> None:
     """Applies to replies and to the rest of a multicast of which the kernel accepted a part."""
     for part in (0, 50):
         target = await site.connect()
@@ -309,7 +309,7 @@ async def test_a_peer_that_reset_the_connection_ends_it(site: Site) -> None:
 
 
 @on_both_loops
-async def test_an_error_that_is_not_about_the_connection_is_not_hidden(site: Site) -> None:
+async def test_unexpected_error_of_a_send_is_raised(site: Site) -> None:
     target, wrong = await site.connect(), await site.connect(through=False)
 
     def write(data: bytes) -> None:
@@ -321,7 +321,7 @@ async def test_an_error_that_is_not_about_the_connection_is_not_hidden(site: Sit
 
 
 @on_both_loops
-async def test_a_transport_that_refuses_while_it_closes_costs_the_others_nothing(site: Site) -> None:
+async def test_transport_that_raises_while_closing_does_not_affect_others(site: Site) -> None:
     targets = [await site.connect(through=number not in (1, 2, 4)) for number in range(5)]
 
     def write(data: bytes) -> None:

@@ -246,7 +246,7 @@ async def test_a_slow_handshake_is_dropped_at_its_limit(sites: Any, sent: bytes)
     writer.close()
 
 
-async def test_a_client_that_does_not_read_pauses_and_its_close_has_a_limit(sites: Any) -> None:
+async def test_client_that_does_not_read_is_paused_and_its_close_is_limited(sites: Any) -> None:
     site = sites()
     _, writer, _ = await site.request(REQUEST + "\r\n")
     writer.transport.pause_reading()
@@ -283,7 +283,7 @@ async def test_a_client_that_reads_again_resumes(sites: Any) -> None:
     writer.close()
 
 
-async def test_connections_over_the_rate_wait_in_the_backlog_and_come_later(sites: Any) -> None:
+async def test_connections_over_the_rate_wait_in_the_backlog(sites: Any) -> None:
     site = sites(rate=20)
     started = time.monotonic()
     opened = await asyncio.gather(*(site.request(REQUEST + "\r\n") for _ in range(15)))

@@ -33,7 +33,7 @@ def test_the_default_is_the_recorders_schema() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 50_000])
-def test_samples(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_shape_samples_has_a_row_per_sample(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(arrow, "_ROWS", size)
     table = rows("samples", ("source", "value", "labels", "metric", "timestamp", "series"))
     labels = [("x", "1"), ("y", "é")]
@@ -45,7 +45,7 @@ def test_samples(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     assert table == [a | {"timestamp": 1}, a | {"timestamp": 2}, b | {"timestamp": 5}]
 
 
-def test_series() -> None:
+def test_shape_series_has_a_row_per_series() -> None:
     table = rows("series", (*COLUMNS["series"], SERIES, SOURCE))
     assert [row["timestamps"] for row in table] == [[1, 2], [5]]
     assert [row["values"][0] for row in table] == [0.5, 7.0]

@@ -122,6 +122,6 @@ def test_partition_length_depends_on_the_number_of_samples() -> None:
     ("window", "length"),
     [(0, 5), (30, 5), (60, 5), (80, 10), (2 * 60, 15), (8 * 60, 60), (24 * 60, 120), (99_999, 120)],
 )
-def test_the_default_length_of_a_partition(window: int, length: int) -> None:
+def test_default_partition_length_depends_on_the_window(window: int, length: int) -> None:
     assert default_length(0, window * 60_000) == length * 60_000
     assert length * 60_000 in LENGTHS

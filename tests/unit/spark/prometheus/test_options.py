@@ -28,7 +28,7 @@ def options(**given: str) -> SourceOptions:
     return parse_options(BASE | given)
 
 
-def test_defaults() -> None:
+def test_omitted_options_have_defaults() -> None:
     parsed = options()
     assert parsed.urls == ("http://a:9090",)
     assert (parsed.start_ms, parsed.end_ms, parsed.partition_ms) == (None, None, None)
@@ -111,7 +111,7 @@ def test_every_error_names_its_option(given: dict[str, str], words: str) -> None
         options(**given)
 
 
-def test_moments() -> None:
+def test_moment_ms_parses_seconds_and_rfc_3339_times() -> None:
     assert moment_ms("0") == 0
     assert moment_ms("1767225600.25") == 1767225600250
     assert moment_ms("2026-01-01T00:00:00.001Z") == 1767225600001

@@ -101,7 +101,7 @@ doubles = st.one_of(st.integers(0, 2**64 - 1).map(of_bits), st.sampled_from([0.0
 
 
 @given(st.lists(st.tuples(times, doubles), max_size=30), st.integers(1, 40))
-def test_plain_samples_of_every_length(samples: Samples, rows: int) -> None:
+def test_plain_samples_of_every_length_are_decoded(samples: Samples, rows: int) -> None:
     # Protobuf leaves a zero out, and with it the sign of a negative one.
     samples = [(time, value + 0.0 if value == 0 else value) for time, value in samples]
     series: list[tuple[Labels, Samples]] = [({"__name__": "a"}, samples)]

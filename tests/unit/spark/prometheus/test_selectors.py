@@ -28,7 +28,7 @@ def name(value: str) -> Matcher:
         ('{a!~""}', [(Matcher("a", "!~", ""),)]),
     ],
 )  # fmt: skip
-def test_selectors_that_are_accepted(text: str, selectors: list[tuple[Matcher, ...]]) -> None:
+def test_valid_selectors_are_parsed(text: str, selectors: list[tuple[Matcher, ...]]) -> None:
     assert parse(text) == selectors
     # What is rendered says the same again.
     assert [parse(render(selector))[0] for selector in selectors] == selectors
@@ -59,6 +59,6 @@ def test_selectors_that_are_accepted(text: str, selectors: list[tuple[Matcher, .
         ('{a!~"x"}', "selects every series"),
     ],
 )
-def test_selectors_that_are_rejected(text: str, words: str) -> None:
+def test_invalid_selectors_are_rejected(text: str, words: str) -> None:
     with pytest.raises(BadSelector, match=words):
         parse(text)

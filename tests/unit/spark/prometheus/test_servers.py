@@ -204,7 +204,7 @@ def test_json_that_is_not_from_prometheus_is_an_error(serve: Serve, body: bytes)
         read(options(server, api="range_selector"))
 
 
-def test_every_interface_returns_nothing_for_nothing(serve: Serve) -> None:
+def test_every_interface_yields_no_block_without_samples(serve: Serve) -> None:
     assert read(options(serve(lambda _: Reply(b"")))) == {}
     assert read(options(serve(lambda _: Reply(made.snappy(b""), kind=PLAIN)))) == {}
     assert read(options(serve(lambda _: matrix([])), api="range_selector")) == {}
@@ -258,7 +258,7 @@ def test_several_servers_are_merged(serve: Serve) -> None:
     assert sum(map(len, by_source)) == 6 * 60 + 3 * 20 + 9 * 40
 
 
-def test_one_of_several_servers_is_down(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+def test_server_that_is_down_is_an_error_or_left_out(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     broken = serve(lambda _: Reply(made.streamed(MANY[:2]), cut=1))
     with pytest.raises(ServerError, match=broken.url):
         read(options(broken, serve(good)))

@@ -38,12 +38,12 @@ def counter(seed: int, count: int) -> Samples:
     return samples
 
 
-def test_chunks_of_every_length_together() -> None:
+def test_chunks_of_different_lengths_are_decoded_together() -> None:
     chunks = [counter(seed, count) for seed, count in enumerate([3, 0, 1, 120, 2, 120, 240, 1, 0])]
     assert decoded([chunk(samples) for samples in chunks]) == list(map(bits, chunks))
 
 
-def test_no_chunks_and_empty_chunks() -> None:
+def test_empty_chunks_decode_to_no_samples() -> None:
     assert decoded([]) == []
     assert decoded([chunk([]), chunk([])]) == [[], []]
 
@@ -64,7 +64,7 @@ def test_values_keep_their_bits() -> None:
     assert decoded([chunk(samples)]) == [bits(samples)]
 
 
-def test_all_64_bits_of_a_value_change() -> None:
+def test_value_with_64_changed_bits_is_decoded() -> None:
     samples = [(0, of_bits(0)), (1, of_bits(2**64 - 1)), (2, of_bits(0)), (3, of_bits(2**63 + 1))]
     assert decoded([chunk(samples)]) == [bits(samples)]
 
@@ -91,7 +91,7 @@ def test_encoded_samples_are_decoded(chunks: list[Samples]) -> None:
 @pytest.mark.parametrize(
     "change", [2**13, 2**13 + 1, -(2**13) + 1, -(2**13), 2**16, 2**16 + 1, -(2**16), 2**19, -(2**19)]
 )
-def test_differences_at_the_ends_of_their_ranges(change: int) -> None:
+def test_time_differences_at_the_ends_of_their_ranges_are_decoded(change: int) -> None:
     first = 2**20
     samples = [(0, 1.0), (first, 1.0), (2 * first + change, 1.0), (4 * first, 1.0)]
     assert decoded([chunk(samples)]) == [bits(samples)]

@@ -65,7 +65,7 @@ def test_a_single_scrape_covers_only_its_moment() -> None:
 
 
 @pytest.mark.parametrize("inside", [1, 2])
-def test_an_exporter_that_ends_as_the_window_begins(inside: int) -> None:
+def test_exporter_that_ends_as_the_window_begins_is_insufficient(inside: int) -> None:
     """The scrape interval is known from before the window."""
     every = steadily(range(3600), {"0.25": 1.0, "+Inf": 1.0})
     report = plain_report([sample for sample in every if sample[2] < (3000 + inside) * 1000], 3000, 3600, [FAST])
@@ -159,7 +159,7 @@ def test_deliveries_outside_all_buckets_count_in_the_total() -> None:
     assert judged(both, FAST) == [("insufficient", 1000, 2000)]
 
 
-def test_buckets_that_change_with_a_release_in_the_window() -> None:
+def test_threshold_that_loses_its_bound_in_the_window_is_insufficient() -> None:
     """The threshold is a bound only before the release: later deliveries may be good or bad."""
     samples = [
         *steadily(range(51), {"0.1": 0.5, "0.25": 1.0, "+Inf": 1.0}),
@@ -179,7 +179,7 @@ def test_a_counter_is_never_negative() -> None:
 
 
 @pytest.mark.parametrize("at", [99, 100, 101])
-def test_a_restart_at_the_windows_edge(at: int) -> None:
+def test_restart_at_the_edge_of_the_window_is_counted_exactly(at: int) -> None:
     """The window is (100, 200]: counts from before it do not belong to it, and those until the restart do."""
     truth = [10 * (second if second < at else second - at) for second in range(201)]
     samples = [received(second, value) for second, value in enumerate(truth)]
@@ -193,7 +193,7 @@ def test_a_restart_at_the_windows_edge(at: int) -> None:
 
 @pytest.mark.parametrize("back", [50, 55, 70])
 @pytest.mark.parametrize("again", [10, 1000])
-def test_a_series_that_comes_back_later_than_its_process(back: int, again: int) -> None:
+def test_series_that_returns_later_than_its_process_counts_from_zero(back: int, again: int) -> None:
     """The process restarted at 50; the counter returns at `back` with a label's first use, lower or higher."""
     started = "process_start_time_seconds", {"job": "load", "instance": "w"}
     samples: list[Sample] = [(*started, second * 1000, -100.0 if second < 50 else 49.0) for second in range(101)]
@@ -204,7 +204,7 @@ def test_a_series_that_comes_back_later_than_its_process(back: int, again: int) 
     assert [target["restarts"] for target in report["coverage"]["targets"]] == [1]
 
 
-def test_a_restart_while_the_servers_change() -> None:
+def test_restart_while_the_scraping_server_changes_is_counted() -> None:
     """One server stops, the exporter restarts, and another server resumes that had scraped long before."""
     for first in (None, 2.0):
         samples = [received(second, second) for second in range(0, 110, 5)]
@@ -217,7 +217,7 @@ def test_a_restart_while_the_servers_change() -> None:
         assert report["samples"]["restarts"] == 1
 
 
-def test_replicas_behind_one_of_several_addresses() -> None:
+def test_replicas_behind_one_address_count_once() -> None:
     """A label distinguishes the replicas, and the address does not. Their clocks differ by four seconds."""
     samples = [
         received(second + late - behind, second + late, replica=replica)
@@ -244,7 +244,7 @@ def test_exporters_that_are_scraped_twice_are_noted() -> None:
 
 
 @pytest.mark.parametrize("began", [None, 10.0, 149.0])
-def test_a_recording_that_begins_in_the_window(began: float | None) -> None:
+def test_first_value_counts_only_if_the_process_started_in_the_window(began: float | None) -> None:
     """The scraper started late, or kept no older samples. The counter's first value belongs to the window only if the
     process started in it."""
     samples = [received(second, 10 * (second - 10)) for second in range(150, 201)]
@@ -263,7 +263,7 @@ def test_a_recording_that_begins_in_the_window(began: float | None) -> None:
         assert not any("no start time" in note for note in plain_report(earlier, 100, 200)["notes"])
 
 
-def test_stale_markers_where_nothing_ended() -> None:
+def test_stale_markers_at_unusual_times_change_no_total() -> None:
     """Stale markers come before the first sample, twice in a row, at the time of a sample, and last."""
     truth = [received(second, second) for second in range(0, 101, 2)]
     for moments in ([-1], [40.5, 40.6], [40], [101]):
