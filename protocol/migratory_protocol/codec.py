@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias, get_args
+from typing import Annotated, Any, Final, TypeAlias, get_args
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from migratory_protocol import limits
 from migratory_protocol import messages as m
-from migratory_protocol.diagnosis import DECODE_ERRORS, Operations, check_count, diagnose_json, diagnose_msgpack
+from migratory_protocol.diagnosis import (
+    DECODE_ERRORS,
+    Operations,
+    check_items,
+    diagnose_json,
+    diagnose_msgpack,
+    too_many_items,
+)
 from migratory_protocol.errors import BAD_MESSAGE, BadMessage
 from migratory_protocol.jsonwire import FieldError, JsonKind, build_kinds
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Publish
@@ -60,13 +67,22 @@ class Codec(ABC):
         """Return the messages of a broker's frame, at least one. Raises BadMessage."""
 
 
-def _check_publications(messages: list[Any]) -> None:
-    """Raise FieldError for a QoS 1 publication without a publisher, an id, or a mark that is at most the id."""
+_LISTS = frozenset({m.Subscribe, m.Unsubscribe, m.Subscribed, m.Unsubscribed})
+_MESSAGES = Meta(max_length=limits.MESSAGES)
+
+
+def _check_messages(messages: list[Any]) -> None:
+    """Raise FieldError for a QoS 1 publication without a publisher, an id, or a mark that is at most the id, and
+    BadMessage for too many topics in all requests together."""
+    topics = 0
     for message in messages:
-        if type(message) is not Publish or not message.qos:
-            continue
-        if not (message.publisher and 1 <= message.mark <= message.id):
-            raise _qos1_error(message)
+        if type(message) is Publish:
+            if message.qos and not (message.publisher and 1 <= message.mark <= message.id):
+                raise _qos1_error(message)
+        elif type(message) in _LISTS:
+            topics += len(message.topics)
+    if topics and topics + len(messages) > limits.ITEMS:
+        raise too_many_items()
 
 
 def _qos1_error(message: Publish) -> FieldError:
@@ -85,6 +101,21 @@ def _check_large(data: Data, decoder: msgspec.msgpack.Decoder[Any] | msgspec.jso
     except DECODE_ERRORS:
         text = f"a frame of {len(data)} bytes: a frame over {limits.MESSAGE} bytes must be a single publication"
         raise BadMessage(BAD_MESSAGE, text, closes=True) from None
+
+
+def _check_values(data: Data, publications: msgspec.json.Decoder[Any]) -> None:
+    """Raise BadMessage when a JSON frame over `limits.ENVELOPE` bytes may hold too many values, unless `publications`
+    accepts it: their texts may hold any number of commas. msgspec counts the items of a JSON array behind the last."""
+    commas = data.count(b",")
+    if commas > limits.JSON_VALUES:
+        try:
+            publications.decode(data)
+        except DECODE_ERRORS:
+            text = (
+                f"the frame holds {commas} commas, expected at most {limits.JSON_VALUES} "
+                f"in a frame over {limits.ENVELOPE} bytes that holds anything but publications"
+            )
+            raise BadMessage(BAD_MESSAGE, text, closes=True) from None
 
 
 class _MsgpackPublication(Struct, array_like=True, tag_field="op", tag=Publish.__struct_config__.tag):
@@ -146,11 +177,14 @@ class _LenientTopicRequest(Struct, array_like=True):
 
 class _LenientSubscribe(Struct, array_like=True, tag_field="op", tag=m.Subscribe.__struct_config__.tag):
     request: m.RequestId
-    topics: list[_LenientTopicRequest]
+    topics: Annotated[list[_LenientTopicRequest], Meta(max_length=limits.TOPICS)]
 
 
+_Scalar = bool | int | float | str | None
 _lenient_subscribe = msgspec.msgpack.Decoder(_LenientSubscribe)
-_lenient_after = msgspec.msgpack.Decoder(bool | int | float | str | list[bool | int | float | str | None] | None)
+_lenient_after: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    _Scalar | Annotated[list[_Scalar], Meta(max_length=limits.POSITION_PARTS)]
+)
 
 
 def _decode_lenient_subscribe(raw: Raw) -> m.Subscribe | None:
@@ -180,20 +214,22 @@ class _MsgpackDecoders:
 
     def __init__(self, union: Any, kinds: tuple[type[Struct], ...]) -> None:
         self._one = msgspec.msgpack.Decoder(union)
-        self._many = msgspec.msgpack.Decoder(list[union])
+        self._many: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Annotated[list[union], _MESSAGES])
+        self._split: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Annotated[list[Raw], _MESSAGES])
         self._operations = Operations({kind.__struct_config__.tag: kind for kind in kinds})
         self._from_client = Publish in kinds
 
     def decode(self, data: Data) -> list[Any]:
         several = _holds_several(data)
         try:
-            if several:
-                messages: list[Any] = self._many.decode(data)
-                check_count(len(messages))
-            else:
+            if not several:
                 messages = [self._one.decode(data)]
+            elif len(data) > limits.ENVELOPE:
+                messages = check_items(map(self._one.decode, self._split.decode(data)))
+            else:
+                messages = self._many.decode(data)
             if self._from_client:
-                _check_publications(messages)
+                _check_messages(messages)
         except (*DECODE_ERRORS, FieldError) as error:
             return diagnose_msgpack(data, several, self._operations, self._read, error)
         return messages
@@ -205,7 +241,8 @@ class _MsgpackDecoders:
             message = _decode_lenient_subscribe(raw) if self._from_client else None
             if message is None:
                 raise
-        _check_publications([message])
+        if self._from_client:
+            _check_messages([message])
         return message
 
 
@@ -221,6 +258,7 @@ class _Json(Codec):
         self._client = _JsonDecoders([self._kinds[kind] for kind in get_args(ClientMessage)])
         self._broker = _JsonDecoders([self._kinds[kind] for kind in get_args(BrokerMessage)])
         self._publication = msgspec.json.Decoder(_JsonPublication)
+        self._publications = msgspec.json.Decoder(_JsonPublication | list[_JsonPublication])
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
         return self._encoder.encode(self._kinds[type(message)].to_wire(message))
@@ -235,6 +273,8 @@ class _Json(Codec):
     def decode_client(self, data: Data) -> list[ClientMessage]:
         if len(data) > limits.MESSAGE:
             _check_large(data, self._publication)
+        elif len(data) > limits.ENVELOPE:
+            _check_values(data, self._publications)
         return self._client.decode(data)
 
     def decode_broker(self, data: Data) -> list[BrokerMessage]:
@@ -250,7 +290,7 @@ class _JsonDecoders:
             union = union | kind.wire
         self._union = union
         self._one = msgspec.json.Decoder(union)
-        self._many = msgspec.json.Decoder(list[union])
+        self._many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Annotated[list[union], _MESSAGES])
         self._kinds = {kind.wire: kind for kind in kinds}
         self._operations = Operations({kind.wire.__struct_config__.tag: kind.message for kind in kinds})
 
@@ -258,9 +298,8 @@ class _JsonDecoders:
         several = data.lstrip(b" \t\r\n")[:1] == b"["
         try:
             wires = self._many.decode(data) if several else [self._one.decode(data)]
-            check_count(len(wires))
             messages = [self._kinds[type(wire)].from_wire(wire) for wire in wires]
-            _check_publications(messages)
+            _check_messages(messages)
         except (*DECODE_ERRORS, FieldError) as error:
             messages = diagnose_json(data, several, self._operations, self._read, error)
         if not messages:
@@ -270,7 +309,7 @@ class _JsonDecoders:
     def _read(self, value: object) -> Any:
         wire = msgspec.convert(value, self._union)
         message = self._kinds[type(wire)].from_wire(wire)
-        _check_publications([message])
+        _check_messages([message])
         return message
 
 

@@ -2,24 +2,27 @@
 
 A frame that is not JSON or not MessagePack closes the connection. Otherwise each message is examined on its own: a bad
 one is refused with an error that names the field, and the valid ones in the same frame are delivered.
+
+What it does in Python is bounded by `limits.ITEMS`, whatever the frame holds. Everything beyond is left to msgspec,
+which skips a megabyte in some milliseconds.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Annotated, Any, NoReturn
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.structs import FieldInfo
 from msgspec.structs import fields as all_fields
 
 from migratory_protocol import limits
 from migratory_protocol.errors import BAD_MESSAGE, BAD_POSITION, BAD_TOPIC, UNKNOWN_OP, BadMessage
-from migratory_protocol.jsonwire import FieldError
+from migratory_protocol.jsonwire import FieldError, item_type
 from migratory_protocol.messages import LARGEST_INTEGER, Publish
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -33,7 +36,10 @@ would be longer than the frame."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]")
-_EXPECTED_ARRAY = "expected an array that begins with the number of an operation, or an array of such arrays"
+_EXPECTED_ARRAY = (
+    f"expected an array that begins with the number of an operation, of at most {limits.TOPICS} items, "
+    f"or an array of such arrays"
+)
 
 Read = Callable[[Any], Any]
 
@@ -65,16 +71,34 @@ def check_count(count: int) -> None:
         raise BadMessage(BAD_MESSAGE, text, closes=True)
 
 
+def too_many_items() -> BadMessage:
+    """Return the error for a frame with too many messages and topics."""
+    text = f"the frame holds more than {limits.ITEMS} messages and topics together, expected at most {limits.ITEMS}"
+    return BadMessage(BAD_MESSAGE, text, closes=True)
+
+
+def check_items(messages: Iterable[Any]) -> list[Any]:
+    """Return the messages of a frame as they are decoded. Raises BadMessage at the first excess of items."""
+    checked: list[Any] = []
+    left = limits.ITEMS
+    for message in messages:
+        left -= 1 + len(getattr(message, "topics", ()))
+        if left < 0:
+            raise too_many_items()
+        checked.append(message)
+    return checked
+
+
 def read_all(values: list[Any], read: Callable[[Any], Any]) -> list[Any]:
     """Return all messages of a frame. Raises the first BadMessage, with all messages and errors in its `frame`."""
-    check_count(len(values))
-    messages: list[Any] = []
     errors: list[BadMessage] = []
-    for value in values:
+
+    def read_or_refuse(value: Any) -> Any:
         try:
-            messages.append(read(value))
+            return read(value)
         except BadMessage as error:
-            messages.append(error)
+            if error.closes:
+                raise
             errors.append(error)
             if len(errors) > MAX_BAD_MESSAGES:
                 raise BadMessage(
@@ -82,6 +106,9 @@ def read_all(values: list[Any], read: Callable[[Any], Any]) -> list[Any]:
                     f"more than {MAX_BAD_MESSAGES} bad messages in one frame, the first: {errors[0]}",
                     closes=True,
                 ) from None
+            return error
+
+    messages = check_items(map(read_or_refuse, values))
     if errors:
         errors[0].frame = tuple(messages)
         raise errors[0]
@@ -112,7 +139,9 @@ def diagnose_json(
         raise BadMessage(BAD_MESSAGE, "the frame is nested too deeply", closes=True) from None
     except ValueError:
         raise BadMessage(BAD_MESSAGE, f"the frame is not JSON: {error}", closes=True) from None
-    return read_all(value if several else [value], lambda item: _read_json(item, operations, read))
+    values = value if several else [value]
+    check_count(len(values))
+    return read_all(values, lambda item: _read_json(item, operations, read))
 
 
 def _clamp_integer(digits: str) -> int:
@@ -137,7 +166,11 @@ def _read_json(value: object, operations: Operations, read: Read) -> Any:
     try:
         return read(value)
     except DECODE_ERRORS as error:
-        refuse(*_split(error))
+        path, text = _split(error)
+        given = value.get(path)
+        if "of length" in text and isinstance(given, str | list):
+            text += f", got {len(given)}"
+        refuse(path, text)
     except FieldError as error:
         refuse(error.field, str(error))
     except UnicodeEncodeError:
@@ -180,7 +213,7 @@ def _has_surrogate(value: object) -> bool:
 
 def _struct_in(kind: Any) -> type[Struct] | None:
     """Return the struct in a field, or in the list of a field."""
-    inner = get_args(kind)[0] if get_origin(kind) is list else kind
+    inner = item_type(kind) or kind
     return inner if isinstance(inner, type) and issubclass(inner, Struct) else None
 
 
@@ -198,34 +231,72 @@ def diagnose_msgpack(
         raise BadMessage(BAD_MESSAGE, "the frame is nested too deeply", closes=True) from None
     except msgspec.DecodeError:
         raise BadMessage(BAD_MESSAGE, f"the frame is not MessagePack: {error}", closes=True) from None
-    raws = msgspec.msgpack.decode(data, type=list[Raw]) if several else [Raw(bytes(data))]
-    return read_all(raws, lambda raw: _read_msgpack(raw, operations, read))
+    if not several:
+        return read_all([Raw(bytes(data))], lambda raw: _read_msgpack(raw, operations, read))
+    check_count(_array_length(data))
+    return read_all(_raws.decode(data), lambda raw: _read_msgpack(raw, operations, read))
+
+
+def _array_length(data: bytes | bytearray) -> int:
+    """Return the length in the header of the MessagePack array with which `data` begin."""
+    size = {0xDC: 2, 0xDD: 4}.get(data[0], 0)
+    return int.from_bytes(data[1 : 1 + size]) if size else data[0] & 0x0F
+
+
+def _length(raw: Raw) -> int:
+    """Return the length of an array or a text."""
+    value = _value(raw)
+    return len(value) if isinstance(value, str) else _array_length(bytes(raw))
 
 
 def _read_msgpack(raw: Raw, operations: Operations, read: Read) -> Any:
+    """Return a valid message. Raises BadMessage that explains what is wrong with any other."""
+    try:
+        return read(raw)
+    except (*DECODE_ERRORS, FieldError) as error:
+        _explain_msgpack(raw, operations, error)
+
+
+def _explain_msgpack(raw: Raw, operations: Operations, error: Exception) -> NoReturn:
+    """Raise the BadMessage for a message that failed with `error`."""
     items = _items(raw)
     if not items:
         raise BadMessage(BAD_MESSAGE, _EXPECTED_ARRAY)
     kind = operations.find(_value(items[0]))
     given = list(zip(fields(kind), items[1:], strict=False))
     refuse = _Refusal(kind, {field.name: _value(item) for field, item in given})
-    try:
-        return read(raw)
-    except DECODE_ERRORS as error:
-        if not isinstance(error, msgspec.ValidationError):  # the frame is MessagePack: only a text can be ill-formed
-            refuse(_find_ill_formed(given), "holds text that is not UTF-8", ill_formed=True)
-        missing = [field.name for field in fields(kind) if field.required][len(given) :]
-        if missing:
-            refuse(missing[0], "missing")
-        path, text = _split(error)
-        refuse(_name_path(kind, path), text)
-    except FieldError as error:
+    if isinstance(error, FieldError):
         refuse(error.field, str(error))
+    if not isinstance(error, msgspec.ValidationError):  # the frame is MessagePack: only a text can be ill-formed
+        refuse(_find_ill_formed(given), "holds text that is not UTF-8", ill_formed=True)
+    missing = [field.name for field in fields(kind) if field.required][len(given) :]
+    if missing:
+        refuse(missing[0], "missing")
+    path, text = _split(error)
+    name = _name_path(kind, path)
+    if "of length" in text:
+        text += "".join(f", got {_length(item)}" for field, item in given if field.name == name)
+    refuse(name, text)
 
 
 # not any object, see `messages.After`
 _name_or_number = msgspec.msgpack.Decoder(int | str)
-_text = msgspec.msgpack.Decoder(str | list[str])
+_text: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    str | Annotated[list[str], Meta(max_length=limits.POSITION_PARTS)]
+)
+_raws: msgspec.msgpack.Decoder[list[Raw]] = msgspec.msgpack.Decoder(
+    Annotated[list[Raw], Meta(max_length=limits.TOPICS)]
+)
+
+
+class _RawTopicRequest(Struct, array_like=True):
+    """The beginning of a topic request, undecoded."""
+
+    topic: Raw
+    after: Raw = Raw(b"\xc0")
+
+
+_raw_topic_request = msgspec.msgpack.Decoder(_RawTopicRequest)
 
 
 def _value(raw: Raw) -> object:
@@ -243,18 +314,21 @@ def _find_ill_formed(given: list[tuple[FieldInfo, Raw]]) -> str:
         if not items and _is_ill_formed(raw):
             return field.name
         for index, item in enumerate(items):
-            parts = _items(item)
-            if not parts and _is_ill_formed(item):
-                return f"topics[{index}]"
-            for name, part in zip(("topic", "after"), parts, strict=False):
-                if _is_ill_formed(part):
+            try:
+                request = _raw_topic_request.decode(item)
+            except msgspec.ValidationError:
+                if _is_ill_formed(item):
+                    return f"topics[{index}]"
+                continue
+            for name in ("topic", "after"):
+                if _is_ill_formed(getattr(request, name)):
                     return f"topics[{index}].{name}"
     return ""
 
 
 def _items(raw: Raw) -> list[Raw]:
     try:
-        return msgspec.msgpack.decode(raw, type=list[Raw])
+        return _raws.decode(raw)
     except msgspec.ValidationError:
         return []
 
@@ -280,7 +354,7 @@ def _name_path(kind: type[Struct], path: str) -> str:
             at = field.type
         else:
             named += step[0]
-            at = get_args(at)[0] if get_origin(at) is list else None
+            at = item_type(at)
     return named
 
 

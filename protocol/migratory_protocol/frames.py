@@ -46,6 +46,13 @@ class MessageReceived(Struct, frozen=True, gc=False):
     text: bool
 
 
+class DeflatedReceived(Struct, frozen=True, gc=False):
+    """A complete message that is still compressed, of a parser that does not inflate. `inflate_message` returns it."""
+
+    data: bytes
+    text: bool
+
+
 class PingReceived(Struct, frozen=True, gc=False):
     """A ping. Answer with a pong of the same data before anything that answers later events."""
 
@@ -64,7 +71,7 @@ class CloseReceived(Struct, frozen=True, gc=False):
     reason: str
 
 
-FrameEvent = MessageReceived | PingReceived | PongReceived | CloseReceived
+FrameEvent = MessageReceived | DeflatedReceived | PingReceived | PongReceived | CloseReceived
 
 
 class ProtocolError(Exception):
@@ -104,12 +111,27 @@ class FrameParser:
     role          this end: a server accepts only masked frames, a client only unmasked ones (5.1)
     max_message   bytes of the largest message, after defragmentation and inflation; a larger one closes with 1009
     deflate       permessage-deflate was negotiated, without context takeover by the sender
+    inflate       inflate messages at once. A thousandth of its size is enough for a compressed message, so a receiver
+                  that lets frames wait must inflate each in its turn: `DeflatedReceived`
     """
 
-    __slots__ = ("_buffer", "_closed", "_deflate", "_fragments", "_mask", "_opcode", "_streamed", "max_message")
+    __slots__ = (
+        "_buffer",
+        "_closed",
+        "_deflate",
+        "_fragments",
+        "_inflate",
+        "_mask",
+        "_opcode",
+        "_streamed",
+        "max_message",
+    )
 
-    def __init__(self, role: Literal["server", "client"], max_message: int, deflate: bool = False) -> None:
+    def __init__(
+        self, role: Literal["server", "client"], max_message: int, deflate: bool = False, *, inflate: bool = True
+    ) -> None:
         self.max_message = max_message
+        self._inflate = inflate
         self._mask = _MASKED if role == "server" else 0
         self._deflate = deflate
         self._closed = False  # after a close frame or an error
@@ -285,19 +307,13 @@ class FrameParser:
             self._fragments = None
             first = self._opcode
         if first & _RSV1:
-            try:
-                payload = inflate(payload, self.max_message)
-            except InflatedTooLarge as error:
-                raise ProtocolError(CloseCode.TOO_LARGE, str(error)) from None
-            except ValueError as error:
-                raise ProtocolError(CloseCode.INVALID_TEXT, str(error)) from None
-        self._add_message(first, payload, events)
+            deflated = DeflatedReceived(payload, first & 0x0F == TEXT)
+            events.append(inflate_message(deflated, self.max_message) if self._inflate else deflated)
+        else:
+            self._add_message(first, payload, events)
 
     def _add_message(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
-        text = first & 0x0F == TEXT
-        if text and not payload.isascii():
-            _decode_utf8(payload, "a text message")
-        events.append(MessageReceived(payload, text))
+        events.append(_message(payload, first & 0x0F == TEXT))
 
     def _add_control(self, opcode: int, payload: bytes, events: list[FrameEvent]) -> None:
         if opcode == PING:
@@ -308,6 +324,23 @@ class FrameParser:
             events.append(_parse_close(payload))
             self._closed = True
             self._fragments = None
+
+
+def inflate_message(event: DeflatedReceived, limit: int) -> MessageReceived:
+    """Return the inflated message, of at most `limit` bytes. Raises ProtocolError."""
+    try:
+        payload = inflate(event.data, limit)
+    except InflatedTooLarge as error:
+        raise ProtocolError(CloseCode.TOO_LARGE, str(error)) from None
+    except ValueError as error:
+        raise ProtocolError(CloseCode.INVALID_TEXT, str(error)) from None
+    return _message(payload, event.text)
+
+
+def _message(payload: bytes, text: bool) -> MessageReceived:
+    if text and not payload.isascii():
+        _decode_utf8(payload, "a text message")
+    return MessageReceived(payload, text)
 
 
 def _decode_utf8(payload: bytes, name: str) -> str:

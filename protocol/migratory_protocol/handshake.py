@@ -14,6 +14,7 @@ from hashlib import sha1
 
 from msgspec import Struct
 
+from migratory_protocol import limits
 from migratory_protocol.codec import CODECS, JSON, Codec
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -170,7 +171,7 @@ def negotiate_deflate(offers: str) -> str | None:
     The first acceptable offer is accepted. Neither side keeps a context and the server's window is the largest one,
     because a publication is compressed once for all its subscribers (RFC 7692, 7.1).
     """
-    for offer in offers.split(","):
+    for offer in offers.split(",", limits.OFFERS)[: limits.OFFERS]:
         parsed = _parse_extension(offer)
         if parsed is None or parsed[0] != "permessage-deflate":
             continue
@@ -190,9 +191,9 @@ def _is_acceptable(name: str, value: str | None) -> bool:
 
 
 def _parse_extension(text: str) -> tuple[str, dict[str, str | None]] | None:
-    """Return an extension's name and parameters, or None when it is malformed or repeats a parameter."""
+    """Return an extension's name and parameters, or None when it is malformed, repeats a parameter or has too many."""
     parameters: dict[str, str | None] = {}
-    name, *arguments = text.split(";")
+    name, *arguments = text.split(";", limits.OFFERS)
     for item in arguments:
         match = _PARAMETER.fullmatch(item)
         if match is None or match[1] in parameters:
@@ -208,7 +209,7 @@ def negotiate_codec(offered: str | None) -> Codec | None:
     """
     if offered is None:
         return JSON
-    for name in offered.split(","):
+    for name in offered.split(",", limits.OFFERS)[: limits.OFFERS]:
         for codec in CODECS:
             if codec.subprotocol == name.strip():
                 return codec

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import attrgetter
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -98,6 +98,12 @@ def build_kinds(messages: tuple[type[Struct], ...], parts: tuple[type[Struct], .
     return {message: JsonKind(message, known) for message in messages}
 
 
+def item_type(kind: Any) -> Any:
+    """Return the type of the items of a bounded list, `Annotated[list[...], ...]`, and None for any other type."""
+    listed = get_args(kind)[0] if get_origin(kind) is Annotated else None
+    return get_args(listed)[0] if get_origin(listed) is list else None
+
+
 def _shape(field: FieldInfo, wire_type: Any, write: Convert | None) -> tuple[Any, ...]:
     if field.required:
         return (field.name, wire_type)
@@ -128,9 +134,9 @@ def _convert(kind: Any, name: str, wires: dict[type[Struct], JsonKind]) -> tuple
             lambda position: None if position is None else str(position),
             lambda text: None if text is None else _read_position(name, text),
         )
-    if get_origin(kind) is list and (part := wires.get(get_args(kind)[0])) is not None:
+    if (part := wires.get(item_type(kind))) is not None:
         return (
-            list[part.wire],  # type: ignore[name-defined]
+            Annotated[list[part.wire], *kind.__metadata__],  # type: ignore[name-defined]
             lambda items: [part.to_wire(item) for item in items],
             lambda items: [part.from_wire(item) for item in items],
         )

@@ -20,13 +20,34 @@ MESSAGE: Final = PAYLOAD + ENVELOPE
 """Bytes of the largest WebSocket message, after defragmentation and inflation."""
 
 MESSAGES: Final = 4096
-"""Messages in one frame. Half a million short ones would fit into its bytes and block a broker's loop for seconds."""
+"""Messages in one frame. Half a million short ones would fit into its bytes and block a broker's loop for seconds. The
+decoder stops at the first excess."""
+
+TOPICS: Final = 4096
+"""Entries of a list in a message: topics of a request or an answer, servers. The decoder stops at the first excess. A
+client with more subscriptions sends several requests."""
+
+ITEMS: Final = 8192
+"""Messages and topics in one frame, together: 8 ms of a broker's loop when every topic has a malformed position."""
+
+POSITION_PARTS: Final = 16
+"""Items of a malformed position that are read to say how many it has; a valid one has two."""
+
+TEXT: Final = 64 * 1024
+"""Characters of a text in a message, except a payload: no valid name, token or position is nearly as long."""
+
+JSON_VALUES: Final = 32_768
+"""Commas in a JSON frame over `ENVELOPE` bytes that holds anything but publications: a bound of its values that costs
+no decoding. With 4096 topics of three fields it leaves room for names with commas."""
 
 SUBSCRIPTIONS: Final = 1000
 """Subscriptions of one client."""
 
 QUEUE: Final = 1024 * 1024
 """Bytes that a broker queues for one client before it closes the client as a slow consumer."""
+
+OFFERS: Final = 16
+"""Subprotocols, extensions, and parameters of an extension that are read of a handshake; browsers offer one or two."""
 
 HANDSHAKE: Final = 10.0
 """Seconds from TCP accept to the client's `connect`."""

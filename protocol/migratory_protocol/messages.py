@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from migratory_protocol import limits
 from migratory_protocol.positions import LARGEST, Position
 
 VERSION = 1
@@ -33,11 +34,16 @@ LARGEST_SECONDS = 1e12
 Seconds = Annotated[float, Meta(ge=0, le=LARGEST_SECONDS)]
 """A duration, or a wall clock time since 1970 in UTC. Finite, because JSON has no NaN."""
 
+Text = Annotated[str, Meta(max_length=limits.TEXT)]
+"""A name, a token or an explanation."""
+
+_AT_MOST = Meta(max_length=limits.TOPICS)
+
 
 class Server(Struct, frozen=True, array_like=True):
     """An entry of the server list. A broker with weight 0 accepts no new clients."""
 
-    url: str
+    url: Text
     weight: Integer = 100
 
 
@@ -53,8 +59,8 @@ class Connect(Struct, array_like=True, tag_field="op", tag=1):
     """
 
     version: Integer = 1
-    client: str = ""
-    token: str | None = None
+    client: Text = ""
+    token: Text | None = None
     moves: Integer = 0
 
 
@@ -70,19 +76,19 @@ class TopicRequest(Struct, array_like=True):
     so that it fails one topic and not the whole request.
     """
 
-    topic: str
+    topic: Text
     after: After = None
     snapshot: bool = False
 
 
 class Subscribe(Struct, array_like=True, tag_field="op", tag=2):
     request: RequestId
-    topics: list[TopicRequest]
+    topics: Annotated[list[TopicRequest], _AT_MOST]
 
 
 class Unsubscribe(Struct, array_like=True, tag_field="op", tag=3):
     request: RequestId
-    topics: list[str]
+    topics: Annotated[list[Text], _AT_MOST]
 
 
 class Publish(Struct, array_like=True, tag_field="op", tag=4):
@@ -93,10 +99,10 @@ class Publish(Struct, array_like=True, tag_field="op", tag=4):
     the publisher's wall clock in seconds.
     """
 
-    topic: str
+    topic: Text
     payload: bytes
     qos: Qos = 0
-    publisher: str = ""
+    publisher: Text = ""
     id: Integer = 0
     mark: Integer = 0
     sent: Seconds | None = None
@@ -127,10 +133,10 @@ class Welcome(Struct, array_like=True, tag_field="op", tag=32):
     """The answer to `connect`. `heartbeat` is the interval in seconds."""
 
     version: Integer
-    cluster: str
-    broker: str
+    cluster: Text
+    broker: Text
     incarnation: Integer
-    servers: list[Server]
+    servers: Annotated[list[Server], _AT_MOST]
     heartbeat: Seconds
     limits: Limits
 
@@ -143,25 +149,25 @@ class TopicReceipt(Struct, array_like=True):
     first, last  with "truncated": the range of missing sequence numbers
     """
 
-    topic: str
+    topic: Text
     receipt: Receipt | None
     position: Position | None = None
     first: SequenceNumber = 0
     last: SequenceNumber = 0
-    code: str = ""
-    text: str = ""
+    code: Text = ""
+    text: Text = ""
 
 
 class Subscribed(Struct, array_like=True, tag_field="op", tag=33):
     """The answer to a subscribe request, or to a part of it. `request` is 0 for a loss in a live subscription."""
 
     request: Integer
-    topics: list[TopicReceipt]
+    topics: Annotated[list[TopicReceipt], _AT_MOST]
 
 
 class Unsubscribed(Struct, array_like=True, tag_field="op", tag=34):
     request: Integer
-    topics: list[str]
+    topics: Annotated[list[Text], _AT_MOST]
 
 
 class Message(Struct, array_like=True, tag_field="op", tag=35):
@@ -171,7 +177,7 @@ class Message(Struct, array_like=True, tag_field="op", tag=35):
     `first` is not 0 when conflation left out QoS 0 publications: the message replaces all from that sequence number on.
     """
 
-    topic: str
+    topic: Text
     position: Position
     payload: bytes
     sent: Seconds | None = None
@@ -183,8 +189,8 @@ class Message(Struct, array_like=True, tag_field="op", tag=35):
 class Ack(Struct, array_like=True, tag_field="op", tag=36):
     """The acknowledgement of a QoS 1 publication. `position` is None for a duplicate that is no longer cached."""
 
-    topic: str
-    publisher: str
+    topic: Text
+    publisher: Text
     id: Integer
     position: Position | None
 
@@ -196,18 +202,18 @@ class Nack(Struct, array_like=True, tag_field="op", tag=37):
     `retry_after` seconds. Every other code is final.
     """
 
-    topic: str
-    publisher: str
+    topic: Text
+    publisher: Text
     id: Integer
-    code: str
-    text: str = ""
+    code: Text
+    text: Text = ""
     retry_after: Seconds | None = None
 
 
 class Servers(Struct, array_like=True, tag_field="op", tag=38):
     """A changed server list. In JSON also the answer to `GET /v1/servers`."""
 
-    servers: list[Server]
+    servers: Annotated[list[Server], _AT_MOST]
 
 
 class Drain(Struct, array_like=True, tag_field="op", tag=39):
@@ -218,17 +224,17 @@ class Drain(Struct, array_like=True, tag_field="op", tag=39):
     """
 
     period: Seconds
-    servers: list[Server]
+    servers: Annotated[list[Server], _AT_MOST]
     closes: bool = True
 
 
 class Error(Struct, array_like=True, tag_field="op", tag=40):
     """An error. `request` or `topic` name what is refused, when it can be named. `closes`: the connection ends."""
 
-    code: str
-    text: str
+    code: Text
+    text: Text
     request: Integer | None = None
-    topic: str | None = None
+    topic: Text | None = None
     closes: bool = False
 
 

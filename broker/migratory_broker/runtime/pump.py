@@ -1,12 +1,13 @@
 """The pump: takes events to the two cores and carries their effects out, in order, one loop turn at a time.
 
-Events from sockets, ZooKeeper and timers are collected while the loop reads, and processed once a turn. Then a
+Events from sockets, ZooKeeper and timers are collected while the loop reads, and processed once a turn. Timers, peers
+and ZooKeeper come first: a heartbeat that waits behind what clients sent makes a healthy broker look dead. Then a
 logic that got events gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried
 out before the next event, each in the order it was given:
 
 - The logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
   follows it.
-- The edge's requests to the logic go to the end of the queue. Requests for the next page of a replay go to the
+- The edge's requests to the logic go to the end of the clients' queue. Requests for the next page of a replay go to the
   deferred queue, of which little is processed a turn, together with what new connections send.
 
 With I/O processes, each side has a pump whose other core is a stand-in that sends its events over the channel
@@ -26,6 +27,9 @@ TURN_EVENTS = 2000
 TURN_SECONDS = 0.02
 """Events, and seconds, that one turn processes at most; the rest waits for the next turn, after the sockets. An
 event that was begun is finished."""
+
+CLIENT_SECONDS = 0.01
+"""Seconds of a turn that belong to clients even when everything else needed the whole turn, so that both advance."""
 
 DEFERRED_SECONDS = 0.005
 """Seconds a turn for the deferred queue: first messages of new connections and pages of replays. At least one entry
@@ -68,6 +72,7 @@ class Pump:
         self._call_soon = call_soon
         self._clock = clock
         self._queue: deque[Entry] = deque()
+        self._client_queue: deque[Entry] = deque()
         self._deferred: deque[Entry] = deque()
         self._scheduled = False
         self._flushed = True
@@ -81,10 +86,10 @@ class Pump:
         the edge must `step_edge` it itself."""
         self._logic_handlers.update(dict.fromkeys(get_args(logic_events.EdgeEffect), self.step_edge))
         self._logic_handlers.update(handlers)
-        self._edge_handlers.update(dict.fromkeys(get_args(edge_events.LogicRequest), self.to_logic))
+        self._edge_handlers.update(dict.fromkeys(get_args(edge_events.LogicRequest), self.request))
         self._edge_handlers[edge_events.Detach] = _ignore
         self._edge_handlers.update(handlers)
-        self._edge_handlers[edge_events.More] = self.to_edge
+        self._edge_handlers[edge_events.More] = self._continue
 
     def attach(self, edge: Core, on_turn_end: Callable[[], None] | None = None) -> None:
         """Give the pump its edge, once the incarnation of the broker is known. The edge gets the events that waited.
@@ -101,17 +106,29 @@ class Pump:
         self._turn_end_actions.append(action)
 
     def to_logic(self, event: logic_events.Event) -> None:
+        """Step the logic in this turn, before what clients sent."""
+        self.call(self._step_logic, event)
+
+    def to_edge(self, event: edge_events.Event) -> None:
+        """Step the edge in this turn, before what clients sent."""
+        self.call(self.step_edge, event)
+
+    def call(self, action: Callable[[Any], None], argument: Any) -> None:
+        """Run `action(argument)` in its place among the events that do not come from clients."""
+        self._queue.append((action, argument))
+        self._schedule()
+
+    def request(self, event: logic_events.Event) -> None:
+        """Step the logic with an edge's request, behind its earlier ones."""
         if type(event) is logic_events.NextPage:
             self.defer(self._step_logic, event)
         else:
-            self._post((self._step_logic, event))
+            self.call_for_client(self._step_logic, event)
 
-    def to_edge(self, event: edge_events.Event) -> None:
-        self._post((self.step_edge, event))
-
-    def call(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Run `action(argument)` in its place among the events."""
-        self._post((action, argument))
+    def call_for_client(self, action: Callable[[Any], None], argument: Any) -> None:
+        """Run `action(argument)` in its place among what clients sent."""
+        self._client_queue.append((action, argument))
+        self._schedule()
 
     def defer(self, action: Callable[[Any], None], argument: Any) -> None:
         """Run `action(argument)` in the deferred queue, in the order of these calls."""
@@ -122,9 +139,8 @@ class Pump:
         """Step the logic now. Only from within a queued action."""
         self._step_logic(event)
 
-    def _post(self, entry: Entry) -> None:
-        self._queue.append(entry)
-        self._schedule()
+    def _continue(self, more: edge_events.More) -> None:
+        self.call_for_client(self.step_edge, more)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -137,33 +153,42 @@ class Pump:
         except Exception as error:  # noqa: BLE001
             # a core that broke an invariant must not continue: acknowledgements rest on its state
             self.stopped = True
-            self._queue.clear()
-            self._deferred.clear()
+            self._clear()
             self._on_failure(error)
-        self._scheduled = bool(self._queue or self._deferred)
+        self._scheduled = bool(self._queue or self._client_queue or self._deferred)
         if self._scheduled:
             self._call_soon(self._turn)
 
     def _run_events(self) -> None:
-        entries = self._queue
         clock = self._clock
         end = clock() + TURN_SECONDS
-        for _ in range(TURN_EVENTS):
-            if not entries or self.stopped or clock() > end:
-                break
-            step, event = entries.popleft()
-            step(event)
+        self._run(self._queue, end)
+        if self._client_queue:
+            self._run(self._client_queue, max(end, clock() + CLIENT_SECONDS))
         if self._deferred:
             self._run_deferred(clock() + DEFERRED_SECONDS)
         if self.stopped:
-            entries.clear()
-            self._deferred.clear()
+            self._clear()
             return
         if not self._flushed:
             self._step_logic(_FLUSH)
             self._flushed = True
         for action in self._turn_end_actions:
             action()
+
+    def _run(self, entries: deque[Entry], end: float) -> None:
+        """Run entries until `end`, `TURN_EVENTS` at most."""
+        clock = self._clock
+        for _ in range(TURN_EVENTS):
+            if not entries or self.stopped or clock() > end:
+                return
+            step, event = entries.popleft()
+            step(event)
+
+    def _clear(self) -> None:
+        self._queue.clear()
+        self._client_queue.clear()
+        self._deferred.clear()
 
     def _run_deferred(self, end: float) -> None:
         """Run one entry at least, and more until `end`."""

@@ -99,7 +99,7 @@ class Reader:
                 self.received += self.codec.decode_broker(event.data)
             elif isinstance(event, frames.CloseReceived):
                 self.close_code, self.close_reason = event.code or 1005, event.reason
-            else:
+            elif isinstance(event, frames.PingReceived | frames.PongReceived):
                 self.controls.append(event)
 
     def parse(self, data: bytes) -> list[frames.FrameEvent]:

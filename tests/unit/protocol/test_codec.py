@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tracemalloc
 
 import msgspec
 import pytest
@@ -33,6 +35,14 @@ def refusal(codec: Codec, data: bytes, side: str = "client") -> BadMessage:
     with pytest.raises(BadMessage) as caught:
         codec.decode_client(data) if side == "client" else codec.decode_broker(data)
     return caught.value
+
+
+def items(codec: Codec, data: bytes) -> list[object]:
+    """Return the messages of a client's frame and the errors of its bad ones, in order."""
+    try:
+        return list(codec.decode_client(data))
+    except BadMessage as error:
+        return list(error.frame)
 
 
 def test_find_codec_accepts_names_and_subprotocols() -> None:
@@ -229,6 +239,130 @@ def test_frame_holds_at_most_4096_messages(codec: Codec) -> None:
         error = refusal(codec, codec.join([ping] * 4096 + [last]))
         assert error.closes
         assert error.text == "the frame holds 4097 messages, expected at most 4096"
+
+
+def packed_list(head: bytes, item: bytes, size: int) -> bytes:
+    """Return a MessagePack message of about `size` bytes that ends with a list of equal items."""
+    count = size // len(item)
+    return head + b"\xdd" + count.to_bytes(4) + item * count
+
+
+def json_list(head: bytes, item: bytes, size: int, tail: bytes) -> bytes:
+    return head + b",".join([item] * (size // (len(item) + 1))) + tail
+
+
+LONG_LISTS = {
+    "topics": packed_list(b"\x93\x02\x01", b"\x91\xa0", 1_000_000),
+    "topics and one bad position": packed_list(b"\x93\x02\x01", b"\x92\xa0\x90", 1_000_000),
+    "topics to leave": packed_list(b"\x93\x03\x01", b"\xa0", 1_000_000),
+    "messages": packed_list(b"", b"\x91\x05", 1_000_000),
+    "requests of a few topics": b"\xdc\x0f\x00" + packed_list(b"\x93\x02\x01", b"\x91\xa0", 250) * 0x0F00,
+    "requests with bad positions": b"\xdc\x0a\x00" + packed_list(b"\x93\x02\x01", b"\x92\xa0\x90", 250) * 0x0A00,
+    "fields": b"\xdd" + (900_000).to_bytes(4) + b"\x04" + b"\xc0" * 899_999,
+    "parts of a position": packed_list(b"\x93\x02\x01\x91\x92\xa1t", b"\x00", 1_000_000),
+    "parts of a position that are text": packed_list(b"\x93\x02\x01\x91\x92\xa1t", b"\xa0", 1_000_000)[:-1] + b"\xc1",
+}
+
+
+@pytest.mark.parametrize("name", LONG_LISTS)
+def test_decoder_stops_at_the_first_excess(name: str) -> None:
+    """A frame with 370,000 topics cost half a second of a broker's loop, and 100 MB of objects."""
+    tracemalloc.start()
+    try:
+        tracemalloc.reset_peak()
+        found = items(MSGPACK, LONG_LISTS[name])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "text"),
+    [
+        (packed_list(b"\x93\x02\x01", b"\x91\xa0", 9000), "subscribe.topics", "`array` of length <= 4096, got 4500"),
+        (packed_list(b"\x93\x03\x01", b"\xa0", 4097), "unsubscribe.topics", "`array` of length <= 4096, got 4097"),
+        (pack([4, "t" * 65_537, b""]), "publish.topic", "`str` of length <= 65536, got 65537"),
+        (pack([1, 1, "c", "t" * 70_000]), "connect.token", "`str` of length <= 65536, got 70000"),
+    ],
+)
+def test_refusal_names_limit_and_value_and_closes_nothing(data: bytes, field: str, text: str) -> None:
+    text = f"{field}: Expected {text}"
+    error = refusal(MSGPACK, data)
+    assert (error.text, error.closes) == (text, False)
+    both = items(MSGPACK, MSGPACK.join([data, MSGPACK.encode(Ping())]))
+    assert both[1] == Ping()
+    assert isinstance(both[0], BadMessage)
+    assert both[0].text == text
+
+
+def test_refusal_in_json_names_limit_and_value() -> None:
+    names = b",".join([b'""'] * 4097)
+    error = refusal(JSON, b'{"op":"unsubscribe","request":7,"topics":[' + names + b"]}")
+    assert error.text == "unsubscribe.topics: Expected `array` of length <= 4096, got 4097"
+    assert (error.request, error.closes) == (7, False)
+    error = refusal(JSON, b'{"op":"publish","data":"","topic":"' + b"t" * 65_537 + b'"}')
+    assert error.text == "publish.topic: Expected `str` of length <= 65536, got 65537"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [10, 200])  # in a frame below, and above, what is decoded at once
+def test_topics_of_all_requests_of_a_frame_are_limited(codec: Codec, size: int) -> None:
+    def frame(topics: int) -> bytes:
+        parts = [min(1000, topics - start) for start in range(0, topics, 1000)]
+        return codec.encode_all([m.Unsubscribe(1, ["x" * (size // 10)] * part) for part in parts])
+
+    assert len(codec.decode_client(frame(limits.ITEMS - 9))) == 9
+    error = refusal(codec, frame(limits.ITEMS - 8))
+    assert error.closes
+    assert error.text == "the frame holds more than 8192 messages and topics together, expected at most 8192"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        json_list(b'{"op":"subscribe","request":1,"topics":[', b'{"topic":""}', 1_000_000, b"]}"),
+        json_list(b'{"op":"subscribe","request":1,"topics":[{"topic":"","after":[', b"[]", 1_000_000, b"]}]}"),
+        json_list(b'{"op":"unsubscribe","request":1,"topics":[', b'""', 1_000_000, b',"\\ud800"]}'),
+        json_list(b'[{"op":"publish","topic":"t","data":""},', b"1", 1_000_000, b"]"),
+    ],
+)
+def test_json_frame_of_many_values_closes_undecoded(data: bytes) -> None:
+    error = refusal(JSON, data)
+    assert error.closes
+    assert re.fullmatch(
+        r"the frame holds \d+ commas, expected at most 32768 in a frame over 65536 bytes .+", error.text
+    )
+
+
+def test_publications_may_hold_any_number_of_commas() -> None:
+    publication = Publish("t", b"," * 100_000)
+    assert JSON.decode_client(JSON.encode(publication)) == [publication]
+    assert JSON.decode_client(JSON.encode_all([publication] * 5)) == [publication] * 5
+    assert refusal(JSON, JSON.encode_all([publication, Ping()])).closes
+
+
+def test_large_frame_of_several_messages_is_decoded_message_by_message() -> None:
+    messages = [Publish("t", b"x" * 1000, 1, "p", id, 1) for id in range(1, 200)]
+    frame = MSGPACK.encode_all([*messages, m.Unsubscribe(1, ["t"])])
+    assert MSGPACK.decode_client(frame) == [*messages, m.Unsubscribe(1, ["t"])]
+    found = items(MSGPACK, MSGPACK.encode_all([*messages, Publish("t", b"", 1)]))
+    assert found[:-1] == messages
+    assert isinstance(found[-1], BadMessage)
+    answers = [m.Ack("t", "p", id, None) for id in range(1, 4000)]
+    assert MSGPACK.decode_broker(MSGPACK.encode_all([*answers, m.Nack("t", "p", 1, "x" * 60_000)])) == [
+        *answers,
+        m.Nack("t", "p", 1, "x" * 60_000),
+    ]
+
+
+def test_client_refuses_a_broker_that_sends_too_much() -> None:
+    """The client's decoder has the same limits."""
+    data = packed_list(b"\x93\x21\x01", b"\x92\xa0\xc0", 20_000)
+    assert refusal(MSGPACK, data, "broker").text == "subscribed.topics: Expected `array` of length <= 4096, got 6666"
+    data = packed_list(b"\x92\x26", b"\x91\xa0", 20_000)
+    assert refusal(MSGPACK, data, "broker").text == "servers.servers: Expected `array` of length <= 4096, got 10000"
 
 
 def test_error_text_is_cut_to_its_limit() -> None:

@@ -14,6 +14,7 @@ from migratory_protocol import errors, limits
 from migratory_protocol.codec import JSON, BadMessage
 from migratory_protocol.diagnosis import MAX_BAD_MESSAGES
 from migratory_protocol.errors import FATAL, SAME_BROKER, CloseCode
+from migratory_protocol.jsonwire import item_type
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Error
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
@@ -41,7 +42,7 @@ def described(kind: type[Struct]) -> list[list[str]]:
     for field in fields(kind):
         default = "" if field.default is NODEFAULT else json.dumps(field.default)
         wanted.append([f"`{field.name}`", default])
-        for part in (field.type, *get_args(field.type)):
+        for part in (field.type, item_type(field.type)):
             if isinstance(part, type) and issubclass(part, Struct):
                 inner.append(part)
     for part in inner:
@@ -81,7 +82,16 @@ def test_page_has_the_default_limits() -> None:
     assert table["WebSocket message, after defragmentation and inflation"].endswith(f"{limits.ENVELOPE // 1024} KiB")
     assert table["subscriptions per client"] == f"{limits.SUBSCRIPTIONS:,}"
     assert table["bytes queued for a client"] == f"{limits.QUEUE // 2**20} MiB"
+    per_turn = table["messages of a client, with the topics of its requests, before others have their turn"]
+    assert per_turn == f"{EdgeConfig().messages_per_turn:,}"
+    assert table["messages and topics of all requests in one frame, together"] == f"{limits.ITEMS:,}"
+    assert table["entries of a list in a message: topics, servers"] == f"{limits.TOPICS:,}"
+    assert table["characters of a text in a message, except a payload"] == f"{limits.TEXT:,}"
+    commas = table[f"commas in a JSON frame over {limits.ENVELOPE // 1024} KiB that holds anything but publications"]
+    assert commas == f"{limits.JSON_VALUES:,}"
     assert table["messages in one frame; bad messages among them"] == f"{limits.MESSAGES:,}; {MAX_BAD_MESSAGES}"
+    offers = table["subprotocols, extensions and parameters of an extension that a handshake offers"]
+    assert offers == str(limits.OFFERS)
     assert table["from TCP accept to `connect`"] == f"{limits.HANDSHAKE:g} s"
     assert table["heartbeat interval"] == f"{limits.HEARTBEAT:g} s"
     ahead = f"{limits.RESUME_WAIT:g} s with a coordinator, {limits.RESUME_LIMIT:g} s without"

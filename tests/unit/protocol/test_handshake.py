@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 
 import pytest
+from migratory_protocol import limits
 from migratory_protocol.codec import JSON, MSGPACK
 from migratory_protocol.handshake import (
     DEFLATE_OFFER,
@@ -215,3 +216,14 @@ def test_handshake_with_an_independent_client() -> None:
     )
     assert client.handshake_exc is None
     assert [type(extension).__name__ for extension in client.extensions] == ["PerMessageDeflate"]
+
+
+def test_only_the_first_offers_are_read() -> None:
+    """64 KB of commas in a request's headers cost a broker 16 ms."""
+    others = ["x"] * (limits.OFFERS - 1)
+    assert negotiate_codec(",".join([*others, JSON.subprotocol])) is JSON
+    assert negotiate_codec(",".join([*others, "x", JSON.subprotocol])) is None
+    assert negotiate_deflate(",".join([*others, "permessage-deflate"])) is not None
+    assert negotiate_deflate(",".join([*others, "x", "permessage-deflate"])) is None
+    parameters = "".join(f"; x{index}" for index in range(20_000))
+    assert negotiate_deflate(f"permessage-deflate{parameters}, permessage-deflate") is not None

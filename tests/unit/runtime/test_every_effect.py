@@ -84,7 +84,7 @@ async def test_an_io_process_handles_or_forwards_every_effect(monkeypatch: pytes
         process._start_serving(Begin(1, 0, 1, "a", config(1), "error", 4.0))
         assert process._log is not None
         assert set(process._pump._edge_handlers) >= EDGE_EFFECTS
-        tells = (process._pump.to_logic, process._note)
+        tells = (process._pump.request, process._note)
         notified = {kind for kind, handler in process._pump._edge_handlers.items() if handler in tells}
         assert notified == EDGE_EFFECTS - OWN
         assert notified <= set(get_args(FromIo))

@@ -7,7 +7,7 @@ from typing import Any
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.pump import TURN_EVENTS, TURN_SECONDS, Pump
+from migratory_broker.runtime.pump import CLIENT_SECONDS, TURN_EVENTS, TURN_SECONDS, Pump
 from migratory_protocol.positions import Position
 
 
@@ -172,7 +172,7 @@ def test_a_turn_is_bounded_in_events(core: Any) -> None:
     )
     pump.set_handlers({})
     pump.attach(edge)
-    pump.to_logic(attach(1))
+    pump.request(attach(1))
     for turn in (1, 2):
         loop.turn()
         assert len(pump._logic.of(events.Attach)) == turn * TURN_EVENTS
@@ -238,11 +238,11 @@ def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any)
     pump.set_handlers({})
     pump.attach(edge)
     for reference in range(1000):
-        pump.to_logic(events.NextPage(0, reference, "t", Position(1, 0)))
+        pump.request(events.NextPage(0, reference, "t", Position(1, 0)))
     loop.turn()
     first = len(edge.events)
     assert 1 <= first <= 6  # 5 ms of a clock that goes on by one with each look at it
-    pump.to_logic(events.PublishRequest(0, 1, []))
+    pump.request(events.PublishRequest(0, 1, []))
     loop.turn()
     handled = [type(event).__name__ for event in pump._logic.events]
     assert handled.index("PublishRequest") == first + 1  # behind a flush, before all other pages
@@ -256,7 +256,7 @@ def test_a_turn_runs_at_least_one_page_and_none_after_a_failure(core: Any) -> No
     pump.set_handlers({})
     pump.attach(edge)
     for reference in range(3):
-        pump.to_logic(events.NextPage(0, reference, "t", Position(1, 0)))
+        pump.request(events.NextPage(0, reference, "t", Position(1, 0)))
     loop.turn()
     assert len(errors) == 1
     assert pump.stopped
@@ -264,8 +264,69 @@ def test_a_turn_runs_at_least_one_page_and_none_after_a_failure(core: Any) -> No
     pump, edge, loop, _ = build(core)
     pump.set_handlers({})
     pump.attach(edge)
-    pump.to_logic(events.NextPage(0, 1, "t", Position(1, 0)))
+    pump.request(events.NextPage(0, 1, "t", Position(1, 0)))
     pump.stopped = True
     loop.turn()
     assert pump._logic.events == []
     assert not loop.turn()
+
+
+def test_ticks_and_peers_come_before_what_clients_sent(core: Any) -> None:
+    """Three connections delayed a tick by five seconds: a broker whose heartbeats are late is fenced."""
+    pump, edge, loop, _ = build(core, edge={edge_events.Received: lambda event: [attach(event.connection)]})
+    pump.set_handlers({})
+    pump.attach(edge)
+    for number in range(3):
+        pump.call_for_client(pump.step_edge, edge_events.Received(number, b""))
+    pump.to_edge(events.Tick())
+    pump.call(pump.step_logic, events.PeerReceived("p", ()))
+    pump.to_logic(events.Tick())
+    loop.turn()
+    assert [type(event).__name__ for event in edge.events] == ["Tick", "Received", "Received", "Received"]
+    assert [type(event).__name__ for event in pump._logic.events] == ["PeerReceived", "Tick", *["Attach"] * 3, "Flush"]
+
+
+def test_a_tick_waits_for_one_turn_of_clients_at_most(core: Any) -> None:
+    spent = [0.0]
+
+    def work(event: edge_events.Received) -> list[Any]:
+        spent[0] += 0.4 * TURN_SECONDS
+        return [edge_events.More(1)]
+
+    pump, edge, loop, _ = build(core, edge={edge_events.Received: work, edge_events.More: work}, clock=lambda: spent[0])
+    pump.set_handlers({})
+    pump.attach(edge)
+    for number in range(1000):
+        pump.call_for_client(pump.step_edge, edge_events.Received(number, b""))
+    loop.turn()
+    asked = spent[0]
+    pump.to_logic(events.Tick())
+    loop.turn()
+    assert pump._logic.of(events.Tick)
+    assert edge.events[-1].connection < 10
+    assert asked < 2 * TURN_SECONDS
+
+
+def test_clients_advance_however_much_peers_send(core: Any) -> None:
+    spent = [0.0]
+
+    def work(event: events.PeerReceived) -> list[Any]:
+        spent[0] += 0.4 * TURN_SECONDS
+        return []
+
+    def answer(event: edge_events.Received) -> list[Any]:
+        spent[0] += 0.4 * CLIENT_SECONDS
+        return []
+
+    pump, edge, loop, _ = build(
+        core, {events.PeerReceived: work}, {edge_events.Received: answer}, clock=lambda: spent[0]
+    )
+    pump.set_handlers({})
+    pump.attach(edge)
+    for number in range(9):
+        pump.to_logic(events.PeerReceived("p", ()))
+        pump.call_for_client(pump.step_edge, edge_events.Received(number, b""))
+    done = []
+    while loop.turn():
+        done.append((len(pump._logic.of(events.PeerReceived)), len(edge.events)))
+    assert done == [(3, 3), (6, 6), (9, 9)]

@@ -7,13 +7,16 @@ last. `Hold` stops reading from the socket meanwhile. `EdgeConfig.backlog_per_cl
 A backlog resumes with the logic's answers, or when a full transport accepts bytes again, and not before: receipts must
 not fill their client's queue. Each step handles a part, the rest of one read; `More` asks for the next step.
 
-One read can hold tens of thousands of frames. After `EdgeConfig.messages_per_turn` messages the rest waits as well
-until the other connections had their turn: a flood slows down its sender and nobody else.
+One read can hold tens of thousands of frames, and one frame thousands of messages and topics. After
+`EdgeConfig.messages_per_turn` of them the rest waits as well until the other connections had their turn: a flood slows
+down its sender and nobody else. A compressed frame is inflated in its turn, because it may become a thousand times as
+long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
 
 from migratory_protocol import frames
 from migratory_protocol.codec import BadMessage
@@ -26,17 +29,20 @@ from migratory_broker.core.edge.state import Backlog, ClientConnection, State
 from migratory_broker.core.edge.subscriptions import SubscriptionTable
 
 PIECE_BYTES = 32_768
-"""Bytes that are parsed at once. A read of 256 KiB may hold 40,000 frames, each an object while it waits, or 200
-messages that inflate to a megabyte."""
+"""Bytes that are parsed at once. A read of 256 KiB may hold 40,000 frames, each an object while it waits."""
 
 BYTES_PER_MESSAGE = 4096
 """Bytes of a message that count as another message of a turn: parsing a long one takes time as well."""
+
+ENTRY_BYTES = 256
+"""Bytes of memory that a parsed frame or a decoded message needs besides its data: objects and the place in a list."""
 
 CloseConnection = Callable[[ClientConnection, CloseCode, str, str], None]
 
 
 class UnprocessedBytes:
-    """The bytes received from all clients that are not processed yet: incomplete frames and messages, and backlogs.
+    """The bytes received from all clients that are not processed yet: incomplete frames and messages, and backlogs, of
+    which inflated frames and decoded messages count with the memory that they take.
 
     Each client alone may hold one message of the largest size and a backlog. Thousands of them that never complete a
     message would hold gigabytes. Over `limit` the largest holders are closed until an eighth is free, so that the
@@ -55,7 +61,9 @@ class UnprocessedBytes:
             if connection in self._held:
                 self.total -= self._held.pop(connection)
             return
-        held = (parser.buffered_bytes if parser is not None else 0) + (backlog.size if backlog is not None else 0)
+        held = parser.buffered_bytes if parser is not None else 0
+        if backlog is not None:
+            held += backlog.size + backlog.parsed
         self.total += held - self._held.get(connection, 0)
         self._held[connection] = held
 
@@ -95,7 +103,7 @@ class Inbox:
         self._close = close
         self._closed_by_peer = closed_by_peer
         self.unprocessed = UnprocessedBytes(config.incoming_total)
-        self._budget = 0  # messages that this step may still handle
+        self._budget = 0  # messages and topics that this step may still handle
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
@@ -146,10 +154,11 @@ class Inbox:
     def _resume(self, connection: ClientConnection, backlog: Backlog) -> None:
         if connection.request is not None:
             self._subscriptions.resume(connection, connection.request)
-        if connection.request is None:
-            self._handle_messages(connection, backlog.messages)
-        if connection.request is not None or not self._handle_events(connection, backlog.frames):
+        if connection.request is not None or not self._handle_messages(connection, backlog.messages):
             return
+        if not self._handle_events(connection, backlog.frames):
+            return
+        backlog.parsed = 0
         if connection.backlog is not None and backlog.chunks:
             data = backlog.chunks.popleft()
             if len(data) > PIECE_BYTES:
@@ -163,6 +172,10 @@ class Inbox:
                 self._delivery.emit(More(connection.number))
             else:
                 self.drop_backlog(connection)
+
+    def charge(self, topics: int) -> None:
+        """Count the topics of a request for the turn."""
+        self._budget -= topics
 
     def drop_backlog(self, connection: ClientConnection) -> None:
         """Drop the connection's backlog: it is handled completely, or the connection ends."""
@@ -205,7 +218,7 @@ class Inbox:
         return self._handle_events(connection, iter(events))
 
     def _new_parser(self, deflate: bool) -> frames.FrameParser:
-        return frames.FrameParser("server", self._config.max_message, deflate)
+        return frames.FrameParser("server", self._config.max_message, deflate, inflate=False)
 
     def _assign_parser(self, connection: ClientConnection, parser: frames.FrameParser, deflate: bool) -> None:
         """Give the connection the parser that holds its incomplete frame. It is not shared any more."""
@@ -218,10 +231,17 @@ class Inbox:
     ) -> bool:
         """Handle frame events. Return whether all were handled; the rest goes to the backlog otherwise."""
         for event in events:
+            if connection.format.deflate and isinstance(event, frames.DeflatedReceived):
+                if connection.state > State.OPEN:
+                    continue
+                event = self._inflate(event)  # noqa: PLW2901
             if isinstance(event, frames.MessageReceived):
                 self._budget -= len(event.data) // BYTES_PER_MESSAGE
                 if connection.state <= State.OPEN:
-                    self._handle_messages(connection, self._decode(connection, event))
+                    messages = self._decode(connection, event)
+                    if not self._handle_messages(connection, messages):
+                        self._keep(connection, events, len(event.data) + ENTRY_BYTES * length_hint(messages))
+                        return False
             elif isinstance(event, frames.CloseReceived):
                 self._closed_by_peer(connection, event)
             elif isinstance(event, frames.ProtocolError):
@@ -229,15 +249,27 @@ class Inbox:
                 self._close(connection, event.code, reason, event.text)
             elif isinstance(event, frames.PingReceived) and connection.state <= State.OPEN:
                 self._delivery.write(connection, frames.pong_frame(event.data))
-            if connection.request is not None:
-                self._backlog_of(connection).frames = events
-                return False
             self._budget -= 1
             if self._budget <= 0 and connection.state <= State.OPEN:
-                self._backlog_of(connection).frames = events
+                self._keep(connection, events)
                 self._delivery.emit(More(connection.number))
                 return False
         return True
+
+    def _inflate(self, event: frames.DeflatedReceived) -> frames.MessageReceived | frames.ProtocolError:
+        try:
+            return frames.inflate_message(event, self._config.max_message)
+        except frames.ProtocolError as error:
+            return error
+
+    def _keep(
+        self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError], size: int = 0
+    ) -> None:
+        """Move frames to the backlog, behind the rest of a frame that takes `size` bytes."""
+        backlog = self._backlog_of(connection)
+        rest = list(events)
+        backlog.frames = iter(rest)
+        backlog.parsed = size + sum(ENTRY_BYTES + len(getattr(event, "data", b"")) for event in rest)
 
     # ---- messages --------------------------------------------------------------------------------------------
 
@@ -256,15 +288,21 @@ class Inbox:
             messages = error.frame
         return iter(messages)
 
-    def _handle_messages(self, connection: ClientConnection, messages: Iterator[object]) -> None:
+    def _handle_messages(self, connection: ClientConnection, messages: Iterator[object]) -> bool:
+        """Handle the messages of a frame. Return whether all were handled; the rest goes to the backlog otherwise."""
         for message in messages:
             if connection.state > State.OPEN:
-                return
+                return True
             self._handle(connection, message)
             self._budget -= 1
             if connection.request is not None:
                 self._backlog_of(connection).messages = messages
-                return
+                return False
+            if self._budget <= 0 and connection.state <= State.OPEN:
+                self._backlog_of(connection).messages = messages
+                self._delivery.emit(More(connection.number))
+                return False
+        return True
 
     def _backlog_of(self, connection: ClientConnection) -> Backlog:
         """Return the connection's backlog. A new one stops reading from the socket."""

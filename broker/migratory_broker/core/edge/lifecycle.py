@@ -171,8 +171,10 @@ class ConnectionLifecycle:
             text = "the first message of a connection must be `connect`"
             self._refuse(connection, errors.NOT_CONNECTED, text, CloseCode.BAD_MESSAGE, "bad_message")
         elif isinstance(message, Subscribe):
+            self.inbox.charge(len(message.topics))
             self._subscriptions.subscribe(connection, message)
         elif isinstance(message, Unsubscribe):
+            self.inbox.charge(len(message.topics))
             self._subscriptions.unsubscribe(connection, message)
         elif isinstance(message, Ping):
             self._delivery.reply(connection, Pong())

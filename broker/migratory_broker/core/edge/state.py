@@ -108,14 +108,15 @@ class SubscribeRequest:
 
 class Backlog:
     """The input of a client behind a pending request, oldest first: the rest of a frame, the other frames of its read,
-    and `size` bytes of unparsed `chunks`."""
+    and `size` bytes of unparsed `chunks`. `parsed` is the bytes of memory of that frame and the frames."""
 
-    __slots__ = ("chunks", "frames", "messages", "size")
+    __slots__ = ("chunks", "frames", "messages", "parsed", "size")
 
     def __init__(self) -> None:
         self.messages: Iterator[object] = iter(())
         self.frames: Iterator[FrameEvent | ProtocolError] = iter(())
         self.chunks: deque[bytes] = deque()
+        self.parsed = 0
         self.size = 0
 
 

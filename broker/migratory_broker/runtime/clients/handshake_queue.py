@@ -121,7 +121,7 @@ class PendingConnections:
         """Run `action(argument)` after everything that was posted for connection `number` before."""
         count = self._pending.get(number)
         if count is None:
-            self._pump.call(action, argument)
+            self._pump.call_for_client(action, argument)
         else:
             self._pending[number] = count + 1
             self._pump.defer(self._run, (number, action, argument))

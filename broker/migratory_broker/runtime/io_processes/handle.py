@@ -88,7 +88,7 @@ class IoProcessHandle:
             _FROM_IO, lambda messages, size: on_messages(self, messages, size), lambda: self._lost(on_lost), self.resume
         )
         self._answer: Callable[[Any], None] = partial(on_request, self)
-        self._requests = DeferredRequests(pump.call, self._is_full, self._answer)
+        self._requests = DeferredRequests(pump.call_for_client, self._is_full, self._answer)
         self._pages = DeferredRequests(pump.defer, self._is_full, self._answer)
         own_end, other_end = socket.socketpair()
         self._pipe, other_pipe = socket_pair()

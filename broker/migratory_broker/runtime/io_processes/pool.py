@@ -155,8 +155,8 @@ class IoProcessPool:
             elif kind is Note:
                 self._log(message.level, message.event, io_process=process.index, **message.fields)
             else:
-                self._pump.call(self._handle_request, (process, message))
-        self._pump.call(process.channel.acknowledge, size)
+                self._pump.call_for_client(self._handle_request, (process, message))
+        self._pump.call_for_client(process.channel.acknowledge, size)
 
     def _handle_request(self, item: tuple[IoProcessHandle, Any]) -> None:
         """Handle a request in its place among the events."""
@@ -210,7 +210,7 @@ class IoProcessPool:
         now = self._clock()
         del self._processes[process.number]
         self._interest.remove_edge(process.number)
-        self._pump.to_logic(ClientCounts(process.number, ()))  # behind its own last messages
+        self._pump.request(ClientCounts(process.number, ()))  # behind its own last messages
         self._ending.append((process, now + END_TIMEOUT))
         clients = self._counts.record_death(process, closing=self._closing)
         if self._closing:

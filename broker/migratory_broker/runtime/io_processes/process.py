@@ -134,13 +134,13 @@ class IoProcess:
         self._fencing = begin.fencing
         Watchdog(stall_limit(config.zookeeper.session_timeout, begin.fencing), log)
         clients = self._clients = ClientService(config, begin.broker, self._pump, time.monotonic)
-        to_logic = self._pump.to_logic
+        request = self._pump.request
         self._pump.set_handlers(
             {
                 **clients.handlers(),
-                events.Observe: to_logic,
+                events.Observe: request,
                 events.Note: self._note,
-                edge_events.Detach: to_logic,
+                edge_events.Detach: request,
             }
         )
         clients.start_edge(begin.incarnation, begin.edge)
@@ -151,7 +151,7 @@ class IoProcess:
 
     def _note(self, effect: events.Note) -> None:
         note: Any = self._clients.with_address(effect) if self._clients is not None else effect
-        self._pump.to_logic(note)
+        self._pump.request(note)
 
     def _on_lost(self) -> None:
         """End this process: the broker's process is gone, or has closed the channel."""

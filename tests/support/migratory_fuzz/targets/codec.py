@@ -36,7 +36,8 @@ _OPS = "|".join(kind.__name__.lower() for kind in (*m.ClientMessage.__args__, *m
 _NAMES = re.compile(
     rf"(?:{_OPS})(?:\.[a-z0-9_]+(?:\[(?:\d+|\.\.\.)\])*(?:\.[a-z_]+(?:\[\d+\])*)?)?: .+"
     r"|unknown operation .+|missing field \"op\": .+|expected an (?:array|object) .+|an empty array: .+"
-    r"|the frame (?:is not JSON: .+|is not MessagePack: .+|is nested too deeply|holds \d+ messages, .+)"
+    r"|the frame (?:is not JSON: .+|is not MessagePack: .+|is nested too deeply)"
+    r"|the frame holds (?:more than )?\d+ (?:messages|commas).+"
     r"|more than 16 bad messages in one frame, the first: .+",
     re.DOTALL,
 )

@@ -10,6 +10,7 @@ from migratory_broker.core.logic.events import Attach, NextPage, PublishRequest
 from migratory_protocol import frames
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
+    Bye,
     Error,
     Message,
     Ping,
@@ -418,3 +419,130 @@ def test_backlog_counts_until_it_is_handled() -> None:
     assert reader.close_code == CloseCode.TRY_ANOTHER
     assert incoming.total == 0
     assert bench.held == set()
+
+
+# compressed frames, and frames of many messages and topics --------------------------------------------------------
+
+
+def bomb(reader: Reader, message: bytes, spaces: int = 1_000_000) -> bytes:
+    """Return a compressed JSON frame of a kilobyte that becomes a megabyte."""
+    return frames.encode_frame(frames.TEXT, frames.compress(message + b" " * spaces), MASK, rsv1=True)
+
+
+def parsed_bytes(bench: Bench, reader: Reader) -> int:
+    backlog = bench.edge._connections.table[reader.number].backlog
+    return 0 if backlog is None else backlog.parsed
+
+
+def test_inflated_frames_behind_a_pending_request_are_not_held() -> None:
+    """Twenty connections that sent 33 KB each held 651 MB, of which no limit knew."""
+    bench = Bench(EdgeConfig(attaches_per_client=1))
+    reader = bench.client(wire="json", deflate=True)
+    data = reader.frame(Subscribe(1, names("a", "b")))
+    bombs = [bomb(reader, b'{"op":"ping"}') for _ in range(20)]
+    reader.send_bytes(data + b"".join(bombs))
+    tracked = bench.edge._connections.inbox.unprocessed
+    assert sum(map(len, bombs)) < 30_000
+    assert 0 < parsed_bytes(bench, reader) < 40_000
+    assert tracked.total == parsed_bytes(bench, reader)
+    for attach in bench.requests_of(Attach):
+        bench.attached(attach, Position(1, 0))
+    for attach in bench.requests_of(Attach):
+        bench.attached(attach, Position(1, 0))
+    assert len(reader.take(Pong)) == 20
+    assert (tracked.total, bench.held) == (0, set())
+
+
+def test_inflated_frame_whose_messages_wait_counts_with_its_memory() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=300))
+    reader = bench.client(wire="json", deflate=True)
+    bench.defer_more = True
+    reader.send_bytes(bomb(reader, b"[" + b",".join([b'{"op":"ping"}'] * 500) + b"]"))
+    tracked = bench.edge._connections.inbox.unprocessed
+    assert tracked.total > 1_000_000
+    while bench.more:
+        bench.step(bench.more.pop(0))
+    assert len(reader.take(Pong)) == 500
+    assert tracked.total == 0
+
+
+def test_largest_holders_of_inflated_frames_are_closed() -> None:
+    bench = Bench(EdgeConfig(incoming_total=3_000_000, messages_per_turn=300))
+    bench.defer_more = True
+    readers = [bench.client(wire="json", deflate=True) for _ in range(5)]
+    for reader in readers:
+        reader.send_bytes(bomb(reader, b"[" + b",".join([b'{"op":"ping"}'] * 500) + b"]"))
+    assert [reader.close_code for reader in readers].count(CloseCode.TRY_ANOTHER) == 3
+    assert bench.edge._connections.inbox.unprocessed.total <= 3_000_000
+
+
+def test_frames_inflate_one_turn_at_a_time() -> None:
+    """Compressed, 13 KB delayed a tick by five seconds: a turn is over after some megabytes, whatever came in."""
+    bench = Bench()
+    reader = bench.client(wire="json", deflate=True)
+    bench.defer_more = True
+    reader.send_bytes(bomb(reader, b'{"op":"ping"}') * 20)
+    turns = [len(reader.take(Pong))]
+    while bench.more:
+        bench.step(bench.more.pop(0))
+        turns.append(len(reader.take(Pong)))
+    assert sum(turns) == 20
+    assert max(turns) <= 5
+    assert bench.held == set()
+
+
+@pytest.mark.parametrize(
+    ("compressed", "code"),
+    [(b"\xff\xff\xff", CloseCode.INVALID_TEXT), (frames.compress(bytes(2_000_000)), CloseCode.TOO_LARGE)],
+)
+def test_bad_compressed_frame_closes_in_its_turn(compressed: bytes, code: CloseCode) -> None:
+    bench = Bench()
+    reader = bench.client(wire="json", deflate=True)
+    bad = frames.encode_frame(frames.TEXT, compressed, MASK, rsv1=True)
+    reader.send_bytes(reader.frame(Ping()) + bad + bomb(reader, b'{"op":"ping"}') + reader.frame(Ping()))
+    assert len(reader.take(Pong)) == 1
+    assert reader.close_code == code
+
+
+@pytest.mark.parametrize("wire", ["json", "msgpack"])
+def test_messages_of_one_frame_are_handled_in_turns(wire: str) -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=10))
+    reader, other = bench.client(wire=wire), bench.client()  # type: ignore[arg-type]
+    bench.defer_more = True
+    kind = frames.BINARY if reader.codec.binary else frames.TEXT
+    content = reader.codec.encode_all([Publish("x", b"", 1, "p", id, 1) for id in range(1, 36)])
+    reader.send_bytes(frames.encode_frame(kind, content, MASK) + reader.frame(Ping()))
+    turns = [[request.id for request in bench.published()]]
+    while bench.more:
+        assert bench.held == {reader.number}
+        other.send(Ping())
+        assert other.take(Pong) == [Pong()]
+        bench.step(bench.more.pop(0))
+        turns.append([request.id for request in bench.published()])
+    assert [id for turn in turns for id in turn] == list(range(1, 36))
+    assert max(map(len, turns)) == 10
+    assert reader.take(Pong) == [Pong()]
+    assert bench.held == set()
+
+
+def test_topics_of_requests_count_for_the_turn() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=100))
+    reader = bench.client()
+    bench.defer_more = True
+    request = Unsubscribe(1, [f"t{index}" for index in range(60)])
+    reader.send(request, request, request, request, request)
+    turns = [len(reader.take(Unsubscribed))]
+    while bench.more:
+        bench.step(bench.more.pop(0))
+        turns.append(len(reader.take(Unsubscribed)))
+    assert turns == [2, 2, 1]
+    assert bench.held == set()
+
+
+def test_closing_message_at_the_end_of_a_turn_leaves_nothing_held() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=1))
+    reader = bench.client()
+    content = reader.codec.join([reader.codec.encode(Bye()), reader.codec.encode(Ping())])
+    reader.send_bytes(frames.binary_frame(content, MASK))
+    assert reader.close_code == 1000
+    assert (bench.held, bench.more) == (set(), [])

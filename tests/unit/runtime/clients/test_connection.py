@@ -29,7 +29,7 @@ class Pump:
     def call(self, action: Any, argument: Any) -> None:
         self.waiting.append(lambda: action(argument))
 
-    defer = call
+    call_for_client = defer = call
 
     def turn(self, most: int = 1000) -> None:
         """Run up to `most` queued actions."""

@@ -20,7 +20,7 @@ class Pump:
     def step_edge(self, event: Any) -> None:
         self.told.append(event)
 
-    def call(self, action: Callable[[Any], None], argument: Any) -> None:
+    def call_for_client(self, action: Callable[[Any], None], argument: Any) -> None:
         self.line.append((action, argument))
 
     def defer(self, action: Callable[[Any], None], argument: Any) -> None:
