@@ -131,16 +131,16 @@ def _follow(command: list[str], seconds: float, outcome: Outcome, say: Callable[
         while process.poll() is None:
             time.sleep(0.25)
             now = time.monotonic()
+            outcome.seconds = now - begun
             if outcome.coverage:
                 _measure(process.pid, outcome)
             if now - reported >= REPORT_EVERY:
                 reported = now
-                say(_progress(outcome, now - begun))
-            if now - begun > seconds + 2 * WALL_LIMIT:
+                say(f"  {outcome.line}")
+            if outcome.seconds > seconds + 2 * WALL_LIMIT:
                 process.kill()
                 tail.append(f"did not end within {2 * WALL_LIMIT} s after its time")
         reader.join(timeout=10)
-        outcome.seconds = time.monotonic() - begun
         return process.returncode, tail
 
 
@@ -164,14 +164,6 @@ def _measure(pid: int, outcome: Outcome) -> None:
         return
     if resident:  # 0 for a process that just ended
         outcome.memory.append(resident)
-
-
-def _progress(outcome: Outcome, seconds: float) -> str:
-    memory = f"{outcome.memory[-1]:.0f}" if outcome.memory else "?"
-    return (
-        f"  {outcome.target} {seconds:4.0f} s: {outcome.executions:,} executions or more, coverage {outcome.coverage}, "
-        f"{outcome.features} features, {outcome.inputs} inputs, RSS {memory} MiB"
-    )
 
 
 def _judge(outcome: Outcome, status: int, tail: deque[str]) -> None:

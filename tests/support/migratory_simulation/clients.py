@@ -129,7 +129,7 @@ class Client:
             waiting.append(key)
             if final:
                 self.final.add(key)
-        self.world.external.publishes(key, self.world.scheduler.now)
+        self.world.coverage["published"] += 1
         self.step(ev.Submit(key, topic, key.payload + self.padding, qos, self.world.scheduler.now))
 
     def give_up_something(self) -> None:
@@ -139,7 +139,7 @@ class Client:
             key = self.random.choice(self.random.choice(candidates))
             if key not in self.final:
                 self._settle(key)
-                self.world.external.gives_up(key)
+                self.world.coverage["given up"] += 1
                 self.step(ev.GiveUp(key))
 
     def toggle(self, topic: str) -> None:
@@ -257,7 +257,7 @@ class Client:
             raise Violation(7, f"{key} is refused: {failed.code} {failed.text}")
         if not key.id:
             return
-        self.world.external.gives_up(key)
+        self.world.coverage["given up"] += 1
         again = key in self.final
         self._settle(key)
         if again:
@@ -292,10 +292,9 @@ class Client:
         if link.number not in self.links or not process.edges:
             return
         edge = self.random.choice(process.edges)
-        link.connection = Connection(self.world, self.world.next_connection(), self, edge, self.codec.name)
+        link.connection = Connection(self.world, self, link, edge)
         if self.stalled:
             link.connection.stall()
-        self.world.connection_links[link.connection.number] = link
         self.world.scheduler.after(self.world.options.client_delay, self._established, link)
 
     def _established(self, link: ClientLink) -> None:
@@ -304,7 +303,7 @@ class Client:
 
     def connection_data(self, connection: Connection, data: bytes) -> None:
         """Parse bytes from the broker, check the messages, and pass them to the core."""
-        link = self.world.connection_links[connection.number]
+        link = connection.link
         if link.number not in self.links:
             return
         for event in link.parser.feed(data):
@@ -322,9 +321,7 @@ class Client:
                 return
 
     def connection_closed(self, connection: Connection) -> None:
-        link = self.world.connection_links.pop(connection.number, None)
-        if link is not None:
-            self._lost(link, 1006, "the connection was reset")
+        self._lost(connection.link, 1006, "the connection was reset")
 
     def _lost(self, link: ClientLink, code: int, reason: str) -> None:
         if self.links.pop(link.number, None) is not None:

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 from migratory_broker.core.edge.events import Lost, Opened, Paused, Received, Resumed
 
 if TYPE_CHECKING:
+    from migratory_simulation.clients import Client, ClientLink
     from migratory_simulation.process import EdgeProcess
     from migratory_simulation.world import World
-
-
-class Peer(Protocol):
-    """The client's side of a connection."""
-
-    def connection_data(self, connection: Connection, data: bytes) -> None: ...
-    def connection_closed(self, connection: Connection) -> None: ...
-
-    @property
-    def follows(self) -> Iterable[str]:
-        """Return the topics that the client wants to be subscribed to."""
 
 
 class Connection:
     """A connection that is open until one side closes it. Nothing arrives at a side that has seen the end."""
 
-    def __init__(self, world: World, number: int, client: Peer, edge: EdgeProcess, wire: str) -> None:
+    def __init__(self, world: World, client: Client, link: ClientLink, edge: EdgeProcess) -> None:
         self.world = world
-        self.number = number
+        self.number = world.next_connection()
         self.client = client
+        self.link = link
         self.edge = edge
         self.delay = world.options.client_delay
         self.client_open = True
@@ -43,8 +34,9 @@ class Connection:
         self._silent_in: deque[tuple[Callable[..., None], tuple[object, ...]]] | None = None
         self._silent_out: deque[tuple[Callable[..., None], tuple[object, ...]]] | None = None
         self._last_in = self._last_out = world.scheduler.now
-        edge.connections[number] = self
-        opened = Opened(number, "json" if wire == "json" else "msgpack", f"client:{number}")
+        edge.connections[self.number] = self
+        wire: Literal["json", "msgpack"] = "msgpack" if link.codec.binary else "json"
+        opened = Opened(self.number, wire, f"client:{self.number}")
         edge.process.run(edge.step, opened)
 
     # ---- from the client

@@ -78,9 +78,6 @@ class ExternalChecker:
         self.topics: dict[tuple[str, int], TopicHistory] = {}  # (topic, first epoch of the history)
         self.readers: dict[tuple[str, str], Reader] = {}
         self._wanted: dict[tuple[str, str], bool] = {}  # snapshots requested with the next first receipt
-        self.acknowledged: dict[Key, Position | None] = {}
-        self.issued: dict[Key, float] = {}
-        self.given_up: set[Key] = set()
 
     # ---- histories
 
@@ -191,26 +188,15 @@ class ExternalChecker:
 
     # ---- publishers
 
-    def publishes(self, key: Key, now: float) -> None:
-        """Record that a client publishes."""
-        self.issued.setdefault(key, now)
-        self.coverage["published"] += 1
-
     def acknowledges(self, key: Key, position: Position | None, committed: bool) -> None:
         """Record that a publisher got an acknowledgement. `committed`: the publication is committed in some history."""
         self.coverage["acknowledged"] += 1
-        self.acknowledged[key] = position
         if not committed:
             raise Violation(1, f"{key} is acknowledged at {position}, but was never committed")
         if position is None:
             self.coverage["duplicates answered"] += 1
         else:
             self.shown_key("an acknowledgement", key.topic, position, key)
-
-    def gives_up(self, key: Key) -> None:
-        """Record that a publisher gave a publication up."""
-        self.coverage["given up"] += 1
-        self.given_up.add(key)
 
     # ---- subscribers
 

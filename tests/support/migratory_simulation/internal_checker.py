@@ -49,7 +49,7 @@ class InternalChecker:
     def _changed(self, path: str, data: bytes | None, version: int) -> None:
         """Handle a committed change in ZooKeeper."""
         if path.startswith("/brokers/") and data is not None:
-            self.lives.begins(path.removeprefix("/brokers/"), version, self.world.time)
+            self.lives.begins(path.removeprefix("/brokers/"), version, self.world.scheduler.now)
         elif path.startswith("/groups/") and data is not None:
             self._record(int(path.removeprefix("/groups/")), decode_group(data))
 
@@ -99,7 +99,7 @@ class InternalChecker:
         here = self.lives.here(source.members)
         if source.enough(here):
             raise Violation(1, f"group {group}: a new history, though {here} of {source} are not replaced")
-        waited = self.world.time - self.lives.lost_at(source)
+        waited = self.world.scheduler.now - self.lives.lost_at(source)
         if waited < HISTORY_WAIT * self.world.options.tempo - SLACK:
             raise Violation(1, f"group {group}: a new history {waited:.2f} s after the old one was lost: {source}")
 

@@ -19,15 +19,22 @@ T = TypeVar("T")
 
 NAMES: dict[type, str] = {}
 """The name of each kind of fault."""
+WEIGHTS: dict[type, int] = {}
+"""How often each kind is drawn when the seed allows it."""
+EXTRA: dict[type, int] = {}
+"""Weights of kinds that some long seeds add to a plan."""
 
 
 @dataclass_transform(frozen_default=True)
-def _fault(name: str) -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen dataclass and register it as a kind of fault."""
+def _fault(name: str, weight: int = 0, *, extra: bool = False) -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen dataclass and register it as a kind of fault. Kinds are drawn in this order; one without a
+    weight is drawn by a function of its own."""
 
     def register(kind: type[T]) -> type[T]:
         made = dataclass(frozen=True, slots=True)(kind)
         NAMES[made] = name
+        if weight:
+            (EXTRA if extra else WEIGHTS)[made] = weight
         return made
 
     return register
@@ -49,14 +56,14 @@ class BrokerFault(Fault):
 # ---- the kinds of faults
 
 
-@_fault("crash")
+@_fault("crash", 10)
 class Crash(BrokerFault):
     """A process ends with its memory. A new one starts after `downtime` seconds."""
 
     downtime: float
 
 
-@_fault("replaced while running")
+@_fault("replaced while running", 8)
 class Replace(Fault):
     """A new process of the same name starts while the old one runs on for `lasts` seconds. The old one is cut off
     from everybody but its clients and perhaps other replaced processes."""
@@ -65,7 +72,7 @@ class Replace(Fault):
     lasts: float
 
 
-@_fault("freeze")
+@_fault("freeze", 6)
 class Freeze(BrokerFault):
     """A process stops handling events for a while."""
 
@@ -80,7 +87,7 @@ class Hang(BrokerFault):
     lasts: float
 
 
-@_fault("link break")
+@_fault("link break", 6)
 class BreakLink(Fault):
     """The connection between two brokers is reset."""
 
@@ -88,7 +95,7 @@ class BreakLink(Fault):
     other: str
 
 
-@_fault("partition")
+@_fault("partition", 6)
 class Partition(Fault):
     """The brokers in `side` and the others do not hear each other. `one_way`: only messages from `side` are lost.
     `zookeeper`: `side` is cut from ZooKeeper, too."""
@@ -99,7 +106,7 @@ class Partition(Fault):
     zookeeper: bool
 
 
-@_fault("clog")
+@_fault("clog", 3)
 class Clog(Fault):
     """Messages from `one` to `other` take `delay` seconds longer."""
 
@@ -109,33 +116,33 @@ class Clog(Fault):
     lasts: float
 
 
-@_fault("zookeeper away")
+@_fault("zookeeper away", 3)
 class ZooKeeperAway(Fault):
     """The ensemble loses its majority."""
 
     lasts: float
 
 
-@_fault("zookeeper cut off")
+@_fault("zookeeper cut off", 3)
 class ZooKeeperCutOff(BrokerFault):
     """One broker cannot reach the ensemble."""
 
     lasts: float
 
 
-@_fault("zookeeper connection lost")
+@_fault("zookeeper connection lost", 5)
 class ZooKeeperConnectionLost(BrokerFault):
     """The connection breaks under requests, `times` times. Each request ends as unknown, executed or not."""
 
     times: int
 
 
-@_fault("session expiry")
+@_fault("session expiry", 4)
 class ExpireSession(BrokerFault):
     """The ensemble ends a broker's session."""
 
 
-@_fault("slow broker")
+@_fault("slow broker", 2)
 class Slow(BrokerFault):
     """Every event takes the broker `cost` seconds."""
 
@@ -143,17 +150,17 @@ class Slow(BrokerFault):
     lasts: float
 
 
-@_fault("clients dropped")
+@_fault("clients dropped", 3)
 class DropClients(BrokerFault):
     """All client connections of a broker break."""
 
 
-@_fault("edge restart")
+@_fault("edge restart", 2)
 class RestartEdge(BrokerFault):
     """An I/O process is killed and replaced."""
 
 
-@_fault("client stalled")
+@_fault("client stalled", 1)
 class StallClient(Fault):
     """A client does not read for a while."""
 
@@ -161,7 +168,7 @@ class StallClient(Fault):
     lasts: float
 
 
-@_fault("drain")
+@_fault("drain", 3)
 class Drain(BrokerFault):
     """A planned stop: the broker drains for `period`, ends, and a new process starts."""
 
@@ -169,14 +176,22 @@ class Drain(BrokerFault):
     downtime: float
 
 
-@_fault("restart of all")
+@_fault("restart of all", 3)
 class RestartAll(Fault):
     """Every process ends at once, and all start again within `spread` seconds. The histories are lost."""
 
     spread: float
 
 
-@_fault("ambush")
+@_fault("burst", 4)
+class Burst(Fault):
+    """A burst of `count` extra publications on one topic, more than its cache holds."""
+
+    topic: int
+    count: int
+
+
+@_fault("ambush", 16)
 class Ambush(Fault):
     """A fault in the middle of a step: it strikes when a broker sends the `count`-th message of the kind `at` (or a
     transaction, "ZkCommit"). The rest of the step is lost in a crash.
@@ -193,7 +208,16 @@ class Ambush(Fault):
     gap: float
 
 
-@_fault("clock jump")
+@_fault("slow zookeeper", 3)
+class SlowZooKeeper(Fault):
+    """Requests of these brokers to ZooKeeper, and the answers, take about `delay` seconds."""
+
+    brokers: tuple[str, ...]
+    delay: float
+    lasts: float
+
+
+@_fault("clock jump", 3, extra=True)
 class ClockJump(BrokerFault):
     """A broker's monotonic clock jumps `ahead` seconds, as after a suspended virtual machine. The wall clock of its
     next process is `wall` seconds off."""
@@ -202,7 +226,7 @@ class ClockJump(BrokerFault):
     wall: float
 
 
-@_fault("silent client")
+@_fault("silent client", 3, extra=True)
 class SilentClient(Fault):
     """A client's connection delivers nothing for `lasts` seconds, in one direction or both, and neither side is
     told."""
@@ -213,7 +237,7 @@ class SilentClient(Fault):
     lasts: float
 
 
-@_fault("broker behind")
+@_fault("broker behind", 6, extra=True)
 class FallBehind(BrokerFault):
     """All messages from peers to `broker` take `delay` seconds longer, for `lasts` seconds. After `gap` seconds the
     clients of all other brokers are dropped, so that some connect to it that have seen more than it has. `crash`
@@ -225,7 +249,7 @@ class FallBehind(BrokerFault):
     crash: str
 
 
-@_fault("rolling restart")
+@_fault("rolling restart", 4, extra=True)
 class RollingRestart(Fault):
     """Every broker in turn drains, ends and starts again; the next one only when all report ready."""
 
@@ -233,33 +257,16 @@ class RollingRestart(Fault):
     downtime: float
 
 
-@_fault("broker added")
+@_fault("broker added", 3, extra=True)
 class Grow(Fault):
     """A new broker joins."""
 
 
-@_fault("broker removed")
+@_fault("broker removed", 3, extra=True)
 class Shrink(BrokerFault):
     """A broker drains, ends and never returns."""
 
     period: float
-
-
-@_fault("slow zookeeper")
-class SlowZooKeeper(Fault):
-    """Requests of these brokers to ZooKeeper, and the answers, take about `delay` seconds."""
-
-    brokers: tuple[str, ...]
-    delay: float
-    lasts: float
-
-
-@_fault("burst")
-class Burst(Fault):
-    """A burst of `count` extra publications on one topic, more than its cache holds."""
-
-    topic: int
-    count: int
 
 
 _MESSAGES: tuple[type, ...] = (
@@ -278,31 +285,8 @@ ACTIONS = (
 
 # ---- the plan of a seed
 
-WEIGHTS: dict[type, int] = {
-    Crash: 10,
-    Replace: 8,
-    Freeze: 6,
-    BreakLink: 6,
-    Partition: 6,
-    Clog: 3,
-    ZooKeeperAway: 3,
-    ZooKeeperCutOff: 3,
-    ZooKeeperConnectionLost: 5,
-    ExpireSession: 4,
-    Slow: 2,
-    DropClients: 3,
-    RestartEdge: 2,
-    StallClient: 1,
-    Drain: 3,
-    RestartAll: 3,
-    Burst: 4,
-    Ambush: 16,
-    SlowZooKeeper: 3,
-}
-"""How often each kind is drawn when the seed allows it."""
-EXTRA: dict[type, int] = {ClockJump: 3, SilentClient: 3, FallBehind: 6, RollingRestart: 4, Grow: 3, Shrink: 3}
-"""Weights of kinds that some long seeds add to a plan."""
 ALL = {**WEIGHTS, StallClient: 5, **EXTRA}
+"""The weights in short seeds."""
 
 WILD_ONLY = frozenset({Replace, RestartAll})
 """Kinds that lose more than q - 1 incarnations."""

@@ -32,12 +32,8 @@ class Rollouts:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._rolling = False
+        self.rolling = False
         self._revision = 0
-
-    @property
-    def rolling(self) -> bool:
-        return self._rolling
 
     @property
     def _tempo(self) -> float:
@@ -63,7 +59,7 @@ class Rollouts:
         least = max(2 * world.options.min_copies - 1, 2)
         if name not in world.names or len(world.names) <= least or process is None or process.draining:
             return False
-        if self._rolling or any(other.draining for other in world.running()):
+        if self.rolling or any(other.draining for other in world.running()):
             return False  # one at a time, as an operator does
         stay = tuple(other for other in world.names if other != name)
         if not any(world.options.weight(other) for other in stay if other in world.options.brokers):
@@ -101,9 +97,9 @@ class Rollouts:
 
     def roll(self, fault: RollingRestart) -> bool:
         """Begin a rolling restart, unless one is in progress."""
-        if self._rolling:
+        if self.rolling:
             return False
-        self._rolling = True
+        self.rolling = True
         self._revision += 1
         self._next(fault, list(self.world.names), self.world.scheduler.now + PATIENCE * self._tempo)
         return True
@@ -112,7 +108,7 @@ class Rollouts:
         """Drain the next broker once every broker reports ready."""
         world = self.world
         if world.halted or (world.scheduler.now > until and not world.healed):
-            self._rolling = False
+            self.rolling = False
             world.coverage["rollouts abandoned"] += 1
             return
         process = world.process_of(remaining[0]) if remaining[0] in world.names else None
@@ -120,7 +116,7 @@ class Rollouts:
             if remaining[0] not in world.names:
                 remaining = remaining[1:]
             if not remaining:
-                self._rolling = False
+                self.rolling = False
                 return
             world.scheduler.after(LOOK * self._tempo, self._next, fault, remaining, until)
             return
@@ -128,8 +124,7 @@ class Rollouts:
         self._drains(fault, remaining, process, world.scheduler.now + fault.period)
 
     def _all_ready(self) -> bool:
-        processes = [self.world.process_of(name) for name in self.world.names]
-        return all(process is not None and process.admission.open and not process.draining for process in processes)
+        return self.world.all_open() and not any(process.draining for process in self.world.members())
 
     def _drains(self, fault: RollingRestart, remaining: list[str], process: Process, until: float) -> None:
         """End the draining broker when it is drained or its time is over."""
@@ -145,7 +140,7 @@ class Rollouts:
                 world.scheduler.after(LOOK * self._tempo, self._drains, fault, remaining, process, until)
                 return
         if len(remaining) == 1:
-            self._rolling = False
+            self.rolling = False
             world.coverage["rollouts finished"] += 1
             return
         self._next(fault, remaining[1:], world.scheduler.now + PATIENCE * self._tempo)

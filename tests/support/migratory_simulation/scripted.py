@@ -230,11 +230,14 @@ class ScriptedCluster:
 
     def coordinator(self, group: int = 0) -> Process | None:
         """Return the owner of the latest record if that is activated and the owner runs."""
+        record, process = self.record(group), self.owner(group)
+        running = process is not None and record is not None and process.identity == tuple(record.owner)
+        return process if running and record is not None and record.activated else None
+
+    def owner(self, group: int = 0) -> Process | None:
+        """Return the newest process of the broker that owns the latest record."""
         record = self.record(group)
-        process = None if record is None or not record.activated else self.world.process_of(record.owner[0])
-        return (
-            process if process is not None and record is not None and process.incarnation == record.owner[1] else None
-        )
+        return None if record is None else self.world.process_of(record.owner[0])
 
     def current(self, group: int = 0) -> Process:
         """Return the coordinator. Raise LookupError when there is none."""
@@ -245,8 +248,7 @@ class ScriptedCluster:
 
     def others(self, *but: Process) -> list[Process]:
         """Return the newest process of every other broker, in the order of the names."""
-        found = [self.world.process_of(name) for name in self.world.options.brokers]
-        return [process for process in found if process is not None and process not in but]
+        return [process for process in self.world.members() if process not in but]
 
     def log(self, process: Process, group: int = 0) -> TopicLog | None:
         """Return, of a group's topics, the log with the longest uncommitted tail at a broker."""
@@ -269,22 +271,24 @@ class ScriptedCluster:
 
     def all_ready(self) -> bool:
         """Return whether every configured broker accepts clients and is on every group's active list."""
-        names = self.world.options.brokers
-        running = [self.world.process_of(name) for name in names]
-        if not all(process is not None and process.admission.open for process in running):
-            return False
+        size = len(self.world.names)
         records = [self.record(group) for group in range(self.world.options.groups)]
-        return all(record is not None and record.activated and len(record.members) == len(names) for record in records)
+        return self.world.all_open() and all(
+            record is not None and record.activated and len(record.members) == size for record in records
+        )
 
     def registered(self) -> bool:
         """Return whether every configured broker runs and has an incarnation."""
         found = self.others()
-        return len(found) == len(self.world.options.brokers) and all(process.incarnation > 0 for process in found)
+        return len(found) == len(self.world.names) and all(process.incarnation > 0 for process in found)
 
-    def say_open(self) -> bool:
-        """Return whether every broker reports that it accepts clients, which is all that an operator can go by."""
-        running = [self.world.process_of(name) for name in self.world.options.brokers]
-        return all(process is not None and process.admission.open for process in running)
+    def readers(self) -> list[Client]:
+        """Return the clients that subscribe to something."""
+        return [client for client in self.world.clients if client.subscribes]
+
+    def fences(self) -> int:
+        """Return how often a broker has fenced itself."""
+        return self.world.coverage["fences"]
 
     def linked(self, one: Process, other: Process) -> bool:
         return self.world.network.link_of(one, other.name) is not None

@@ -18,7 +18,7 @@ def alone(cluster: ScriptedCluster) -> Steps:
     yield cluster.expect(lambda: not victim.clients, 8.0, text)
     yield cluster.tempo
     cluster.unblock(victim, *cluster.others(victim))
-    yield cluster.expect(cluster.say_open, 9.0, "not every broker takes clients again")
+    yield cluster.expect(cluster.world.all_open, 9.0, "not every broker takes clients again")
 
 
 @schedule(90.0, groups=2)
@@ -69,12 +69,11 @@ def zookeeper_away(cluster: ScriptedCluster) -> Steps:
     yield cluster.at_rest()
     cluster.trace("ZooKeeper goes away")
     cluster.world.ensemble.set_available(False)
-    before = cluster.world.coverage["fences"]
+    before = cluster.fences()
     for _ in range(16):
         yield cluster.commits(4.0, "ZooKeeper is away, and nothing is committed any more")
         yield 2.0 * cluster.tempo
-        fenced = cluster.world.coverage["fences"] > before
-        cluster.demand(not fenced, "ZooKeeper is away, and a broker fenced itself")
+        cluster.demand(cluster.fences() == before, "ZooKeeper is away, and a broker fenced itself")
     cluster.world.ensemble.set_available(True)
 
 
@@ -116,8 +115,7 @@ def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
             cluster.block(coordinator, *cluster.others(coordinator), both=False)
             yield cluster.tempo
             cluster.unblock(coordinator, *cluster.others(coordinator, late))
-        readers = [client for client in cluster.world.clients if client.subscribes]
-        away = cluster.random.choice(readers)
+        away = cluster.random.choice(cluster.readers())
         away.toggle(away.subscribes[0])
         cluster.burst(40)
         yield 3.0 * cluster.tempo
@@ -132,7 +130,7 @@ def stalled_reader(cluster: ScriptedCluster) -> Steps:
     yield cluster.up()
     yield 2.0 * cluster.tempo
     for _ in range(4):
-        stalled = [client for client in cluster.world.clients if client.subscribes and cluster.random.random() < 0.7]
+        stalled = [client for client in cluster.readers() if cluster.random.random() < 0.7]
         for client in stalled:
             client.stall()
         for _ in range(4):
@@ -151,7 +149,7 @@ def stalled_replay(cluster: ScriptedCluster) -> Steps:
     yield 2.0 * cluster.tempo
     for _ in range(4):
         yield cluster.at_rest()
-        client = cluster.random.choice([client for client in cluster.world.clients if client.subscribes])
+        client = cluster.random.choice(cluster.readers())
         topic = client.subscribes[0]
         client.toggle(topic)
         cluster.burst(30)
@@ -172,7 +170,7 @@ def others_go_on(cluster: ScriptedCluster) -> Steps:
     others = cluster.others()
     victim = cluster.random.choice(others)
     others.remove(victim)
-    before = cluster.world.coverage["fences"]
+    before = cluster.fences()
     stays = {connection.number for process in others for connection in process.connections}
     cluster.crash(victim, 30.0)
     yield 10.0 * cluster.tempo
@@ -180,7 +178,7 @@ def others_go_on(cluster: ScriptedCluster) -> Steps:
         yield cluster.coordinated()
         yield cluster.commits(4.0, "one of three is dead, and nothing is committed any more")
         yield 2.0 * cluster.tempo
-        cluster.demand(cluster.world.coverage["fences"] == before, "one of three is dead, and another fenced itself")
+        cluster.demand(cluster.fences() == before, "one of three is dead, and another fenced itself")
     stayed = {connection.number for process in others for connection in process.connections}
     cluster.demand(stays <= stayed, f"connections {sorted(stays - stayed)} of brokers that live ended")
 
@@ -193,7 +191,7 @@ def halting_goes_on(cluster: ScriptedCluster) -> Steps:
     yield 5.0 * cluster.tempo
     yield cluster.at_rest()
     coordinator = cluster.current()
-    before = cluster.world.coverage["fences"]
+    before = cluster.fences()
     cluster.world.ensemble.set_available(False)
     cluster.crash(cluster.random.choice(cluster.others(coordinator)), 1.0)
     yield 0.5 * cluster.tempo  # messages in flight
@@ -202,8 +200,7 @@ def halting_goes_on(cluster: ScriptedCluster) -> Steps:
             4.0, "ZooKeeper and one of three are away, and nothing is committed any more", coordinator
         )
         yield 2.0 * cluster.tempo
-        fenced = cluster.world.coverage["fences"] > before
-        cluster.demand(not fenced, "under `halt` ZooKeeper is away, and a broker fenced itself")
+        cluster.demand(cluster.fences() == before, "under `halt` ZooKeeper is away, and a broker fenced itself")
     cluster.world.ensemble.set_available(True)
 
 
@@ -232,7 +229,7 @@ def came_back(cluster: ScriptedCluster) -> Steps:
     yield cluster.at_rest()
     dead = cluster.current()
     contact, third = cluster.random.sample(cluster.others(dead), 2)
-    before = cluster.world.coverage["fences"]
+    before = cluster.fences()
     cluster.cut_zookeeper(contact, expire=False)
     cluster.crash(dead, 1.0)
     yield cluster.until(lambda: len(cluster.others(dead)) == 3, 2.0, "new process")
@@ -243,8 +240,9 @@ def came_back(cluster: ScriptedCluster) -> Steps:
         process.zk.delay = cluster.random.uniform(0.6, 1.0) * cluster.tempo
     for _ in range(20):
         yield 0.15 * cluster.tempo
-        fenced = cluster.world.coverage["fences"] > before
-        cluster.demand(not fenced, "a coordinator that came back is heard by one other, and a broker fenced itself")
+        cluster.demand(
+            cluster.fences() == before, "a returning coordinator is heard by one other, and a broker fenced itself"
+        )
     cluster.restore_zookeeper(contact)
     cluster.unblock(fresh, contact)
 
@@ -299,4 +297,4 @@ def _readers(cluster: ScriptedCluster, edge: EdgeProcess) -> list[Client]:
         connections = [link.connection for link in client.links.values()]
         return any(connection is not None and connection.edge is edge for connection in connections)
 
-    return [client for client in cluster.world.clients if client.subscribes and is_here(client)]
+    return [client for client in cluster.readers() if is_here(client)]

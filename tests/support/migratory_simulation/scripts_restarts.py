@@ -66,13 +66,13 @@ def rolling_restart(cluster: ScriptedCluster) -> Steps:
     their topic meanwhile and return to a broker that got the log by Sync. None may be truncated."""
     yield cluster.up()
     for name in (*BROKERS, *BROKERS):
-        for client in cluster.world.clients:
-            if client.subscribes and cluster.random.random() < 0.5:
+        for client in cluster.readers():
+            if cluster.random.random() < 0.5:
                 client.toggle(client.subscribes[0])
-        yield cluster.expect(cluster.say_open, 15.0, "not every broker takes clients again")
+        yield cluster.expect(cluster.world.all_open, 15.0, "not every broker takes clients again")
         yield cluster.random.choice((0.0, 0.3, 1.0)) * cluster.tempo
         process = cluster.world.process_of(name)
-        if process is not None and cluster.say_open():
+        if process is not None and cluster.world.all_open():
             cluster.crash(process, cluster.random.uniform(0.1, 2.0))
         yield cluster.tempo
     lost = cluster.world.coverage["truncated"] > 0
@@ -203,8 +203,8 @@ def memory_gone(cluster: ScriptedCluster) -> Steps:
     for _ in range(2):
         for name in BROKERS:
             cluster.world.wall_skews[name] = cluster.random.choice((-7200.0, -60.0, 0.0, 60.0))
-        for client in cluster.world.clients:
-            if client.subscribes and cluster.random.random() < 0.5:
+        for client in cluster.readers():
+            if cluster.random.random() < 0.5:
                 client.toggle(cluster.random.choice(client.subscribes))
         yield cluster.random.uniform(0.5, 4.0) * cluster.tempo
         for process in cluster.others():

@@ -86,8 +86,7 @@ def two_coordinators(cluster: ScriptedCluster) -> Steps:
         cluster.block(other, old, both=False)
     cluster.cut_zookeeper(old, expire=True)
     yield cluster.until(lambda: cluster.record() != record, 3.0, "next record")
-    taken = cluster.record()
-    candidate = None if taken is None else cluster.world.process_of(taken.owner[0])
+    candidate = cluster.owner()
     if candidate is not None:
         for other in cluster.others(old, candidate):
             cluster.clog(candidate, other, 1.5)
@@ -105,7 +104,7 @@ def _overtake(cluster: ScriptedCluster, *, adopted: bool) -> Steps:
     cluster.crash(cluster.current(), 6.0)
     yield cluster.until(lambda: cluster.record() != before, 12.0, "next record")
     record = cluster.record()
-    candidate = None if record is None else cluster.world.process_of(record.owner[0])
+    candidate = cluster.owner()
     if record is None or candidate is None or candidate.zk.session is None:
         return
     if adopted:
@@ -139,8 +138,7 @@ def lost_reply(cluster: ScriptedCluster) -> Steps:
         record = cluster.record()
         cluster.crash(cluster.current(), 6.0)
         yield cluster.until(lambda record=record: cluster.record() != record, 12.0, "next record")  # type: ignore[misc]
-        written = cluster.record()
-        owner = None if written is None else cluster.world.process_of(written.owner[0])
+        owner = cluster.owner()
         if owner is not None:
             owner.zk.lose_connection()
         yield cluster.expect(lambda: cluster.coordinator() is not None, 20.0, "nobody coordinates after a lost reply")
@@ -199,7 +197,7 @@ def late_word(cluster: ScriptedCluster) -> Steps:
     cluster.cut_zookeeper(given_up, expire=True)
     yield cluster.until(lambda: cluster.record() != before, 12.0, "next record")
     record = cluster.record()
-    first = None if record is None else cluster.world.process_of(record.owner[0])
+    first = cluster.owner()
     if record is None or first is None:
         return
     others = cluster.others(first)

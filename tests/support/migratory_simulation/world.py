@@ -20,7 +20,6 @@ from migratory_protocol.peer import Heartbeat
 from migratory_protocol.topics import topic_group
 
 from migratory_simulation import final_checks
-from migratory_simulation.clients import ClientLink
 from migratory_simulation.coverage import Coverage
 from migratory_simulation.external_checker import ExternalChecker, Violation
 from migratory_simulation.injector import Injector
@@ -104,7 +103,6 @@ class World:
         self.network.silence = 2.0 * tempo
         self.internal = InternalChecker(self)
         self.processes: list[Process] = []
-        self.connection_links: dict[int, ClientLink] = {}
         self._connections = 0
         for name in options.brokers:
             self.scheduler.at(self.random.uniform(0.0, options.start_spread), self.start_process, name)
@@ -226,17 +224,21 @@ class World:
     def process_at(self, url: str) -> Process | None:
         return self.process_of(url.removeprefix("ws://"))
 
+    def members(self) -> list[Process]:
+        """Return the newest running process of every configured broker that has one."""
+        return [process for name in self.names if (process := self.process_of(name)) is not None]
+
+    def all_open(self) -> bool:
+        """Return whether every configured broker reports that it accepts clients: all that an operator can go by."""
+        members = self.members()
+        return len(members) == len(self.names) and all(process.admission.open for process in members)
+
     def running(self) -> list[Process]:
         return [process for process in self.processes if process.running]
 
     def next_connection(self) -> int:
         self._connections += 1
         return self._connections
-
-    @property
-    def time(self) -> float:
-        """Return the virtual seconds since the start."""
-        return self.scheduler.now
 
     # ---- the run
 
@@ -348,13 +350,7 @@ class World:
 
     def recovered(self) -> bool:
         """Return whether all clients, brokers and subscriptions have recovered."""
-        if not all(client.ready for client in self.clients):
-            return False
-        for name in self.names:
-            process = self.process_of(name)
-            if process is None or not process.admission.open:
-                return False
-        return not self.external.behind()
+        return all(client.ready for client in self.clients) and self.all_open() and not self.external.behind()
 
     def unrecovered(self) -> str:
         """Return as text what has not recovered yet, and below that the state of all groups and running brokers."""

@@ -143,7 +143,6 @@ class ZkClient:
         self.connected = False
         self.closed = False
         self.session: Session | None = None
-        self.announced = 0  # the session that was announced to the process
         self.lost_replies = 0
         self.served_at = float("-inf")  # when a request was last carried out
         self._generation = 0
