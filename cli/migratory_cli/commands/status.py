@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import click
 import msgspec
-from migratory_client.transport import why_not_connected
+from migratory_client.transport import describe_connect_error
 
 from migratory_cli.commands.status_view import format_remarks, format_table
 from migratory_cli.options import INSTALL_HINT, FiniteFloat, LocalRunnerMissing, choose_cluster, cluster_option
@@ -114,7 +114,7 @@ async def _request(session: aiohttp.ClientSession, base: str) -> dict[str, Any]:
     except TimeoutError:
         return {"error": "does not answer (timeout)"}
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return {"error": f"does not answer ({why_not_connected(error)})"}
+        return {"error": f"does not answer ({describe_connect_error(error)})"}
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError:

@@ -30,7 +30,7 @@ _CLOSE_TIMEOUT = 2.0
 """Seconds that the closing handshake may take. The connection has no use any more, so nothing is lost after it."""
 
 
-def why_not_connected(error: Exception) -> str:
+def describe_connect_error(error: Exception) -> str:
     """Return the reason of a failed connection in a few words, such as "connection refused"."""
     if isinstance(error, aiohttp.WSServerHandshakeError) and error.status != HTTPStatus.SWITCHING_PROTOCOLS:
         return describe_refusal(error.status)
@@ -86,7 +86,7 @@ class _Connection:
         try:
             code, reason = await self._connect()
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            reason = why_not_connected(error)
+            reason = describe_connect_error(error)
         finally:
             self._transport.remove(self)
         if not self._ending:

@@ -44,7 +44,7 @@ async def all_connected(cluster: LocalCluster, names: Iterable[str]) -> bool:
 async def moves_requested(cluster: LocalCluster) -> list[int]:
     """Return for each broker the clients that it asked to move for balance."""
     statuses: list[Any] = [await cluster.status(broker.name) for broker in cluster.brokers]
-    return [status["logic"]["balance"]["asked"] for status in statuses]
+    return [status["logic"]["balance"]["moves_asked"] for status in statuses]
 
 
 async def test_clients_notice_nothing_of_60_seconds_without_zookeeper(start_cluster: Any) -> None:

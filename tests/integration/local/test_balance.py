@@ -67,12 +67,12 @@ class BalanceMonitor:
 
     async def assert_no_moves(self) -> None:
         """Assert that no broker asks a client to move for `QUIET_SECONDS`."""
-        before = [entry["asked"] for entry in await self.balance()]
+        before = [entry["moves_asked"] for entry in await self.balance()]
         loop = asyncio.get_running_loop()
         end = loop.time() + QUIET_SECONDS
         while loop.time() < end:
             await asyncio.sleep(1.0)  # check every second, to fail early
-            assert [entry["asked"] for entry in await self.balance()] == before
+            assert [entry["moves_asked"] for entry in await self.balance()] == before
         assert await self.is_balanced(), await self.balance()
 
 
@@ -102,7 +102,9 @@ async def test_killed_broker_gets_its_share_of_clients_back(cluster: LocalCluste
     monitor = BalanceMonitor(cluster)
     async with load_on(cluster) as load:
         await until(monitor.is_balanced, "balanced at first", limit=TIMEOUT)
-        initial_moves = sum(entry["asked"] for entry in await monitor.balance())  # clients choose brokers at random
+        initial_moves = sum(
+            entry["moves_asked"] for entry in await monitor.balance()
+        )  # clients choose brokers at random
         name = cluster.brokers[1].name
         cluster.kill_broker(name)
         await cluster.wait_ready()
@@ -123,7 +125,9 @@ async def test_rolling_update_moves_no_client_more_than_twice(
     monitor = BalanceMonitor(cluster)
     async with load_on(cluster) as load:
         await until(monitor.is_balanced, "balanced at first", limit=TIMEOUT)
-        initial_moves = sum(entry["asked"] for entry in await monitor.balance())  # clients choose brokers at random
+        initial_moves = sum(
+            entry["moves_asked"] for entry in await monitor.balance()
+        )  # clients choose brokers at random
         monkeypatch.setenv("MIGRATORY_REVISION", "after")
         for broker in reversed(cluster.brokers):
             cluster.supervisor.hold(broker.name)

@@ -168,7 +168,7 @@ def assert_clients_balance(kube: Kubectl) -> None:
     end = time.monotonic() + STABLE_SECONDS
     while time.monotonic() < end:
         now = balance_status(kube)
-        assert [one["asked"] for one in now] == [one["asked"] for one in first], (
+        assert [one["moves_asked"] for one in now] == [one["moves_asked"] for one in first], (
             "clients are balanced: none may be asked to move"
         )
         assert max(one["clients"] for one in now) <= MAX_RATIO * CLIENTS / len(now), now

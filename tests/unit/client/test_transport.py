@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from migratory_client.transport import why_not_connected
+from migratory_client.transport import describe_connect_error
 
 KEY: Any = SimpleNamespace(host="h", port=1, ssl=True, is_ssl=True)
 ASKED: Any = SimpleNamespace(real_url="ws://h/ws")
@@ -34,7 +34,7 @@ def handshake(status: int) -> aiohttp.WSServerHandshakeError:
     ],
 )  # fmt: skip
 def test_connection_failure_is_described_in_the_systems_words(error: Exception, text: str) -> None:
-    assert why_not_connected(error) == text
+    assert describe_connect_error(error) == text
 
 
 def test_certificate_error_is_not_described_by_its_number() -> None:
@@ -44,6 +44,6 @@ def test_certificate_error_is_not_described_by_its_number() -> None:
         aiohttp.ClientConnectorCertificateError(KEY, inner),
         aiohttp.ClientConnectorSSLError(KEY, inner),
     ):
-        text = why_not_connected(error)
+        text = describe_connect_error(error)
         assert "certificate verify failed" in text
         assert "not permitted" not in text

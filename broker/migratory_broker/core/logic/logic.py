@@ -371,7 +371,7 @@ class Logic:
         latest = (self._drain_deadline - self._drain_begun) / 4
         waited = self.ctx.now - self._drain_begun
         coordinates = any(group.term is not None and group.term.phase != "over" for group in self.groups)
-        complete = self.client_balancer.all_take_clients() or waited >= min(READY_NEWS_DELAY, latest)
+        complete = self.client_balancer.all_accept_clients() or waited >= min(READY_NEWS_DELAY, latest)
         if (complete and not coordinates) or waited >= latest:
             self._clients_drained = True
             self.ctx.emit(DrainClients(max(remaining, 0.0), self.client_balancer.destinations()))

@@ -67,7 +67,7 @@ def describe_logic(logic: Logic) -> dict[str, object]:
             "clients": logic.client_balancer.clients,
             "share": round(logic.client_balancer.share(), 1),
             "waits_for": logic.client_balancer.waits_for,
-            "asked": logic.client_balancer.asked,
+            "moves_asked": logic.client_balancer.moves_asked,
         },
         "zookeeper": {
             "connected": logic.zookeeper.connected,

@@ -47,7 +47,7 @@ class ClientBalancer:
         self.membership = membership
         self.edges: dict[int, tuple[int, ...]] = {}  # clients by how often they moved lately: never, once, ...
         self.waits_for = "start"  # why no clients are moved for balance now, "" when nothing prevents it
-        self.asked = 0  # clients asked to move, since the start
+        self.moves_asked = 0  # clients asked to move, since the start
         self._calm_since = 0.0
         self._clients_before: int | None = None  # at the last request, until its outcome is judged
         self._next_request = 0.0
@@ -152,7 +152,7 @@ class ClientBalancer:
         if count <= 0 or receiver is None or not receiver.url:
             return
         self._moving.append((now + config.move_period, count))
-        self.asked += count
+        self.moves_asked += count
         share = round(self.share(), 1)
         self.ctx.note("info", "clients_given", clients=self.clients, share=share, count=count, to=peer)
         self.ctx.observe("migratory_moves_asked_total", count)
@@ -161,7 +161,7 @@ class ClientBalancer:
 
     # ---- leaving ---------------------------------------------------------------------------------------------
 
-    def all_take_clients(self) -> bool:
+    def all_accept_clients(self) -> bool:
         """Return whether every other configured broker accepts clients, by its last known record in ZooKeeper."""
         known = self.membership.known
         others = [known.get(name) for name in self.ctx.config.brokers if name != self.ctx.config.name]

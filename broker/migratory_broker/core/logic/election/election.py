@@ -273,16 +273,16 @@ class Election:
         state = self.states[number]
         path, ephemeral = f"{GROUPS}/{number}", f"{COORDINATORS}/{number}"
         data = encode(record)
-        mine = claim(record)
+        own_claim = claim(record)
         operations: list[ZkOperation] = [ZkCreate(path, data) if version is None else ZkWrite(path, data, version)]
         if cause in ("relist", "renew"):
-            operations.append(ZkWrite(ephemeral, mine, -1))
+            operations.append(ZkWrite(ephemeral, own_claim, -1))
         elif cause == "hand over":
-            operations += [ZkDelete(ephemeral), ZkCreate(ephemeral, mine, ephemeral=True)]
+            operations += [ZkDelete(ephemeral), ZkCreate(ephemeral, own_claim, ephemeral=True)]
         else:
-            operations.append(ZkCreate(ephemeral, mine, ephemeral=True))
+            operations.append(ZkCreate(ephemeral, own_claim, ephemeral=True))
         state.busy = True
-        previous, state.claimed = state.claimed, mine
+        previous, state.claimed = state.claimed, own_claim
         retried = cause == "renew"
 
         def receive(reply: ZkReply) -> None:

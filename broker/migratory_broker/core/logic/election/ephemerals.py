@@ -109,7 +109,7 @@ class Ephemerals:
         if state.busy:
             return
         path = f"{COORDINATORS}/{number}"
-        mine = claim(term.record)
+        own_claim = claim(term.record)
         state.busy = True
 
         def read(reply: ZkReply) -> None:
@@ -122,19 +122,19 @@ class Ephemerals:
                 if reply.node.owner == self.zookeeper.session:
                     state.absent_since = None
                     return
-                if reply.node.data != mine:
+                if reply.node.data != own_claim:
                     return  # another candidate's ephemeral
                 operations.append(ZkDelete(path, reply.node.version))
             elif hidden:
                 operations.append(ZkDelete(path))
             state.busy = True
             self.zookeeper.commit(
-                [*operations, ZkCreate(path, mine, ephemeral=True)], partial(done, len(operations) == 1)
+                [*operations, ZkCreate(path, own_claim, ephemeral=True)], partial(done, len(operations) == 1)
             )
 
         def done(unseen: bool, reply: ZkReply) -> None:
             state.busy = False
-            state.claimed = mine
+            state.claimed = own_claim
             if reply.outcome == "ok":
                 state.absent_since = None
             elif reply.outcome == "refused":

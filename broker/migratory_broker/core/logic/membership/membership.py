@@ -81,11 +81,11 @@ class Membership:
     def _cluster(self, reply: ZkReply) -> None:
         """Compare the cluster's record, or create it."""
         self._busy = False
-        mine = ClusterRecord(self.ctx.config.groups)
+        configured = ClusterRecord(self.ctx.config.groups)
         if reply.outcome == "ok" and reply.node is None:
             self._busy = True
             operations: list[ZkOperation] = [ZkCreate(path, b"") for path in (BROKERS, MEMBERS, GROUPS, COORDINATORS)]
-            self.zookeeper.commit([*operations, ZkCreate(CLUSTER, encode(mine))], self._done)
+            self.zookeeper.commit([*operations, ZkCreate(CLUSTER, encode(configured))], self._done)
         elif reply.outcome == "ok" and reply.node is not None:
             try:
                 recorded = decode_cluster(reply.node.data)
@@ -94,11 +94,12 @@ class Membership:
                 self.ctx.emit(Stop(text, code=1))
                 self._busy = True
                 return
-            if recorded != mine:
+            if recorded != configured:
                 self.ctx.emit(
                     Stop(
                         f"the cluster was created with {recorded.groups} topic groups hashed by {recorded.hash}, this "
-                        f"broker is configured for {mine.groups} hashed by {mine.hash}; the number cannot be changed",
+                        f"broker is configured for {configured.groups} hashed by {configured.hash}; "
+                        "the number cannot be changed",
                         code=1,
                     )
                 )
@@ -149,28 +150,28 @@ class Membership:
         self._announcing = False
         if reply.outcome != "ok":
             return
-        path, mine = f"{MEMBERS}/{self.ctx.config.name}", self._own_record()
+        path, wanted = f"{MEMBERS}/{self.ctx.config.name}", self._own_record()
         operations: list[ZkOperation]
         if reply.node is None:
-            operations = [ZkCreate(path, encode(mine), ephemeral=True)]
+            operations = [ZkCreate(path, encode(wanted), ephemeral=True)]
         else:
             current = self._member(self.ctx.config.name, reply.node.data)
             if current is not None and current.incarnation > self.ctx.incarnation:
                 self.stop_replaced(current.incarnation)
                 return
             if reply.node.owner == self.zookeeper.session:
-                if current == mine:
-                    self._announced = mine
+                if current == wanted:
+                    self._announced = wanted
                     return
-                operations = [ZkWrite(path, encode(mine), reply.node.version)]
+                operations = [ZkWrite(path, encode(wanted), reply.node.version)]
             else:
-                operations = [ZkDelete(path, reply.node.version), ZkCreate(path, encode(mine), ephemeral=True)]
+                operations = [ZkDelete(path, reply.node.version), ZkCreate(path, encode(wanted), ephemeral=True)]
         self._announcing = True
 
         def receive(reply: ZkReply) -> None:
             self._announcing = False
             if reply.outcome == "ok":
-                self._announced = mine
+                self._announced = wanted
 
         self.zookeeper.commit(operations, receive)
 

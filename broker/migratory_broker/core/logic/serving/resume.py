@@ -56,7 +56,7 @@ class WaitingSubscription:
     event: Attach
     begun: float
     since: float  # a coordinator of its epoch or later has been heard since, apart from `Resume._unheard_at`
-    asked: bool = False  # ZooKeeper was asked for the highest epoch
+    epoch_requested: bool = False  # ZooKeeper was asked for the highest epoch
 
 
 class Resume:
@@ -155,8 +155,8 @@ class Resume:
         recorded, asked_at = self._recorded.get(group.number, (0, float("-inf")))
         if asked_at >= waiting.begun:
             return "reset" if after.epoch > recorded else "wait"
-        if not waiting.asked and group.number not in self._asking:  # else the answer under way decides
-            waiting.asked = True
+        if not waiting.epoch_requested and group.number not in self._asking:  # else the answer under way decides
+            waiting.epoch_requested = True
             self._ask(group)
         return "wait"
 
