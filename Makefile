@@ -162,8 +162,9 @@ images: $(VENV)/.cluster debian-cluster ## build the images and bring them into 
 cluster-prepare: $(VENV)/.cluster debian-cluster ## build what cluster-test takes longest for, without a cluster (PREPARE=--behind)
 	$(NODE) prepare $(PREPARE)
 
+CLUSTER := $(BIN)/python -m pytest tests/cluster --durations=15
 cluster-test: $(VENV)/.cluster debian-cluster ## tests on a Kubernetes with this tree's images: the one that runs, else one is started and ended
-	$(NODE) during $(BIN)/python -m pytest tests/cluster --durations=15
+	$(NODE) during bash -c '$(CLUSTER) -m "not alone" -n $(INTEGRATION_WORKERS) --dist loadfile && $(CLUSTER) -m alone'
 
 chaos-k8s: $(VENV)/.cluster debian-cluster ## a cluster on a Kubernetes under faults, every delivery accounted for (FAULTS=kill,… MINUTES=N SEED=N JSON=FILE)
 	PYTHONPATH=tests/support $(if $(MIGRATORY_KUBECONFIG),,$(BIN)/python -m migratory_node during) \

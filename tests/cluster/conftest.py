@@ -1,20 +1,25 @@
 """Tests on a real Kubernetes: `make cluster-test` starts one, loads the images and runs them.
 
 The operator is installed once, from manifests/install, as the documentation says. A cluster of three takes most of a
-minute to start, so the tests of a module share one (`standing`), and each test leaves it ready.
+minute to start, so the tests of a module share one (`standing`), and each test leaves it ready. Tests mostly wait, so
+several modules run at the same time; those that stop or cut off the operator are marked `alone`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pytest
 from migratory_node.kubectl import Kubectl, KubectlError
 from migratory_node.paths import ROOT, NodeError, NodePaths
-from migratory_node.pods import Cluster, Pods, make_cluster, temporary_namespace
+from migratory_node.pods import Cluster, Namespaces, Pods, create_namespace, delete_namespace, make_cluster
 from migratory_node.prometheus import Prometheus, run_prometheus
 
 SYSTEM = "migratory-system"
@@ -34,19 +39,22 @@ def kubeconfig() -> Path:
 
 
 @pytest.fixture(scope="session")
-def operator(kubeconfig: Path) -> Iterator[Kubectl]:
+def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """Install the operator, and uninstall it at the end unless MIGRATORY_KEEP is set. Return kubectl for its namespace.
 
+    Workers of pytest-xdist share it, and leave it for the run after theirs.
     With MIGRATORY_OPERATOR=outside, use one that runs already, on this machine or in a debugger.
     """
     kube = Kubectl(kubeconfig, SYSTEM)
     if os.environ.get("MIGRATORY_OPERATOR") == "outside":
         yield kube
         return
-    kube("apply", "-k", INSTALL)
+    with (tmp_path_factory.getbasetemp().parent / "install.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kube("apply", "-k", INSTALL)
     kube("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
     yield kube
-    if not os.environ.get("MIGRATORY_KEEP"):
+    if not {"MIGRATORY_KEEP", "PYTEST_XDIST_WORKER"} & set(os.environ):
         kube("delete", "-k", INSTALL, "--timeout=120s", limit=150)
         left = [
             one["metadata"]["name"]
@@ -54,6 +62,53 @@ def operator(kubeconfig: Path) -> Iterator[Kubectl]:
             if "migratory" in one["metadata"]["name"] or one["metadata"]["name"].startswith("test-")
         ]
         assert left == [], "uninstalling leaves nothing"
+
+
+@pytest.fixture(scope="session")
+def namespaces(operator: Kubectl) -> Iterator[Namespaces]:
+    """Return a context manager that creates a namespace, and deletes it at the end of the context.
+
+    The next tests do not wait for the deletion; its failure is raised at the end of the session.
+    """
+    deletions: list[Future[None]] = []
+
+    @contextmanager
+    def namespace() -> Iterator[Kubectl]:
+        kube = create_namespace(operator.kubeconfig)
+        try:
+            yield kube
+        finally:
+            deletions.append(pool.submit(delete_namespace, kube))
+        if "MIGRATORY_TEST_NAMESPACE" in os.environ:  # the next test creates it again
+            deletions[-1].result()
+
+    with ThreadPoolExecutor() as pool:
+        yield namespace
+        for deletion in deletions:
+            deletion.result()
+
+
+@pytest.fixture(scope="module")
+def operator_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IO[str]]:
+    """Open the file that workers lock, shared or exclusively, by the next two fixtures."""
+    with (tmp_path_factory.getbasetemp().parent / "operator.lock").open("w") as lock:
+        yield lock
+
+
+@pytest.fixture
+def needs_operator(operator_lock: IO[str]) -> Iterator[None]:
+    """Let a test wait for a status that passes, which an operator that is just starting would not write."""
+    fcntl.flock(operator_lock, fcntl.LOCK_SH)
+    yield
+    fcntl.flock(operator_lock, fcntl.LOCK_UN)
+
+
+@pytest.fixture
+def kills_operator(operator_lock: IO[str]) -> Iterator[None]:
+    """Let a test kill the operator: none that `needs_operator` runs at the same time."""
+    fcntl.flock(operator_lock, fcntl.LOCK_EX)
+    yield
+    fcntl.flock(operator_lock, fcntl.LOCK_UN)
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +125,10 @@ def alone(operator: Kubectl) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shared(operator: Kubectl) -> Iterator[Kubectl]:
+def shared(namespaces: Namespaces) -> Iterator[Kubectl]:
     """Create a namespace for all tests of a module."""
-    yield from temporary_namespace(operator.kubeconfig)
+    with namespaces() as kube:
+        yield kube
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +146,10 @@ def prometheus(shared: Kubectl) -> Iterator[Prometheus]:
 
 
 @pytest.fixture
-def kube(operator: Kubectl) -> Iterator[Kubectl]:
-    """Create a namespace for one test, which must disappear within 90 seconds of its deletion."""
-    yield from temporary_namespace(operator.kubeconfig)
+def kube(namespaces: Namespaces) -> Iterator[Kubectl]:
+    """Create a namespace for one test."""
+    with namespaces() as kube:
+        yield kube
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ def test_an_edited_stateful_set_is_restored(standing: Kubectl) -> None:
     standing.wait_ready("quotes")
 
 
+@pytest.mark.usefixtures("needs_operator")
 def test_conditions_of_other_writers_stay(standing: Kubectl) -> None:
     theirs = {
         "type": "Audited",
@@ -94,6 +95,7 @@ def test_conditions_of_other_writers_stay(standing: Kubectl) -> None:
     assert standing.condition("quotes", "Audited") == ("True", "ByHand")
 
 
+@pytest.mark.usefixtures("needs_operator")
 def test_a_paused_cluster_is_repaired_after_it_resumes(standing: Kubectl) -> None:
     standing("annotate", "mgc", "quotes", "migratory.dev/paused=true")
     standing.until(lambda: standing.condition("quotes", "Progressing") == ("False", "Paused"), "paused", 60)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
 from migratory_node import chart
 from migratory_node.chart import CHART
 from migratory_node.kubectl import Kubectl, KubectlError
-from migratory_node.pods import SMALLEST, make_cluster, temporary_namespace
+from migratory_node.pods import SMALLEST, Namespaces, make_cluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 ALL = "app.kubernetes.io/name=migratory-operator"
 CRD = "migratoryclusters.migratory.dev"
 
@@ -60,11 +59,10 @@ def test_helm_installs_upgrades_and_uninstalls_a_cluster(alone: None, kube: Kube
 
 
 @pytest.fixture(scope="module")
-def two(alone: None, operator: Kubectl) -> Iterator[tuple[Kubectl, Kubectl]]:
+def two(alone: None, namespaces: Namespaces) -> Iterator[tuple[Kubectl, Kubectl]]:
     """Create two namespaces, each with its own operator and a cluster of the same name."""
-    namespace = contextmanager(temporary_namespace)
     only_here = "operator.scope=namespace,operator.resyncSeconds=2,crds.upgrade=false"
-    with namespace(operator.kubeconfig) as first, namespace(operator.kubeconfig) as second:
+    with namespaces() as first, namespaces() as second:
         for kube in (first, second):
             run_helm(kube, "install", "own", str(CHART), "--skip-crds", "--set", only_here)
             make_cluster(kube, SMALLEST, ready=False)

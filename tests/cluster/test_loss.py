@@ -23,6 +23,7 @@ def test_deleting_a_broker_without_grace_loses_no_publication(standing: Kubectl)
     assert set(assert_nothing_lost(kube, "broker-dies")["reconnect_reasons"]) - {"moved"}, "nobody noticed"
 
 
+@pytest.mark.usefixtures("needs_operator")
 def test_deleting_one_and_then_all_zookeeper_pods_loses_no_publication(standing: Kubectl) -> None:
     kube = standing
     kube.wait_ready(NAME)

@@ -20,7 +20,7 @@ from migratory_node.paths import ROOT
 from migratory_node.pods import BROKER_IMAGE, Pods
 from migratory_node.prometheus import Prometheus, run_prometheus
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 NAME = "quotes"
 BROKERS = [f"{NAME}-broker-{number}" for number in range(3)]
 OPERATOR = "app.kubernetes.io/name=migratory-operator"

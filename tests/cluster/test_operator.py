@@ -16,7 +16,7 @@ import pytest
 from migratory_node.kubectl import Kubectl
 from migratory_node.pods import SMALLEST, Pods, make_cluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 LABEL = "app.kubernetes.io/name=migratory-operator"
 SECONDS = 90.0
 

@@ -5,8 +5,10 @@ The cluster is paused, so that only reports have pods. All reports are created a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from typing import IO
 
 import pytest
 from migratory_node.kubectl import Kubectl, KubectlError, Object
@@ -54,9 +56,11 @@ def pods(kube: Kubectl, name: str, component: str) -> list[Object]:
 
 
 @pytest.fixture(scope="module")
-def asked(shared: Kubectl) -> Kubectl:
+def asked(shared: Kubectl, operator_lock: IO[str]) -> Kubectl:
     """Create all reports in the module's namespace."""
     kube = shared
+    # until the end of the first test, which must kill the operator soon after
+    fcntl.flock(operator_lock, fcntl.LOCK_EX)
     url = start_slow_prometheus(kube, now())
     kube.apply(
         {
@@ -84,6 +88,7 @@ def asked(shared: Kubectl) -> Kubectl:
     return kube
 
 
+@pytest.mark.usefixtures("kills_operator")
 def test_an_operator_killed_after_submission_leads_to_one_run(operator: Kubectl, asked: Kubectl) -> None:
     kube = asked
     job = kube.until(lambda: kube.list("jobs", "migratory.dev/report=mid-run"), "a Job", 60)[0]["metadata"]

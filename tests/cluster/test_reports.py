@@ -19,7 +19,7 @@ from migratory_node.kubectl import Kubectl, Object
 from migratory_node.pods import SMALLEST, Pods, make_cluster, urls
 from migratory_node.prometheus import CLIENT_LABELS, Prometheus, start_static_prometheus
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]  # late scrapes make a report insufficient
 SMALL: Object = {"cpu": "50m"}
 COMPLETE: Object = {"name": "complete", "type": "delivery", "target": "100"}
 IMPOSSIBLE: Object = {"name": "fast", "type": "latency", "threshold": "1ms", "target": "100"}

@@ -32,6 +32,7 @@ def happened(kube: Kubectl) -> list[str]:
     return [event["reason"] for event in kube.list("events") if event["involvedObject"]["kind"] == "MigratoryCluster"]
 
 
+@pytest.mark.usefixtures("kills_operator")
 def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kubectl, standing: Kubectl) -> None:
     """The operator is killed meanwhile, unless it runs outside of the cluster."""
     kube = standing

@@ -44,6 +44,7 @@ def test_two_clusters_with_long_similar_names_are_independent(kube: Kubectl, clu
         assert targets == [f"{name}-broker-0"]
 
 
+@pytest.mark.usefixtures("needs_operator")
 def test_a_disruption_budget_exists_only_with_several_brokers(kube: Kubectl, cluster: Cluster) -> None:
     # Enough time to hand over all topic groups: with one copy, those that a broker still coordinates are lost with it.
     cluster({**SMALLEST, "brokers": {"replicas": 1, "drain": {"period": "30s"}}, "zookeeper": {"replicas": 3}})

@@ -16,6 +16,18 @@ T = TypeVar("T")
 _POLL = 0.5
 
 
+def condition_of(item: Object, type_: str) -> tuple[str, str]:
+    """Return status and reason of an object's condition; ("", "") when there is none."""
+    found = item.get("status", {}).get("conditions", [])
+    return next(((one["status"], one["reason"]) for one in found if one["type"] == type_), ("", ""))
+
+
+def is_current(item: Object) -> bool:
+    """Return whether the status is about the current spec."""
+    observed = item.get("status", {}).get("observedGeneration")
+    return observed is not None and observed == item["metadata"]["generation"]
+
+
 class KubectlError(Exception):
     """kubectl failed. The text is its error output."""
 
@@ -97,17 +109,14 @@ class Kubectl:
 
     def condition(self, name: str, type_: str, kind: str = "mgc") -> tuple[str, str]:
         """Return status and reason of a condition; ("", "") when there is none."""
-        found = (self.get(kind, name) or {}).get("status", {}).get("conditions", [])
-        return next(((one["status"], one["reason"]) for one in found if one["type"] == type_), ("", ""))
+        return condition_of(self.get(kind, name) or {}, type_)
 
     def wait_ready(self, name: str, limit: float = 300.0) -> Object:
         """Return the cluster once it is ready for its current spec."""
 
         def settled() -> Object | None:
             found = self.get("mgc", name) or {}
-            status = found.get("status", {})
-            current = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
-            return found if current and self.condition(name, "Ready")[0] == "True" else None
+            return found if is_current(found) and condition_of(found, "Ready")[0] == "True" else None
 
         return self.until(settled, f"{name} ready", limit) or {}
 

@@ -6,17 +6,20 @@ import json
 import os
 import shlex
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from migratory_node.kubectl import Kubectl, Object
+from migratory_node.kubectl import Kubectl, Object, condition_of, is_current
 
 BROKER_IMAGE = os.environ.get("MIGRATORY_BROKER_IMAGE", "migratory-broker:0.1.0")
 ZOOKEEPER_IMAGE = os.environ.get("MIGRATORY_ZOOKEEPER_IMAGE", "migratory-zookeeper:0.1.0")
 RESULT = "RESULT:"
 Cluster = Callable[..., str]
 """The fixture that makes a cluster: `cluster(spec, name, ready=True)` returns its name."""
+Namespaces = Callable[[], AbstractContextManager[Kubectl]]
+"""The fixture that makes namespaces: `with namespaces() as kube` creates one, and deletes it."""
 SMALLEST: Object = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
 """The spec of the smallest cluster."""
 
@@ -104,8 +107,7 @@ def make_cluster(kube: Kubectl, spec: Object | None = None, name: str = "quotes"
 def is_settled(kube: Kubectl, name: str = "quotes") -> bool:
     """Return whether the operator has nothing left to do for the current spec."""
     found = kube.get("mgc", name) or {}
-    current = found.get("status", {}).get("observedGeneration") == found.get("metadata", {}).get("generation")
-    return current and kube.condition(name, "Progressing") == ("False", "Settled")
+    return is_current(found) and condition_of(found, "Progressing") == ("False", "Settled")
 
 
 def wait_settled(kube: Kubectl, name: str = "quotes", limit: float = 300.0) -> Object:
@@ -126,12 +128,16 @@ def listed_urls(kube: Kubectl, name: str) -> list[str]:
     return [server["url"] for server in json.loads(data["servers.json"])["servers"]]
 
 
-def temporary_namespace(kubeconfig: Path) -> Iterator[Kubectl]:
-    """Yield a new namespace, whose deletion at the end must take less than a minute and a half.
+def create_namespace(kubeconfig: Path) -> Kubectl:
+    """Create a namespace, and return kubectl for it.
 
     MIGRATORY_TEST_NAMESPACE names it, for an operator outside of the cluster that watches that one alone.
     """
     kube = Kubectl(kubeconfig, os.environ.get("MIGRATORY_TEST_NAMESPACE") or f"test-{uuid.uuid4().hex[:8]}")
     kube("create", "namespace", kube.namespace)
-    yield kube
+    return kube
+
+
+def delete_namespace(kube: Kubectl) -> None:
+    """Delete a namespace with all that is in it, which must take less than a minute and a half."""
     kube("delete", "namespace", kube.namespace, "--timeout=90s", limit=120)
