@@ -70,7 +70,7 @@ fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what ot
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)
 
 fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and some thousand new ones for each fuzzer
-	$(BIN)/python -m pytest tests/fuzz
+	$(BIN)/python -m pytest tests/fuzz -n $(WORKERS) --dist worksteal
 
 sim: $(VENV)/.tests ## simulated clusters under faults, on all cores (SEEDS=1000)
 	$(BIN)/python -m pytest tests/simulation -n $(WORKERS) --dist worksteal
@@ -116,9 +116,10 @@ bench: $(VENV)/.tests debian ## the product beside its peers and the raw limit (
 bench-test: $(VENV)/.tests debian ## tests of the benchmarks; they measure nothing and are not part of `make unit` and `make integration`
 	$(BIN)/python -m pytest tests/unit/benchmarks tests/integration/benchmarks --durations=10
 
-nightly: bench-test ## long runs that are not part of the gate: 100,000 seeds, an hour of chaos, fuzzers, exhaustive holes of the model
+nightly: bench-test ## long runs that are not part of the gate: 100,000 seeds, an hour of chaos, fuzzers, exhaustive holes of the model, cycles of 10,000 clients
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 100000
 	$(MAKE) --no-print-directory holes
+	MIGRATORY_CYCLE_CLIENTS=10000 $(BIN)/python -m pytest tests/integration/resources/test_cycles.py
 	$(MAKE) --no-print-directory chaos MINUTES=60
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory chaos-k8s MINUTES=60
