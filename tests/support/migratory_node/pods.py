@@ -86,6 +86,13 @@ class Pods:
         return self._kube.until(ended, f"the end of pod {name}", limit), self.log(name)
 
 
+def is_ready(pod: Object) -> bool:
+    """Return whether a pod is ready and not being deleted."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
 def make_cluster(kube: Kubectl, spec: Object | None = None, name: str = "quotes", *, ready: bool = True) -> str:
     """Make a cluster that fits a small node, wait until it is ready if `ready`, and return its name."""
     wanted = spec or {}

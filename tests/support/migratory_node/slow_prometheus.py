@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from migratory_testing.prometheus_wire import streamed
 
 from migratory_node.kubectl import Kubectl
-from migratory_node.pods import Pods
+from migratory_node.pods import Pods, is_ready
 
 NAME = "slow-metrics"
 _SCRIPT = """
@@ -45,9 +45,8 @@ def start_slow_prometheus(kube: Kubectl, end: datetime) -> str:
 
 
 def _url(kube: Kubectl) -> str:
-    pod = kube.get("pod", NAME) or {}
-    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
-    return f"http://{pod['status']['podIP']}:9090" if ready else ""
+    pod = kube.get("pod", NAME)
+    return f"http://{pod['status']['podIP']}:9090" if pod is not None and is_ready(pod) else ""
 
 
 def now() -> datetime:

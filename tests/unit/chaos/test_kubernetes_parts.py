@@ -6,7 +6,7 @@ from typing import Any
 
 from migratory_chaos.kubernetes.environment import watched_namespaces
 from migratory_chaos.kubernetes.report import read_status
-from migratory_chaos.kubernetes.target import is_ready
+from migratory_node.pods import is_ready
 
 
 def deployment(namespaces: str | None) -> dict[str, Any]:

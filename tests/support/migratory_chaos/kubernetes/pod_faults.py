@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from migratory_node.kubectl import KubectlError
+from migratory_node.pods import is_ready
 
 from migratory_chaos.engine import Fault, Observation, poll_until
 from migratory_chaos.kubernetes.scene import KubernetesScene
-from migratory_chaos.kubernetes.target import BROKER, ZOOKEEPER, is_ready
+from migratory_chaos.kubernetes.target import BROKER, ZOOKEEPER
 
 FORCED = ("--grace-period=0", "--force")
 BUDGET = "disruption budget"

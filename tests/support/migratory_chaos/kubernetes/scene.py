@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 from migratory_node.kubectl import KubectlError
 from migratory_node.load import LoadPod
+from migratory_node.pods import is_ready
 
 from migratory_chaos.brokers import BrokerScene
 from migratory_chaos.engine import Observation
 from migratory_chaos.kubernetes.environment import Operator
 from migratory_chaos.kubernetes.local_node import LocalNode
-from migratory_chaos.kubernetes.target import BROKER, Target, is_ready
+from migratory_chaos.kubernetes.target import BROKER, Target
 
 
 class KubernetesScene(BrokerScene):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from migratory_node.kubectl import Kubectl, KubectlError, Object
+from migratory_node.pods import is_ready
 
 from migratory_chaos.brokers import Metrics, ObservedCluster, parse_metrics
 
@@ -102,10 +103,3 @@ class Target(ObservedCluster):
             if not ready == len(pods) == self.replicas(component):
                 found.append(f"{ready} of {len(pods)} pods of {component} are ready, wanted {self.replicas(component)}")
         return found
-
-
-def is_ready(pod: Object) -> bool:
-    """Return whether a pod is ready and not being deleted."""
-    conditions = pod.get("status", {}).get("conditions") or ()
-    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]

@@ -19,19 +19,13 @@ class KillBrokers(Fault[ProcessScene]):
     down: float
 
     async def inject(self, scene: ProcessScene) -> None:
-        supervisor = scene.cluster.supervisor
         victims = await scene.pick_brokers(self.count, self.coordinator)
         prove_takeovers = await scene.expect_takeovers(victims)
-        for name in victims:
-            supervisor.hold(name)
-        try:
+        with scene.held(victims):
             await scene.start_injection(*victims)
             for name in victims:
                 scene.kill_broker(name)
             await asyncio.sleep(self.down)
-        finally:
-            for name in victims:
-                supervisor.release(name)
         await prove_takeovers()
 
 
@@ -43,20 +37,16 @@ class CrashLoop(Fault[ProcessScene]):
     alive: float
 
     async def inject(self, scene: ProcessScene) -> None:
-        cluster = scene.cluster
         (name,) = await scene.pick_brokers(1, coordinator=True)
-        process = cluster.broker(name).process
+        process = scene.cluster.broker(name).process
         prove_takeovers = await scene.expect_takeovers([name])
-        cluster.supervisor.hold(name)
         starts = process.starts
-        try:
+        with scene.held([name]):
             for _ in range(self.times):
                 await scene.start_injection(name)
                 scene.kill_broker(name)
                 process.start()
                 await asyncio.sleep(self.alive)
-        finally:
-            cluster.supervisor.release(name)
         scene.prove(f"starts of {name}", self.times, process.starts - starts)
         await prove_takeovers()
 
@@ -89,18 +79,11 @@ class FreezeBrokers(Fault[ProcessScene]):
     async def inject(self, scene: ProcessScene) -> None:
         victims = await scene.pick_brokers(self.count, self.coordinator)
         prove_takeovers = await scene.expect_takeovers(victims)
-        processes = [scene.cluster.broker(name).process for name in victims]
-        try:
-            await scene.start_injection(*victims)
-            for process in processes:
-                process.signal(signal.SIGSTOP)
-            await scene.wait_stopped("the frozen brokers", [process.pid for process in processes])
+        await scene.start_injection(*victims)
+        async with scene.frozen([scene.cluster.broker(name).process for name in victims]):
             await asyncio.sleep(self.seconds)
             if self.seconds >= FENCING_SECONDS:
                 await prove_takeovers()
-        finally:
-            for process in processes:
-                process.signal(signal.SIGCONT)
 
 
 @dataclass(frozen=True)
@@ -115,14 +98,15 @@ class Stutter(Fault[ProcessScene]):
         (name,) = await scene.pick_brokers(1, coordinator=True)
         process = scene.cluster.broker(name).process
         stopped = 0
-        try:
-            await scene.start_injection(name)
-            for _ in range(self.pulses):
-                process.signal(signal.SIGSTOP)
-                await asyncio.sleep(self.stop)
-                stopped += process_state(process.pid) == "T"
+        with scene.held([name]):
+            try:
+                await scene.start_injection(name)
+                for _ in range(self.pulses):
+                    process.signal(signal.SIGSTOP)
+                    await asyncio.sleep(self.stop)
+                    stopped += process_state(process.pid) == "T"
+                    process.signal(signal.SIGCONT)
+                    await asyncio.sleep(self.run)
+            finally:
                 process.signal(signal.SIGCONT)
-                await asyncio.sleep(self.run)
-        finally:
-            process.signal(signal.SIGCONT)
         scene.prove(f"times that {name} was seen stopped", self.pulses, stopped)

@@ -33,8 +33,10 @@ spec:
   topics: {{groups: {GROUPS}, cache: {{messagesPerTopic: 12000, minAge: 1m, maxAge: 10m}}}}
   delivery: {{minCopies: %d}}
   limits: {{heartbeat: 5s, queuePerClient: 8Mi}}
+  security: {{hosts: ["*"]}}
 """
-"""A cluster that caches more than a minute of each topic: clients may be away that long."""
+"""A cluster that caches more than a minute of each topic: clients may be away that long. Hosts are the addresses of
+namespaces."""
 
 
 class ChaosCluster(LocalCluster, ObservedCluster):

@@ -59,19 +59,15 @@ class FullLogDisk(Fault[ProcessScene]):
         (name,) = await scene.pick_brokers(1, coordinator=True)
         prove_takeovers = await scene.expect_takeovers([name])
         logs = {other: cluster.broker(other).process.log for other in cluster.broker_names() if other != name}
-        cluster.supervisor.hold(name)
-        try:
-            with full_disk(scene, next(iter(logs.values())).parent):
-                sizes = {other: log.stat().st_size for other, log in logs.items()}
-                await scene.start_injection(name)
-                scene.kill_broker(name)
-                await prove_takeovers()
-                await asyncio.sleep(self.seconds)
-                grown = sum(log.stat().st_size - sizes[other] for other, log in logs.items())
-                room = len(logs) * os.sysconf("SC_PAGE_SIZE")  # the last page of a file may have room for a line or two
-                scene.prove("bytes written to the logs", f"< {room}", grown, grown < room)
-        finally:
-            cluster.supervisor.release(name)
+        with scene.held([name]), full_disk(scene, next(iter(logs.values())).parent):
+            sizes = {other: log.stat().st_size for other, log in logs.items()}
+            await scene.start_injection(name)
+            scene.kill_broker(name)
+            await prove_takeovers()
+            await asyncio.sleep(self.seconds)
+            grown = sum(log.stat().st_size - sizes[other] for other, log in logs.items())
+            room = len(logs) * os.sysconf("SC_PAGE_SIZE")  # the last page of a file may have room for a line or two
+            scene.prove("bytes written to the logs", f"< {room}", grown, grown < room)
 
         async def look() -> Observation:
             found = [other for other, log in logs.items() if b'"dropped_lines"' in _read_from(log, sizes[other])]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from migratory_local.processes.process import Process
 
 from migratory_chaos.brokers import BrokerScene
 from migratory_chaos.engine import Observation
@@ -56,6 +60,30 @@ class ProcessScene(BrokerScene):
             names.sort(key=lambda name: -groups.get(name, 0))
         return names[:count]
 
+    @contextlib.contextmanager
+    def held(self, names: Sequence[str]) -> Iterator[None]:
+        """Keep the supervisor from starting these processes again, or killing them because they hang."""
+        for name in names:
+            self.cluster.supervisor.hold(name)
+        try:
+            yield
+        finally:
+            for name in names:
+                self.cluster.supervisor.release(name)
+
+    @contextlib.asynccontextmanager
+    async def frozen(self, processes: Sequence[Process]) -> AsyncIterator[None]:
+        """Stop these processes for the time of the context, and prove it."""
+        with self.held([process.name for process in processes]):
+            try:
+                for process in processes:
+                    process.signal(signal.SIGSTOP)
+                await self._wait_stopped(processes)
+                yield
+            finally:
+                for process in processes:
+                    process.signal(signal.SIGCONT)
+
     def kill_broker(self, name: str) -> None:
         """Send SIGKILL. Prove it by the exit code and by the outcome of the next connection."""
         broker = self.cluster.broker(name)
@@ -66,14 +94,13 @@ class ProcessScene(BrokerScene):
         self.prove(f"exit code of {name}", -9, exit_code)
         self.prove(f"a connection to {name}", "refused", try_connection(*address))
 
-    async def wait_stopped(self, what: str, pids: list[int | None]) -> None:
-        """Prove that SIGSTOP stopped all these processes."""
-
+    async def _wait_stopped(self, processes: Sequence[Process]) -> None:
         async def look() -> Observation:
-            states = [process_state(pid) for pid in pids]
+            states = [process_state(process.pid) for process in processes]
             return set(states) == {"T"}, ", ".join(states)
 
-        await self.wait_until(f"state of {what}", "T", look, 5.0)
+        names = ", ".join(process.name for process in processes)
+        await self.wait_until(f"state of {names}", "T", look, 5.0)
 
 
 def process_state(pid: int | None) -> str:

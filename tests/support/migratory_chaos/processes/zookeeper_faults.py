@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -27,29 +26,23 @@ class LoseMembers(Fault[ProcessScene]):
     seconds: float
 
     async def inject(self, scene: ProcessScene) -> None:
-        supervisor = scene.cluster.supervisor
         victims = self._pick_members(scene, await scene.cluster.leader())
         names = [member.name for member in victims]
-        for name in names:
-            supervisor.hold(name)
-        try:
-            await scene.start_injection(*names)
+        await scene.start_injection(*names)
+        if self.freeze:
+            async with scene.frozen([member.process for member in victims]):
+                await self._stay_away(scene, names)
+            return
+        with scene.held(names):
             for member in victims:
-                if self.freeze:
-                    member.process.signal(signal.SIGSTOP)
-                    await scene.wait_stopped(member.name, [member.process.pid])
-                else:
-                    member.process.kill()
-                    address = (member.placement.address, member.port)
-                    scene.prove_killed(member.name, member.process.exit_code, address)
-            if self.which != "follower":
-                await self._prove_leader_lost(scene, names)
-            await asyncio.sleep(self.seconds)
-        finally:
-            for member in victims:
-                if self.freeze:
-                    member.process.signal(signal.SIGCONT)
-                supervisor.release(member.name)
+                member.process.kill()
+                scene.prove_killed(member.name, member.process.exit_code, (member.placement.address, member.port))
+            await self._stay_away(scene, names)
+
+    async def _stay_away(self, scene: ProcessScene, victims: list[str]) -> None:
+        if self.which != "follower":
+            await self._prove_leader_lost(scene, victims)
+        await asyncio.sleep(self.seconds)
 
     def _pick_members(self, scene: ProcessScene, leader: ZooKeeperMember | None) -> list[ZooKeeperMember]:
         members = list(scene.cluster.ensemble.members)
