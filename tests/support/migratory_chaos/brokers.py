@@ -1,5 +1,5 @@
-"""What both targets read from their brokers' metrics: coordinators, fencing, takeovers, health. And the scene of faults
-whose proofs read them."""
+"""The values that both targets read from their brokers' metrics (coordinators, fencing, takeovers, health), and the
+scene of faults whose proofs read them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ObservedCluster(ABC):
         }
 
     async def count_coordinated(self) -> dict[str, int]:
-        """Return how many topic groups each answering broker coordinates."""
+        """Return the number of topic groups that each answering broker coordinates, by broker."""
         return {name: int(value) for name, value in (await self.read_all("migratory_groups", "coordinator")).items()}
 
     async def find_unhealthy_brokers(self, groups: int) -> list[str]:

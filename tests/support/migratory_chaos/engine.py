@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 POLL_SECONDS = 0.25
-"""Between two looks at the cluster. Short beside all limits here, which are seconds to minutes."""
+"""Seconds between two polls of the cluster. Short beside all limits here, which are seconds to minutes."""
 T = TypeVar("T")
 Observation = tuple[bool, object]
 """(the expected effect was seen, the value that was seen)"""
@@ -137,8 +137,8 @@ class Scene:
     """
 
     PROOF_SECONDS: ClassVar[float] = 120.0
-    """Limit for the effect of a fault to show. The slowest is a takeover on a busy machine: it needs a session's
-    end and a quorum."""
+    """Seconds for the effect of a fault to show, at most. The slowest is a takeover on a busy machine: it needs a
+    session's end and a quorum."""
     PROOF_INTERVAL: ClassVar[float] = 0.1
     TRANSIENT: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that count as "not yet" while a proof is awaited."""
@@ -254,14 +254,14 @@ class Engine(ABC, Generic[S]):
     """
 
     HEALTHY_SECONDS: ClassVar[float]
-    """Limit for cluster and clients to become healthy after a fault."""
+    """Seconds for cluster and clients to become healthy after a fault, at most."""
     STEADY_SECONDS: ClassVar[float] = 0.0
-    """How long they must have been healthy before the next fault."""
+    """Seconds for which cluster and clients must have been healthy before the next fault."""
     HEALTH_INTERVAL: ClassVar[float] = POLL_SECONDS
     FAULT_SECONDS: ClassVar[float]
-    """A fault that lasts longer is ended and fails the run."""
+    """Seconds after which a fault is ended and fails the run."""
     PAUSE_SECONDS: ClassVar[tuple[float, float]] = (0.0, 0.0)
-    """The range of the random pause between two faults."""
+    """The range in seconds of the random pause between two faults."""
 
     def __init__(self, schedule: Schedule[S], seed: int, minutes: float | None, say: Callable[[str], None]) -> None:
         """:param say: receives a line about each step."""
@@ -281,7 +281,7 @@ class Engine(ABC, Generic[S]):
         """Return what is wrong with the cluster, or for its clients. :raises LoadError: the load ended."""
 
     async def save_diagnostics(self) -> None:
-        """Save what explains a cluster that did not become healthy."""
+        """Save the state of the cluster that did not become healthy, for the reader of the result."""
 
     async def inject_faults(self) -> list[str]:
         """Run the loop. Return what is wrong when the cluster was not healthy before the first fault."""

@@ -58,5 +58,5 @@ def unpack(target: Target, folder: Path) -> None:
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder."""
+    """Create a temporary folder that is deleted at the end of its context, and return it."""
     return tempfile.TemporaryDirectory(prefix="migratory-fuzz-")

@@ -91,7 +91,7 @@ class Kubectl:
         self("patch", kind, name, "--type=merge", "-p", json.dumps(change))
 
     def until(self, condition: Callable[[], T], what: str, limit: float = 120.0) -> T:
-        """Return the first true value of `condition`. An error of kubectl counts as false.
+        """Poll `condition`, and return its first true value. An error of kubectl counts as false.
 
         :raises AssertionError: it timed out; the text has the pods and Events.
         """
@@ -112,7 +112,7 @@ class Kubectl:
         return condition_of(self.get(kind, name) or {}, type_)
 
     def wait_ready(self, name: str, limit: float = 300.0) -> Object:
-        """Return the cluster once it is ready for its current spec."""
+        """Wait until the cluster is ready for its current spec, and return it. Fail after `limit` seconds."""
 
         def settled() -> Object | None:
             found = self.get("mgc", name) or {}

@@ -24,9 +24,9 @@ MAX_RATIO = 1.15
 BALANCED_RATIO = 1.1
 """Below this ratio brokers move no clients."""
 STABLE_SECONDS = 10.0
-"""In which no client may be asked to move. A pass of balancing takes 7 s."""
+"""Seconds in which no client may be asked to move. A pass of balancing takes 7 s."""
 MAX_SECONDS = 24 * 3600.0
-"""Duration of a load that is ended by its test, for one that ended before."""
+"""Seconds after which a load ends that its test did not end."""
 METRICS_PORT = 9100
 SCRAPE_SECONDS = 15.0
 """The longest scrape interval of a Prometheus that still gets the final counts: the pages stay up for two intervals."""
@@ -49,7 +49,7 @@ class LoadPod:
         self.cluster = cluster
 
     def start(self, **scenario: Any) -> None:
-        """Return once all clients are connected and publications are acknowledged.
+        """Create the pod, and wait until all clients are connected and publications are acknowledged.
 
         :param scenario: fields of the load generator's `Scenario`.
         """
@@ -93,8 +93,8 @@ class LoadPod:
         self._request("/cease", {})
 
     def result(self, limit: float = 240.0) -> Object:
-        """Return the load generator's result, once the load has ended. Its own verdict also considers whether the
-        machine was too busy to send in time, which says nothing about losses."""
+        """Wait until the load has ended, and return the load generator's result. Its own verdict also considers whether
+        the machine was too busy to send in time, which says nothing about losses."""
         self._until(lambda status: status.get("done", False), f"the end of {self.name}", limit)
         found: Object = json.loads(self._request("/result"))
         return found
@@ -150,7 +150,7 @@ def assert_nothing_lost(kube: Kubectl, run: str, *, cease: bool = False, limit: 
 
 
 def balance_status(kube: Kubectl) -> list[Object]:
-    """Return what each broker says about its clients: their number, and how many it asked to move so far."""
+    """Return each broker's report on its clients: their number, and the moves that it asked for so far."""
     names = [pod["metadata"]["name"] for pod in kube.list("pods", BROKERS)]
     return [json.loads(kube.request_pod(name, 8082, "/v1/status"))["logic"]["balance"] for name in names]
 

@@ -38,8 +38,8 @@ class Pods:
         self.start(name, "-c", command, command=["/bin/sh"], **container_fields)
 
     def account(self, name: str, limit: float = 240.0) -> Object:
-        """Return the load generator's counts once it has ended. Its own verdict also considers whether the machine was
-        too busy to send in time, which says nothing about losses."""
+        """Wait until the load generator has ended, and return its counts. Its own verdict also considers whether the
+        machine was too busy to send in time, which says nothing about losses."""
         _, log = self.end(name, limit)
         before, found, result = log.partition(f"{RESULT}\n")
         assert found, f"no result:\n{before}"
@@ -118,7 +118,7 @@ def is_settled(kube: Kubectl, name: str = "quotes") -> bool:
 
 
 def wait_settled(kube: Kubectl, name: str = "quotes", limit: float = 300.0) -> Object:
-    """Return the cluster once it is settled and ready."""
+    """Wait until the cluster is settled and ready, and return it."""
     kube.until(lambda: is_settled(kube, name), f"{name} settled", limit)
     return kube.wait_ready(name)
 

@@ -65,7 +65,8 @@ class Processes:
         return path.read_bytes()[-2000:].decode(errors="replace") if path.exists() else ""
 
     def wait(self, what: str, ready: Callable[[], bool], limit: float, name: str) -> None:
-        """Poll `ready`. :raises NodeError: it timed out, or the process ended; the text has the end of its log."""
+        """Poll `ready` until it returns true, while the process runs. :raises NodeError: it timed out, or the process
+        ended; the text has the end of its log."""
         deadline = time.monotonic() + limit
         while not ready():
             if not self.running(name):

@@ -43,7 +43,7 @@ _RELOADER = [
 """The operator's options, and a watch interval: the reloader's watch misses some changes within seconds of each other,
 and by default it polls every three minutes."""
 INTERVAL = "1s"
-"""Of scrapes and of rules whose monitor or group names none."""
+"""Interval of scrapes and of rules whose monitor or group names none."""
 OBJECTS = ("podmonitor", "prometheusrule")
 """The chart's templates for a Prometheus, without the operator's own ServiceMonitor."""
 

@@ -264,7 +264,7 @@ class Client:
             self.publish(key.topic, final=True)
 
     def _settle(self, key: Key) -> None:
-        """Stop waiting for a publication."""
+        """Remove a publication from those that wait for an answer."""
         if key in self.waiting[key.topic]:
             self.waiting[key.topic].remove(key)
         self.final.discard(key)

@@ -187,7 +187,8 @@ def _check_group(world: World, processes: list[Process], group: int) -> None:
 
 
 def remember_nobody(world: World) -> bool:
-    """Return whether all publisher tables are empty, as they must be some time after the last publication."""
+    """Return whether all publisher tables of all brokers are empty, as they must be some time after the last
+    publication."""
     logics = [process.logic for process in world.running()]
     return bool(logics) and not any(
         log.table.rows for logic in logics for group in logic.groups for log in group.replica.topics.values()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 NAMES: dict[type, str] = {}
 """The name of each kind of fault."""
 WEIGHTS: dict[type, int] = {}
-"""How often each kind is drawn when the seed allows it."""
+"""The weight with which each kind is drawn when the seed allows it."""
 EXTRA: dict[type, int] = {}
 """Weights of kinds that some long seeds add to a plan."""
 

@@ -111,7 +111,7 @@ class EdgeProcess:
         self.process.step(event)
 
     def hears(self, effect: logic_events.EdgeEffect) -> bool:
-        """Return whether an effect for all edges is sent to this one."""
+        """Return whether an effect of the logic is to be sent to this edge."""
         if self.delay == 0.0 or not isinstance(effect, (logic_events.Fanout, logic_events.Gap)):
             return True
         return self.number in self.process.interest.edges_of(effect.topic)
@@ -410,7 +410,7 @@ class Process:
         self.world.scheduler.after(WATCH_INTERVAL, self._watch)
 
     def thaw(self) -> None:
-        """Handle the buffered events and go on."""
+        """End a freeze or hang: handle the buffered events and go on."""
         if not self.frozen or not self.running:
             return
         if not self.hung and self._hangs():  # the watchdog may run before the loop

@@ -9,7 +9,7 @@ from migratory_simulation.scripted import ScriptedCluster, Steps, schedule
 
 @schedule(25.0, subscribers=4)
 def alone(cluster: ScriptedCluster) -> Steps:
-    """A broker that hears no other broker must lose its clients, although it reaches ZooKeeper."""
+    """Cut one broker from all others, but not from ZooKeeper. It must lose its clients."""
     yield cluster.up()
     yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
     victim = max(cluster.others(), key=lambda process: process.clients)
@@ -24,9 +24,9 @@ def alone(cluster: ScriptedCluster) -> Steps:
 @schedule(90.0, groups=2)
 @schedule(90.0, name="cut and quiet", groups=2, publishers=0)
 def cut_coordinator(cluster: ScriptedCluster) -> Steps:
-    """A coordinator that has re-listed is cut from all others, but not from ZooKeeper. It must give up its groups,
-    and another one must take over. With the links back it must be listed again. Without publications it has no
-    failing commit to detect this by; only fencing makes it give up."""
+    """Cut a coordinator that has re-listed from all others, but not from ZooKeeper. It must give up its groups, and
+    another one must take over. With the links back it must be listed again. Without publications it has no failing
+    commit to detect this by; only fencing makes it give up."""
     yield cluster.up()
     groups = range(cluster.world.options.groups)
     yield cluster.coordinated()
@@ -49,7 +49,8 @@ def cut_coordinator(cluster: ScriptedCluster) -> Steps:
 
 @schedule(22.0, subscribers=4)
 def cut_contact(cluster: ScriptedCluster) -> Steps:
-    """A contact broker is cut only from the coordinator, which the third broker hears. Its clients must leave."""
+    """Cut a contact broker only from the coordinator, which the third broker hears. The clients of the contact broker
+    must leave."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.coordinated()
@@ -62,8 +63,8 @@ def cut_contact(cluster: ScriptedCluster) -> Steps:
 
 @schedule(60.0, name="ZooKeeper away")
 def zookeeper_away(cluster: ScriptedCluster) -> Steps:
-    """ZooKeeper is down for eight session timeouts. Publications must be acknowledged all the time, and no broker
-    may fence itself."""
+    """Stop ZooKeeper for eight session timeouts. Publications must be acknowledged all the time, and no broker may
+    fence itself."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.at_rest()
@@ -101,8 +102,8 @@ def lagging_contact(cluster: ScriptedCluster) -> Steps:
 @schedule(50.0, messages_per_topic=8, page=60, subscribers=4)
 @schedule(50.0, name="evicted by age", messages_per_topic=8, page=60, max_age=0.25, subscribers=4)
 def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
-    """A broker is cut from the coordinator while more is published than a cache holds. It must take the whole log,
-    and its subscribers must be told what they missed. Others return to the topic after as long a time."""
+    """Cut a broker from the coordinator while more is published than a cache holds. It must take the whole log, and its
+    subscribers must be told what they missed. Others return to the topic after as long a time."""
     yield cluster.up()
     for _ in range(3):
         yield 5.0 * cluster.tempo
@@ -162,8 +163,8 @@ def stalled_replay(cluster: ScriptedCluster) -> Steps:
 
 @schedule(60.0, subscribers=4)
 def others_go_on(cluster: ScriptedCluster) -> Steps:
-    """One of three brokers crashes for good. The two others must not fence themselves, must keep their clients, and
-    must commit."""
+    """Crash one of three brokers for good. The two others must not fence themselves, must keep their clients, and must
+    commit."""
     yield cluster.up()
     yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
     yield cluster.at_rest()

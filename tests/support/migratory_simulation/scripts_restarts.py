@@ -25,7 +25,7 @@ def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
 
 @schedule(25.0, safe=False)
 def newer_life(cluster: ScriptedCluster) -> Steps:
-    """A broker is replaced while it runs, cut off. When it learns of its newer incarnation it must end."""
+    """Replace a broker that runs on, cut off. When it learns of its newer incarnation it must end."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     old = cluster.random.choice(cluster.others())
@@ -81,8 +81,8 @@ def rolling_restart(cluster: ScriptedCluster) -> Steps:
 
 @schedule(60.0, groups=3, publishers=2, subscribers=3)
 def drain(cluster: ScriptedCluster) -> Steps:
-    """A planned stop: groups move to other brokers while the broker still runs, then its clients leave. When it is
-    back, groups return to it."""
+    """Drain a broker and start it again. Its groups must move to other brokers while it still runs, then its clients
+    must leave. When it is back, groups must return to it."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     groups = range(cluster.world.options.groups)

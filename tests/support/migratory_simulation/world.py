@@ -112,7 +112,8 @@ class World:
     # ---- configuration
 
     def configured(self, name: str) -> tuple[str, ...]:
-        """Return the brokers that this one reads from its configuration now. A removed broker still counts itself."""
+        """Return the brokers in the configuration that the broker `name` reads now. A removed broker still counts
+        itself."""
         return self.names if name in self.names else (*self.names, name)
 
     def logic_config(self, name: str, address: str) -> LogicConfig:
@@ -280,7 +281,7 @@ class World:
         return recovery
 
     def _stays_even(self) -> None:
-        """Check that clients have come to rest: nobody moves any more, except for new arrivals."""
+        """Check that clients have come to rest: no client moves any more, except for new arrivals."""
         self.scheduler.run_until(self.scheduler.now + final_checks.ARRIVE * self.options.tempo)
         before = {client.name: client.core.reconnect_counter.by_cause() for client in self.clients}
         self.scheduler.run_until(self.scheduler.now + final_checks.EVEN * self.options.tempo)

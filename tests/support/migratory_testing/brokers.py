@@ -210,7 +210,7 @@ class Cluster:
         self.give(name, ev.ZkSession("connected", broker.session))
 
     def zookeeper(self, there: bool, *names: str) -> None:
-        """Connect or disconnect ZooKeeper for these brokers, all by default."""
+        """Connect (`there`) or disconnect ZooKeeper for these brokers, all by default."""
         for name in names or tuple(self.brokers):
             broker = self.brokers[name]
             broker.zookeeper = there
@@ -266,7 +266,7 @@ class Cluster:
     # ---- time and events -------------------------------------------------------------------------------------
 
     def give(self, name: str, event: ev.Event) -> None:
-        """Queue an event; `run` or `settle` handles it."""
+        """Queue an event for a broker; `run` or `settle` handles it."""
         self._queue.append((self.brokers[name], event))
 
     def step(self, name: str, event: ev.Event) -> list[ev.Effect]:

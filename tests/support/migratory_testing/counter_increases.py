@@ -23,7 +23,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 
 class Increase(NamedTuple):
-    """How much a series rose from the sample before `timestamp` (ms)."""
+    """The rise of a series from the previous sample to the one at `timestamp` (ms)."""
 
     metric: str
     labels: dict[str, str]

@@ -131,7 +131,8 @@ async def all_ended(crowd: list[CrowdClient]) -> None:
 
 
 def allow_descriptors(wanted: int) -> int:
-    """Raise the limit of this process and its children as far as allowed. Return how many clients it permits."""
+    """Raise the limit of open descriptors of this process and its children as far as allowed. Return the number of
+    clients that the limit permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + SPARE
     if soft < needed:

@@ -1,4 +1,4 @@
-"""A web server that answers what a test tells it to, as a Prometheus that misbehaves would."""
+"""A web server whose replies a test chooses, as those of a Prometheus that misbehaves."""
 
 from __future__ import annotations
 

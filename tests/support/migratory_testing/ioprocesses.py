@@ -148,7 +148,7 @@ class Site:
             self.pump.to_edge(effect)
 
     def later(self, seconds: float) -> None:
-        """Let time pass, in steps that do not count as a standstill."""
+        """Advance the clock by `seconds`, in steps that do not count as a standstill."""
         until = self.now + seconds
         while self.now < until:
             self.now = min(until, self.now + 0.1)

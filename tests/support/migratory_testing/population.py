@@ -106,5 +106,5 @@ def uneven(**counts: int) -> tuple[Cluster, Population]:
 
 
 def asked(cluster: Cluster, *names: str) -> int:
-    """Return how many clients these brokers, or all, asked to move so far."""
+    """Return the number of clients that these brokers, or all, asked to move so far."""
     return sum(effect.count for name in names or cluster.names for effect in cluster[name].of(MoveClients))

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def poll(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T:
-    """Return the first true value of `condition`. Raise AssertionError with `what` after `limit` seconds."""
+    """Poll `condition`, and return its first true value. Raise AssertionError with `what` after `limit` seconds."""
     deadline = time.monotonic() + limit
     while not (found := condition()):
         assert time.monotonic() < deadline, _late(what, limit)

@@ -14,7 +14,7 @@ from migratory_chaos.kubernetes.scene import KubernetesScene
 from migratory_chaos.kubernetes.target import BROKER
 
 FENCED_AFTER_SECONDS = 10.0
-"""A broker that hears no other for longer must be fenced."""
+"""Seconds of silence of all other brokers after which a broker must be fenced."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from migratory_chaos.kubernetes.result import NO_REPORT
 from migratory_chaos.kubernetes.target import Target
 
 REPORT_SECONDS = 600.0
-"""For Spark to start, read and write on a busy machine."""
+"""Seconds for Spark to start, read and write on a busy machine."""
 _CONTENT = ("verdict", "window", "coverage", "delivery", "objectives", "percentiles", "gaps", "reasons")
 """Keys of a status that are copied into the result. The others are about how the report was made."""
 

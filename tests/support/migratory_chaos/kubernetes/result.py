@@ -16,9 +16,9 @@ VIOLATIONS = ("lost", "duplicates", "reordered", "unexpected", "conflicts")
 """Counts of the load generator that must be 0."""
 NO_REPORT = "no report"
 ANSWER_SECONDS = 2.0
-"""A publication of a healthy cluster is answered sooner."""
+"""Seconds within which a publication of a healthy cluster is answered."""
 DELIVERY_SECONDS = 1.5
-"""A publication of a healthy cluster is delivered sooner."""
+"""Seconds within which a publication of a healthy cluster is delivered."""
 
 
 @dataclass

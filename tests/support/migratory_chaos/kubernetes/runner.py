@@ -42,7 +42,7 @@ LOAD: dict[str, Any] = {
 MIN_LOAD_SECONDS = 80.0
 """Seconds that a load with a report lasts at least: the report's window has a minute at least."""
 LAST_SCRAPES_SECONDS = 10.0
-"""After the end, for the last scrapes to get the final counts. The load's pages stay up for longer."""
+"""Seconds after the end for the last scrapes to get the final counts. The load's pages stay up for longer."""
 
 
 class KubernetesRun(Engine[KubernetesScene]):

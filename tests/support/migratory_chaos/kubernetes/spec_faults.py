@@ -15,7 +15,7 @@ from migratory_chaos.kubernetes.target import BROKER, ZOOKEEPER
 MISSING_IMAGE = "migratory-broker:no-such-image"
 IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
 ROLLOUT_SECONDS = 400.0
-"""For three pods one after the other, each after the cluster is healthy."""
+"""Seconds for a rollout of three pods, one after the other, each after the cluster is healthy."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ MAX_ERRORS = 10
 """Lines that are reported."""
 CONNECT_SECONDS = 60.0
 ANSWER_SECONDS = 20.0
-"""The process is not frozen by any fault, and answers at once unless the machine is very busy."""
+"""Seconds for an answer of the process. No fault freezes it, so it answers at once unless the machine is very busy."""
 END_SECONDS = 200.0
-"""For the last answers and deliveries, see `PATIENCE_SECONDS` of the clients."""
+"""Seconds for the last answers and deliveries, see `PATIENCE_SECONDS` of the clients."""
 _EXIT_SECONDS = 5.0
 
 
@@ -39,7 +39,7 @@ class ClientProcess:
         self._ended = False
 
     async def start(self, options: LoadOptions) -> None:
-        """Return once all clients are connected. :raises LoadError: not in time"""
+        """Start the process and wait until all clients are connected. :raises LoadError: not in time"""
         self._options.write_bytes(msgspec.json.encode(options))
         module = "migratory_chaos.processes.recording_clients"
         with self._log.open("wb") as log:
@@ -73,11 +73,11 @@ class ClientProcess:
         return sample
 
     async def burst(self) -> None:
-        """Return once the publishers have submitted a burst."""
+        """Make the publishers submit a burst, and wait until they have."""
         await self.ask("burst")
 
     async def end(self) -> Sample:
-        """Return the totals once everything is answered and delivered, or given up."""
+        """Stop the publishers, wait until everything is answered and delivered or given up, and return the totals."""
         sample = await self.ask("stop", END_SECONDS)
         self._ended = True
         return sample

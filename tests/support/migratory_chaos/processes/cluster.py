@@ -22,7 +22,7 @@ CLIENTS = "clients"
 MEMBERS = tuple(f"zookeeper-{number}" for number in range(3))
 GROUPS = 20
 DISK_MEGABYTES = 64
-"""Of each ZooKeeper member's disk and the logs' disk: enough for an hour, and quickly filled."""
+"""Megabytes of each ZooKeeper member's disk and of the logs' disk: enough for an hour, and quickly filled."""
 _SPEC = f"""
 apiVersion: migratory.dev/v1alpha1
 kind: MigratoryCluster

@@ -50,11 +50,11 @@ while a coordinator is away."""
 PAYLOAD = 64
 """Bytes of a publication: a head that makes it unique, and random ones."""
 CHURN_SECONDS = 20.0
-"""After which every third client is closed, opened again, and resumes on any broker."""
+"""Seconds after which every third client is closed, opened again, and resumes on any broker."""
 PATIENCE_SECONDS = 60.0
-"""Limit for the answers to the last publications, and then for the last deliveries."""
+"""Seconds for the answers to the last publications, and then for the last deliveries, at most."""
 SETTLE_SECONDS = 2.0
-"""How long subscribers listen after the last publication, for deliveries that are repeated."""
+"""Seconds for which subscribers listen after the last publication, for deliveries that are repeated."""
 SETTINGS = Settings(max_waiting=20 * MAX_UNANSWERED, backoff_cap=4.0, blacklist=5.0)
 _POLL_SECONDS = 0.1
 
@@ -316,7 +316,7 @@ class RecordingClients:
 
 
 async def poll(condition: Callable[[], bool], within: float = float("inf")) -> None:
-    """Return once the condition holds, or after `within` seconds."""
+    """Wait until the condition holds, at most `within` seconds."""
 
     async def look() -> bool:
         return condition()

@@ -26,7 +26,7 @@ from migratory_chaos.processes.recording_clients import LoadOptions, Sample
 from migratory_chaos.processes.scene import ProcessScene
 
 ANSWER_SECONDS = 5.0
-"""A publication of a healthy cluster is answered sooner."""
+"""Seconds within which a publication of a healthy cluster is answered."""
 MAX_EMPTY_SHARE = 0.1
 """Share of the injections at which all publications may have been answered: a machine may be slow to inject."""
 TOPICS, PUBLISHERS = 10, 5

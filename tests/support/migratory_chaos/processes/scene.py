@@ -18,7 +18,7 @@ from migratory_chaos.processes.cluster import ChaosCluster
 from migratory_chaos.processes.network import Network
 
 FENCING_SECONDS = 6.0
-"""A broker that hears no other for longer is fenced and replaced."""
+"""Seconds of silence of all other brokers after which a broker is fenced and replaced."""
 
 
 class ProcessScene(BrokerScene):
@@ -85,7 +85,7 @@ class ProcessScene(BrokerScene):
                     process.signal(signal.SIGCONT)
 
     def kill_broker(self, name: str) -> None:
-        """Send SIGKILL. Prove it by the exit code and by the outcome of the next connection."""
+        """Kill a broker with SIGKILL, and prove its death by the exit code and the outcome of the next connection."""
         broker = self.cluster.broker(name)
         broker.process.kill()
         self.prove_killed(name, broker.process.exit_code, (broker.host, broker.ports.clients))

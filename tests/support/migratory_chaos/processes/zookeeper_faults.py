@@ -14,7 +14,7 @@ from migratory_chaos.processes.scene import ProcessScene
 Members = Literal["follower", "leader", "majority", "all"]
 MEMBERS: tuple[Members, ...] = get_args(Members)
 ELECTION_SECONDS = 30.0
-"""Limit for the election of another leader, or for the old one to notice that it has no quorum."""
+"""Seconds for the election of another leader, or for the old one to notice that it has no quorum, at most."""
 
 
 @dataclass(frozen=True)
