@@ -19,6 +19,8 @@ UNSUPPORTED_VERSION: Final = "unsupported_version"
 UNAUTHENTICATED: Final = "unauthenticated"
 NOT_ALLOWED: Final = "not_allowed"
 ID_REUSED: Final = "id_reused"
+ID_TOO_HIGH: Final = "id_too_high"
+OUTCOME_UNKNOWN: Final = "outcome_unknown"
 GAP: Final = "gap"
 RETRY: Final = "retry"
 

@@ -43,6 +43,10 @@ no decoding. With 4096 topics of three fields it leaves room for names with comm
 SUBSCRIPTIONS: Final = 1000
 """Subscriptions of one client."""
 
+ID_JUMP: Final = 1_000_000
+"""Message ids that a publisher may skip at once, because it gave them up. A client that gives up its 10,000 unanswered
+publications every minute reaches it after an hour and a half without a broker, long after it was forgotten."""
+
 QUEUE: Final = 1024 * 1024
 """Bytes that a broker queues for one client before it closes the client as a slow consumer."""
 

@@ -130,7 +130,8 @@ class Limits(Struct, array_like=True):
 
 
 class Welcome(Struct, array_like=True, tag_field="op", tag=32):
-    """The answer to `connect`. `heartbeat` is the interval in seconds."""
+    """The answer to `connect`. `heartbeat` is the interval in seconds. `duplicate_window` is the time in seconds for
+    which the cluster recognises a repeated message id, 0 from a broker that does not say."""
 
     version: Integer
     cluster: Text
@@ -139,6 +140,7 @@ class Welcome(Struct, array_like=True, tag_field="op", tag=32):
     servers: Annotated[list[Server], _AT_MOST]
     heartbeat: Seconds
     limits: Limits
+    duplicate_window: Seconds = 0.0
 
 
 class TopicReceipt(Struct, array_like=True):
@@ -187,7 +189,8 @@ class Message(Struct, array_like=True, tag_field="op", tag=35):
 
 
 class Ack(Struct, array_like=True, tag_field="op", tag=36):
-    """The acknowledgement of a QoS 1 publication. `position` is None for a duplicate that is no longer cached."""
+    """The acknowledgement of a QoS 1 publication. Brokers older than `outcome_unknown` acknowledge a duplicate that is
+    no longer cached with the position None."""
 
     topic: Text
     publisher: Text

@@ -11,6 +11,7 @@ Times are in seconds. docs/concepts/replication.md says when each message is sen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import msgspec
 from msgspec import Struct
@@ -31,6 +32,15 @@ class BadPeerMessage(ValueError):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """Return a digest of 8 bytes by which a repeated message id is compared with the payload that it was used for.
+
+    BLAKE2b is the fastest hash of `hashlib` that has any length and is the same in every process. Another payload of
+    the same digest would take 2^64 attempts.
+    """
+    return blake2b(payload, digest_size=8, usedforsecurity=False).digest()
 
 
 class Publication(Struct, array_like=True, gc=False, frozen=True):
@@ -54,12 +64,14 @@ class Publication(Struct, array_like=True, gc=False, frozen=True):
 
 
 class PublisherRow(Struct, array_like=True, gc=False, frozen=True):
-    """One row of a publisher table: the publisher's last message id in this topic, and its position."""
+    """One row of a publisher table: the publisher's last message id in this topic, its position, and the digest of its
+    payload, which is empty from a broker older than digests."""
 
     publisher: str
     id: int
     epoch: int
     sequence: int
+    digest: bytes = b""
 
 
 class LogDigest(Struct, array_like=True, gc=False, frozen=True):
@@ -168,7 +180,7 @@ class ForwardReply(Struct, array_like=True, gc=False, frozen=True):
     """The coordinator's reply to one forwarded publication that gets no new position.
 
     `code` "" acknowledges a duplicate. A new publication has no reply: its commit at the contact broker acknowledges
-    it.
+    it. `digest` is of the payload that was replied to, empty from a broker older than digests.
     """
 
     topic: str
@@ -178,6 +190,7 @@ class ForwardReply(Struct, array_like=True, gc=False, frozen=True):
     position: Position | None = None
     text: str = ""
     retry_after: float = 0.0
+    digest: bytes = b""
 
 
 class ForwardReplies(Struct, array_like=True, gc=False, frozen=True, tag=3):

@@ -47,7 +47,7 @@ def uncommitted(world: World, process: Process) -> None:
 
 
 def another_table(world: World, process: Process) -> None:
-    next(iter(process.logic.groups[0].replica.topics.values())).table.rows["nobody"] = (1, 2, 3)
+    next(iter(process.logic.groups[0].replica.topics.values())).table.rows["nobody"] = (1, 2, 3, b"")
 
 
 def bytes_counted_twice(world: World, process: Process) -> None:

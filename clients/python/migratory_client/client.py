@@ -218,9 +218,10 @@ class Client:
         """Publish and wait for the answer; text is sent as UTF-8.
 
         With QoS 1 the publication is then stored by `minCopies` brokers and reaches every subscriber once. Return its
-        position, or None for QoS 0 and for a repeat so late that its publication is no longer cached.
+        position, or None for QoS 0.
 
         Raise PublishError for a refusal, PublishTimeout when no answer came within `Settings.publish_timeout`,
+        OutcomeUnknown when the cluster no longer knows,
         TooManyWaiting, NotConnected (QoS 0 only), Closed, or TypeError for another kind of topic or payload. When the
         call is cancelled, the publication is given up; it may still be published."""
         return await self.submit(topic, payload, qos=qos)

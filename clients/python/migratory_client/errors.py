@@ -26,6 +26,11 @@ class PublishTimeout(PublishError):
     client. Publishing it again may duplicate it."""
 
 
+class OutcomeUnknown(PublishError):
+    """The cluster no longer knows whether it stored a publication under this message id. Publishing it again may
+    duplicate it."""
+
+
 class TooManyWaiting(PublishError):
     """The limit of unanswered publications is reached. This one was not published; await earlier ones first."""
 
@@ -69,6 +74,8 @@ def publish_error(failed: PublishFailed) -> MigratoryError:
     match failed.code:
         case "timeout":
             return PublishTimeout(failed.code, failed.text)
+        case "outcome_unknown":
+            return OutcomeUnknown(failed.code, failed.text)
         case "closed":
             return Closed(failed.text)
         case "too_many_waiting":

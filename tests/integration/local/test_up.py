@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -122,16 +123,17 @@ def test_up_starts_restarts_and_ends_all_processes(runner: Runner) -> None:
 
     now = descendants(process.pid)
     assert len(now) == 6
-    clients = [connect(broker.url) for broker in state.brokers]
-    for client in clients:
-        client.send('{"op":"connect","version":1,"client":"sees the end"}')
-        assert "welcome" in str(client.recv(10))
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130, runner.output()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connect(broker.url)) for broker in state.brokers]
+        for client in clients:
+            client.send('{"op":"connect","version":1,"client":"sees the end"}')
+            assert "welcome" in str(client.recv(10))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130, runner.output()
+        for client in clients:  # a broker that is killed in its drain would send no close frame
+            list(client)
+            assert client.close_code == 1001
     assert all_ended([*before, *now])
-    for client in clients:  # a broker that is killed in its drain would send no close frame
-        list(client)
-        assert client.close_code == 1001
     assert running_clusters(runner.states) == []
     recorded = pq.read_table(runner.workdir / "samples")
     assert "migratory_clients" in recorded.column("metric").to_pylist()

@@ -12,6 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from migratory_broker.core.logic.events import PublishRequest
+from migratory_protocol import limits
+from migratory_protocol.messages import LARGEST_INTEGER
 from migratory_protocol.peer import ForwardedPublication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
@@ -71,7 +73,8 @@ class PublisherTableMachine(RuleBasedStateMachine):
         publisher = self.publishers[source]
         for id in sorted(publisher.waiting):
             self._send(publisher, id)
-            assert self._arrive(publisher, publisher.travelling[-1]) == "", "resending does not help"
+            code = self._arrive(publisher, publisher.travelling[-1])
+            assert code in ("", "outcome_unknown"), "resending does not help"
         assert not publisher.waiting
 
     @rule(source=source)
@@ -120,8 +123,13 @@ class PublisherTableMachine(RuleBasedStateMachine):
         assert (answer.topic, answer.publisher, answer.id) == (publisher.topic, publisher.name, copy.id)
         if answer.code == "":
             self._acknowledged(publisher, copy, sent, answer.position)
+            publisher.last_at = self.cluster.now  # a repeat begins the window anew
         elif answer.code == "gap":
             assert copy.missing - set(publisher.published), "a gap where nothing is missing"
+        elif answer.code == "outcome_unknown":
+            assert copy.id < max(publisher.published), "the last id of a publisher is known"
+            assert not self._is_cached(publisher, copy.id), "what is cached is known"
+            publisher.waiting.pop(copy.id, None)
         else:
             assert answer.code == "id_reused"
             assert publisher.published[copy.id][1] != sent, "the same payload is no other one"
@@ -137,31 +145,42 @@ class PublisherTableMachine(RuleBasedStateMachine):
         self.log[publisher.topic].append((publisher.name, copy.id, payload))
 
     def _acknowledged(self, publisher: Publisher, copy: Copy, sent: bytes, position: Position | None) -> None:
-        assert copy.id not in publisher.waiting or copy.id in publisher.published, "acknowledged and never published"
         publisher.waiting.pop(copy.id, None)
-        if position is not None:
-            assert self.log[publisher.topic][position.sequence - 1][:2] == (publisher.name, copy.id)
-        elif copy.id in publisher.published:
-            sequence, _ = publisher.published[copy.id]
-            assert len(self.log[publisher.topic]) - sequence >= CACHED, "a cached one has a position"
-        else:
-            # given up, and overtaken by a later one: it is an old id, and never comes again
-            assert copy.id < max(publisher.published)
+        assert position is not None, "acknowledged, and not known to be stored"
+        assert self.log[publisher.topic][position.sequence - 1] == (publisher.name, copy.id, sent)
+
+    def _is_cached(self, publisher: Publisher, id: int) -> bool:
+        sequence, _ = publisher.published.get(id, (0, b""))
+        return sequence > len(self.log[publisher.topic]) - CACHED
 
     @rule(source=source, index=st.integers(0, 30))
     def an_id_is_used_for_something_else(self, source: tuple[str, str], index: int) -> None:
-        """Reuse an id for another payload, a mistake of the publisher: refused while the first one is cached, and never
-        published."""
+        """Reuse an id for another payload, a mistake of the publisher: never published, and never acknowledged."""
         publisher = self.publishers[source]
-        cached = [
-            id for id, (sequence, _) in publisher.published.items()
-            if len(self.log[publisher.topic]) - sequence < CACHED
-        ]  # fmt: skip
-        if not cached or self.cluster.now - publisher.last_at > WINDOW - 1:
+        if not publisher.published or self.cluster.now - publisher.last_at > WINDOW - 1:
             return
-        id = cached[index % len(cached)]
-        copy = Copy(id, publisher.published[id][1], id, frozenset())
-        assert self._arrive(publisher, copy, payload=copy.payload + b"!") == "id_reused"
+        id = index % max(publisher.published) + 1  # perhaps one that was given up
+        known = id == max(publisher.published) or self._is_cached(publisher, id)
+        sent = publisher.published[id][1] if id in publisher.published else b""
+        waits = id in publisher.waiting
+        copy = Copy(id, sent, id, frozenset())
+        assert self._arrive(publisher, copy, payload=sent + b"!") == ("id_reused" if known else "outcome_unknown")
+        if waits:
+            publisher.waiting[id] = sent
+            publisher.waiting = dict(sorted(publisher.waiting.items()))
+
+    @rule(source=source, far=st.sampled_from([1, 1000, 2**53]))
+    def an_id_jumps(self, source: tuple[str, str], far: int) -> None:
+        """Publish an id beyond the bound, which would use up the publisher's ids: refused."""
+        publisher = self.publishers[source]
+        if not publisher.published or self.cluster.now - publisher.last_at > WINDOW - 1:
+            return
+        id = min(max(publisher.published) + 1 + limits.ID_JUMP + far, LARGEST_INTEGER)
+        self.reference += 1
+        request = ForwardedPublication(publisher.topic, b"", 1, publisher.name, id, id)
+        self.cluster.give("a", PublishRequest(0, self.reference, [request]))
+        self.cluster.settle()
+        assert self.cluster.answers[self.reference].code == "id_too_high"
 
 
 TestPublisherTableMachine = PublisherTableMachine.TestCase

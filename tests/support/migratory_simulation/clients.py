@@ -26,7 +26,7 @@ from migratory_simulation.external_checker import Key, Violation
 if TYPE_CHECKING:
     from migratory_simulation.world import World
 
-FINAL = frozenset({"timeout", "not_connected"})
+FINAL = frozenset({"timeout", "not_connected", "outcome_unknown"})
 """Codes of `PublishFailed` that may come at any time. Every other code is an error here."""
 
 LATELY = 130.0
@@ -258,6 +258,7 @@ class Client:
         if not key.id:
             return
         self.world.coverage["given up"] += 1
+        self.world.coverage["outcome unknown"] += failed.code == "outcome_unknown"
         again = key in self.final
         self._settle(key)
         if again:

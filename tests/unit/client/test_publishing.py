@@ -8,6 +8,7 @@ import pytest
 from migratory_client.core import events as ev
 from migratory_client.core.publishing import RESEND_WINDOW
 from migratory_client.core.settings import Settings
+from migratory_client.errors import OutcomeUnknown, publish_error
 from migratory_protocol import limits
 from migratory_protocol import messages as wire
 from migratory_protocol.codec import JSON
@@ -401,3 +402,52 @@ def test_answer_without_a_link_sends_nothing() -> None:
     driver.step(ev.Disconnected(link))
     driver.accept(driver.next_dial())
     assert [identity for identity, _ in ids(driver)] == list(range(1, RESEND_WINDOW + 1))
+
+
+# ---- the cluster's duplicate window
+
+
+def windowed(window: float, **settings: float) -> tuple[CoreDriver, int]:
+    """Return a client whose broker announces this duplicate window, and its link."""
+    driver = CoreDriver(settings=Settings(**settings))  # type: ignore[arg-type]
+    reply = welcome()
+    reply.duplicate_window = window
+    return driver, driver.open(reply)
+
+
+def test_nothing_is_sent_again_after_the_duplicate_window() -> None:
+    """A client that slept says that it does not know, because a repeat could be stored a second time."""
+    driver, link = windowed(30.0, publish_timeout=600.0)
+    submit(driver, "a")
+    driver.now += 31.0  # asleep
+    driver.receive(link, nack(1, "retry", 0.0))
+    (failed,) = driver.of(ev.PublishFailed)
+    assert (failed.ticket, failed.code) == ("a", "timeout")
+    assert failed.text.startswith("no answer within 30 s; the publication may still appear")
+    assert driver.published() == []
+
+
+def test_what_was_never_sent_may_wait_for_longer() -> None:
+    driver, link = windowed(30.0, publish_timeout=600.0)
+    driver.step(ev.Disconnected(link))
+    submit(driver, "a")
+    driver.now += 100.0
+    driver.open()
+    assert ids(driver) == [(1, 1)]
+    assert not driver.of(ev.PublishFailed)
+
+
+def test_expired_ones_among_the_deferred_are_not_sent() -> None:
+    driver, link = windowed(30.0, publish_timeout=600.0)
+    for number in range(RESEND_WINDOW + 3):
+        submit(driver, number)
+    driver.receive(link, nack(1, "gap"))
+    assert len(ids(driver)) == RESEND_WINDOW
+    driver.now += 31.0
+    driver.receive(link, ack(1))
+    assert driver.published() == []
+
+
+def test_outcome_unknown_is_an_exception_of_its_own() -> None:
+    error = publish_error(ev.PublishFailed("a", "outcome_unknown", "x"))
+    assert (type(error), error.code) == (OutcomeUnknown, "outcome_unknown")

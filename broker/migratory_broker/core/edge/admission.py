@@ -139,6 +139,7 @@ class AdmissionGate:
                     list(self.servers),
                     config.heartbeat,
                     limits,
+                    config.duplicate_window,
                 )
             )
         return data

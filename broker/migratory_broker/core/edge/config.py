@@ -29,6 +29,7 @@ class EdgeConfig:
     incarnation: int = 0
 
     handshake: float = limits.HANDSHAKE  # from TCP accept to `connect`: a silent peer must not hold a descriptor
+    duplicate_window: float = 120.0  # for `welcome`: how long the logic recognises a repeated message id
     heartbeat: float = (
         limits.HEARTBEAT
     )  # pinged after one silent interval, dead after two; proxies cut idle links at 60 s

@@ -51,6 +51,7 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
         incarnation=incarnation,
         handshake=limits.handshake,
         heartbeat=limits.heartbeat,
+        duplicate_window=config.delivery.duplicate_window,
         max_payload=limits.max_payload,
         subscriptions_per_client=limits.subscriptions_per_client,
         queue_per_client=limits.queue_per_client,

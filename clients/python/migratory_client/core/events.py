@@ -198,15 +198,16 @@ class SubscribeRefused(Struct):
 
 
 class Acknowledged(Struct):
-    """The publication is stored. `position` is None for QoS 0, and for a repeat whose publication is no longer
-    cached."""
+    """The publication is stored. `position` is None for QoS 0, and for a repeat that an older broker acknowledges
+    although its publication is no longer cached."""
 
     ticket: object
     position: Position | None
 
 
 class PublishFailed(Struct):
-    """The publication was refused, or its outcome is unknown: after `timeout` and `closed` it may still be published.
+    """The publication was refused, or its outcome is unknown: after `timeout` and `closed` it may still be published,
+    and after `outcome_unknown` it may have been.
     `code` is the broker's error code, or one of timeout, closed, too_many_waiting, not_connected, too_large,
     bad_topic."""
 

@@ -56,6 +56,7 @@ class UnansweredPublication(Struct):
     payload: bytes
     sent: float | None
     expires_at: float  # then it is given up
+    was_sent: bool = False  # from then on it may be stored
 
 
 class TopicQueue:
@@ -80,7 +81,7 @@ class Publisher:
     """All topics of one publisher. Methods append effects to `out`. `deadline` is the earliest time at which `tick` may
     have something to do. `codec` encodes the messages, whose size depends on it."""
 
-    __slots__ = ("_codec", "_last", "_settings", "deadline", "name", "queues", "resends", "waiting")
+    __slots__ = ("_codec", "_last", "_settings", "deadline", "duplicate_window", "name", "queues", "resends", "waiting")
 
     def __init__(self, name: str, settings: Settings, codec: Codec) -> None:
         self.name = name
@@ -91,6 +92,7 @@ class Publisher:
         self.waiting = 0  # pending publications of all topics
         self.resends = 0
         self.deadline = inf
+        self.duplicate_window = inf  # seconds for which the cluster recognises a repeat, by its `welcome`
 
     def submit(self, event: Submit, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
         """Publish for the application. QoS 0 is sent and completed at once, QoS 1 becomes pending. A publication that
@@ -132,7 +134,7 @@ class Publisher:
         if queue.deferred:
             queue.deferred.append(number)
         elif link and not queue.backing_off:
-            out.append(Send(link, [self._publish(queue, number, publication)]))
+            out.append(Send(link, [self._publish(queue, number, publication, now)]))
 
     def accept_ack(self, ack: Ack, link: int, now: float, out: list[Effect]) -> None:
         """Complete a publication that the broker stored."""
@@ -144,7 +146,7 @@ class Publisher:
         if not queue.backing_off and not queue.must_resend:
             queue.resend_at = now + queue.ack_timeout
             if queue.deferred and link:
-                self._send_deferred(queue, link, out)
+                self._send_deferred(queue, link, now, out)
 
     def accept_nack(self, nack: Nack, link: int, now: float, out: list[Effect]) -> None:
         """Schedule a resend after `gap` or `retry`; end the publication after any other code."""
@@ -216,7 +218,7 @@ class Publisher:
             expired.append(number)
         for number in expired:
             ticket = self._remove(queue, number).ticket
-            seconds = self._settings.publish_timeout
+            seconds = min(self._settings.publish_timeout, self.duplicate_window)
             text = f"no answer within {seconds:g} s; the publication may still appear, never after a later one"
             out.append(PublishFailed(ticket, "timeout", text))
         if expired:
@@ -224,9 +226,9 @@ class Publisher:
 
     def _resend(self, queue: TopicQueue, link: int, now: float, out: list[Effect]) -> None:
         messages: list[ClientMessage] = [
-            self._publish(queue, number, publication) for number, publication in queue.pending.items()
+            self._publish(queue, number, publication, now)
+            for number, publication in islice(queue.pending.items(), RESEND_WINDOW)
         ]
-        del messages[RESEND_WINDOW:]
         out.append(Send(link, messages))
         queue.deferred = deque(islice(queue.pending, RESEND_WINDOW, None))
         self.resends += 1
@@ -235,17 +237,23 @@ class Publisher:
         queue.resend_at = now + queue.ack_timeout
         queue.ack_timeout = min(queue.ack_timeout * 2, self._settings.resend_cap)
 
-    def _send_deferred(self, queue: TopicQueue, link: int, out: list[Effect]) -> None:
-        """Send the next two publications that a resend deferred."""
+    def _send_deferred(self, queue: TopicQueue, link: int, now: float, out: list[Effect]) -> None:
+        """Send the next two publications that a resend deferred, unless they have expired."""
         messages: list[ClientMessage] = []
         while queue.deferred and len(messages) < 2:
             number = queue.deferred.popleft()
-            if (publication := queue.pending.get(number)) is not None:  # else answered, from an earlier sending
-                messages.append(self._publish(queue, number, publication))
+            publication = queue.pending.get(number)  # None: answered, from an earlier sending
+            if publication is not None and publication.expires_at > now:
+                messages.append(self._publish(queue, number, publication, now))
         if messages:
             out.append(Send(link, messages))
 
-    def _publish(self, queue: TopicQueue, number: int, publication: UnansweredPublication) -> Publish:
+    def _publish(self, queue: TopicQueue, number: int, publication: UnansweredPublication, now: float) -> Publish:
+        if not publication.was_sent:
+            # Sent again after the duplicate window, it could be stored a second time.
+            publication.was_sent = True
+            publication.expires_at = min(publication.expires_at, now + self.duplicate_window)
+            self.deadline = min(self.deadline, publication.expires_at)
         mark = next(iter(queue.pending))
         return Publish(queue.topic, publication.payload, 1, self.name, number, mark, publication.sent)
 

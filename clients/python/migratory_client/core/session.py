@@ -268,6 +268,7 @@ class ClientCore:
         link.heartbeat = message.heartbeat if message.heartbeat > 0 else inf
         link.ping_at = now + self._random() * link.heartbeat if link.heartbeat < inf else inf
         self._max_payload = message.limits.payload
+        self.publisher.duplicate_window = message.duplicate_window or inf
         self._learn_servers(message.servers, out)
         self._finish_move(now, out)  # this move began before the previous one had all its receipts
         self._leaving, self._current, self._candidate = self._current, link, None

@@ -29,13 +29,22 @@ HERE = (Server("ws://a/ws", 100), Server("ws://b/ws", 50))
 
 
 def test_welcome_has_the_limits_in_force() -> None:
-    bench = Bench(EdgeConfig(cluster="quotes", broker="quotes-broker-1", incarnation=7, heartbeat=4.0, max_payload=99))
+    bench = Bench(
+        EdgeConfig(
+            cluster="quotes",
+            broker="quotes-broker-1",
+            incarnation=7,
+            heartbeat=4.0,
+            duplicate_window=90.0,
+            max_payload=99,
+        )
+    )
     bench.step(ServerList(HERE))
     for wire in ("json", "msgpack"):
         reader = bench.open(wire)
         reader.send(Connect(client="me"))
         assert reader.received == [
-            Welcome(1, "quotes", "quotes-broker-1", 7, list(HERE), 4.0, Limits(99, 255, 1000, 1_048_576))
+            Welcome(1, "quotes", "quotes-broker-1", 7, list(HERE), 4.0, Limits(99, 255, 1000, 1_048_576), 90.0)
         ]
     assert bench.edge.clients == 2
     assert bench.edge.status()["connections"] == 2

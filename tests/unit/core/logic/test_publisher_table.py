@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.logic.events import Flush, PublishRequest
 from migratory_broker.core.logic.replication import sequencer
-from migratory_protocol.peer import Accept, ForwardedPublication, ForwardReply
+from migratory_broker.core.logic.replication.topic_log import TopicLog
+from migratory_protocol import limits
+from migratory_protocol.peer import (
+    Accept,
+    Forward,
+    ForwardedPublication,
+    ForwardReplies,
+    ForwardReply,
+    payload_digest,
+)
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
 
@@ -43,22 +52,49 @@ def test_duplicate_waits_for_the_position_it_depends_on() -> None:
     assert cluster.delivered(contact, "t") == [(1, "x")]
 
 
-def test_duplicate_of_an_evicted_entry_depends_on_the_publishers_last_one() -> None:
+def test_duplicate_of_an_evicted_entry_is_acknowledged_by_its_digest() -> None:
+    """SAME-PAYLOAD: the row of a publisher knows its last payload. Of earlier ones nothing is known."""
     cluster = Cluster(messages_per_topic=2, min_age=0.0).up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
-    for number in range(1, 5):
+    epoch = cluster.record().epoch
+    for number in (1, 2):
         cluster.publish(contact, "t", str(number), id=number)
-    old = cluster.publish(contact, "t", "1", id=1)
-    assert cluster.answers[old] == ForwardReply("t", "p", 1)  # committed, its position no longer cached
+    for number in (1, 2, 3):
+        cluster.publish(contact, "t", "x", publisher="q", id=number)
+    assert cluster.logic(coordinator).groups[0].replica.topics["t"].base >= 2
+    for place in (coordinator, contact):
+        old = cluster.answers[cluster.publish(place, "t", "1", id=1)]
+        assert (old.code, old.position) == ("outcome_unknown", None)
+        assert "message id 1 is not above this publisher's last one, 2" in old.text
+        assert cluster.answers[cluster.publish(place, "t", "2", id=2)].position == Position(epoch, 2)
+        reused = cluster.answers[cluster.publish(place, "t", "other", id=2)]
+        assert (reused.code, f"at {epoch}:2" in reused.text) == ("id_reused", True)
+    assert cluster.delivered(contact, "t")[-1] == (5, "x")
+
+
+def test_row_without_a_digest_acknowledges_nothing() -> None:
+    """A row from a broker that is older than digests: unknown once its entry is evicted."""
+    cluster = Cluster(messages_per_topic=1, min_age=0.0).up()
+    coordinator = cluster.coordinator()
+    cluster.publish(coordinator, "t", "1", id=1)
+    rows = cluster.logic(coordinator).groups[0].replica.topics["t"].table.rows
+    rows["p"] = (*rows["p"][:3], b"")
+    assert cluster.answers[cluster.publish(coordinator, "t", "1", id=1)].code == ""
+    cluster.publish(coordinator, "t", "x", publisher="q", id=1)
+    assert cluster.answers[cluster.publish(coordinator, "t", "1", id=1)].code == "outcome_unknown"
+
+
+def test_duplicate_by_digest_waits_for_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DUPLICATE-WAITS holds for a row's position as for a cached entry's."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
-    cluster.publish(coordinator, "t", "5", id=5)
-    held = cluster.publish(contact, "t", "2", id=2)
-    assert held not in cluster.answers
-    newest = cluster.publish(contact, "t", "5", id=5)
+    cluster.publish(coordinator, "t", "x", id=1)
+    monkeypatch.setattr(TopicLog, "find", lambda *_: None)
+    waits = cluster.publish(cluster.others()[0], "t", "x", id=1)
+    assert waits not in cluster.answers
     cluster.release()
-    assert cluster.answers[held].code == ""
-    assert cluster.answers[held].position is None
-    assert cluster.answers[newest].position == Position(cluster.record().epoch, 5)
+    assert cluster.answers[waits].position == Position(cluster.record().epoch, 1)
 
 
 def test_two_duplicates_that_depend_on_different_positions() -> None:
@@ -87,6 +123,132 @@ def test_id_with_another_payload_is_refused() -> None:
     reference = cluster.publish(contact, "t", "other", id=1)
     assert cluster.answers[reference].code == "id_reused"
     assert "message id 1" in cluster.answers[reference].text
+
+
+def test_earlier_id_that_was_never_used_is_not_acknowledged() -> None:
+    """Regression: first use of id 5, then id 3 with another payload was acknowledged, with a null position."""
+    cluster = Cluster().up()
+    contact = cluster.others()[0]
+    assert cluster.answers[cluster.publish(contact, "t", "x", id=5, mark=5)].code == ""
+    assert cluster.answers[cluster.publish(contact, "t", "y", id=3, mark=3)].code == "outcome_unknown"
+
+
+def test_restarted_publisher_that_numbers_from_1_again_is_refused() -> None:
+    """Regression: 61 s later and behind 300 newer publications, its new payloads were acknowledged with the positions
+    of old ones, and dropped."""
+    cluster = Cluster(messages_per_topic=3, min_age=0.0).up()
+    contact = cluster.others()[0]
+    for number in (1, 2, 3):
+        cluster.publish(contact, "t", f"old {number}", id=number)
+    for number in (1, 2, 3, 4):
+        cluster.publish(contact, "t", "x", publisher="q", id=number)
+    cluster.run(61.0)
+    codes = [cluster.answers[cluster.publish(contact, "t", f"new {number}", id=number)].code for number in (1, 2, 3)]
+    assert codes == ["outcome_unknown", "outcome_unknown", "id_reused"]
+
+
+def test_id_far_above_the_last_one_is_refused() -> None:
+    """ID-BOUND. Regression: with id 2^53 - 1 any client could use up the ids of another publisher, whose publications
+    were then acknowledged and dropped."""
+    cluster = Cluster().up()
+    contact = cluster.others()[0]
+    cluster.publish(contact, "t", "1", id=1)
+    for number in (2**53 - 1, 3 + limits.ID_JUMP):
+        refused = cluster.answers[cluster.publish(contact, "t", "evil", id=number, mark=number)]
+        assert refused.code == "id_too_high"
+        assert refused.text.endswith("is more than 1000000 above the last one, 1; number on from there")
+    assert cluster.answers[cluster.publish(contact, "t", "2", id=2)].code == ""
+    last = 3 + limits.ID_JUMP
+    assert cluster.answers[cluster.publish(contact, "t", "x", id=last, mark=last)].code == ""
+    assert [text for _, text in cluster.delivered(contact, "t")] == ["1", "2", "x"]
+
+
+@pytest.mark.parametrize("at_coordinator", [True, False])
+def test_two_payloads_under_one_id_at_one_contact(at_coordinator: bool) -> None:
+    """SAME-PAYLOAD. Regression: both in flight at once were acknowledged, and one was stored."""
+    cluster = Cluster().up()
+    contact = cluster.coordinator() if at_coordinator else cluster.others()[0]
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    first = cluster.publish(contact, "t", "x", id=1)
+    other = cluster.publish(contact, "t", "y", id=1)
+    again = cluster.publish(contact, "t", "x", id=1)
+    assert cluster.answers[other].code == "id_reused"
+    assert "awaits its answer with another payload" in cluster.answers[other].text
+    cluster.release()
+    position = Position(cluster.record().epoch, 1)
+    assert cluster.answers[first].position == cluster.answers[again].position == position
+    assert cluster.delivered(contact, "t") == [(1, "x")]
+
+
+def test_two_payloads_under_one_id_at_two_contacts() -> None:
+    """SAME-PAYLOAD: a commit answers only the publication of its payload."""
+    cluster = Cluster().up()
+    coordinator, contact = cluster.coordinator(), cluster.others()[0]
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Forward)
+    late = cluster.publish(contact, "t", "y", id=1)
+    cluster.hold = lambda sender, receiver, message: False
+    first = cluster.publish(coordinator, "t", "x", id=1)
+    assert cluster.answers[first].code == ""
+    assert late not in cluster.answers
+    cluster.release()
+    assert cluster.answers[late].code == "id_reused"
+
+
+def test_late_reply_to_another_payload_answers_nothing() -> None:
+    """SAME-PAYLOAD: a contact that gave up waiting for one payload may wait for another one under the same id."""
+    cluster = Cluster().up()
+    coordinator, contact = cluster.coordinator(), cluster.others()[0]
+    cluster.publish(coordinator, "t", "x", id=1)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, ForwardReplies)
+    cluster.publish(contact, "t", "x", id=1)
+    cluster.run(6.0)  # answered with `retry`
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Forward)
+    other = cluster.publish(contact, "t", "y", id=1)
+    answers = cluster.logic(contact).answers
+    answers.resolve(ForwardReply("t", "p", 1, position=Position(1, 1), digest=payload_digest(b"x")))
+    assert ("t", "p", 1) in answers.pending
+    answers.resolve(ForwardReply("t", "p", 1, "id_reused", digest=payload_digest(b"y")))
+    assert not answers.pending
+    cluster.step(contact, Flush())
+    cluster.settle()
+    assert cluster.answers[other].code == "id_reused"
+
+
+def test_repeat_begins_the_window_anew() -> None:
+    """Regression: the same id at 0, 62 and 124 s of a window of 120 s got a second position."""
+    cluster = Cluster().up()
+    contact = cluster.others()[0]
+    first = cluster.answers[cluster.publish(contact, "t", "x", id=1)].position
+    for _ in range(3):
+        cluster.run(62.0)
+        assert cluster.answers[cluster.publish(contact, "t", "x", id=1)].position == first
+    assert cluster.delivered(contact, "t") == [(1, "x")]
+
+
+@pytest.mark.parametrize("payload", ["other", "x"])
+def test_refused_repeat_does_not_begin_the_window_anew(payload: str) -> None:
+    cluster = Cluster(duplicate_window=4.0).up()
+    contact = cluster.others()[0]
+    cluster.publish(contact, "t", "x", id=1)
+    cluster.run(3.0)
+    cluster.publish(contact, "t", payload, id=1)
+    cluster.run(3.0)
+    rows = cluster.logic(contact).groups[0].replica.topics["t"].table.rows
+    assert ("p" in rows) == (payload == "x")
+
+
+def test_digests_survive_a_takeover() -> None:
+    cluster = Cluster(messages_per_topic=1, min_age=0.0).up()
+    old = cluster.coordinator()
+    cluster.publish(old, "t", "1", id=1)
+    cluster.publish(old, "t", "x", publisher="q", id=1)
+    cluster.crash(old)
+    cluster.run(6.0)
+    new = cluster.coordinator()
+    assert cluster.answers[cluster.publish(new, "t", "other", id=1)].code == "id_reused"
+    assert cluster.answers[cluster.publish(new, "t", "1", id=1)].position is not None
+    for name in cluster.running():
+        assert set(cluster.logic(name).groups[0].replica.topics["t"].table.rows["p"][3:]) == {payload_digest(b"1")}
 
 
 def test_silent_publisher_is_forgotten_at_every_broker() -> None:

@@ -16,7 +16,7 @@ from migratory_broker.core.logic.context import Context, must
 from migratory_broker.core.logic.events import Gap
 from migratory_broker.core.logic.replication.cache import Cache
 from migratory_broker.core.logic.replication.snapshot import merge
-from migratory_broker.core.logic.replication.topic_log import TopicLog
+from migratory_broker.core.logic.replication.topic_log import PublisherTable, TopicLog
 
 
 class ReplicationListener(Protocol):
@@ -266,7 +266,7 @@ class Replica:
                 base, base_epoch = part.base, part.base_epoch
                 entries = older + entries
             self._replace(log, base, base_epoch, entries)
-        log.table.rows = {row.publisher: (row.id, row.epoch, row.sequence) for row in part.table}
+        log.table = PublisherTable(part.table)
         now = log.epoch_at(committed)
         must(known is None or now is None or known == now, "COMMITTED-STAYS: a committed entry is never replaced")
         self._restore_committed(log, committed, silent)

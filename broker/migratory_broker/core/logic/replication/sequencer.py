@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from itertools import islice
 
-from migratory_protocol.peer import Accept, BrokerId, ForwardedPublication, ForwardReply, Publication, TopicEntries
+from migratory_protocol import limits
+from migratory_protocol.peer import (
+    Accept,
+    BrokerId,
+    ForwardedPublication,
+    ForwardReply,
+    Publication,
+    TopicEntries,
+    payload_digest,
+)
 from migratory_protocol.positions import Position
 
 from migratory_broker.core.logic.context import Context, must
@@ -102,6 +111,11 @@ class Sequencer:
             if verdict == "gap":
                 self._reject(publication, contact, "gap", "an earlier message id of this publisher is missing")
                 return False
+            if verdict == "too high":
+                last = log.table.rows[publication.publisher][0]
+                text = f"message id {publication.id} is more than {limits.ID_JUMP} above the last one, {last}"
+                self._reject(publication, contact, "id_too_high", f"{text}; number on from there")
+                return False
             if verdict == "duplicate":
                 self._duplicate(log, publication, contact)
                 return False
@@ -121,10 +135,7 @@ class Sequencer:
         ctx.dirty[self.replica.group] = None
         ctx.published += 1
         if entry.id:
-            key = (name, entry.publisher)
-            if self._recent.get(key) != ctx.now:  # the order among those of one moment does not matter
-                self._recent.pop(key, None)
-                self._recent[key] = ctx.now
+            self._touch(name, entry.publisher)
         outgoing = self._outbox.get(name)
         if outgoing is None:
             self._outbox[name] = [entry]
@@ -134,36 +145,56 @@ class Sequencer:
         if self.waiting_since is None:
             self.waiting_since = ctx.now
 
-    def _reject(self, publication: ForwardedPublication, contact: str | None, code: str, text: str) -> None:
+    def _touch(self, topic: str, publisher: str) -> None:
+        """Begin the duplicate window of a publisher anew."""
+        key, now = (topic, publisher), self.ctx.now
+        if self._recent.get(key) != now:  # the order among those of one moment does not matter
+            self._recent.pop(key, None)
+            self._recent[key] = now
+
+    def _reject(
+        self, publication: ForwardedPublication, contact: str | None, code: str, text: str, digest: bytes = b""
+    ) -> None:
         if publication.qos:
             retry_after = self.ctx.config.publish_retry_after if code == "retry" else 0.0
             self._reply(
                 contact,
                 ForwardReply(
-                    publication.topic, publication.publisher, publication.id, code, text=text, retry_after=retry_after
+                    publication.topic,
+                    publication.publisher,
+                    publication.id,
+                    code,
+                    text=text,
+                    retry_after=retry_after,
+                    digest=digest,
                 ),
             )
 
     def _duplicate(self, log: TopicLog, publication: ForwardedPublication, contact: str | None) -> None:
-        """DUPLICATE-WAITS: acknowledge a duplicate with its old position while that is cached. It depends on its own
-        entry then, and on its publisher's last one otherwise."""
-        entry = log.find(publication.publisher, publication.id)
-        if entry is not None and entry.payload != publication.payload:
-            self._reject(
-                publication,
-                contact,
-                "id_reused",
-                f"message id {publication.id} of this publisher was used for another payload at {entry.position}",
-            )
+        """DUPLICATE-WAITS: acknowledge a duplicate with its position, once that is committed. SAME-PAYLOAD: acknowledge
+        only what is known to be stored, by its cached entry or by the digest of the publisher's last payload."""
+        publisher, number = publication.publisher, publication.id
+        last, epoch, sequence, stored = log.table.rows[publisher]
+        digest = payload_digest(publication.payload)
+        entry = log.find(publisher, number)
+        if entry is not None:
+            position, same = entry.position, entry.payload == publication.payload
+        elif number == last and stored:
+            position, same = Position(epoch, sequence), stored == digest
+        else:
+            text = f"message id {number} is not above this publisher's last one, {last}, and is no longer cached"
+            self._reject(publication, contact, "outcome_unknown", f"{text}: unknown whether it was stored", digest)
             return
-        last, epoch, sequence = log.table.rows[publication.publisher]
-        position = entry.position if entry else Position(epoch, sequence) if publication.id == last else None
-        depends = position.sequence if position else sequence
-        reply = ForwardReply(log.name, publication.publisher, publication.id, position=position)
-        if depends <= log.committed:
+        if not same:
+            text = f"message id {number} of this publisher was used for another payload at {position}"
+            self._reject(publication, contact, "id_reused", text, digest)
+            return
+        self._touch(log.name, publisher)
+        reply = ForwardReply(log.name, publisher, number, position=position, digest=digest)
+        if position.sequence <= log.committed:
             self._reply(contact, reply)
         else:
-            self._duplicates.setdefault(log.name, []).append((depends, contact, reply))
+            self._duplicates.setdefault(log.name, []).append((position.sequence, contact, reply))
 
     # ---- copies and commits ----------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Literal
 
-from migratory_protocol.peer import LogDigest, Publication, PublisherRow
+from migratory_protocol import limits
+from migratory_protocol.peer import LogDigest, Publication, PublisherRow, payload_digest
 from migratory_protocol.positions import Position
 
 from migratory_broker.core.logic.context import must
@@ -25,7 +26,7 @@ SCANNED_ENTRIES = 32
 
 
 class PublisherTable:
-    """Each publisher's last message id in one topic, and its position.
+    """Each publisher's last message id in one topic, its position, and the digest of its payload.
 
     The table is part of the log: it travels, is cut and is replaced with it, and is never rebuilt from cached entries.
     A publisher leaves it when the coordinator says so, `duplicate_window` after its last publication, at every broker
@@ -35,7 +36,9 @@ class PublisherTable:
     __slots__ = ("rows",)
 
     def __init__(self, rows: Iterable[PublisherRow] = ()) -> None:
-        self.rows: dict[str, tuple[int, int, int]] = {row.publisher: (row.id, row.epoch, row.sequence) for row in rows}
+        self.rows: dict[str, tuple[int, int, int, bytes]] = {
+            row.publisher: (row.id, row.epoch, row.sequence, row.digest) for row in rows
+        }
 
     def forget(self, publisher: str) -> None:
         self.rows.pop(publisher, None)
@@ -43,16 +46,21 @@ class PublisherTable:
     def as_rows(self) -> list[PublisherRow]:
         return [PublisherRow(publisher, *row) for publisher, row in self.rows.items()]
 
-    def judge(self, publisher: str, number: int, mark: int) -> Literal["new", "duplicate", "gap"]:
+    def judge(self, publisher: str, number: int, mark: int) -> Literal["new", "duplicate", "gap", "too high"]:
         """NEXT-OR-MARK: judge message id `number`. An id above the publisher's last one is new if it is the next, or
         the mark: the lowest id for which the publisher still waits. Any other is a gap: it would overtake an id that
-        may yet arrive."""
+        may yet arrive.
+
+        ID-BOUND: an id far above the last one was not reached by giving ids up, and is too high: it would leave the
+        publisher no ids."""
         row = self.rows.get(publisher)
         if row is not None:
             if number <= row[0]:
                 return "duplicate"
             if number == row[0] + 1:
                 return "new"
+            if number > row[0] + 1 + limits.ID_JUMP:
+                return "too high"
         return "new" if number == mark else "gap"
 
 
@@ -81,7 +89,8 @@ class TopicLog:
         size = len(publication.payload) + ENTRY_OVERHEAD
         self.bytes += size
         if publication.id:
-            self.table.rows[publication.publisher] = (publication.id, publication.epoch, sequence)
+            digest = payload_digest(publication.payload)
+            self.table.rows[publication.publisher] = (publication.id, publication.epoch, sequence, digest)
         return size
 
     def entry(self, sequence: int) -> Publication | None:

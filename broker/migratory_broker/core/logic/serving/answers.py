@@ -2,13 +2,14 @@
 
 CONTACT-ACKS-COMMITS: a publication is answered at its commit at this broker (with two copies and listed: at its own
 accept), by the coordinator's reply (duplicates and refusals), or with `retry` when the link broke or time is up. It is
-never answered because it was numbered.
+never answered because it was numbered. SAME-PAYLOAD: neither a commit nor a reply answers a publication of another
+payload, whatever its id.
 """
 
 from __future__ import annotations
 
 from migratory_protocol.messages import Ack, Nack
-from migratory_protocol.peer import ForwardedPublication, ForwardReplies, ForwardReply, Publication
+from migratory_protocol.peer import ForwardedPublication, ForwardReplies, ForwardReply, Publication, payload_digest
 from msgspec import Struct
 
 from migratory_broker.core.logic.context import Context
@@ -31,7 +32,8 @@ class PendingAnswers:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.pending: dict[PublicationKey, PendingAnswer] = {}  # by deadline: all wait for the same time
+        # with their payloads, by deadline: all wait for the same time
+        self.pending: dict[PublicationKey, tuple[PendingAnswer, bytes]] = {}
         self._for_clients: dict[ClientId, list[Ack | Nack]] = {}
         self._for_peers: dict[str, list[ForwardReply]] = {}
 
@@ -45,15 +47,22 @@ class PendingAnswers:
         pending = self.pending
         for entry in publications:
             number = entry.id
-            if number and (waiting := pending.pop((topic, entry.publisher, number), None)) is not None:
-                self._acknowledge(waiting, Ack(topic, entry.publisher, number, entry.position))
+            if number and (found := pending.get((topic, entry.publisher, number))) is not None:
+                waiting, payload = found
+                if payload == entry.payload:  # else the coordinator refuses it
+                    del pending[topic, entry.publisher, number]
+                    self._acknowledge(waiting, Ack(topic, entry.publisher, number, entry.position))
 
     def resolve(self, reply: ForwardReply) -> None:
         """Answer the clients that wait for the publication that a coordinator has replied to."""
         topic, publisher, number = reply.topic, reply.publisher, reply.id
-        waiting = self.pending.pop((topic, publisher, number), None)
-        if waiting is None:
+        found = self.pending.get((topic, publisher, number))
+        if found is None:
             return
+        waiting, payload = found
+        if reply.digest and reply.digest != payload_digest(payload):
+            return  # a late reply to an earlier use of the id
+        del self.pending[topic, publisher, number]
         if not reply.code:
             self._acknowledge(waiting, Ack(topic, publisher, number, reply.position))
             return
@@ -99,13 +108,13 @@ class PendingAnswers:
         """Answer with `retry` what was forwarded to `peer`: it may be lost, and its publisher sends it again with a
         fresh mark. Drop the replies to `peer`."""
         self._for_peers.pop(peer, None)
-        unanswered = [key for key, waiting in self.pending.items() if waiting.coordinator == peer]
+        unanswered = [key for key, (waiting, _) in self.pending.items() if waiting.coordinator == peer]
         self._retry(unanswered, "the link to the coordinator broke")
 
     def tick(self) -> None:
         """Answer with `retry` what has waited for `publish_wait`."""
         expired = []
-        for key, waiting in self.pending.items():
+        for key, (waiting, _) in self.pending.items():
             if waiting.deadline > self.ctx.now:
                 break
             expired.append(key)

@@ -94,12 +94,15 @@ class PublishContact:
         if publication.id:
             waiting = self.answers.pending
             key = (topic, publication.publisher, publication.id)
-            before = waiting.get(key)
-            if before is not None:
+            if (found := waiting.get(key)) is not None:
+                before, payload = found
+                if payload != publication.payload:
+                    text = f"message id {publication.id} of this publisher awaits its answer with another payload"
+                    return self._refuse(client, publication, "id_reused", text)
                 pending = PendingAnswer(pending.coordinator, before.deadline, (*before.clients, client))
             elif len(waiting) >= self.ctx.config.max_pending:
                 return self._refuse(client, publication, "retry", "too many publications wait for their copies")
-            waiting[key] = pending
+            waiting[key] = pending, publication.payload
         return True
 
     def _refuse(self, client: ClientId, publication: ForwardedPublication, code: str, text: str) -> bool:
