@@ -64,7 +64,7 @@ class EdgeConfig:
         return self.max_payload + self.envelope
 
     def __post_init__(self) -> None:
-        for name in ("handshake", "heartbeat", "closing"):
+        for name in ("handshake", "heartbeat", "closing", "duplicate_window"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be above 0 seconds")
         if not self.batch_delay >= 0:
