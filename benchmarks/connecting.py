@@ -119,7 +119,7 @@ class Connector:
         self._avoided[address] = time.monotonic() + _AVOID_SECONDS
 
     def cancel_all(self) -> None:
-        """Give up all pending attempts."""
+        """End all pending attempts without a retry."""
         for attempt in self._attempts.values():
             attempt.socket.close()
         self._attempts.clear()

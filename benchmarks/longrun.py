@@ -49,7 +49,7 @@ class LongRun:
         return None
 
     def fail(self, name: str, reason: str) -> None:
-        """Record a failure."""
+        """Record the failure of a part with its reason, and show it."""
         self.failed[name] = reason
         self._say(f"FAILED: {name}: {reason}")
 

@@ -66,7 +66,7 @@ class PublisherConnection:
 
     @property
     def unanswered(self) -> int:
-        """Publications without an answer."""
+        """The number of publications without an answer."""
         return self.sent - self.conversation.answered
 
     def _receive(self) -> bytes:
@@ -111,7 +111,7 @@ class PublisherConnection:
         return False
 
     def read(self) -> None:
-        """Read and handle what has arrived."""
+        """Read the bytes that have arrived, and handle their complete messages."""
         try:
             data = self._receive()
         except BlockingIOError:

@@ -47,7 +47,7 @@ class ReconnectingClient:
         self.connect(0.0)
 
     def connect(self, now: float) -> None:
-        """Accept the client."""
+        """Let the client's attempt succeed: step the core with its connection and a welcome."""
         limits = wire.Limits(payload=1000, topic=255, subscriptions=1000, queue=1 << 20)
         servers = [wire.Server(url) for url in URLS]
         self.core.step(ev.Connected(self.link), now)

@@ -73,7 +73,7 @@ class Rig:
         await self.start_publisher()
 
     async def serve(self) -> None:
-        """Start the system alone."""
+        """Start the system without subscribers and publisher."""
         with self._named():
             await self.system.start(self.work, self._core)
 

@@ -62,7 +62,7 @@ def main(
 
 
 async def measure(result: CapacityResult, seconds: float, rounds: int, tiny: bool, write: Callable[[], None]) -> None:
-    """Measure what the result does not have yet."""
+    """Run the measurements that the result lacks, and add them to it."""
     parts = LongRun(click.echo)
     result.failed = parts.failed
     held_out = TINY_HELD_OUT if tiny else broker.HELD_OUT

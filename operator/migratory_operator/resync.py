@@ -45,7 +45,7 @@ class ResyncLoop:
         self._interval = interval
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """List, wake and watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._list_regularly())
             for kind in (*OWNED_KINDS, POD):

@@ -28,7 +28,8 @@ SIZE_FORM = 'a size such as "64Ki", "256Mi" or "1Gi", or a whole number of bytes
 
 
 def parse_duration(value: object) -> float:
-    """Return seconds. Parts may follow one another, largest unit first ("1m30s"). Only "0" needs no unit.
+    """Return the duration in seconds. Parts may follow one another, largest unit first ("1m30s"). Only "0" needs no
+    unit.
 
     :raises ValueError: with what is allowed.
     """
@@ -49,10 +50,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_size(value: object) -> int:
-    """Return bytes.
-
-    :raises ValueError: with what is allowed.
-    """
+    """Return the size in bytes. :raises ValueError: with what is allowed."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if not isinstance(value, str) or len(value) > _MAX_LENGTH:

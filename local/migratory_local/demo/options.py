@@ -61,7 +61,7 @@ def check_duration(options: DemoOptions) -> None:
 
 
 def report_warnings(resource: MigratoryCluster, options: DemoOptions) -> list[str]:
-    """Return what the report may have too little data to judge, one sentence each."""
+    """Return a warning for each part of the report that may have too little data for a verdict, one sentence each."""
     warnings = []
     measured = options.warmup + options.duration
     if measured < AMPLE_SECONDS:

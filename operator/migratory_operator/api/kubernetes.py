@@ -65,7 +65,7 @@ class ResourceKind:
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
+        """The `apiVersion` of objects of this kind."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 

@@ -39,7 +39,7 @@ class WorkQueue:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     def wake(self, namespace: str, name: str) -> None:
-        """Reconcile the resource soon."""
+        """Schedule a reconciliation of the resource after a moment in which more changes may arrive."""
         key = (namespace, name)
         if key not in self._tasks:
             self._wakeups[key] = asyncio.Event()

@@ -66,7 +66,8 @@ class CatalogEntry:
     predates_window: bool
 
     def was_scraped(self, start_ms: int, end_ms: int) -> bool:
-        """Return whether the series has samples in that time or around it. One that stayed at zero has."""
+        """Return whether the time overlaps the time from the first to the last sample of the series, even if its value
+        stayed at zero."""
         first, last = self.stats.first, self.stats.last
         return first is not None and last is not None and last > start_ms and first <= end_ms
 

@@ -77,7 +77,7 @@ class SeriesBatch:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def select(self, chosen: Bools) -> SeriesBatch:
-        """Return the chosen series."""
+        """Return a batch with only the series for which `chosen` is true."""
         if chosen.all():
             return self
         samples = index_ranges(self.starts[chosen], self.counts[chosen])

@@ -77,11 +77,11 @@ class Broker:
     lacks: set[str] = field(default_factory=set)  # nodes that its ZooKeeper server lacks until the broker writes them
 
     def of(self, kind: type[E]) -> list[E]:
-        """Return the effects of a kind."""
+        """Return the effects of a kind that the broker emitted so far."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def notes(self, event: str) -> list[ev.Note]:
-        """Return the notes of an event."""
+        """Return the log notes with this event that the broker emitted so far."""
         return [note for note in self.of(ev.Note) if note.event == event]
 
 

@@ -83,7 +83,8 @@ def _state(parser: FrameParser) -> tuple[object, ...]:
 
 
 def theirs(data: bytes, deflate: bool, role: Role = "server", limit: int = LIMIT) -> Read:
-    """Parse with websockets. Its callers must join fragments and check UTF-8, which is done here."""
+    """Return the result of parsing with `websockets`, with joined fragments and checked UTF-8, which it leaves to its
+    callers."""
     protocol = Protocol(SERVER if role == "server" else CLIENT, max_size=limit)
     if deflate:
         protocol.extensions = [

@@ -95,7 +95,8 @@ class AdmissionGate:
         self.drained_at: float | None = None  # end of the drain period: remaining clients are closed then
 
     def refusal(self, clients: int) -> tuple[CloseCode, str] | None:
-        """Return why a new client is refused when it makes `clients` in all, or None to accept it."""
+        """Return close code and text of the refusal of a new client, or None to accept it. `clients` is the number of
+        clients with the new one."""
         if not self.admission.open:
             return REFUSALS[self.admission.reason]
         if self.drained_at is not None:

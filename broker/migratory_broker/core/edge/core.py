@@ -180,12 +180,12 @@ class Edge:
 
     @property
     def clients(self) -> int:
-        """Connections in OPEN."""
+        """The number of connections in the state OPEN: accepted clients."""
         return self._connections.clients
 
     @property
     def subscriptions(self) -> int:
-        """Subscriptions of all clients."""
+        """The number of subscriptions of all clients."""
         return self._subscriptions.count
 
     @property
@@ -200,7 +200,7 @@ class Edge:
 
     @property
     def published(self) -> int:
-        """Publications accepted from clients."""
+        """The number of publications accepted from clients so far."""
         return self._publishing.published
 
     @property
@@ -210,12 +210,12 @@ class Edge:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes written to all connections."""
+        """The number of bytes written to all connections so far."""
         return self._delivery.sent_bytes
 
     @property
     def closed(self) -> Mapping[str, int]:
-        """Ended connections by reason."""
+        """The number of connections that ended so far, by reason."""
         return self._connections.closed
 
     def status(self) -> dict[str, object]:

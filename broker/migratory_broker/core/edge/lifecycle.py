@@ -103,7 +103,7 @@ class ConnectionLifecycle:
             self.inbox.receive(connection, event.data)
 
     def more(self, event: events.More) -> None:
-        """Continue with a connection's backlog."""
+        """Handle the next part of a connection's backlog."""
         connection = self.table.get(event.connection)
         if connection is not None:
             self.inbox.resume(connection)
@@ -262,7 +262,7 @@ class ConnectionLifecycle:
         return silent >= self._config.heartbeat
 
     def _end_dead(self, connection: ClientConnection, silent: float) -> None:
-        """End a dead connection without a close frame, which nobody would read."""
+        """End a dead connection without a close frame, which its client would not read."""
         self._count("heartbeat")
         fields = {**log_fields(connection), "silent_seconds": round(silent, 3)}
         self._delivery.emit(Note("info", "dead_client", fields, connection.number))

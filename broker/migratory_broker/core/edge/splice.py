@@ -146,7 +146,8 @@ class Splice:
         replay.requests = ()
 
     def handle_page(self, event: Page) -> None:
-        """Send the next page of a replay, or the receipt for what the cache has lost meanwhile."""
+        """Send the next page of a replay, after a receipt if publications were evicted or the history ended
+        meanwhile."""
         replay = self._pending.pop(event.reference, None)
         if replay is None:
             return
@@ -203,7 +204,7 @@ class Splice:
             self._delivery.reply(replay.connection, _truncated(missed, cursor.sequence))
 
     def _join_live(self, replay: Replay) -> None:
-        """Make a replaying subscriber live."""
+        """End the replay state of a subscriber and add it to the topic's fan-outs."""
         self.conflator.flush(replay.topic)  # to the subscribers before it: this one has that publication already
         del replay.topic.replays[replay.connection]
         replay.connection.replay_count -= 1

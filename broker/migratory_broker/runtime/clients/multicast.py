@@ -157,7 +157,8 @@ class Multicaster:
             self._write_rest(target, data, taken)
 
     def _write_rest(self, target: Target, data: bytes, taken: int) -> None:
-        """Leave to the transport what the socket has not taken."""
+        """Write the bytes that the socket did not accept to the transport, and note that the connection is behind.
+        Abort a broken connection."""
         if taken == BROKEN:
             target.transport.abort()
         elif not target.transport.is_closing():

@@ -91,7 +91,7 @@ class Channel(asyncio.Protocol):
         return self.waiting > FULL_BYTES
 
     def close(self) -> None:
-        """Drop what waits and close."""
+        """Drop the messages that wait to be sent, and close the channel."""
         if self._transport is not None:
             self._transport.abort()
 

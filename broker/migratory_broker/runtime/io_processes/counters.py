@@ -41,7 +41,8 @@ class IoProcessCounters:
         return clients
 
     def total(self, processes: Collection[IoProcessHandle]) -> dict[str, Any]:
-        """Return the sum over all edges as one edge's status, without what the broker's process knows better."""
+        """Return the sum over all edges as one edge's status, without the fields that the broker's process counts
+        itself."""
         edges = [process.report.edge for process in processes if process.report is not None]
         closed = Counter(self._dead_closed)
         for edge in edges:

@@ -206,7 +206,8 @@ class IoProcessPool:
         self._log("info", "io_process_up", io_process=process.index, pid=process.popen.pid, edge=process.number)
 
     def _on_death(self, process: IoProcessHandle) -> None:
-        """Count the loss of a process and its clients, and schedule another. The clients resume."""
+        """Count the loss of a process and its clients, and schedule the start of another process. The clients
+        resume."""
         now = self._clock()
         del self._processes[process.number]
         self._interest.remove_edge(process.number)

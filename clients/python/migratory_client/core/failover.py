@@ -56,7 +56,7 @@ class ReconnectCounter:
         self._times: tuple[float, ...] = ()
 
     def add(self, cause: Cause, now: float) -> None:
-        """Count one change."""
+        """Count a change of broker and record its time."""
         setattr(self, cause, getattr(self, cause) + 1)
         self._times = (*self._times[1 - _MAX_CHANGE_TIMES :], now)
 

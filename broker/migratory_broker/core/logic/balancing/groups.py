@@ -18,7 +18,7 @@ from migratory_broker.core.logic.replication.group import GroupRegistry
 from migratory_broker.core.logic.replication.term import Term
 
 RETURN_WINDOW = 8
-"""Times `balance_every`: a group that comes back within this time was handed over for nothing."""
+"""Multiple of `balance_every`: a group that returns within this time was handed over in vain."""
 
 MAX_PAUSE_FACTOR = 16
 """Times `balance_every`: the longest pause after hand-overs that failed."""

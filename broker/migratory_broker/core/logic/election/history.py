@@ -149,7 +149,8 @@ class Histories:
         return True
 
     def _mark_lost(self, number: int, epoch: int) -> None:
-        """Start the wait for this loss, unless it has started: each loss is waited for from its own beginning."""
+        """Record that the group's history was lost in `epoch`, with the present time, unless that is recorded already.
+        The wait before a new history counts from then on."""
         if self._lost_since.get(number, (-1, 0.0))[0] != epoch:
             self._lost_since[number] = (epoch, self.ctx.now)
 

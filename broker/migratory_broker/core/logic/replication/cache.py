@@ -30,7 +30,7 @@ class Cache:
         self._filled: OrderedDict[TopicLog, None] = OrderedDict()
 
     def register(self, log: TopicLog) -> None:
-        """Add a log."""
+        """Add a new topic's log to those that are counted and evicted from."""
         self._logs.append(log)
         self.grew(log, log.bytes)
 
@@ -41,7 +41,7 @@ class Cache:
             self._filled[log] = None
 
     def unregister(self, logs: list[TopicLog]) -> None:
-        """Remove logs."""
+        """Remove logs and their bytes from those that are counted and evicted from."""
         removed = {id(log) for log in logs}
         self._logs = deque(log for log in self._logs if id(log) not in removed)
         for log in logs:
@@ -81,7 +81,8 @@ class Cache:
         return False
 
     def trim(self, log: TopicLog, wall: float) -> None:
-        """Evict from this log what is beyond the bounds."""
+        """Evict the oldest committed entries of this log that exceed the limits of number and age, and entries of any
+        log while all together exceed the byte limit."""
         config = self._config
         while log.base < log.committed:
             age = wall - log.entries[0].time
@@ -118,7 +119,7 @@ class Cache:
                 self.short_at = wall
 
     def sweep(self, wall: float, count: int) -> None:
-        """Trim the next `count` topics by age. An idle topic is trimmed by nothing else."""
+        """Trim the next `count` topics by age, in turn. Only this trims an idle topic."""
         for _ in range(min(count, len(self._logs))):
             log = self._logs[0]
             self._logs.rotate(-1)

@@ -71,7 +71,7 @@ class Followers:
         self._sync(follower, digests if useful else None, own=False)
 
     def add_streaming(self, peer: str) -> None:
-        """Add a broker that got all of the epoch before over this same link. It keeps what it has: its Sync is
+        """Add a broker that received the whole previous epoch over this same link. It keeps its log: its Sync is
         empty."""
         follower = self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self._send(follower, [[]], whole=False)

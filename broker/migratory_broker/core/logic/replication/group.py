@@ -226,7 +226,7 @@ class TopicGroup:
         return True
 
     def _repair(self, peer: str, epoch: int) -> None:
-        """Ask for a missing entry, once per epoch, by telling the coordinator what is here."""
+        """Request a missing entry, once per epoch, by sending the coordinator this log's inventory."""
         if self._repairing != epoch:
             self._repairing = epoch
             self.ctx.note("warning", "entry_missing", group=self.number, epoch=epoch, peer=peer)
@@ -271,7 +271,8 @@ class TopicGroup:
             self.term.peer_down(peer)
 
     def flush(self) -> None:
-        """Send what this turn numbered, as coordinator, and what it accepted, as member."""
+        """Send the entries that this turn numbered, as coordinator, and the confirmations of those that it accepted, as
+        member."""
         if self.term is not None:
             self.term.sequencer.flush()
         view = self.replica.view

@@ -48,7 +48,7 @@ class EpochView:
 
 
 class Replica:
-    """The logs of one topic group, with the promise and the epoch that say what they are worth."""
+    """The logs of one topic group, with the promised epoch and the epoch that they are synced to."""
 
     def __init__(self, ctx: Context, cache: Cache, group: int, listener: ReplicationListener) -> None:
         self.ctx = ctx
@@ -177,7 +177,7 @@ class Replica:
                 del self.topics[log.name]
 
     def adopt(self, parts: dict[str, list[TopicPart]], useful: bool) -> None:
-        """Replace a candidate's log by what the promises add up to.
+        """Replace a candidate's log by the log merged from the promises.
 
         `parts` has the topics to which promises add anything. Without `useful` the own log is not synced to the source
         epoch and counts for nothing.

@@ -65,7 +65,7 @@ class PublisherTable:
 
 
 class TopicLog:
-    """The cached entries of one topic, what is committed of them, and the publisher table."""
+    """The cached entries of one topic, the committed mark among them, and the publisher table."""
 
     __slots__ = ("base", "base_epoch", "bytes", "committed", "entries", "last", "message_index", "name", "table")
 
@@ -142,7 +142,7 @@ class TopicLog:
         return self.message_index.find(self.base, self.entries, publisher, number)
 
     def drop_first(self) -> Publication:
-        """Evict the oldest entry."""
+        """Evict and return the oldest entry, which must be committed."""
         must(self.base < self.committed, "EVICT-COMMITTED: only committed entries are evicted")
         entry = self.entries.popleft()
         self.base += 1

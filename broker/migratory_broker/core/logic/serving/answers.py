@@ -105,14 +105,14 @@ class PendingAnswers:
         self._retry(list(self.pending), text)
 
     def peer_down(self, peer: str) -> None:
-        """Answer with `retry` what was forwarded to `peer`: it may be lost, and its publisher sends it again with a
-        fresh mark. Drop the replies to `peer`."""
+        """Answer publications that were forwarded to `peer` with `retry`: they may be lost, and their publishers send
+        them again with a fresh mark. Drop the replies to `peer`."""
         self._for_peers.pop(peer, None)
         unanswered = [key for key, (waiting, _) in self.pending.items() if waiting.coordinator == peer]
         self._retry(unanswered, "the link to the coordinator broke")
 
     def tick(self) -> None:
-        """Answer with `retry` what has waited for `publish_wait`."""
+        """Answer publications that have waited for `publish_wait` with `retry`."""
         expired = []
         for key, (waiting, _) in self.pending.items():
             if waiting.deadline > self.ctx.now:

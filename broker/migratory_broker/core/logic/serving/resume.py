@@ -51,7 +51,7 @@ Verdict = Literal["replay", "reset", "wait"]
 
 @dataclass(slots=True)
 class WaitingSubscription:
-    """A subscription whose position is ahead of what is known to be committed here."""
+    """A subscription that waits because its position is ahead of the committed mark of this broker."""
 
     event: Attach
     begun: float
@@ -260,7 +260,8 @@ class Resume:
         return min(since + config.resume_wait, waiting.begun + config.resume_limit)
 
     def _hears_coordinator(self, group: TopicGroup) -> bool:
-        """Return whether the coordinator of the latest known epoch tells this broker what is committed."""
+        """Return whether this broker learns of commits now: it coordinates the latest known epoch, or is synced to it
+        and heard its coordinator within two heartbeats."""
         replica, gossip, number = group.replica, self.gossip, group.number
         if gossip.epoch(number) > replica.synced:
             return False
