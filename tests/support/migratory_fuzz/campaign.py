@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -82,7 +83,7 @@ def run(
     """Fuzz for `seconds`. The process finds the target as `module`. `keep` stores the minimised corpus; `executions`
     ends the run after that many inputs, drawn from a fixed seed."""
     outcome = Outcome(target.name)
-    with corpus.scratch() as scratch:
+    with TemporaryDirectory(prefix="migratory-fuzz-") as scratch:
         root = Path(scratch)
         (root / "corpus").mkdir()
         (root / "found").mkdir()

@@ -6,7 +6,6 @@ is a file of its own whose name says what failed.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -55,8 +54,3 @@ def unpack(target: Target, folder: Path) -> None:
     """Write each input to a file of its own, as a fuzzer reads them."""
     for index, data in enumerate(inputs(target)):
         (folder / f"{index:05}").write_bytes(data)
-
-
-def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Create a temporary folder that is deleted at the end of its context, and return it."""
-    return tempfile.TemporaryDirectory(prefix="migratory-fuzz-")

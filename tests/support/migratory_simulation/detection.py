@@ -9,7 +9,6 @@ assertions taken out, is noted and passed over.
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,6 @@ from itertools import repeat
 from typing import NamedTuple
 
 from migratory_simulation import planted
-from migratory_simulation.patches import patched
 from migratory_simulation.planted import PlantedFault
 
 LIMIT = 200
@@ -100,37 +98,22 @@ def _expire(number: int, frame: object) -> None:
 
 def attempt(fault: PlantedFault, limit: int, hints: bool) -> Verdict:
     """Plant the fault in this process, which has not imported the cores yet, and search."""
-    planted.plant(fault)
-    from migratory_simulation import schedules
-
-    hinted = [Trial.parse(fault.hint)] if fault.hint and hints else []
-    others = (trial for trial in order(limit, tuple(schedules.ALL)) if trial not in hinted)
     try:
+        planted.plant(fault)
+        from migratory_simulation import schedules
+
+        hinted = [Trial.parse(fault.hint)] if fault.hint and hints else []
+        others = (trial for trial in order(limit, tuple(schedules.ALL)) if trial not in hinted)
         return search([*hinted, *others])
-    except Exception as error:  # noqa: BLE001 - such as a core that cannot even be imported
+    except Exception as error:  # noqa: BLE001 - an edit that no longer applies, or a core that cannot be imported
         return Verdict(0, None, 0, f"{type(error).__name__}: {error}")
 
 
 # ---- all faults
 
 
-def stale(faults: Sequence[PlantedFault]) -> list[str]:
-    """Return an error for each fault that does not apply any more."""
-    texts = []
-    for fault in faults:
-        try:
-            for module, source in patched(fault.edits).items():
-                compile(source, module, "exec")
-        except (ValueError, SyntaxError) as error:
-            texts.append(f"{fault.name}: {error}")
-    return texts
-
-
 def run(faults: Sequence[PlantedFault], limit: int, jobs: int, *, hints: bool = True) -> int:
     """Search for every fault and print a line for each. Return 0 when all were detected, 1 otherwise."""
-    if texts := stale(faults):
-        print("\n\n".join(f"STALE {text}" for text in texts), file=sys.stderr)
-        return 1
     width = max(len(fault.name) for fault in faults)
     broke: Counter[int] = Counter()
     began = time.monotonic()

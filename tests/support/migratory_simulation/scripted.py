@@ -178,6 +178,19 @@ class ScriptedCluster:
         """Wait until the cluster has started."""
         return self.until(self.all_ready, START, "cluster that is up")
 
+    def next_record(self, before: GroupRecord | None, limit: float = 12.0) -> Wait:
+        """Wait until the record of group 0 is another one than `before`."""
+        return self.until(lambda: self.record() != before, limit, "next record")
+
+    def taken_over(self, old: Process, limit: float) -> Wait:
+        """Wait until another broker than `old` coordinates group 0."""
+        return self.until(lambda: self.coordinator() not in (None, old), limit, "takeover")
+
+    def commit(self, process: Process, limit: float, more: int = 0) -> Wait:
+        """Wait until a broker has committed at least `more` + 1 publications more than now."""
+        begun = self.committed(process)
+        return self.until(lambda: self.committed(process) > begun + more, limit, "commit")
+
     def at_rest(self) -> Wait:
         """Wait until all brokers are ready and listed."""
         return self.until(self.all_ready, 10.0, "cluster that is at rest")

@@ -17,7 +17,7 @@ def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
     alone = cluster.random.choice(old)
     record = cluster.record()
     cluster.replace(*old, together=tuple(process for process in old if process is not alone))
-    yield cluster.until(lambda: cluster.record() != record, 40.0, "new history")
+    yield cluster.next_record(record, 40.0)
     yield 8.0 * cluster.tempo
     for process in old:
         cluster.world.process_ends(process, "a replaced process ends")
@@ -162,8 +162,7 @@ def two_lives(cluster: ScriptedCluster) -> Steps:
     coordinator = cluster.current()
     member, lagging = cluster.random.sample(cluster.others(coordinator), 2)
     cluster.block(coordinator, lagging, both=False)
-    committed = cluster.committed(coordinator)
-    yield cluster.until(lambda: cluster.committed(coordinator) > committed + 1, 1.5, "commit without the third")
+    yield cluster.commit(coordinator, 1.5, more=1)
     cluster.crash(member, 0.1)
     name = member.name
 

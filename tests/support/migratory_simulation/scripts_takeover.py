@@ -24,7 +24,7 @@ def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Pro
     yield cluster.until(lambda: cluster.tail(first) >= length, 1.2, "tail")
     cluster.block(first, *cluster.others(first))
     cluster.cut_zookeeper(first, expire=True)
-    yield cluster.until(lambda: cluster.coordinator() not in (None, first), 8.0, "takeover")
+    yield cluster.taken_over(first, 8.0)
     return first
 
 
@@ -35,12 +35,11 @@ def superseded_tail(cluster: ScriptedCluster) -> Steps:
     first = yield from _leave_behind(cluster)
     second = cluster.current()
     (third,) = cluster.others(first, second)
-    begun = cluster.committed(second)
-    yield cluster.until(lambda: cluster.committed(second) > begun, 6.0, "commit of the new epoch")
+    yield cluster.commit(second, 6.0)
     cluster.crash(second, 8.0)
     cluster.unblock(first, third)
     cluster.restore_zookeeper(first)
-    yield cluster.until(lambda: cluster.coordinator() not in (None, second), 20.0, "second takeover")
+    yield cluster.taken_over(second, 20.0)
 
 
 @schedule(30.0, publishers=4)
@@ -55,7 +54,7 @@ def tail_cut(cluster: ScriptedCluster) -> Steps:
     yield cluster.until(lambda: cluster.synced(first) == cluster.synced(second), 12.0, "Sync of the one left behind")
     yield cluster.random.choice((0.0, 0.0, 0.3)) * cluster.tempo
     cluster.crash(second, 8.0)
-    yield cluster.until(lambda: cluster.coordinator() not in (None, second), 20.0, "second takeover")
+    yield cluster.taken_over(second, 20.0)
     yield 6.0 * cluster.tempo
 
 
@@ -65,8 +64,7 @@ def away_for_two_epochs(cluster: ScriptedCluster) -> Steps:
     current source."""
     first = yield from _leave_behind(cluster)
     second, record = cluster.current(), cluster.record()
-    begun = cluster.committed(second)
-    yield cluster.until(lambda: cluster.committed(second) > begun, 6.0, "commit of the new epoch")
+    yield cluster.commit(second, 6.0)
     second.zk.expire_session()
     yield cluster.until(lambda: cluster.coordinator() is not None and cluster.record() != record, 12.0, "third epoch")
     cluster.unblock(first, *cluster.others(first))
@@ -85,7 +83,7 @@ def two_coordinators(cluster: ScriptedCluster) -> Steps:
     for other in cluster.others(old):
         cluster.block(other, old, both=False)
     cluster.cut_zookeeper(old, expire=True)
-    yield cluster.until(lambda: cluster.record() != record, 3.0, "next record")
+    yield cluster.next_record(record, 3.0)
     candidate = cluster.owner()
     if candidate is not None:
         for other in cluster.others(old, candidate):
@@ -102,7 +100,7 @@ def _overtake(cluster: ScriptedCluster, *, adopted: bool) -> Steps:
     yield from cluster.settled(4.0)
     before = cluster.record()
     cluster.crash(cluster.current(), 6.0)
-    yield cluster.until(lambda: cluster.record() != before, 12.0, "next record")
+    yield cluster.next_record(before)
     record = cluster.record()
     candidate = cluster.owner()
     if record is None or candidate is None or candidate.zk.session is None:
@@ -137,7 +135,7 @@ def lost_reply(cluster: ScriptedCluster) -> Steps:
         yield cluster.until(cluster.all_ready, 30.0, "cluster that is at rest")
         record = cluster.record()
         cluster.crash(cluster.current(), 6.0)
-        yield cluster.until(lambda record=record: cluster.record() != record, 12.0, "next record")  # type: ignore[misc]
+        yield cluster.next_record(record)
         owner = cluster.owner()
         if owner is not None:
             owner.zk.lose_connection()
@@ -195,7 +193,7 @@ def late_word(cluster: ScriptedCluster) -> Steps:
     yield from cluster.settled()
     before, given_up = cluster.record(), cluster.current()
     cluster.cut_zookeeper(given_up, expire=True)
-    yield cluster.until(lambda: cluster.record() != before, 12.0, "next record")
+    yield cluster.next_record(before)
     record = cluster.record()
     first = cluster.owner()
     if record is None or first is None:
@@ -210,8 +208,7 @@ def late_word(cluster: ScriptedCluster) -> Steps:
     rest = [process for process in others if process not in (second, late)]
     cluster.clog(first, late, 1.8)
     yield cluster.until(lambda: cluster.coordinator() is first, 1.0, "activated epoch")
-    begun = cluster.committed(first)  # publishers find it only through brokers that know of the activation
-    yield cluster.until(lambda: cluster.committed(first) > begun, 1.0, "commit of the activated epoch")
+    yield cluster.commit(first, 1.0)  # publishers find it only through brokers that know of the activation
     cluster.block(first, *rest, both=False)
     yield cluster.until(lambda: cluster.tail(second) > 0, 1.0, "tail that two hold")
     cluster.cut_zookeeper(first, expire=True)
