@@ -10,7 +10,7 @@ from pathlib import Path
 from migratory_local.processes.java import find_java, spark_home
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.jobs.inputs import PrometheusServers, RecorderFolder
-from migratory_spark.report.build import sla_report
+from migratory_spark.report.build import as_plain, build_report
 from migratory_spark.session import local_session
 
 
@@ -23,7 +23,7 @@ def main(source: str, location: str, start_ms: int, end_ms: int, cores: int, wor
         )
         samples = sample_input.samples(session)
         # The first samples are all zero, so a window that begins a step before them has the same truth.
-        report = sla_report(session, samples, start_ms / 1000 - 1, end_ms / 1000, DEFAULT_OBJECTIVES)
+        report = as_plain(build_report(session, samples, start_ms / 1000 - 1, end_ms / 1000, DEFAULT_OBJECTIVES))
     result.write_text(json.dumps(report, allow_nan=False))
 
 

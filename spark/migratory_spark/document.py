@@ -1,4 +1,4 @@
-"""The report document: types of what `sla_report` returns and its JSON holds. Nothing is computed here.
+"""The report document: types of what `build_report` returns and its JSON holds. Nothing is computed here.
 
 Names end in their unit. Moments are RFC 3339 in UTC with milliseconds. Null means that nothing was measured or counted,
 which is not the same as zero. There is never a NaN. Counts are integers.

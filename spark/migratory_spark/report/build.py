@@ -1,7 +1,7 @@
 """The SLA report: what happened in a window of time, by broker and around each incident, and whether objectives were
 met.
 
-`build_report` runs the whole pipeline; `sla_report` returns the same as plain data, ready for JSON. `document.py` and
+`build_report` runs the whole pipeline; `as_plain` makes its result plain data, ready for JSON. `document.py` and
 docs/reference/sla.md explain the parts of a report. Samples are read once and passed over twice: for the exporters'
 timeline (`exporter_timeline.py`) and for the totals (`totals.py`). Collected data is bounded by series, rows and
 buckets.
@@ -71,29 +71,8 @@ class KnownIncident:
     until: float
 
 
-def sla_report(
-    session: SparkSession,
-    samples: Path | DataFrame | SampleSource,
-    start: float,
-    end: float,
-    objectives: Sequence[Objective],
-    incidents: Sequence[KnownIncident] = (),
-    window_seconds: float | None = None,
-    zone: str = "UTC",
-    replica_labels: Sequence[str] = (),
-    cluster: str | None = None,
-    max_local_samples: int = MAX_LOCAL_SAMPLES,
-) -> dict[str, Any]:
-    """Return the result of `build_report` as JSON would read it back: dicts, lists, and no NaN."""
-    report = build_report(
-        session, samples, start, end, objectives, incidents, window_seconds, zone, replica_labels, cluster,
-        max_local_samples,
-    )  # fmt: skip
-    return as_plain(report)
-
-
 def as_plain(report: SlaReport) -> dict[str, Any]:
-    """Return a report as plain data. Raises ValueError for a NaN."""
+    """Return a report as JSON would read it back: dicts, lists, and no NaN, for which it raises ValueError."""
     # By json rather than msgspec, which would write a NaN as null.
     plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(report), allow_nan=False))
     return plain

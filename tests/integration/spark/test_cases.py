@@ -9,16 +9,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
-import migratory_testing.repeated_hour
 import pytest
-from migratory_local.demo.report_job import JAVA_OPTIONS
 from migratory_resources.objectives import Objective
 from migratory_spark.aggregate.time_grid import TooManyIntervals
-from migratory_spark.report.build import sla_report
-from migratory_testing.repeated_hour import REPEATED_HOURS, RepeatedHour, record
-from migratory_testing.repeated_hour import report as make_report
+from migratory_spark.report.build import as_plain, build_report
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -54,7 +52,7 @@ def test_histograms_with_different_buckets_are_merged_on_common_bounds(session: 
             samples.append((f"{LATENCY}_count", labels, moment * 1000, 1000.0 if moment == 60 else 0.0))
     at = Objective.model_validate({"name": "at", "type": "latency", "threshold": "50ms", "target": "84"})
     between = Objective.model_validate({"name": "between", "type": "latency", "threshold": "25ms", "target": "50"})
-    report = sla_report(session, write(samples), 0, 60, [at, between])
+    report = as_plain(build_report(session, write(samples), 0, 60, [at, between]))
     every = report["latency_ms"]["all"]
     assert every["count"] == 2000
     assert [every[name] for name in ("median", "p90", "p95", "p99")] == [22.245, 69.355, 85.484, 98.387]
@@ -78,7 +76,7 @@ def test_windows_without_traffic_do_not_count_for_availability(session: SparkSes
         samples += attempts(300 * (window + 1), answered, failed)
     day, slices = 86_400, {"length": "5m", "share": "100"}
     sliced = Objective.model_validate({"name": "sliced", "type": "availability", "target": "90", "slices": slices})
-    report = sla_report(session, write(samples), 0, day, [OPEN, sliced], window_seconds=300)
+    report = as_plain(build_report(session, write(samples), 0, day, [OPEN, sliced], window_seconds=300))
     availability = report["availability"]
     assert (availability["attempts"], availability["failures"], availability["share"]) == (24_000, 24, 0.999)
     assert availability["windows_without_traffic"] == 48
@@ -92,35 +90,85 @@ def test_windows_without_traffic_do_not_count_for_availability(session: SparkSes
 
 def test_day_without_publications_is_insufficient(session: SparkSession, write: Write) -> None:
     samples = [sample for moment in range(0, 86_401, 300) for sample in attempts(moment, 5.0, 1.0)]
-    report = sla_report(session, write(samples[2:]), 300, 86_400, [OPEN])
+    report = as_plain(build_report(session, write(samples[2:]), 300, 86_400, [OPEN]))
     assert report["availability"]["share"] is None
     assert (report["objectives"][0]["compliance"], report["verdict"]) == (None, "insufficient")
     assert report["objectives"][0]["reason"] == "nothing was published"
     json.dumps(report, allow_nan=False)
 
 
-@pytest.fixture(scope="module")
-def days_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the samples of the days, and make their reports in a process in the time zone of Los Angeles. Return the
-    folder."""
-    folder = tmp_path_factory.mktemp("days")
-    for day in REPEATED_HOURS:
-        record(day, folder)
-    support = str(Path(migratory_testing.repeated_hour.__file__).parents[1])
-    environment = {**os.environ, "TZ": "America/Los_Angeles", "PYTHONPATH": support, "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
-    command = [sys.executable, "-m", "migratory_testing.repeated_hour", str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return folder
+class RepeatedHour(NamedTuple):
+    """A day on which an hour is repeated, at the end of daylight saving time. Publishing fails for a quarter of an hour
+    from `down` on, in the first of the two hours. `repeated` are the local times at which the two hours start."""
+
+    zone: str
+    start: str
+    down: str
+    repeated: tuple[str, str]
+
+    def samples(self) -> list[Sample]:
+        """Return the samples of the day's 25 hours, with an attempt to publish every 15 s."""
+        first, down = (datetime.fromisoformat(text).timestamp() for text in (self.start, self.down))
+        samples: list[Sample] = []
+        answered = failed = 0
+        for slot in range(25 * 240 + 1):
+            at = first + 15 * slot
+            samples += attempts(at, answered, failed)
+            is_down = down <= at < down + 900
+            answered, failed = answered + (not is_down), failed + is_down
+        return samples
+
+
+REPEATED_HOURS = (
+    RepeatedHour(
+        "Europe/Bucharest", "2025-10-25T21:00:00Z", "2025-10-26T00:30:00Z", ("T03:00:00+03:00", "T03:00:00+02:00")
+    ),
+    RepeatedHour(
+        "America/New_York", "2025-11-02T04:00:00Z", "2025-11-02T05:30:00Z", ("T01:00:00-04:00", "T01:00:00-05:00")
+    ),
+)
 
 
 @pytest.mark.parametrize("day", REPEATED_HOURS, ids=lambda day: day.zone)
 def test_a_repeated_hour_does_not_depend_on_the_machines_zone(
-    session: SparkSession, days_folder: Path, day: RepeatedHour
+    session: SparkSession, write: Write, tmp_path: Path, day: RepeatedHour
 ) -> None:
-    text = (day.folder(days_folder) / "report.json").read_text()
-    assert text == make_report(session, day, days_folder), "other than in this machine's zone"
-    report = json.loads(text)
+    folder, file, result = write(day.samples()), tmp_path / "cluster.yaml", tmp_path / "report.json"
+    start = datetime.fromisoformat(day.start).timestamp()
+    objectives = [
+        {"name": "open", "type": "availability", "target": "99", "window": {"calendar": "day", "zone": day.zone}},
+        {"name": "slots", "type": "availability", "target": "99.5", "slices": {"length": "15s", "share": "100"}},
+    ]
+    cluster = {"apiVersion": "migratory.dev/v1alpha1", "kind": "MigratoryCluster", "metadata": {"name": "c"}}
+    file.write_text(json.dumps({**cluster, "spec": {"sla": {"objectives": objectives}}}))
+    command = [
+        sys.executable,
+        "-m",
+        "migratory_cli.main",
+        "sla",
+        "report",
+        "--samples",
+        str(folder),
+        "--zone",
+        day.zone,
+    ]
+    command += [
+        "--start",
+        str(start),
+        "--end",
+        str(start + 25 * 3600),
+        "--objectives",
+        str(file),
+        "--json",
+        str(result),
+    ]
+    environment = {**os.environ, "TZ": "America/Los_Angeles"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1, done.stderr[-2000:]
+    report = json.loads(result.read_text())
+    parsed = [Objective.model_validate(objective) for objective in objectives]
+    here = as_plain(build_report(session, folder, start, start + 25 * 3600, parsed, zone=day.zone))
+    assert report == here, "other than in this machine's zone"
     rows = report["calendar"]["rows"]
     assert (report["calendar"]["unit"], len(rows)) == ("hour", 25)
     assert [(row["attempts"], row["availability"]) for row in rows if row["local"].endswith(day.repeated)] == [
@@ -172,7 +220,7 @@ def broken_cluster() -> list[Sample]:
 
 
 def test_a_broker_death_is_found_with_all_its_steps(session: SparkSession, write: Write) -> None:
-    report = sla_report(session, write(broken_cluster()), 1.0, 120.0, [])
+    report = as_plain(build_report(session, write(broken_cluster()), 1.0, 120.0, []))
     (incident,) = report["incidents"]
     assert (incident["kind"], incident["broker"], incident["found"]) == ("broker died", "b1", True)
     assert incident["at"] == "1970-01-01T00:00:40.000Z"
@@ -208,7 +256,7 @@ def test_samples_that_cannot_make_a_report_are_errors(session: SparkSession, wri
     samples += [("migratory_received_total", labels, moment, math.nan) for moment in range(0, 60_000, 1000)]
     complete = Objective.model_validate({"name": "complete", "type": "delivery", "target": "100"})
     folder = write(samples)
-    report = sla_report(session, folder, 1, 59, [complete, OPEN])
+    report = as_plain(build_report(session, folder, 1, 59, [complete, OPEN]))
     assert report["verdict"] == "insufficient"
     assert all("no metrics of clients or load generators" in result["reason"] for result in report["objectives"])
     assert report["samples"]["nan"] == 60
@@ -216,8 +264,8 @@ def test_samples_that_cannot_make_a_report_are_errors(session: SparkSession, wri
     json.dumps(report, allow_nan=False)
     # Errors that need no samples are raised at once.
     with pytest.raises(TooManyIntervals, match="ask for longer rows"):
-        sla_report(session, folder, 1, 59, [complete], window_seconds=0.01)
+        build_report(session, folder, 1, 59, [complete], window_seconds=0.01)
     with pytest.raises(ValueError, match="not a time zone"):
-        sla_report(session, folder, 1, 59, [complete], zone="Mars/Olympus")
+        build_report(session, folder, 1, 59, [complete], zone="Mars/Olympus")
     with pytest.raises(ValueError, match="a name that no other objective has"):
-        sla_report(session, folder, 1, 59, [complete, complete])
+        build_report(session, folder, 1, 59, [complete, complete])

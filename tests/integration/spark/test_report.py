@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.read.samples import read_parquet
-from migratory_spark.report.build import KnownIncident, sla_report
+from migratory_spark.report.build import KnownIncident, as_plain, build_report
 from migratory_testing.recordings import Sample as Recorded
 from migratory_testing.recordings import write_parquet
 from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ def run(lost_count: int = 0) -> list[Sample]:
 
 def made(session: SparkSession, directory: Path) -> dict[str, Any]:
     incident = KnownIncident("kill", "b1", KILL, BACK)
-    return sla_report(session, directory, START, END, DEFAULT_OBJECTIVES, [incident])
+    return as_plain(build_report(session, directory, START, END, DEFAULT_OBJECTIVES, [incident]))
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +107,12 @@ def test_the_report_is_json_without_nan(whole: dict[str, Any]) -> None:
 
 def test_an_empty_window_is_insufficient_and_a_reversed_one_is_rejected(session: SparkSession, write: Write) -> None:
     table = read_parquet(session, write(run()))
-    report = sla_report(session, table, END + 1000, END + 2000, DEFAULT_OBJECTIVES)
+    report = as_plain(build_report(session, table, END + 1000, END + 2000, DEFAULT_OBJECTIVES))
     assert report["verdict"] == "insufficient"
     assert report["latency_ms"]["all"]["count"] == 0
     json.dumps(report, allow_nan=False)
     with pytest.raises(ValueError, match="not a millisecond after its start"):
-        sla_report(session, table, END, START, DEFAULT_OBJECTIVES)
+        build_report(session, table, END, START, DEFAULT_OBJECTIVES)
 
 
 def test_the_command_ends_with_the_verdict(write: Write, tmp_path: Path) -> None:
