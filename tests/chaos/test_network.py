@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from migratory_chaos.processes import network
@@ -86,13 +87,19 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.skipif(bool(network.explain_missing()), reason=f"platform: {network.explain_missing()}")
-def test_rules_drop_and_count_packets() -> None:
-    words = ["unshare", "--mount", "--net", "--propagation", "private", sys.executable, "-c", SCRIPT]
+def run_in_namespaces(script: str) -> dict[str, Any]:
+    """Run a script in network and mount namespaces of its own. Return the JSON of its last line."""
+    words = ["unshare", "--mount", "--net", "--propagation", "private", sys.executable, "-c", script]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
     assert ended.returncode == 0, ended.stderr
-    result = json.loads(ended.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.skipif(bool(network.explain_missing()), reason=f"platform: {network.explain_missing()}")
+def test_rules_drop_and_count_packets() -> None:
+    result = run_in_namespaces(SCRIPT)
     assert result["free"] == "b"
     assert result["outcomes"] == ["accepted", "refused"]
     for name in ("there", "back"):
@@ -174,11 +181,7 @@ print(json.dumps(seen))
 
 @pytest.mark.skipif(bool(network.explain_missing()), reason=f"platform: {network.explain_missing()}")
 def test_proofs_fail_for_a_partition_elsewhere_and_a_delay_without_traffic() -> None:
-    words = ["unshare", "--mount", "--net", "--propagation", "private", sys.executable, "-c", PROOFS]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
-    assert ended.returncode == 0, ended.stderr
-    result = json.loads(ended.stdout.splitlines()[-1])
+    result = run_in_namespaces(PROOFS)
     for side in ("brokers", "clients"):
         for direction in ("both", "in", "out"):
             packets, silence = result[f"{side} {direction}"]

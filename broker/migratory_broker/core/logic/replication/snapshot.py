@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from migratory_protocol.peer import LogDigest, Publication, TopicPart
+from msgspec.structs import replace
 
 from migratory_broker.core.logic.context import must
 from migratory_broker.core.logic.replication.topic_log import ENTRY_OVERHEAD, PublisherTable, TopicLog
@@ -98,25 +99,13 @@ def split(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
             + sum(len(entry.payload) + ENTRY_OVERHEAD for entry in part.older)
             + ENTRY_OVERHEAD
         )
-        piece = TopicPart(
-            part.topic,
-            part.keep,
-            part.base,
-            part.base_epoch,
-            part.last,
-            part.committed,
-            part.whole,
-            part.deleted,
-            table=part.table,
-            older=part.older,
-        )
+        piece = replace(part, entries=[])
         if filled and filled + cost > size:
             lists.append([])
             filled = 0
         lists[-1].append(piece)
         filled += cost
-        entries: list[Publication] = []
-        piece.entries = entries
+        entries = piece.entries
         for entry in part.entries:
             bytes_ = len(entry.payload) + ENTRY_OVERHEAD
             if filled and filled + bytes_ > size:
