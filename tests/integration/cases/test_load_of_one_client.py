@@ -105,21 +105,36 @@ async def test_a_client_that_does_not_read_is_closed_at_its_limit_and_delays_no_
 # ---- A13 -----------------------------------------------------------------------------------------------------
 
 
+PINGING = """
+import asyncio, select, sys, time
+from migratory_testing.rawclient import RawClient
+
+async def ping(host, port):
+    client = await RawClient.open((host, int(port)))
+    await client.connect("pinging")
+    print("ready", flush=True)
+    last = False
+    while not last:
+        last = bool(select.select([sys.stdin], [], [], 0.1)[0])
+        began = time.monotonic()
+        await client.ping()
+        print(time.monotonic() - began, flush=True)
+    client.writer.close()
+    await client.writer.wait_closed()
+
+asyncio.run(ping(*sys.argv[1:]))
+"""
+
+
 @asynccontextmanager
 async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
-    """Ping from a client in another process every 100 ms. The yielded list has the seconds until each pong, once the
-    context has ended."""
+    """Ping from a client in another process every 100 ms, so that the work of this one does not count as the broker's
+    delay. The yielded list has the seconds until each pong, once the context has ended."""
     host, port = broker.address("clients")
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        rawclient.__name__,
-        host,
-        str(port),
-        stdin=PIPE,
-        stdout=PIPE,
+        sys.executable, "-c", PINGING, host, str(port), stdin=PIPE, stdout=PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(rawclient.__file__).parents[1])},
-    )
+    )  # fmt: skip
     seconds: list[float] = []
     try:
         assert process.stdout is not None

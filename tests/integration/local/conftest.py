@@ -1,5 +1,16 @@
 """The fixture of a real ZooKeeper ensemble."""
 
-from migratory_testing.zookeeper import zookeeper_ensemble
+from __future__ import annotations
 
-__all__ = ["zookeeper_ensemble"]
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
+
+
+@pytest.fixture
+def zookeeper_ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
+    """Run three members, which take about two seconds to start."""
+    with ZooKeeperEnsemble(tmp_path / "zookeeper", 3) as running:
+        yield running

@@ -21,8 +21,11 @@ from migratory_local.processes.network import LOOPBACK, free_ports
 from migratory_resources import MigratoryCluster
 from migratory_spark.alerting.dashboard import dashboard
 from migratory_spark.alerting.rules import rule_file
-from migratory_testing.objectives import EVERY_KIND
-from migratory_testing.promql import sides
+from migratory_testing.reports import EVERY_KIND
+from promql_parser import BinaryExpr, Expr, NumberLiteral, ParenExpr, parse
+
+SPLIT = {"and", "or", "unless", ">=", "<=", "==", "!=", ">", "<"}
+"""Operators whose operands are queried by themselves."""
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -68,9 +71,27 @@ def rule_queries() -> dict[str, str]:
             if "record" in rule:
                 values[f"{group['name']}[{place}] {rule['record']}"] = rule["expr"]
             else:
-                for number, side in enumerate(sides(rule["expr"])):
+                for number, side in enumerate(sides(parse(rule["expr"]))):
                     values[f"{group['name']}[{place}] {rule['alert']}, side {number}"] = side
     return values
+
+
+def sides(expression: Expr) -> list[str]:
+    """Return the operands of set operators and comparisons, also within plain brackets, without numbers: the condition
+    `a > 1 and b < 2` depends on `a` and on `b`."""
+    match expression:
+        case BinaryExpr() if str(expression.op) in SPLIT:
+            return sides(expression.lhs) + sides(expression.rhs)
+        case ParenExpr():
+            return sides(expression.expr)
+        case NumberLiteral():
+            return []
+    return [expression.prettify()]
+
+
+def test_conditions_are_split_into_sides() -> None:
+    condition = parse('(sum by (c) (rate(a{x=" and > 1"}[5m])) - b > 0) unless on (c) (d) or (e) + (f) > bool 1e-3')
+    assert sides(condition) == ['sum by (c) (rate(a{x=" and > 1"}[5m])) - b', "d", "(e) + (f)"]
 
 
 def silent(port: int, queries: dict[str, str], limit: float) -> dict[str, str]:

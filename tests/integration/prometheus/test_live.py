@@ -3,8 +3,11 @@ counts."""
 
 from __future__ import annotations
 
+import json
 import math
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +18,7 @@ from migratory_spark.prometheus import read_samples, register
 from migratory_spark.prometheus.blocks import STALE
 from migratory_spark.read.samples import table_source
 from migratory_testing.counter_increases import increases
-from migratory_testing.realprometheus import Exporter, Prometheus
+from migratory_testing.realprometheus import Prometheus
 from migratory_testing.waiting import poll
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,6 +26,75 @@ from pyspark.sql import functions as F
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 INTERVAL = 500
+EXPORTER = """
+import json, sys, threading, time
+from prometheus_client import REGISTRY, Counter, start_http_server
+from prometheus_client.core import CounterMetricFamily
+
+port, log = int(sys.argv[1]), open(sys.argv[2], "a", buffering=1)
+lock = threading.Lock()
+done = 0
+
+class Work:
+    def collect(self):
+        with lock:
+            family = CounterMetricFamily("work", "Pieces of work.", labels=["broker"])
+            family.add_metric(["b0"], done)
+            print(json.dumps({"served": done}), file=log)
+        yield family
+
+REGISTRY.register(Work())
+start_http_server(port, addr="127.0.0.1")
+going = True
+
+def work():
+    global done
+    while going:
+        with lock:
+            done += 3
+            print(json.dumps({"done": done}), file=log)
+        time.sleep(0.001)
+
+worker = threading.Thread(target=work)
+worker.start()
+sys.stdin.readline()  # a line ends the work, the end of input the process
+going = False
+worker.join()
+print(json.dumps({"final": done}), file=log)
+sys.stdin.read()
+"""
+
+
+class Exporter:
+    """A process with a counter `work_total` that rises all the time, and a log of the counter's values: one line for
+    each increase (done), for each scrape (served), and for the end (final)."""
+
+    def __init__(self, folder: Path, name: str, port: int) -> None:
+        self.target = f"127.0.0.1:{port}"
+        self._log = folder / f"{name}.jsonl"
+        command = [sys.executable, "-c", EXPORTER, str(port), str(self._log)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    def told(self, kind: str) -> list[int]:
+        """Return the values of one kind of line of the log (done, served or final), in order."""
+        if not self._log.exists():
+            return []
+        lines = self._log.read_text().splitlines()
+        found = (json.loads(line) for line in lines if line.endswith("}"))
+        return [one[kind] for one in found if kind in one]
+
+    def rest(self) -> int:
+        """Stop the counter and return its last value. The process continues to export it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        return poll(lambda: self.told("final"), f"{self.target} rests")[0]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 @pytest.fixture

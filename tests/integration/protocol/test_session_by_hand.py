@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import websockets
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 from migratory_testing.processes import Brokers
-from migratory_testing.zookeeper import ensemble
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
 WRITTEN_EPOCH = "1700000000000"  # of the page; a real one is the time of the cluster's start
@@ -89,7 +89,7 @@ class Session:
 
 async def test_documented_session_works_with_a_real_broker(tmp_path: Path) -> None:
     with (
-        ensemble(tmp_path / "zookeeper", 1) as zookeeper,
+        ZooKeeperEnsemble(tmp_path / "zookeeper", 1) as zookeeper,
         Brokers(tmp_path / "brokers", zookeeper.servers, size=1, delivery={"minCopies": 1}) as brokers,
     ):
         brokers.start_all()

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
+from migratory_testing.onebroker import closed_at_the_end
 from migratory_testing.processes import Brokers
-from migratory_testing.rawclient import close_all
 from migratory_testing.waiting import poll
-from migratory_testing.zookeeper import ensemble
 
-
-@pytest.fixture(autouse=True)
-async def closed_at_the_end() -> AsyncIterator[None]:
-    """Close the connections of a test."""
-    yield
-    await close_all()
+__all__ = ["brokers", "closed_at_the_end", "zookeepers"]
 
 
 @pytest.fixture(scope="module")
 def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with ensemble(tmp_path_factory.mktemp("zookeeper"), 3) as running:
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper"), 3) as running:
         yield running
 
 

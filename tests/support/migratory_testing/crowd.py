@@ -12,8 +12,9 @@ import json
 import resource
 import socket
 import struct
-from pathlib import Path
 from typing import cast
+
+import psutil
 
 from migratory_testing.processes import Broker
 from migratory_testing.rawclient import PING, PONG, TEXT, frame, request
@@ -143,14 +144,13 @@ def allow_descriptors(wanted: int) -> int:
 def descriptors(broker: Broker) -> int:
     """Return the open descriptors of a broker."""
     assert broker.process is not None
-    return len(list(Path(f"/proc/{broker.process.pid}/fd").iterdir()))
+    return psutil.Process(broker.process.pid).num_fds()
 
 
 def resident(broker: Broker) -> int:
     """Return the bytes of a broker's resident memory."""
     assert broker.process is not None
-    status = Path(f"/proc/{broker.process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+    return psutil.Process(broker.process.pid).memory_info().rss
 
 
 def closed(broker: Broker, reason: str) -> float:

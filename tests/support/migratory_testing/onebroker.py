@@ -15,7 +15,6 @@ from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 
 from migratory_testing.processes import Broker, Brokers
 from migratory_testing.rawclient import RawClient, close_all, payload
-from migratory_testing.zookeeper import ensemble
 
 __all__ = ["Bystander", "broker", "bystander", "closed_at_the_end", "zookeeper_member"]
 
@@ -40,7 +39,7 @@ class Bystander:
 
 @pytest.fixture(scope="session")
 def zookeeper_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    with ensemble(tmp_path_factory.mktemp("zookeeper"), 1) as running:
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper"), 1) as running:
         yield running
 
 

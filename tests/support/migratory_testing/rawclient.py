@@ -5,10 +5,6 @@ send what no client would. All other tests use the product's client, the load ge
 
 `RawClient.open(address)` completes the handshake only, `RawClient.join(broker)` also sends `connect`. A test file's
 conftest.py has a fixture that calls `close_all` at the end of each test.
-
-`python -m migratory_testing.rawclient HOST PORT` runs a client in a process of its own that pings every 100 ms, so that
-the work of a test's process does not count as the broker's delay. It prints the line `ready`, then the seconds of each
-pong. It ends after the end of its stdin and one more ping.
 """
 
 from __future__ import annotations
@@ -16,11 +12,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import select
 import socket
 import struct
-import sys
-import time
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -32,9 +25,6 @@ LIMIT = 20.0
 
 KEY = bytes.fromhex("37fa213d")
 """The mask of all frames, as in the examples of RFC 6455, 5.7."""
-
-_PING_INTERVAL = 0.1
-"""Seconds between two pings of the pinging process."""
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -341,21 +331,3 @@ def _named(item: list[Any]) -> Message:
     if op == "subscribed":
         message["topics"] = [dict(zip(_RECEIPT, receipt, strict=False)) for receipt in message["topics"]]
     return message
-
-
-async def ping_forever(host: str, port: str) -> None:
-    """Ping the broker until stdin ends, and print the seconds of each answer."""
-    client = await RawClient.open((host, int(port)))
-    await client.connect("pinging")
-    print("ready", flush=True)
-    last = False
-    while not last:
-        last = bool(select.select([sys.stdin], [], [], _PING_INTERVAL)[0])
-        began = time.monotonic()
-        await client.ping()
-        print(time.monotonic() - began, flush=True)
-    await close_all()
-
-
-if __name__ == "__main__":
-    asyncio.run(ping_forever(*sys.argv[1:]))

@@ -1,11 +1,10 @@
-"""Real Prometheus servers and real exporters for tests, on ports of this machine. They end with the test."""
+"""Real Prometheus servers for tests, on ports of this machine. They end with the test."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -96,74 +95,3 @@ def backfill(folder: Path, lines: Sequence[str]) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     return folder
-
-
-EXPORTER = """
-import json, sys, threading, time
-from prometheus_client import REGISTRY, Counter, start_http_server
-from prometheus_client.core import CounterMetricFamily
-
-port, log = int(sys.argv[1]), open(sys.argv[2], "a", buffering=1)
-lock = threading.Lock()
-done = 0
-
-class Work:
-    def collect(self):
-        with lock:
-            family = CounterMetricFamily("work", "Pieces of work.", labels=["broker"])
-            family.add_metric(["b0"], done)
-            print(json.dumps({"served": done}), file=log)
-        yield family
-
-REGISTRY.register(Work())
-start_http_server(port, addr="127.0.0.1")
-going = True
-
-def work():
-    global done
-    while going:
-        with lock:
-            done += 3
-            print(json.dumps({"done": done}), file=log)
-        time.sleep(0.001)
-
-worker = threading.Thread(target=work)
-worker.start()
-sys.stdin.readline()  # a line ends the work, the end of input the process
-going = False
-worker.join()
-print(json.dumps({"final": done}), file=log)
-sys.stdin.read()
-"""
-
-
-class Exporter:
-    """A process with a counter `work_total` that rises all the time, and a log of the counter's values: one line for
-    each increase (done), for each scrape (served), and for the end (final)."""
-
-    def __init__(self, folder: Path, name: str, port: int) -> None:
-        self.target = f"127.0.0.1:{port}"
-        self._log = folder / f"{name}.jsonl"
-        command = [sys.executable, "-c", EXPORTER, str(port), str(self._log)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
-
-    def told(self, kind: str) -> list[int]:
-        """Return the values of one kind of line of the log (done, served or final), in order."""
-        if not self._log.exists():
-            return []
-        lines = self._log.read_text().splitlines()
-        found = (json.loads(line) for line in lines if line.endswith("}"))
-        return [one[kind] for one in found if kind in one]
-
-    def rest(self) -> int:
-        """Stop the counter and return its last value. The process continues to export it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
-        return poll(lambda: self.told("final"), f"{self.target} rests")[0]
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(10)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
