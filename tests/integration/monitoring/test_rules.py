@@ -14,7 +14,7 @@ from migratory_cli.commands.sla import sla
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.alerting.__main__ import files
 from migratory_spark.alerting.rules import rule_file
-from migratory_testing.objectives import EVERY_KIND
+from migratory_testing.reports import EVERY_KIND
 
 pytestmark = pytest.mark.real
 MONITORING = Path(__file__).parents[3] / "manifests" / "monitoring"

@@ -2,12 +2,12 @@
 second, without waiting for the minute.
 
 Two brokers deliver 50 publications a second each, within 10 ms. `b1` dies after half of the time, and its 25 clients
-resume at `b0` within a second.
+resume at `b0` within a second; publishers wait for an acknowledgement for 1.4 s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,22 +30,30 @@ class Sample(NamedTuple):
     value: float
 
 
-def recording(*, lost: int = 0, cluster: str = "quotes", start: int = START) -> list[Sample]:
+def recording(
+    *,
+    lost: int = 0,
+    cluster: str = "quotes",
+    start: int = START,
+    latency: Callable[[int], float | None] = lambda second: 0.009,
+) -> list[Sample]:
     """Return the samples of the minute, scraped each second and once before the first delivery. The last scrape counts
-    `lost` deliveries as lost, as a verifier reports them."""
+    `lost` deliveries as lost, as a verifier reports them. `latency` returns that of a second's deliveries, in
+    seconds, or None for a second without publications."""
     meter = Meter(BOUNDS, settle=1.0)
     exporter = MeterCollector(meter, cluster, started_at=start - 1.0)
     found = [*_scrape(exporter, start)]
     for second in range(SECONDS):
-        brokers = ("b0", "b1") if second < SECONDS // 2 else ("b0",)
-        for broker in brokers:
-            meter.acknowledged(broker, 0.004, 50)
-            for _ in range(50):
-                meter.delivered(BEFORE, broker, False, 0.009)
+        if (delay := latency(second)) is not None:
+            for broker in ("b0", "b1") if second < SECONDS // 2 else ("b0",):
+                meter.acknowledged(broker, 0.004, 50)
+                for _ in range(50):
+                    meter.delivered(BEFORE, broker, False, delay)
         if second == SECONDS // 2:
             meter.reconnects["b1", "broken"] += 120
             for _ in range(120):  # fewer could not show 99%
                 meter.resumed("b0", 0.8)
+            meter.publish_gaps([1.4] * 20)
         if second == SECONDS - 1:
             meter.lost["b0"] += lost
         found += _scrape(exporter, start + second + 1)

@@ -21,13 +21,15 @@ def test_a_report_is_the_same_as_itself() -> None:
     comparison = compare(sample_report(), sample_report())
     assert comparison.verdict == "same"
     assert {each.change for each in comparison.objectives} == {"same"}
-    # Twenty publish gaps are too few for a quantile.
-    assert {each.change for each in comparison.figures if each.section != "publish gap"} == {"same"}
+    # There are too few publications, replays and publish gaps, and the spread of resume times is not recorded.
+    few = {"publish", "replay", "resume", "publish gap"}
+    assert {each.change for each in comparison.figures if each.section not in few} == {"same"}
+    assert {each.change for each in comparison.figures} == {"same", "unknown"}
     assert figure(comparison, "publish gap", "p99").change == "unknown"
 
 
 def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better() -> None:
-    good, bad = sample_report(), sample_report(2, slower=3.0, lost=7)
+    good, bad = sample_report(), sample_report(slower=3.0, lost=7)
     worse, better = compare(good, bad), compare(bad, good)
     assert (worse.verdict, better.verdict) == ("worse", "better")
     assert {each.name: each.change for each in worse.objectives} == {
@@ -38,23 +40,33 @@ def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better(
     assert {each.name: each.change for each in better.objectives}["complete"] == "better"
     lost_figure = figure(worse, "delivery", "lost")
     assert lost_figure.first == 0
-    assert lost_figure.second == pytest.approx(7 / 357_000 * 1e6, abs=0.001)
+    assert lost_figure.second == pytest.approx(7 / 4400 * 1e6, abs=0.001)
     assert lost_figure.change == "worse"
     slower = figure(worse, "latency", "p99")
     assert slower.change == "worse"
-    assert slower.ratio == pytest.approx(3.0, abs=0.001)
+    assert (slower.first, slower.second) == (good.latency_ms.all.p99, bad.latency_ms.all.p99)
     assert figure(better, "latency", "p99").change == "better"
 
 
+def slowed(factor: float) -> SlaReport:
+    """Return the report with the latency of all deliveries multiplied."""
+    report = sample_report()
+    latency = report.latency_ms
+    values = {name: getattr(latency.all, name) * factor for name in ("median", "mean", "p90", "p95", "p99", "max")}
+    slow = msgspec.structs.replace(latency, all=msgspec.structs.replace(latency.all, **values))
+    return msgspec.structs.replace(report, latency_ms=slow)
+
+
 def test_slower_deliveries_alone_do_not_change_the_verdict() -> None:
-    comparison = compare(sample_report(), sample_report(slower=1.5))
+    comparison = compare(sample_report(), slowed(1.5))
     assert figure(comparison, "latency", "p99").change == "worse"
+    assert figure(comparison, "latency", "p99").ratio == pytest.approx(1.5, abs=0.001)
     assert comparison.verdict == "same"
 
 
 def test_small_differences_are_noise() -> None:
-    assert figure(compare(sample_report(), sample_report(slower=1.04)), "latency", "median").change == "same"
-    assert figure(compare(sample_report(), sample_report(slower=1.06)), "latency", "median").change == "worse"
+    assert figure(compare(sample_report(), slowed(1.04)), "latency", "median").change == "same"
+    assert figure(compare(sample_report(), slowed(1.06)), "latency", "median").change == "worse"
 
 
 def test_unmeasured_figures_are_unknown() -> None:
@@ -119,9 +131,9 @@ def test_different_objectives_with_one_name_are_not_compared() -> None:
 def test_table_shows_names_verdict_and_figures() -> None:
     console = Console(width=10_000)
     with console.capture() as captured:
-        console.print(render(compare(sample_report(), sample_report(2, lost=7), ("old.json", "new.json"))))
+        console.print(render(compare(sample_report(), sample_report(lost=7), ("old.json", "new.json"))))
     shown = captured.get()
-    for text in ("old.json", "new.json", "the second is worse", "19.61", "latency quotes-broker-2", "99.9980%"):
+    for text in ("old.json", "new.json", "the second is worse", "1,590.91", "latency b1", "99.8409%"):
         assert text in shown
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from migratory_testing.plainreport import Sample, plain_report
+from migratory_testing.reports import Sample, plain_report
 
 SKEW_MS = 5000
 

@@ -12,8 +12,8 @@ import pytest
 from migratory_resources.objectives import Objective
 from migratory_spark.prometheus.blocks import STALE
 from migratory_spark.read.series_pack import SampleQuery, pack_batches
-from migratory_testing.plainreport import COMPLETE, FAST, MAP, Sample, objective, plain_report
 from migratory_testing.prometheus_wire import of_bits
+from migratory_testing.reports import COMPLETE, FAST, MAP, Sample, objective, plain_report
 
 LATENCY = "migratory_delivery_latency_seconds"
 LABELS = {"cluster": "c", "job": "load", "instance": "w"}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from migratory_spark.errors import BadSamples
 from migratory_spark.read.samples import _read_tasks, schema_of
-from migratory_testing.plainreport import Sample, batches, of_batches
+from migratory_testing.reports import Sample, batches, of_batches
 
 
 def received(second: float, value: float, **labels: str) -> Sample:
