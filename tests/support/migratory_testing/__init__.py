@@ -12,24 +12,25 @@ Cores without a socket, under the test's own clock:
 Real processes and servers, ended with the test:
 
     processes       brokers; `onebroker`: fixtures for one of them; `ioprocesses`: the other end of an I/O process
-    zookeeper       ensembles; `realprometheus`: Prometheus servers and exporters
+    realprometheus  Prometheus servers
     traffic         load on a cluster while a broker fails
-    crowd, pinger   very many cheap clients; one that measures
+    crowd           very many cheap clients
 
 Fakes, for exact faults:
 
     fakebroker      brokers on another WebSocket library, which may share a memory
-    fakekube        an API server; `kubernetes`: objects as it returns them; `decisions`: the operator's decisions
-    fakeprometheus  a Prometheus that misbehaves; `manysamples`: its samples, and the options to read them
+    fakekube        an API server; `kubernetes`: objects as it returns them, and the operator's decisions
+    fakeprometheus  a Prometheus that misbehaves
 
 Independent of the product's code, as oracles:
 
     rawclient       WebSocket bytes by hand; `frameoracle`: another parser beside the product's
-    prometheus_wire what a Prometheus writes; `promql`: a parsed condition
+    prometheus_wire what a Prometheus writes
     accounts        expected results of load runs; `histories`: for the chaos checker
-    chromium        a page in a browser; `pages`: the parts of a page
+    pages           the parts of a page
 
 Samples and reports:
 
-    plainreport     a report without Spark; `objectives`: of every kind; `counter_increases`: increases as reports have
+    recordings      samples of a load run in which a broker dies; `counter_increases`: increases as reports have
+    reports         reports without Spark, and objectives of every kind
 """

@@ -10,16 +10,16 @@ from migratory_loadtest.records import DeliveryRecord, PublicationRecord, Subscr
 from migratory_protocol.positions import Position
 
 
-def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6, epoch: int = 1) -> TopicRecord:
+def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6) -> TopicRecord:
     """Return an account of one publisher in which everything was acknowledged and delivered to everybody."""
-    entries = [DeliveryRecord(Position(epoch, number), f"{topic}#{number}") for number in range(1, publications + 1)]
+    entries = [DeliveryRecord(Position(1, number), f"{topic}#{number}") for number in range(1, publications + 1)]
     sent = [PublicationRecord(entry.digest, 0, entry.position.sequence, entry.position) for entry in entries]
     return TopicRecord(
         topic=topic,
         acknowledged=sent,
         transcripts=[entries],
         subscribers=[
-            SubscriberRecord(number, Position(epoch, 0), 0, [(0, publications)], ["broker-0"])
+            SubscriberRecord(number, Position(1, 0), 0, [(0, publications)], ["broker-0"])
             for number in range(subscribers)
         ],
     )
@@ -65,20 +65,8 @@ def swap(account: TopicRecord, place: int, delivery: int) -> Position:
 
 def recount(path: Path) -> dict[str, int]:
     """Return the totals of an account file, computed from plain JSON and sets without the product's code."""
-    totals = dict.fromkeys(
-        (
-            "acknowledged",
-            "expected",
-            "delivered",
-            "received",
-            "lost",
-            "duplicates",
-            "reordered",
-            "unexpected",
-            "unknown",
-        ),
-        0,
-    )
+    names = "acknowledged expected delivered received lost duplicates reordered unexpected unknown"
+    totals = dict.fromkeys(names.split(), 0)
     for line in path.read_text().splitlines():
         topic = json.loads(line)
         acknowledged = {digest: position for digest, _, _, position in topic["acknowledged"]}

@@ -31,8 +31,8 @@ def complete(topic: str, epoch: int, sequence: int) -> wire.TopicReceipt:
     return wire.TopicReceipt(topic, "complete", Position(epoch, sequence))
 
 
-def message(topic: str, epoch: int, sequence: int, payload: bytes = b"") -> Message:
-    return Message(topic, Position(epoch, sequence), payload or f"{epoch}:{sequence}".encode())
+def message(topic: str, epoch: int, sequence: int) -> Message:
+    return Message(topic, Position(epoch, sequence), f"{epoch}:{sequence}".encode())
 
 
 class CoreDriver:

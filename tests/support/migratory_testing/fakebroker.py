@@ -36,8 +36,8 @@ class Memory:
     `copies` returns how often a live message is delivered to a subscriber: 0 to lose it, 2 to repeat it.
     """
 
-    def __init__(self, epoch: int = 1) -> None:
-        self.epoch = epoch
+    def __init__(self) -> None:
+        self.epoch = 1
         self.topics: dict[str, list[wire.Message]] = {}
         self.known: dict[tuple[str, str, int], Position] = {}
         self.first_cached = 1

@@ -1,4 +1,5 @@
-"""A web server whose replies a test chooses, as those of a Prometheus that misbehaves."""
+"""A web server whose replies a test chooses, as those of a Prometheus that misbehaves. Beside it: nine series of a
+minute, and the options that ask for them."""
 
 from __future__ import annotations
 
@@ -10,9 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
+from migratory_spark.prometheus.options import SourceOptions, parse_options
+
+from migratory_testing import prometheus_wire as made
+
 STREAMED = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
 PLAIN = "application/x-protobuf"
 JSON = "application/json"
+Samples = list[tuple[int, float]]
+Serve = Callable[[Callable[["Request"], "Reply"]], "FakePrometheus"]
 
 
 @dataclass(slots=True)
@@ -97,3 +104,20 @@ class FakePrometheus:
         self._server.shutdown()
         self._thread.join(10)
         self._server.server_close()
+
+
+START, END = 1_700_000_000_000, 1_700_000_060_000
+MANY = [({"__name__": "c_total", "i": str(i)}, [(START + 1000 * k, float(i * k)) for k in range(60)]) for i in range(9)]
+
+
+def options(*servers: FakePrometheus | str, **given: str) -> SourceOptions:
+    url = ",".join(one if isinstance(one, str) else one.url for one in servers)
+    base = {"url": url, "matchers": "c_total", "start": str(START // 1000), "end": str(END // 1000)}
+    return parse_options(base | {"retries": "1", "timeout": "5s"} | given)
+
+
+def good(request: Request) -> Reply:
+    """Answer as a real server does, with the samples of the requested window."""
+    first, last = made.window_of(request.body)
+    inside = [(labels, [one for one in samples if first <= one[0] <= last]) for labels, samples in MANY]
+    return Reply(made.streamed([(labels, samples) for labels, samples in inside if samples]))

@@ -55,8 +55,8 @@ def shown(event: FrameEvent) -> Event:
     return ("close", event.code, event.reason)
 
 
-def ours(chunks: Sequence[bytes], deflate: bool, role: Role = "server", limit: int = LIMIT) -> Read:
-    parser = FrameParser(role, limit, deflate)
+def ours(chunks: Sequence[bytes], deflate: bool, role: Role = "server") -> Read:
+    parser = FrameParser(role, LIMIT, deflate)
     events: list[Event] = []
     for index, chunk in enumerate(chunks):
         try:
@@ -82,10 +82,10 @@ def _state(parser: FrameParser) -> tuple[object, ...]:
     )
 
 
-def theirs(data: bytes, deflate: bool, role: Role = "server", limit: int = LIMIT) -> Read:
+def theirs(data: bytes, deflate: bool, role: Role = "server") -> Read:
     """Return the result of parsing with `websockets`, with joined fragments and checked UTF-8, which it leaves to its
     callers."""
-    protocol = Protocol(SERVER if role == "server" else CLIENT, max_size=limit)
+    protocol = Protocol(SERVER if role == "server" else CLIENT, max_size=LIMIT)
     if deflate:
         protocol.extensions = [
             PerMessageDeflate(
@@ -116,37 +116,17 @@ def theirs(data: bytes, deflate: bool, role: Role = "server", limit: int = LIMIT
                 parts.append(bytes(frame.data))
                 if frame.fin:
                     message = b"".join(parts)
-                    if kind == "text" and not _is_utf8(message):
+                    if kind == "text" and message.decode(errors="ignore").encode() != message:
                         return Read(events, 1007)
                     events.append((kind, message))
     if protocol.parser_exc is None:
-        return Read(events, None, waits=_ends_inside_a_frame(data))
+        protocol.receive_eof()
+        return Read(events, None, waits="stream ends after" in str(protocol.parser_exc))
     if str(protocol.parser_exc).startswith("decompression failed"):
         return Read(events, CANNOT_INFLATE)
     sent = protocol.close_sent
     assert sent is not None
     return Read(events, int(sent.code), str(protocol.parser_exc))
-
-
-def _ends_inside_a_frame(data: bytes) -> bool:
-    at = 0
-    while at + 2 <= len(data):
-        length = data[at + 1] & 0x7F
-        body = at + 2
-        if length > 125:
-            wide = 2 if length == 126 else 8
-            length = int.from_bytes(data[body : body + wide])
-            body += wide
-        at = body + (4 if data[at + 1] & 0x80 else 0) + length
-    return at != len(data)
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def assert_alike(mine: Read, other: Read, deflate: bool) -> None:

@@ -60,12 +60,11 @@ class Io:
             self.channel.put(encode(message))
         self.channel.flush()
 
-    def take_sockets(self, connections: int | None = None) -> int:
+    def take_sockets(self) -> int:
         given, taken = receive_sockets(self.way, 64)
         self.given += given
         self.sockets += taken
-        load = len(self.sockets) if connections is None else connections
-        self.say(SocketCounts(self.given, load, load))
+        self.say(SocketCounts(self.given, len(self.sockets), len(self.sockets)))
         return given
 
     def report(self, batches: int, connections: int = 0, **status: Any) -> EdgeReport:

@@ -133,16 +133,9 @@ class OneLogic:
         entries, done = self._cut(log, after.sequence, request.max_bytes)
         if after.sequence < log.base:
             return Page(
-                request.edge,
-                request.reference,
-                request.topic,
-                tuple(entries),
-                done,
-                "truncated",
-                log.position,
-                after.sequence + 1,
-                log.base,
-            )
+                request.edge, request.reference, request.topic, tuple(entries), done, "truncated", log.position,
+                after.sequence + 1, log.base,
+            )  # fmt: skip
         return Page(request.edge, request.reference, request.topic, tuple(entries), done)
 
     @staticmethod

@@ -14,21 +14,15 @@ Labels = dict[str, str]
 Samples = Sequence[tuple[int, float]]
 
 
-class Bits:
-    def __init__(self) -> None:
-        self._bits: list[str] = []
+def bits(number: int, size: int) -> str:
+    """Return the lowest `size` bits of a number as text."""
+    return format(number & ((1 << size) - 1), f"0{size}b") if size else ""
 
-    def write(self, number: int, size: int) -> None:
-        self._bits.append(format(number & ((1 << size) - 1), f"0{size}b") if size else "")
 
-    def write_bytes(self, data: bytes) -> None:
-        for byte in data:
-            self.write(byte, 8)
-
-    def done(self) -> bytes:
-        text: str = "".join(self._bits)
-        text += "0" * (-len(text) % 8)
-        return int(text or "0", 2).to_bytes(len(text) // 8, "big")
+def packed(text: str) -> bytes:
+    """Return bytes of these bits, filled up with zeros."""
+    text += "0" * (-len(text) % 8)
+    return int(text or "0", 2).to_bytes(len(text) // 8, "big")
 
 
 def bits_of(value: float) -> int:
@@ -55,56 +49,45 @@ def zigzag(number: int) -> bytes:
 
 def chunk(samples: Samples) -> bytes:
     """Return the samples as an XOR chunk, encoded as in Prometheus's tsdb/chunkenc/xor.go."""
-    out = Bits()
+    out = ""
     before, delta = 0, 0
     last, leading, trailing = 0, None, 0
     for number, (time, value) in enumerate(samples):
         new = bits_of(value)
         if number == 0:
-            out.write_bytes(zigzag(time))
-            out.write(new, 64)
+            out += _bits_of_bytes(zigzag(time)) + bits(new, 64)
         else:
-            if number == 1:
-                delta = time - before
-                out.write_bytes(uvarint(delta))
-            else:
-                change = time - before - delta
-                delta = time - before
-                _change(out, change)
-            leading, trailing = _value(out, new ^ last, leading, trailing)
+            change = time - before - delta
+            delta = time - before
+            out += _bits_of_bytes(uvarint(delta)) if number == 1 else _change(change)
+            text, leading, trailing = _value(new ^ last, leading, trailing)
+            out += text
         before, last = time, new
-    return struct.pack(">H", len(samples)) + out.done()
+    return struct.pack(">H", len(samples)) + packed(out)
 
 
-def _change(out: Bits, change: int) -> None:
+def _bits_of_bytes(data: bytes) -> str:
+    return "".join(bits(byte, 8) for byte in data)
+
+
+def _change(change: int) -> str:
     if change == 0:
-        out.write(0, 1)
-        return
-    for prefix, prefix_size, size in ((0b10, 2, 14), (0b110, 3, 17), (0b1110, 4, 20)):
+        return "0"
+    for prefix, size in (("10", 14), ("110", 17), ("1110", 20)):
         if -((1 << (size - 1)) - 1) <= change <= 1 << (size - 1):
-            out.write(prefix, prefix_size)
-            out.write(change, size)
-            return
-    out.write(0b1111, 4)
-    out.write(change, 64)
+            return prefix + bits(change, size)
+    return "1111" + bits(change, 64)
 
 
-def _value(out: Bits, changed: int, leading: int | None, trailing: int) -> tuple[int | None, int]:
+def _value(changed: int, leading: int | None, trailing: int) -> tuple[str, int | None, int]:
     if changed == 0:
-        out.write(0, 1)
-        return leading, trailing
+        return "0", leading, trailing
     front = min(31, 64 - changed.bit_length())
     back = (changed & -changed).bit_length() - 1
     if leading is not None and front >= leading and back >= trailing:
-        out.write(0b10, 2)
-        out.write(changed >> trailing, 64 - leading - trailing)
-        return leading, trailing
-    out.write(0b11, 2)
-    out.write(front, 5)
+        return "10" + bits(changed >> trailing, 64 - leading - trailing), leading, trailing
     size = 64 - front - back
-    out.write(size & 63, 6)
-    out.write(changed >> back, size)
-    return front, back
+    return "11" + bits(front, 5) + bits(size & 63, 6) + bits(changed >> back, size), front, back
 
 
 def message(number: int, content: bytes) -> bytes:

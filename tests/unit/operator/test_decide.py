@@ -9,8 +9,19 @@ import pytest
 from migratory_operator import names
 from migratory_operator.reconcile.decide import ClusterPlan, decide, required_keys
 from migratory_operator.reconcile.observed import key_of
-from migratory_testing.decisions import BROKER_SET, condition, config_hash, healthy_cluster, observe, replace_pods
-from migratory_testing.kubernetes import OLD, SETTINGS, cluster, pod, pods
+from migratory_testing.kubernetes import (
+    BROKER_SET,
+    OLD,
+    SETTINGS,
+    cluster,
+    condition,
+    config_hash,
+    healthy_cluster,
+    observe,
+    pod,
+    pods,
+    replace_pods,
+)
 
 
 def test_a_new_cluster_gets_all_objects_and_a_status() -> None:

@@ -10,8 +10,17 @@ from migratory_operator import names
 from migratory_operator.names import Object
 from migratory_operator.reconcile.decide import decide
 from migratory_operator.reconcile.observed import ObservedCluster
-from migratory_testing.decisions import condition, events_of, healthy_cluster, next_pass, replace_pods
-from migratory_testing.kubernetes import OLD, SETTINGS, pod, pods
+from migratory_testing.kubernetes import (
+    OLD,
+    SETTINGS,
+    condition,
+    events_of,
+    healthy_cluster,
+    next_pass,
+    pod,
+    pods,
+    replace_pods,
+)
 
 
 def paused(observed: ObservedCluster, is_so: bool) -> Object:

@@ -12,8 +12,22 @@ from migratory_operator import names
 from migratory_operator.names import Object
 from migratory_operator.reconcile.decide import ClusterPlan, decide
 from migratory_operator.reconcile.observed import ObservedCluster, key_of
-from migratory_testing.decisions import BROKER_SET, condition, config_hash, healthy_cluster, message, replace_pods
-from migratory_testing.kubernetes import OLD, SETTINGS, cluster, page, pages_of, pod, pods, settled
+from migratory_testing.kubernetes import (
+    BROKER_SET,
+    OLD,
+    SETTINGS,
+    cluster,
+    condition,
+    config_hash,
+    healthy_cluster,
+    message,
+    page,
+    pages_of,
+    pod,
+    pods,
+    replace_pods,
+    settled,
+)
 
 TEMPLATE = {"type": "Template", "urlTemplate": "wss://{pod}.example.com/ws"}
 

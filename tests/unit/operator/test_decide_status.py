@@ -10,18 +10,23 @@ import pytest
 from migratory_operator import names
 from migratory_operator.names import Object
 from migratory_operator.reconcile.decide import decide
-from migratory_testing.decisions import (
+from migratory_testing.kubernetes import (
     BROKER_SET,
     HEALTHY_PAGES,
+    OLD,
+    SETTINGS,
+    cluster,
     condition,
     events_of,
     healthy_cluster,
     message,
     next_pass,
     observe,
+    page,
+    pod,
+    pods,
     replace_pods,
 )
-from migratory_testing.kubernetes import OLD, SETTINGS, cluster, page, pod, pods
 
 
 def test_ready_and_not_ready_post_one_event_each() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from migratory_testing.fakeprometheus import FakePrometheus, Reply, Request
-from migratory_testing.manysamples import Serve
+from migratory_testing.fakeprometheus import FakePrometheus, Reply, Request, Serve
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 from migratory_spark.errors import NoSamplesFound, OptionError, ServerError
 from migratory_spark.prometheus import preflight
 from migratory_spark.prometheus.options import parse_options
-from migratory_testing.fakeprometheus import JSON, Reply, Request
-from migratory_testing.manysamples import END, START, Serve, good, options
+from migratory_testing.fakeprometheus import END, JSON, START, Reply, Request, Serve, good, options
 
 
 def api(

@@ -15,8 +15,20 @@ from migratory_spark.prometheus import chunk_stream, partitions
 from migratory_spark.prometheus.blocks import STALE, SeriesId
 from migratory_spark.prometheus.options import SourceOptions
 from migratory_testing import prometheus_wire as made
-from migratory_testing.fakeprometheus import JSON, PLAIN, STREAMED, Reply, Request
-from migratory_testing.manysamples import END, MANY, START, Samples, Serve, good, options
+from migratory_testing.fakeprometheus import (
+    END,
+    JSON,
+    MANY,
+    PLAIN,
+    START,
+    STREAMED,
+    Reply,
+    Request,
+    Samples,
+    Serve,
+    good,
+    options,
+)
 from migratory_testing.prometheus_wire import Labels, of_bits
 
 
