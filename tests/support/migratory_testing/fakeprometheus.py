@@ -117,7 +117,7 @@ def options(*servers: FakePrometheus | str, **given: str) -> SourceOptions:
 
 
 def good(request: Request) -> Reply:
-    """Answer as a real server does, with the samples of the requested window."""
+    """Return the reply of a real server: the samples of the requested window."""
     first, last = made.window_of(request.body)
     inside = [(labels, [one for one in samples if first <= one[0] <= last]) for labels, samples in MANY]
     return Reply(made.streamed([(labels, samples) for labels, samples in inside if samples]))
