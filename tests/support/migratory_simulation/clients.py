@@ -55,6 +55,7 @@ class ClientLink:
         self.parser = frames.FrameParser("client", 4_000_000)
         self.asked: dict[int, dict[str, Position | None]] = {}  # request -> topic -> after
         self.snapshots: dict[int, set[str]] = {}  # request -> topics with a requested snapshot
+        self.misused: dict[tuple[str, str, int], Key] = {}  # publications under ids of other publishers
         self.topics: dict[str, WireTopic] = {}
 
 
@@ -77,6 +78,8 @@ class Client:
         self.waiting: dict[str, list[Key]] = {topic: [] for topic in publishes}
         self.padding = b"|" + b"x" * world.options.padding if world.options.padding else b""
         self.last_id: dict[str, int] = dict.fromkeys(publishes, 0)
+        self.answered_at: dict[str, float] = {}  # topic -> last acknowledgement: brokers know this publisher
+        self.misused: set[str] = set()  # topics on which others use this publisher's ids
         self.final: set[Key] = set()  # publications that must be acknowledged before the run ends
         self._extra = 0
         self._armed = inf
@@ -141,6 +144,31 @@ class Client:
                 self._settle(key)
                 self.world.coverage["given up"] += 1
                 self.step(ev.GiveUp(key))
+
+    def misuse(self, owner: Client, topic: str, random: Random) -> None:
+        """Publish another payload under an id of another publisher: an old one, the last one, or the next one.
+
+        Only while brokers must know the publisher: an id of one that is forgotten may be used again."""
+        link = self.links.get(self.core._current_number())
+        known = self.world.scheduler.now - owner.answered_at.get(topic, -inf) < self.world.options.duplicate_window / 4
+        if owner is self or link is None or not known:
+            return
+        last = owner.last_id[topic]
+        number = random.choice((random.randint(1, last), last, last + 1))
+        if (topic, owner.publisher, number) not in link.misused:
+            self._extra += 1
+            key = Key(owner.publisher, topic, number, 1000 * self.number + self._extra)
+            link.misused[topic, owner.publisher, number] = key
+            owner.misused.add(topic)
+            self.world.coverage["ids misused"] += 1
+            self._write(link, wire.Publish(topic, key.payload, 1, owner.publisher, number, number))
+
+    def _check_misuse(self, link: ClientLink, answer: wire.Ack | wire.Nack) -> None:
+        """Check the answer to a publication under another publisher's id: acknowledged only if it is stored."""
+        key = link.misused.pop((answer.topic, answer.publisher, answer.id), None)
+        if key is not None and isinstance(answer, wire.Ack):
+            self.world.coverage["misused ids stored"] += 1
+            self.world.external.acknowledges(key, answer.position, self.world.internal.is_committed(key))
 
     def toggle(self, topic: str) -> None:
         """Unsubscribe from a topic, and subscribe to it again after up to 3 seconds, times `hurry`. The core then
@@ -218,6 +246,7 @@ class Client:
             assert isinstance(key, Key)
             if key.id:
                 self._settle(key)
+                self.answered_at[key.topic] = self.world.scheduler.now
                 self.world.external.acknowledges(key, effect.position, self.world.internal.is_committed(key))
         elif isinstance(effect, ev.PublishFailed):
             self._failed(effect)
@@ -253,7 +282,7 @@ class Client:
         """Handle a publication that failed; publish a required one again."""
         key = failed.ticket
         assert isinstance(key, Key)
-        if failed.code not in FINAL:
+        if failed.code not in FINAL and not (failed.code == "id_reused" and key.topic in self.misused):
             raise Violation(7, f"{key} is refused: {failed.code} {failed.text}")
         if not key.id:
             return
@@ -352,6 +381,8 @@ class Client:
                 for receipt in message.topics:
                     if receipt.receipt is not None and receipt.position is not None:
                         self._check_receipt(link, message.request, receipt, receipt.position)
+            elif isinstance(message, (wire.Ack, wire.Nack)):
+                self._check_misuse(link, message)
             elif isinstance(message, wire.Unsubscribed):
                 for topic in message.topics:
                     link.topics.pop(topic, None)

@@ -14,12 +14,13 @@ from migratory_simulation.external_checker import Key
 class Committed:
     """The committed publications of one topic in one history."""
 
-    __slots__ = ("entries", "keys", "last")
+    __slots__ = ("entries", "ids", "keys", "last")
 
     def __init__(self) -> None:
         self.last = 0
         self.entries: dict[int, tuple[int, Key]] = {}  # those still cached somewhere at the commit
         self.keys: dict[Key, int] = {}
+        self.ids: dict[tuple[str, int], tuple[float, Key]] = {}  # (publisher, id) -> when which payload was committed
 
 
 class EpochState:

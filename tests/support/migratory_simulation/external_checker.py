@@ -26,7 +26,8 @@ class Violation(Exception):
 
 
 class Key(NamedTuple):
-    """A publication as its publisher knows it. QoS 0 has id 0 and is identified by `extra`."""
+    """A publication as its publisher knows it. `extra` identifies publications of QoS 0, which have id 0, and other
+    payloads that are misused under a message id."""
 
     publisher: str
     topic: str
@@ -194,9 +195,8 @@ class ExternalChecker:
         if not committed:
             raise Violation(1, f"{key} is acknowledged at {position}, but was never committed")
         if position is None:
-            self.coverage["duplicates answered"] += 1
-        else:
-            self.shown_key("an acknowledgement", key.topic, position, key)
+            raise Violation(1, f"{key} is acknowledged without a position: unknown whether it is stored")
+        self.shown_key("an acknowledgement", key.topic, position, key)
 
     # ---- subscribers
 

@@ -335,8 +335,7 @@ class InternalChecker:
                     self._commit(topic, committed, entry.position, key_of(entry.payload))
         committed.last = max(committed.last, reached)
 
-    @staticmethod
-    def _commit(topic: str, committed: Committed, position: Position, key: Key) -> None:
+    def _commit(self, topic: str, committed: Committed, position: Position, key: Key) -> None:
         """Record a committed publication; check that it is the only one at its position and has only one position."""
         known = committed.entries.get(position.sequence)
         if known is not None and known != (position.epoch, key):
@@ -344,6 +343,12 @@ class InternalChecker:
         other = committed.keys.get(key)
         if other is not None and other != position.sequence:
             raise Violation(4, f"{topic}: {key} is committed at sequence numbers {other} and {position.sequence}")
+        if key.id:
+            now, window = self.world.scheduler.now, self.world.options.duplicate_window
+            at, before = committed.ids.get((key.publisher, key.id), (-window, key))
+            if before != key and now - at < window / 2:  # brokers' clocks may run ahead
+                raise Violation(4, f"{topic} {position}: {key} is committed {now - at:.1f} s after {before}")
+            committed.ids[key.publisher, key.id] = now, key
         committed.entries[position.sequence] = (position.epoch, key)
         committed.keys[key] = position.sequence
 
@@ -392,12 +397,14 @@ class InternalChecker:
     def acknowledged(
         self, process: Process, topic: str, publisher: str, number: int, position: Position | None
     ) -> None:
-        """Check an acknowledgement. Without a position it may be for an id that its publisher has given up."""
-        if position is None:
-            return
+        """Check an acknowledgement."""
         key = Key(publisher, topic, number)
+        if position is None:
+            raise Violation(1, f"{process.label} acknowledges {key} without a position")
         first = self.world.external.history_of(topic, position.epoch)
-        if self.committed_at(key, first) != position:
+        committed = self.committed.get((topic, first))
+        epoch, stored = committed.entries.get(position.sequence, (0, None)) if committed else (0, None)
+        if stored is None or (epoch, *stored[:3]) != (position.epoch, *key[:3]):
             raise Violation(
                 1, f"{process.label} acknowledges {key} at {position}; committed at {self.committed_at(key, first)}"
             )

@@ -23,6 +23,7 @@ class Load:
         self.world = world
         self.options = world.options
         self.scheduler = world.scheduler
+        self._misuse = Random(f"misuse load {self.options.seed}")
         self._quietly = 0.5 if self.options.conflation else 0.1  # share of QoS 0 publications
         self.clients = self._make()
 
@@ -73,6 +74,8 @@ class Load:
                 client.publish(topic, qos=0 if client.random.random() < self._quietly else 1)
         if client.random.random() < 0.02:
             client.give_up_something()
+        if self._misuse.random() < self.options.misuse:
+            self._misuse.choice(self.clients).misuse(client, topic, self._misuse)
         self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)
 
     def _churn(self, client: Client) -> None:

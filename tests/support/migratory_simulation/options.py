@@ -77,6 +77,7 @@ class Options:
     queue_total: int = 268_435_456
     batch_delay: float = 0.0
     conflation: float = 0.0  # interval; 0: no conflation
+    misuse: float = 0.0  # probability that a publication is followed by another payload under its publisher's ids
     at_once: int = 8  # groups that change their list or are handed over at the same time
 
     def weight(self, broker: str) -> int:
@@ -98,7 +99,8 @@ def draw_options(seed: int, profile: Profile = "long") -> Options:
     random = Random(f"delivery {seed}")  # a generator of its own keeps earlier draws unchanged
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
     plan = with_hangs(Random(f"hangs {seed}"), options.plan, options.brokers, options.tempo)
-    return replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan)
+    misuse = Random(f"misuse {seed}").choice((0.0, 0.0, 0.1, 0.5))
+    return replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan, misuse=misuse)
 
 
 def _draw_long(seed: int) -> Options:

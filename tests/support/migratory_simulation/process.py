@@ -21,7 +21,7 @@ from migratory_broker.core.logic.replication.replica import Replica
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_broker.runtime.watchdog import WATCH_INTERVAL, LoopProgress, stall_limit
 from migratory_protocol.messages import Ack
-from migratory_protocol.peer import BrokerId, Publication, decode_peer, encode_peer
+from migratory_protocol.peer import BrokerId, ForwardReplies, Publication, decode_peer, encode_peer
 
 from migratory_simulation.external_checker import Violation, key_of
 from migratory_simulation.network import End
@@ -278,6 +278,8 @@ class Process:
     def _execute(self, effect: logic_events.Effect) -> None:
         world = self.world
         if isinstance(effect, logic_events.SendPeer):
+            if isinstance(effect.message, ForwardReplies):
+                world.coverage["duplicates answered"] += sum(not reply.code for reply in effect.message.replies)
             if world.tracing:
                 world.trace(self.label, "->", effect)
             world.network.send(self, effect.peer, encode_peer(effect.message))
