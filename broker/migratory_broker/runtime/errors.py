@@ -7,6 +7,7 @@ EXIT_CONFIG = 2
 EXIT_BUSY = 5
 EXIT_ZOOKEEPER = 4
 EXIT_HUNG = 6
+EXIT_DESCRIPTORS = 7
 
 
 class BrokerError(Exception):
@@ -31,3 +32,9 @@ class ZooKeeperError(BrokerError):
     """No ZooKeeper was reached at the start within the allowed time."""
 
     code = EXIT_ZOOKEEPER
+
+
+class DescriptorError(BrokerError):
+    """The process may open too few files."""
+
+    code = EXIT_DESCRIPTORS

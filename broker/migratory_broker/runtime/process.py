@@ -25,6 +25,7 @@ from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.logic import Logic
 from migratory_broker.core.logic.status import describe_logic
+from migratory_broker.runtime.accepting.limits import NEEDED_DESCRIPTORS, check_descriptors, descriptor_limit
 from migratory_broker.runtime.accepting.listener import Acceptor, Listener, address_of, bind, listen
 from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, metric_values
 from migratory_broker.runtime.admin.server import AdminServer, health_page, readiness_page, status_page
@@ -95,9 +96,11 @@ class Broker:
         self._next_tick = 0.0
         self._late_ticks = 0
         self._longest_stall = 0.0
+        self._descriptor_limit = descriptor_limit()
         self._started = time.monotonic()
 
     async def run(self) -> int:
+        check_descriptors()
         sockets = self._bind()
         try:
             self._build(*sockets)
@@ -175,7 +178,9 @@ class Broker:
                 **self._clients.handlers(),
             }
         )
-        self._listeners.append(Listener(listen(administration, "administration"), self._admin_server.protocol, log))
+        self._listeners.append(
+            Listener(listen(administration, "administration"), self._admin_server.protocol, log, serve_on_spare=True)
+        )
         log(
             "info",
             "listening",
@@ -248,6 +253,7 @@ class Broker:
         self._peers.tick(now)
         self._clients.tick(now)
         self._admin_server.tick()
+        self._check_descriptor_limit()
         if self._reloader is not None:
             self._reloader.tick(now)
         if not self._opened and self._logic.incarnation:
@@ -258,11 +264,27 @@ class Broker:
         if self._drain_until is not None and (now >= self._drain_until or self._drained()):
             self._finish(0, "drained")
 
+    def _check_descriptor_limit(self) -> None:
+        limit = descriptor_limit()
+        if limit != self._descriptor_limit:
+            level = "error" if limit < NEEDED_DESCRIPTORS else "warning"
+            self._log(
+                level,
+                "descriptor_limit_changed",
+                limit=limit,
+                before=self._descriptor_limit,
+                needed=NEEDED_DESCRIPTORS,
+                capacity=self._clients.capacity,
+            )
+            self._descriptor_limit = limit
+
     def _open(self, incarnation: int) -> None:
         """Accept peers and clients, once the incarnation of this broker is known."""
         self._opened = True
         self._peers.start(incarnation)
-        self._listeners.append(Listener(listen(self._peer_socket, "peers"), self._peers.protocol, self._log))
+        self._listeners.append(
+            Listener(listen(self._peer_socket, "peers"), self._peers.protocol, self._log, refusal=b"")
+        )
         self._clients.open(incarnation, listen(self._client_socket, "clients"))
         self._log("info", "started", incarnation=incarnation)
         freeze_heap()
@@ -351,8 +373,18 @@ class Broker:
         return "" if self._admission.open else self._admission.reason or "closed"
 
     def _metric_values(self) -> Mapping[str, Any]:
-        memory = self._memory.total(self._clients.pids)
-        return metric_values(describe_logic(self._logic), self._clients.edge_status(), memory, self._longest_stall)
+        return metric_values(
+            describe_logic(self._logic),
+            self._clients.edge_status(),
+            memory=self._memory.total(self._clients.pids),
+            longest_stall=self._longest_stall,
+            capacity=self._clients.capacity,
+            refused=self._refused(self._clients.refused),
+        )
+
+    def _refused(self, clients: int) -> int:
+        """Return the connections that all listeners refused, `clients` those of the clients' listener."""
+        return clients + sum(listener.refused for listener in self._listeners)
 
     def _status(self) -> Mapping[str, object]:
         clients = self._clients.status()
@@ -369,7 +401,7 @@ class Broker:
             "memory_bytes": self._memory.total(self._clients.pids),
             **clients,
             "requests_malformed": clients["requests_malformed"] + self._admin_server.malformed,
-            "connections_refused": clients["connections_refused"] + sum(each.refused for each in self._listeners),
+            "connections_refused": self._refused(clients["connections_refused"]),
             "admin_connections_crowded_out": self._admin_server.evicted,
             "peer_links": self._peers.status(),
             "servers": [{"url": server.url, "weight": server.weight} for server in self._clients.servers],

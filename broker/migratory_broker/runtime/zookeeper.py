@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import selectors
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -28,6 +30,8 @@ from kazoo.exceptions import (
     OperationTimeoutError,
     SessionExpiredError,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.utils import selector_select
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
@@ -45,6 +49,19 @@ REPLACE_DELAY = 0.5
 UNANSWERED_TIMEOUTS = 2
 """Session timeouts until a request on a live connection is `unknown`; a server that is merely slow loses its
 sessions long before."""
+
+
+_POLL = SimpleNamespace(
+    EVENT_READ=selectors.EVENT_READ, EVENT_WRITE=selectors.EVENT_WRITE, DefaultSelector=selectors.PollSelector
+)
+
+
+class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, which wait with `poll`. The default opens a descriptor for each wait, so that a connection ends
+    when the process has none left."""
+
+    def select(self, *args: Any, **kwargs: Any) -> Any:
+        return selector_select(*args, selectors_module=_POLL, **kwargs)
 
 
 class ZooKeeper:
@@ -80,6 +97,7 @@ class ZooKeeper:
         client = KazooClient(
             hosts=self._servers,
             timeout=self._session_timeout,
+            handler=_PollHandler(),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=library,
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from migratory_testing.processes import Brokers, broker_command
+from migratory_testing.rawclient import request
 from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -109,8 +110,108 @@ def test_a_full_disk_under_the_log_does_not_stop_the_broker(zookeepers: Any, tmp
         assert process.wait(20) in (0, 1)
 
 
+def test_a_broker_with_too_few_descriptors_does_not_start(tmp_path: Path) -> None:
+    """With 40 it used to start and be ready, and most connects hung without an answer."""
+    settings = {"cluster": "few", "brokers": ["b0"], "zookeeper": {"servers": "127.0.0.1:1"}}
+    settings["delivery"] = {"minCopies": 1}
+    config = tmp_path / "cluster.json"
+    config.write_text(json.dumps(settings))
+    command = shlex.join(broker_command(config, "--name", "b0"))
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -n 40; exec {command}"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 7, done.stderr
+    (line,) = [json.loads(line) for line in done.stderr.splitlines() if '"start_failed"' in line]
+    assert line["reason"] == (
+        "a process may open 40 files here (ulimit -n), but a broker needs 144 or more: 128 for itself, and one for "
+        "each client; raise the limit (ulimit -n, LimitNOFILE=)"
+    )
+
+
+@pytest.mark.parametrize("processes", [0, 1], ids=["one process", "one I/O process"])
+def test_a_limit_of_descriptors_that_is_lowered_costs_clients_only(
+    zookeepers: Any, tmp_path: Path, processes: int
+) -> None:
+    """Clients beyond the new limit are closed, others refused at once. Peers, ZooKeeper and administration live on."""
+    settings: dict[str, Any] = {"ioProcesses": processes, "limits": {"heartbeat": 100.0}}
+    with Brokers(tmp_path / "b", zookeepers.servers, cluster=f"less{processes}", **settings) as brokers:
+        brokers.start_all()
+        broker = brokers["b0"]
+        assert broker.process is not None
+        pids = [broker.process.pid, *(each["pid"] for each in broker.status().get("io_processes", []))]
+        before, _ = resource.prlimit(pids[-1], resource.RLIMIT_NOFILE)
+        assert broker.metric("migratory_connection_capacity") == before - 128
+        clients = [connected(broker.address("clients")) for _ in range(60)]
+        poll(lambda: broker.metric("migratory_clients") == 60, "all are connected")
+
+        for pid in pids:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (158, before))
+        poll(lambda: broker.metric("migratory_clients") == 30, "the oldest are closed")
+        assert broker.event("descriptor_limit_changed")["limit"] == 158
+        assert [ended(client) for client in clients] == [True] * 30 + [False] * 30
+        for _ in range(5):
+            begin = time.monotonic()
+            assert refused(broker.address("clients"))
+            assert time.monotonic() - begin < 2
+
+        for pid in pids:  # below what is open already
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (20, before))
+        poll(lambda: broker.metric("migratory_clients") == 0, "no client is left")
+        for _ in range(60):
+            assert refused(broker.address("clients"))
+        assert broker.metric("migratory_connections_refused_total") >= 65
+        time.sleep(6)  # longer than a session
+        assert broker.get("/healthz")[0] == 200
+        status = broker.status()
+        assert status["zookeeper_connected"] is True
+        assert sorted(status["peer_links"]) == ["b1", "b2"]
+        assert [line for line in broker.lines() if line["event"] == "zookeeper_state"][1:] == []
+        assert len([line for line in broker.lines() if line["event"] == "accept_failed"]) <= 3  # one in 10 s
+
+        for pid in pids:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (before, before))
+        poll(lambda: broker.metric("migratory_connection_capacity") == before - 128, "the limit is read again")
+        connected(broker.address("clients")).close()
+        for client in clients:
+            client.close()
+
+
+def connected(address: tuple[str, int]) -> socket.socket:
+    """Return the connection of a client that sent its `connect`."""
+    client = socket.create_connection(address, timeout=10)
+    client.sendall(request())
+    answer = client.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 101"), answer
+    message = b'{"op":"connect","version":1,"client":"me"}'
+    client.sendall(bytes((0x81, 0x80 | len(message))) + bytes(4) + message)  # masked with zeros
+    return client
+
+
+def refused(address: tuple[str, int]) -> bool:
+    """Return whether a new connection is answered 503, or closed at once."""
+    with socket.create_connection(address, timeout=5) as client:
+        try:
+            answer = client.recv(1000)
+        except ConnectionResetError:
+            return True
+        return answer == b"" or answer.startswith(b"HTTP/1.1 503")
+
+
+def ended(client: socket.socket) -> bool:
+    """Return whether the broker closed the connection."""
+    client.setblocking(False)
+    try:
+        while client.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True
+
+
 def test_a_broker_out_of_descriptors_refuses_and_recovers(zookeepers: Any, tmp_path: Path) -> None:
-    """More clients than descriptors: connected ones stay, the rest is refused at once, and later there is room."""
+    """More connections than descriptors: they are refused without spinning, and with a higher limit there is room."""
     with Brokers(tmp_path / "b", zookeepers.servers, cluster="few") as brokers:
         brokers.start_all()
         broker = brokers["b0"]
@@ -118,7 +219,8 @@ def test_a_broker_out_of_descriptors_refuses_and_recovers(zookeepers: Any, tmp_p
         pid = broker.process.pid
         used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         # below what the broker saw at its start: accepting itself fails, without a reserve
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 20, used + 20))
+        before, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 20, most))
         held = [socket.create_connection(broker.address("clients"), timeout=10) for _ in range(60)]
         broker.event("accept_failed")
         busy = cpu_seconds(pid)
@@ -128,6 +230,7 @@ def test_a_broker_out_of_descriptors_refuses_and_recovers(zookeepers: Any, tmp_p
         for item in held:
             item.close()
         poll(broker.ready, "it goes on")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (before, most))
         again = socket.create_connection(broker.address("clients"), timeout=10)
         again.sendall(b"GET /v1/servers HTTP/1.1\r\nHost: a\r\n\r\n")
         assert again.recv(100).startswith(b"HTTP/1.1 200 OK")

@@ -70,7 +70,7 @@ class Io:
     def report(self, batches: int, connections: int = 0, **status: Any) -> EdgeReport:
         held = SocketCounts(self.given, connections, connections)
         return EdgeReport(
-            batches, held, {**STATUS, "connections": connections, "clients": connections, **status}, SERVER
+            batches, 1000, held, {**STATUS, "connections": connections, "clients": connections, **status}, SERVER
         )
 
     def of(self, *kinds: type) -> list[Any]:

@@ -8,8 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
+from migratory_broker.runtime.errors import DescriptorError
+
 RESERVED_DESCRIPTORS = 128
 """Descriptors kept for peers, ZooKeeper, the administration and for answering clients that are refused."""
+
+NEEDED_DESCRIPTORS = RESERVED_DESCRIPTORS + 16
+"""The least limit with which a broker starts: its reserve, and a few clients."""
 
 
 class Pace(Protocol):
@@ -45,10 +50,25 @@ class AcceptRate:
         return max(0.001, (1 - self._tokens) / self._rate)
 
 
-def connection_capacity() -> int:
-    """Return the connections that this process can hold besides its reserved descriptors."""
+def descriptor_limit() -> int:
+    """Return how many descriptors this process may have open now. Others may change that while it runs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**31 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED_DESCRIPTORS)
+    return 2**31 if soft == resource.RLIM_INFINITY else soft
+
+
+def connection_capacity() -> int:
+    """Return the connections that this process can hold now besides its reserved descriptors."""
+    return max(0, descriptor_limit() - RESERVED_DESCRIPTORS)
+
+
+def check_descriptors() -> None:
+    """Raise DescriptorError if the limit leaves no room for clients."""
+    limit = descriptor_limit()
+    if limit < NEEDED_DESCRIPTORS:
+        raise DescriptorError(
+            f"a process may open {limit} files here (ulimit -n), but a broker needs {NEEDED_DESCRIPTORS} or more: "
+            f"{RESERVED_DESCRIPTORS} for itself, and one for each client; raise the limit (ulimit -n, LimitNOFILE=)"
+        )
 
 
 CONNECTION_COST = 0.0002

@@ -2,7 +2,8 @@
 
 The broker accepts by itself, because an asyncio server ends or spins when descriptors run out, and accepts without a
 limit. Here connections beyond the rate stay in the kernel's backlog, so that a storm of connects does not starve the
-connected clients. Connections beyond the descriptors are answered 503 and closed.
+connected clients. Connections beyond the descriptors are answered 503 and closed, with a spare descriptor if no other
+is free.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -127,6 +129,8 @@ class Acceptor:
 
     :param rate: the limit of connections a second; None: no limit.
     :param room: returns how many more connections may be held now.
+    :param refusal: the answer to connections beyond that.
+    :param serve_on_spare: serve a connection with the spare descriptor instead of refusing it: connections are short.
     """
 
     def __init__(
@@ -137,12 +141,17 @@ class Acceptor:
         *,
         rate: Pace | None = None,
         room: Callable[[], int] = lambda: 2**31,
+        refusal: bytes = NO_DESCRIPTORS_RESPONSE,
+        serve_on_spare: bool = False,
     ) -> None:
         self._socket = listening
         self._start = start
         self._log = log
         self._rate = rate
         self._room = room
+        self._refusal = refusal
+        self._serve_on_spare = serve_on_spare
+        self._spare = _open_spare()
         self._loop = asyncio.get_running_loop()
         self._budget = AcceptBudget(self._loop.time)
         self._timer: asyncio.TimerHandle | None = None
@@ -155,12 +164,15 @@ class Acceptor:
             self._timer.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
+        self._release_spare()
 
     def _accept(self) -> None:
         self._budget.end_turn(self._accept_up_to(self._budget.allowance()))
 
     def _accept_up_to(self, limit: int) -> bool:
         """Accept connections. Return whether the limit ended it, so that more may wait in the backlog."""
+        if self._spare is None:
+            self._spare = _open_spare()
         for _ in range(limit):
             if self._rate is not None and not self._rate.try_acquire():
                 self._pause(self._rate.delay())
@@ -171,6 +183,8 @@ class Acceptor:
                 return False
             except OSError as error:
                 if error.errno in _OUT_OF_RESOURCES:
+                    if self._accept_on_spare():
+                        continue
                     self._log_failure(error.strerror or str(error))
                     self._pause(RETRY_DELAY)
                     return False
@@ -182,12 +196,34 @@ class Acceptor:
                 self._start(accepted)
         return True
 
+    def _accept_on_spare(self) -> bool:
+        """Accept one connection in place of the spare descriptor. Return False if none waits, or if another thread took
+        the descriptor."""
+        self._release_spare()
+        try:
+            accepted, _ = self._socket.accept()
+        except OSError:
+            self._spare = _open_spare()
+            return False
+        accepted.setblocking(False)
+        if self._serve_on_spare:
+            self._start(accepted)
+        else:
+            self._refuse(accepted)
+            self._spare = _open_spare()
+        return True
+
+    def _release_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
     def _refuse(self, accepted: socket.socket) -> None:
         self.refused += 1
         self._log_failure("no descriptors left for more clients")
         # the answer is a courtesy: a client that is gone or speaks TLS sees the connection end
         with contextlib.suppress(OSError):
-            accepted.send(NO_DESCRIPTORS_RESPONSE)
+            accepted.send(self._refusal)
         accepted.close()
 
     def _pause(self, delay: float) -> None:
@@ -206,6 +242,13 @@ class Acceptor:
             self._log("warning", "accept_failed", reason=reason, refused=self.refused)
 
 
+def _open_spare() -> int | None:
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
 class Listener(Acceptor):
     """An acceptor that starts the protocol of `factory()` on each connection."""
 
@@ -217,7 +260,17 @@ class Listener(Acceptor):
         *,
         rate: Pace | None = None,
         room: Callable[[], int] = lambda: 2**31,
+        refusal: bytes = NO_DESCRIPTORS_RESPONSE,
+        serve_on_spare: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         starting = ConnectionStarter(factory, tls=tls)
-        super().__init__(listening, starting, log, rate=rate, room=lambda: room() - len(starting))
+        super().__init__(
+            listening,
+            starting,
+            log,
+            rate=rate,
+            room=lambda: room() - len(starting),
+            refusal=refusal,
+            serve_on_spare=serve_on_spare,
+        )

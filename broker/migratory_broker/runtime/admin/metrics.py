@@ -52,6 +52,8 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     ),
     "migratory_loop_stalls_total": ("counter", "", "Ticks that came more than half a second late."),
     "migratory_loop_longest_stall_seconds": ("gauge", "", "Longest delay of a tick since the start."),
+    "migratory_connection_capacity": ("gauge", "", "Connections that the limit of descriptors allows now."),
+    "migratory_connections_refused_total": ("counter", "", "Connections refused because no descriptor was left."),
     "migratory_subscriptions": ("gauge", "", "Subscriptions of the connected clients."),
     "migratory_topics": ("gauge", "", "Topics known to this broker."),
     "migratory_cache_bytes": ("gauge", "", "Payload bytes in the cache."),
@@ -172,13 +174,21 @@ EDGE_COUNTERS = tuple(key for key, name in _EDGE.items() if name.endswith("_tota
 
 
 def metric_values(
-    logic: Mapping[str, Any], edge: Mapping[str, Any] | None, memory: int = 0, longest_stall: float = 0.0
+    logic: Mapping[str, Any],
+    edge: Mapping[str, Any] | None,
+    *,
+    memory: int = 0,
+    longest_stall: float = 0.0,
+    capacity: int = 0,
+    refused: int = 0,
 ) -> dict[str, Value]:
     """Return the metrics' values from the `status()` of the logic and of all edges together; without an edge there
-    are no clients. `memory` in bytes, `longest_stall` in seconds."""
+    are no clients. `memory` in bytes, `longest_stall` in seconds, `capacity` and `refused` in connections."""
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
         "migratory_loop_longest_stall_seconds": longest_stall,
+        "migratory_connection_capacity": float(capacity),
+        "migratory_connections_refused_total": float(refused),
     }
     if edge is not None:
         values["migratory_io_process_clients"] = edge.get("by_process", {})

@@ -218,6 +218,12 @@ class ClientConnections:
             if connection is not None:
                 connection.transport.abort()
 
+    def abort_oldest(self, count: int) -> None:
+        """Abort the connections with the lowest numbers. A descriptor limit is one of descriptors' numbers, of which
+        the oldest connections have the lowest."""
+        for connection in list(self._open.values())[:count]:
+            connection.transport.abort()
+
     def abort_all(self) -> None:
         for connection in list(self._open.values()):
             connection.transport.abort()

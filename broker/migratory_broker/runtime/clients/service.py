@@ -142,6 +142,9 @@ class ClientService:
         self._pump.to_edge(events.Tick())
         self.connections.tick(now)
         self.server.tick()
+        excess = self.load - connection_capacity()
+        if excess > 0:  # the limit was lowered: peers and ZooKeeper need the reserve
+            self.connections.abort_oldest(excess)
 
     def handshake_counts(self) -> dict[str, int]:
         """Return the counters of the handshakes, for /v1/status."""
@@ -192,6 +195,14 @@ class ClientBackend(Protocol):
         """Return the part of /v1/status about clients."""
 
     @property
+    def capacity(self) -> int:
+        """The connections that the limits of descriptors allow now."""
+
+    @property
+    def refused(self) -> int:
+        """Connections refused because no descriptor was left."""
+
+    @property
     def pids(self) -> Sequence[int]:
         """The process ids besides the broker's own."""
 
@@ -219,20 +230,26 @@ class LocalClients(ClientService):
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
         self.start_edge(incarnation, 0)
-        room = connection_capacity()
         self._acceptor = Acceptor(
             listening,
             self.start_connection,
             self._log,
             rate=AcceptRate(self._config.limits.connects_per_second, self._clock),
-            room=lambda: room - self.load,
+            room=lambda: connection_capacity() - self.load,
         )
 
     pids: Sequence[int] = ()
 
+    @property
+    def capacity(self) -> int:
+        return connection_capacity()
+
+    @property
+    def refused(self) -> int:
+        return self._acceptor.refused if self._acceptor is not None else 0
+
     def status(self) -> dict[str, Any]:
-        refused = self._acceptor.refused if self._acceptor is not None else 0
-        return {**self.handshake_counts(), "connections_refused": refused, "edge": self.edge_status()}
+        return {**self.handshake_counts(), "connections_refused": self.refused, "edge": self.edge_status()}
 
     def stop_listening(self) -> None:
         if self._acceptor is not None:

@@ -76,7 +76,8 @@ class IoProcessHandle:
         self.number = number
         self.started = self.last_heard = now
         self.alive = True
-        self.capacity = 0  # connections that it can hold; 0 until its first message
+        self.greeted = False  # it sent its first message
+        self.capacity = 0  # connections that it can hold
         self.serving = False  # it was sent `Begin`
         self.sockets_sent = 0
         self.counts = SocketCounts(0, 0, 0)

@@ -52,10 +52,11 @@ class SocketCounts(EdgeMessage, frozen=True, gc=False):
 
 
 class EdgeReport(EdgeMessage, frozen=True):
-    """The state of an I/O process: the batches processed so far, the edge's `status()`, and the handshake counters. It
-    is sent every half second, and with each tick that changed it."""
+    """The state of an I/O process: the batches processed so far, the connections that it can hold (`room`), the edge's
+    `status()`, and the handshake counters. It is sent every half second, and with each tick that changed it."""
 
     batches: int
+    room: int
     held: SocketCounts
     edge: dict[str, Any]
     server: dict[str, int]

@@ -146,8 +146,10 @@ class IoProcessPool:
             elif kind is EdgeReport:
                 process.report = message
                 process.counts = message.held
+                process.capacity = message.room
                 self._check_empty()
             elif kind is IoHello:
+                process.greeted = True
                 process.capacity = message.room
                 self._start_serving(process)
             elif kind is Observe:
@@ -194,7 +196,7 @@ class IoProcessPool:
 
     def _start_serving(self, process: IoProcessHandle) -> None:
         """Tell a process which edge it is and the present state, once it runs and the incarnation is known."""
-        if not (self._incarnation and process.capacity) or process.serving:
+        if not (self._incarnation and process.greeted) or process.serving:
             return
         config = msgspec.json.encode(self._config)
         process.serving = True
@@ -304,13 +306,21 @@ class IoProcessPool:
         processes = sorted(self._processes.values(), key=lambda process: process.index)
         return {
             **self._counts.handshake_counts(processes),
-            "connections_refused": self._dealer.refused if self._dealer is not None else 0,
+            "connections_refused": self.refused,
             "edge": self.edge_status(),
             "io_process_deaths": self._counts.deaths,
             "io_processes": [
                 {**process.status(now), "memory_bytes": self._memory.pss(process.popen.pid)} for process in processes
             ],
         }
+
+    @property
+    def capacity(self) -> int:
+        return sum(process.capacity for process in self._processes.values())
+
+    @property
+    def refused(self) -> int:
+        return self._dealer.refused if self._dealer is not None else 0
 
     @property
     def pids(self) -> list[int]:

@@ -211,7 +211,9 @@ class IoProcess:
     def _report(self, clients: ClientService) -> None:
         status = clients.edge_status()
         assert status is not None
-        report = EdgeReport(self._batches, self._socket_counts(), status, clients.handshake_counts())
+        report = EdgeReport(
+            self._batches, connection_capacity(), self._socket_counts(), status, clients.handshake_counts()
+        )
         self._ticks += 1
         if report != self._last_report or self._ticks % REPORT_EVERY == 0:
             self._last_report = report
