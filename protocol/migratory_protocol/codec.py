@@ -231,19 +231,17 @@ class _MsgpackDecoders:
             if self._from_client:
                 _check_messages(messages)
         except (*DECODE_ERRORS, FieldError) as error:
-            return diagnose_msgpack(data, several, self._operations, self._read, error)
+            return diagnose_msgpack(data, several, self._operations, self._read, self._read_lenient, error)
         return messages
 
     def _read(self, raw: Raw) -> Any:
-        try:
-            message = self._one.decode(raw)
-        except msgspec.ValidationError:
-            message = _decode_lenient_subscribe(raw) if self._from_client else None
-            if message is None:
-                raise
+        message = self._one.decode(raw)
         if self._from_client:
             _check_messages([message])
         return message
+
+    def _read_lenient(self, raw: Raw) -> m.Subscribe | None:
+        return _decode_lenient_subscribe(raw) if self._from_client else None
 
 
 class _Json(Codec):

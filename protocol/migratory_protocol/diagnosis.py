@@ -9,6 +9,7 @@ which skips a megabyte in some milliseconds.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -32,6 +33,10 @@ msgspec 0.23, a `DecodeError` since), nesting that is too deep."""
 MAX_BAD_MESSAGES = 16
 """Bad messages of one frame that are answered one by one. A frame with more is hostile or garbage, and the answers
 would be longer than the frame."""
+
+MAX_EXAMINED = 64
+"""Messages of one frame that are examined field by field: bad ones, and requests with malformed positions, of which
+only topics are refused. Each costs as much as ten valid ones."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
@@ -89,13 +94,26 @@ def check_items(messages: Iterable[Any]) -> list[Any]:
     return checked
 
 
-def read_all(values: list[Any], read: Callable[[Any], Any]) -> list[Any]:
-    """Return all messages of a frame. Raises the first BadMessage, with all messages and errors in its `frame`."""
+def read_all(values: list[Any], read: Read, examine: Callable[[Any, Exception], Any]) -> list[Any]:
+    """Return all messages of a frame. Raises the first BadMessage, with all messages and errors in its `frame`.
+
+    `read` returns a message that is valid beyond doubt. `examine` gets the others, with the error.
+    """
     errors: list[BadMessage] = []
+    examined = itertools.count(1)
 
     def read_or_refuse(value: Any) -> Any:
         try:
             return read(value)
+        except (*DECODE_ERRORS, FieldError, UnicodeEncodeError) as error:
+            return examine_or_refuse(value, error)
+
+    def examine_or_refuse(value: Any, failure: Exception) -> Any:
+        if next(examined) > MAX_EXAMINED:
+            text = f"more than {MAX_EXAMINED} messages in one frame are bad or have malformed positions"
+            raise BadMessage(BAD_MESSAGE, text, closes=True)
+        try:
+            return examine(value, failure)
         except BadMessage as error:
             if error.closes:
                 raise
@@ -141,7 +159,13 @@ def diagnose_json(
         raise BadMessage(BAD_MESSAGE, f"the frame is not JSON: {error}", closes=True) from None
     values = value if several else [value]
     check_count(len(values))
-    return read_all(values, lambda item: _read_json(item, operations, read))
+
+    def read_well_formed(value: Any) -> Any:
+        message = read(value)
+        msgspec.json.encode(value)  # raises for a lone surrogate, which `read` accepts
+        return message
+
+    return read_all(values, read_well_formed, lambda value, _: _examine_json(value, operations, read))
 
 
 def _clamp_integer(digits: str) -> int:
@@ -153,7 +177,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _read_json(value: object, operations: Operations, read: Read) -> Any:
+def _examine_json(value: object, operations: Operations, read: Read) -> Any:
     if not isinstance(value, dict):
         raise BadMessage(BAD_MESSAGE, 'expected an object with the field "op", or an array of such objects')
     if "op" not in value:
@@ -221,10 +245,18 @@ def _struct_in(kind: Any) -> type[Struct] | None:
 
 
 def diagnose_msgpack(
-    data: bytes | bytearray, several: bool, operations: Operations, read: Read, error: Exception
+    data: bytes | bytearray, several: bool, operations: Operations, read: Read, read_lenient: Read, error: Exception
 ) -> list[Any]:
-    """Return the messages when each of them is valid alone. Raises BadMessage."""
+    """Return the messages when each of them is valid alone. Raises BadMessage.
+
+    `read_lenient` returns a request that is valid but for its positions, and None for any other message.
+    """
     _check_length(data, error)
+
+    def examine(raw: Raw, failure: Exception) -> Any:
+        message = read_lenient(raw)
+        return message if message is not None else _explain_msgpack(raw, operations, failure)
+
     try:
         msgspec.msgpack.decode(data, type=Raw)
     except RecursionError:
@@ -232,9 +264,9 @@ def diagnose_msgpack(
     except msgspec.DecodeError:
         raise BadMessage(BAD_MESSAGE, f"the frame is not MessagePack: {error}", closes=True) from None
     if not several:
-        return read_all([Raw(bytes(data))], lambda raw: _read_msgpack(raw, operations, read))
+        return read_all([Raw(bytes(data))], read, examine)
     check_count(_array_length(data))
-    return read_all(_raws.decode(data), lambda raw: _read_msgpack(raw, operations, read))
+    return read_all(_raws.decode(data), read, examine)
 
 
 def _array_length(data: bytes | bytearray) -> int:
@@ -247,14 +279,6 @@ def _length(raw: Raw) -> int:
     """Return the length of an array or a text."""
     value = _value(raw)
     return len(value) if isinstance(value, str) else _array_length(bytes(raw))
-
-
-def _read_msgpack(raw: Raw, operations: Operations, read: Read) -> Any:
-    """Return a valid message. Raises BadMessage that explains what is wrong with any other."""
-    try:
-        return read(raw)
-    except (*DECODE_ERRORS, FieldError) as error:
-        _explain_msgpack(raw, operations, error)
 
 
 def _explain_msgpack(raw: Raw, operations: Operations, error: Exception) -> NoReturn:

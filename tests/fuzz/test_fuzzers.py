@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +12,13 @@ import pytest
 from migratory_fuzz import campaign, corpus, targets
 
 LIMIT = 120
-EXECUTIONS = {"frames": 5000, "codec": 5000, "handshake": 5000, "peer": 5000, "clusterfile": 2000, "zookeeper": 60}
+EXECUTIONS = {
+    "frames": 5000, "codec": 5000, "handshake": 5000, "peer": 5000, "clusterfile": 2000, "zookeeper": 60, "cost": 60,
+}  # fmt: skip
 """Executions beside the stored inputs: some ten seconds each, nearly the same inputs each time. `make fuzz` finds
 new ones."""
 FOLDER = Path(__file__).parent
+SUPPORT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 pytestmark = [pytest.mark.usefixtures("atheris"), pytest.mark.timeout(240)]
 
@@ -27,6 +33,14 @@ def test_short_campaign_finds_nothing(name: str, tmp_path: Path) -> None:
     assert outcome.executions >= executions
     assert outcome.coverage > 50
     print(outcome.line)
+
+
+def test_short_search_finds_nothing() -> None:
+    """The search runs in a process of its own: it shrinks the limits before the decoders are made of them."""
+    command = [sys.executable, "-m", "migratory_fuzz", "run", "cost", "--inputs", "300"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False, env=SUPPORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "300 inputs, none above the bound" in done.stdout
 
 
 @pytest.fixture

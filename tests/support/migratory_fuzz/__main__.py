@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from hashlib import sha256
 from pathlib import Path
 
 import click
@@ -12,6 +13,30 @@ import click
 from migratory_fuzz import corpus, targets
 
 TARGET = click.Choice(targets.NAMES)
+
+
+def _search(inputs: int, seed: int, keep: bool) -> None:
+    """Search for costly inputs. The search ends at the first one above a bound, which becomes a regression."""
+    from migratory_fuzz.search import Search, shrink_limits
+
+    shrink_limits()
+    from migratory_fuzz.targets import cost
+
+    def measure(data: bytes) -> list[int]:
+        try:
+            return cost.check(data)
+        except AssertionError:
+            path = corpus.ROOT / "regressions" / "cost" / f"costly-{sha256(data).hexdigest()[:8]}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            click.echo(f"cost: an input above the bound: {path}")
+            raise
+
+    search = Search(measure, cost.TOKENS, cost.MAX_LEN, seed)
+    search.run(corpus.inputs(targets.load("cost")), inputs, click.echo)
+    if keep:
+        click.echo(f"cost: {corpus.keep('cost', search.costliest())} inputs stored")
+    click.echo(f"cost: {inputs:,} inputs, none above the bound of {cost.STEP_LIMIT:,}; costliest step {search.worst:,}")
 
 
 @click.group()
@@ -22,16 +47,29 @@ def main() -> None:
 @main.command()
 @click.argument("names", metavar="[TARGET]...", nargs=-1, type=TARGET)
 @click.option("--minutes", default=1.0, show_default=True, help="For each target.")
+@click.option("--inputs", type=int, metavar="N", help="End after N inputs; for `cost` alone, search for N inputs.")
+@click.option("--seed", default=1, show_default=True, help="Of the search for costly inputs.")
 @click.option("--keep", is_flag=True, help="Write the minimised corpus back into tests/fuzz/corpus.")
-def run(names: tuple[str, ...], minutes: float, keep: bool) -> None:
+def run(names: tuple[str, ...], minutes: float, inputs: int | None, seed: int, keep: bool) -> None:
     """Fuzz these targets, or all, one after the other."""
+    if names == ("cost",) and inputs:
+        _search(inputs, seed, keep)
+        return
     from migratory_fuzz import campaign
 
     failed = False
     for name in names or targets.NAMES:
         click.echo(f"{name}: {minutes * 60:.0f} s from {time.strftime('%H:%M:%S')}")
         folder = corpus.ROOT / "regressions" / name
-        outcome = campaign.run(targets.load(name), name, minutes * 60, say=click.echo, regressions=folder, keep=keep)
+        outcome = campaign.run(
+            targets.load(name),
+            name,
+            minutes * 60,
+            say=click.echo,
+            regressions=folder,
+            keep=keep,
+            executions=inputs,
+        )
         click.echo(outcome.line)
         if outcome.artifact is not None:
             click.echo(

@@ -11,7 +11,7 @@ import pytest
 from migratory_protocol import diagnosis, limits
 from migratory_protocol import messages as m
 from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, find_codec
-from migratory_protocol.diagnosis import MAX_BAD_MESSAGES
+from migratory_protocol.diagnosis import MAX_BAD_MESSAGES, MAX_EXAMINED
 from migratory_protocol.errors import BAD_MESSAGE, BAD_TOPIC, UNKNOWN_OP
 from migratory_protocol.jsonwire import build_kinds
 from migratory_protocol.messages import (
@@ -239,6 +239,19 @@ def test_frame_holds_at_most_4096_messages(codec: Codec) -> None:
         error = refusal(codec, codec.join([ping] * 4096 + [last]))
         assert error.closes
         assert error.text == "the frame holds 4097 messages, expected at most 4096"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_few_messages_of_a_frame_are_examined(codec: Codec) -> None:
+    """A bad message among 4096 made a broker examine all of them for 200 ms."""
+    request = codec.encode(Subscribe(1, [TopicRequest("t", "1:1")]))
+    odd = request.replace(b'"1:1"', b'"\\ud800"') if codec is JSON else request.replace(b"\xa31:1", b"\x91\x91\xc0")
+    assert len(codec.decode_client(codec.join([odd] * MAX_EXAMINED))) == MAX_EXAMINED
+    error = refusal(codec, codec.join([odd] * (MAX_EXAMINED + 1)))
+    assert (error.closes, error.text) == (
+        True,
+        "more than 64 messages in one frame are bad or have malformed positions",
+    )
 
 
 def packed_list(head: bytes, item: bytes, size: int) -> bytes:

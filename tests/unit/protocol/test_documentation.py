@@ -12,7 +12,7 @@ import pytest
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_protocol import errors, limits
 from migratory_protocol.codec import JSON, BadMessage
-from migratory_protocol.diagnosis import MAX_BAD_MESSAGES
+from migratory_protocol.diagnosis import MAX_BAD_MESSAGES, MAX_EXAMINED
 from migratory_protocol.errors import FATAL, SAME_BROKER, CloseCode
 from migratory_protocol.jsonwire import item_type
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Error
@@ -89,7 +89,8 @@ def test_page_has_the_default_limits() -> None:
     assert table["characters of a text in a message, except a payload"] == f"{limits.TEXT:,}"
     commas = table[f"commas in a JSON frame over {limits.ENVELOPE // 1024} KiB that holds anything but publications"]
     assert commas == f"{limits.JSON_VALUES:,}"
-    assert table["messages in one frame; bad messages among them"] == f"{limits.MESSAGES:,}; {MAX_BAD_MESSAGES}"
+    in_one_frame = table["messages in one frame; bad messages among them; with those that have malformed positions"]
+    assert in_one_frame == f"{limits.MESSAGES:,}; {MAX_BAD_MESSAGES}; {MAX_EXAMINED}"
     offers = table["subprotocols, extensions and parameters of an extension that a handshake offers"]
     assert offers == str(limits.OFFERS)
     assert table["from TCP accept to `connect`"] == f"{limits.HANDSHAKE:g} s"

@@ -34,6 +34,9 @@ PIECE_BYTES = 32_768
 BYTES_PER_MESSAGE = 4096
 """Bytes of a message that count as another message of a turn: parsing a long one takes time as well."""
 
+BYTES_PER_BAD_MESSAGE = 32
+"""Bytes of a frame with a bad message that count as a message of a turn: each of its values is examined."""
+
 ENTRY_BYTES = 256
 """Bytes of memory that a parsed frame or a decoded message needs besides its data: objects and the place in a list."""
 
@@ -286,6 +289,7 @@ class Inbox:
             messages = codec.decode_client(event.data)
         except BadMessage as error:
             messages = error.frame
+            self._budget -= len(event.data) // BYTES_PER_BAD_MESSAGE
         return iter(messages)
 
     def _handle_messages(self, connection: ClientConnection, messages: Iterator[object]) -> bool:

@@ -55,6 +55,13 @@ PRODUCT: dict[str, tuple[str, ...]] = {
         "migratory_resources.objectives",
         "migratory_resources.cluster.process_config",
     ),
+    "cost": (
+        "migratory_protocol.codec",
+        "migratory_protocol.diagnosis",
+        "migratory_protocol.jsonwire",
+        "migratory_broker.core.edge.inbox",
+        "migratory_broker.core.edge.subscriptions",
+    ),
     "zookeeper": (
         "migratory_broker.core.logic.membership.records",
         "migratory_broker.core.logic.membership.membership",

@@ -38,7 +38,8 @@ _NAMES = re.compile(
     r"|unknown operation .+|missing field \"op\": .+|expected an (?:array|object) .+|an empty array: .+"
     r"|the frame (?:is not JSON: .+|is not MessagePack: .+|is nested too deeply)"
     r"|the frame holds (?:more than )?\d+ (?:messages|commas).+"
-    r"|more than 16 bad messages in one frame, the first: .+",
+    r"|more than 16 bad messages in one frame, the first: .+"
+    r"|more than 64 messages in one frame are bad or have malformed positions",
     re.DOTALL,
 )
 
@@ -89,7 +90,9 @@ def _thorough(codec: Codec, frame: bytes, found: list[Any], broker: bool) -> Non
         several = frame.lstrip(b" \t\r\n")[:1] == b"["
         again = diagnose_json(frame, several, side._operations, side._read, _NOTHING_WRONG)
     else:
-        again = diagnose_msgpack(frame, _holds_several(frame), side._operations, side._read, _NOTHING_WRONG)
+        again = diagnose_msgpack(
+            frame, _holds_several(frame), side._operations, side._read, side._read_lenient, _NOTHING_WRONG
+        )
     assert [_with_positions(item) for item in again] == [_with_positions(item) for item in found]
 
 

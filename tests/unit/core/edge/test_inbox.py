@@ -525,6 +525,21 @@ def test_messages_of_one_frame_are_handled_in_turns(wire: str) -> None:
     assert bench.held == set()
 
 
+def test_examination_of_bad_frames_counts_for_the_turn() -> None:
+    """A bad frame of 11 KB costs as much as hundreds of publications."""
+    bench = Bench()
+    reader = bench.client(wire="json")
+    bench.defer_more = True
+    bad = b'{"op":"unsubscribe","request":1,"topics":[' + b'"",' * 3700 + b'"\\ud800"]}'
+    reader.send_bytes(frames.text_frame(bad, MASK) * 8)
+    turns = [len(reader.take(Error))]
+    while bench.more:
+        bench.step(bench.more.pop(0))
+        turns.append(len(reader.take(Error)))
+    assert sum(turns) == 8
+    assert max(turns) <= 3
+
+
 def test_topics_of_requests_count_for_the_turn() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=100))
     reader = bench.client()
