@@ -254,7 +254,8 @@ def diagnose_msgpack(
     _check_length(data, error)
 
     def examine(raw: Raw, failure: Exception) -> Any:
-        message = read_lenient(raw)
+        # ill-formed text is no ValidationError, and is refused even in a position
+        message = read_lenient(raw) if isinstance(failure, msgspec.ValidationError) else None
         return message if message is not None else _explain_msgpack(raw, operations, failure)
 
     try:
