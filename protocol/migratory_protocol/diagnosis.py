@@ -115,8 +115,6 @@ def read_all(values: list[Any], read: Read, examine: Callable[[Any, Exception], 
         try:
             return examine(value, failure)
         except BadMessage as error:
-            if error.closes:
-                raise
             errors.append(error)
             if len(errors) > MAX_BAD_MESSAGES:
                 raise BadMessage(

@@ -178,6 +178,8 @@ def test_ill_formed_utf_8_is_located_behind_other_errors() -> None:
     ill = bytes.fromhex("9226" + "92" + "93a17501" + "8181010203" + "92a1ff01")
     error = refusal(MSGPACK, ill, "broker")
     assert error.text.startswith("servers: ")
+    # behind a topic to leave that is well-formed
+    assert refusal(MSGPACK, bytes.fromhex("93030592a174a1ff")).text.startswith("unsubscribe.topics[1]: holds text")
     # not even an array where topics are expected
     assert refusal(MSGPACK, bytes.fromhex("930205a1ff")).text.startswith("subscribe.topics: Expected `array`")
     # topics that are text, not arrays
@@ -376,6 +378,11 @@ def test_client_refuses_a_broker_that_sends_too_much() -> None:
     assert refusal(MSGPACK, data, "broker").text == "subscribed.topics: Expected `array` of length <= 4096, got 6666"
     data = packed_list(b"\x92\x26", b"\x91\xa0", 20_000)
     assert refusal(MSGPACK, data, "broker").text == "servers.servers: Expected `array` of length <= 4096, got 10000"
+
+
+def test_valid_messages_of_a_broker_are_kept_beside_a_bad_one() -> None:
+    error = refusal(MSGPACK, MSGPACK.join([MSGPACK.encode(m.Pong()), pack([35, "t", [1, -1], b""])]), "broker")
+    assert error.frame == (m.Pong(), error)
 
 
 def test_error_text_is_cut_to_its_limit() -> None:
