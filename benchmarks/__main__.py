@@ -1,6 +1,7 @@
 """Command line of the benchmarks: `python -m benchmarks [--json FILE] [--plots DIR] [--only NAME]`.
 
-Exit status: 1 when a target is missed; 2 when a requested measurement failed, or was made without an installed peer. A
+Exit status: 2 when a requested measurement failed, or dropped a system that failed (an installed peer, or the C loop
+without a compiler); else 1 when a target is missed or has no number. A peer that is not installed is only reported. A
 failed measurement does not stop the others. The result is written after each measurement.
 """
 

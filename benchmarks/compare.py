@@ -1,9 +1,9 @@
 """Comparison of two result files: `python -m benchmarks.compare OLD NEW` (`make bench-compare`).
 
 A figure is worse when the medians differ by more than `--allowed` and the spreads of the rounds do not overlap. A
-single number has no spread, and counts by its value alone. Figures of only one file are listed. Exit status: 1 when a
-figure is worse; 2 when the results are not comparable because machine, sizes or peers differ, or when the newer run
-failed to measure something.
+single number has no spread, and counts by its value alone. Figures of only one file are listed. Exit status: 2 when the
+results are not comparable because machine, sizes or peers differ; else 1 when a figure is worse, or no figure is in
+both files; else 2 when the newer run failed to measure something.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Change(NamedTuple):
 
     @property
     def percent(self) -> float | None:
-        """The change of the median, or None from 0."""
+        """The change of the median in percent, or None if the old median is 0."""
         return None if not self.old.median else (self.new.median / self.old.median - 1) * 100
 
 
@@ -97,7 +97,7 @@ def verdict(key: str, old: Number, new: Number, allowed: float) -> Verdict:
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any], allowed: float) -> tuple[list[Change], list[str]]:
-    """Return (the changes, the keys that only one of the results has)."""
+    """Return (the changes, the keys that only one of the results has). `allowed` is a share, as in `verdict`."""
     before, after = dict(numbers(old)), dict(numbers(new))
     changes = [
         Change(key, before[key], after[key], verdict(key, before[key], after[key], allowed))

@@ -63,7 +63,8 @@ class SystemComparison:
         return [name for name in self.rigs if name in self._optional]
 
     async def start(self, warmup: float) -> None:
-        """Start each system with its subscribers, and publish for `warmup` seconds that are not counted."""
+        """Start each system with its subscribers, and publish for `warmup` seconds that are not counted. Drop a peer
+        that fails."""
         for name, rig in list(self.rigs.items()):
             self._bench.say(f"connecting {rig.work.subscribers:,} subscribers to: {name}")
             self._bench.stop_after(rig)
@@ -74,7 +75,7 @@ class SystemComparison:
                 await self._drop(name, error)
 
     async def rounds(self) -> dict[str, list[RoundResult]]:
-        """Run all rounds. Return each system's results by name, one for each round."""
+        """Run all rounds. Return each system's results by name, one for each round, without the peers that failed."""
         number = self._bench.sizes.rounds
         return await interleaved(
             number, {name: self._part(rig) for name, rig in self.rigs.items()},

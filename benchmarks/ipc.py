@@ -168,7 +168,7 @@ class CommandReader:
         self._data = b""
 
     def read(self) -> list[Command] | None:
-        """Return the commands that have arrived, when stdin is readable. None at its end."""
+        """Read stdin, which must be readable, and return the commands that are complete; None at the end of stdin."""
         data = os.read(0, 65536)
         if not data:
             return None

@@ -1,5 +1,8 @@
-"""Long runs in parts: a failure of one part is reported and does not lose the others, and the result is written after
-each part, so that a run that is stopped keeps its figures."""
+"""Long runs in parts: a part that fails, or a run that is stopped, does not lose the figures of the other parts.
+
+`LongRun.attempt` records the failure of a part, also of one that exceeds its time limit, and lets the run go on. The
+caller writes the result with `write_json` after each part. Outputs and the machine are checked before the run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Readings of the Linux kernel about processes and the machine: CPU time, memory, system calls, CPU affinity."""
+"""Readings of the Linux kernel about processes and the machine: CPU time, memory, system calls.
+
+Also two settings: CPU affinity, and the limit of descriptors.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +184,8 @@ class CallCounter:
 
 
 def parse_strace(text: str) -> dict[str, int] | None:
-    """Return the calls by name from the summary of `strace -c`: the fourth column is the number, the last the name."""
+    """Return the calls by name from the summary of `strace -c`, None if there are none. The fourth column is the
+    number, the last the name."""
     calls = {}
     for line in text.splitlines():
         fields = line.split()

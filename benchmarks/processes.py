@@ -79,7 +79,8 @@ class LineProcess:
         self._process.stdin.write(text.encode() + b"\n")
 
     async def ask(self, text: str, limit: float) -> str:
-        """Write a line to the process's stdin and return the next line of its stdout."""
+        """Write a line to the process's stdin and return the next line of its stdout. Raise MeasurementFailed as
+        `read_line` does."""
         self.write_line(text)
         return await self.read_line(limit)
 
@@ -114,11 +115,13 @@ class HelperProcess:
         return self._process.pid
 
     async def ready(self, limit: float) -> None:
-        """Wait until the helper has its connections."""
+        """Wait until the helper has its connections. Raise MeasurementFailed when it fails or does not answer within
+        `limit` seconds."""
         await self._read(ipc.HelperReady, limit)
 
     async def ask(self, command: ipc.Command, reply: type[Reply], limit: float) -> Reply:
-        """Send a command and return its report. Raise MeasurementFailed when the run is void."""
+        """Send a command and return its report. Raise MeasurementFailed when the run is void, or there is no answer
+        within `limit` seconds."""
         self._process.write_line(ipc.encode_line(command).decode().strip())
         return await self._read(reply, limit)
 

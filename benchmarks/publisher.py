@@ -111,7 +111,8 @@ class PublisherConnection:
         return False
 
     def read(self) -> None:
-        """Read the bytes that have arrived, and handle their complete messages."""
+        """Read the bytes that have arrived, and handle their complete messages. Raise RefusedByServer when the server
+        closed the connection."""
         try:
             data = self._receive()
         except BlockingIOError:

@@ -95,7 +95,7 @@ def attempts(scenario: CapacityScenario, clients: int) -> list[tuple[float, str]
 
 
 def slices(attempted: list[tuple[float, str]], length: float = SLICE) -> list[int]:
-    """Return the number of attempts in each slice, from the loss to the last attempt."""
+    """Return the number of attempts in each slice of `length` seconds, from the loss to the last attempt."""
     counts = Counter(int(at / length) for at, _ in attempted)
     return [counts[number] for number in range(max(counts) + 1)]
 

@@ -38,7 +38,8 @@ class ClusterCosts(Struct, frozen=True, kw_only=True):
 
 
 async def measure(bench: Benchmark, brokers: int, seconds: float) -> ClusterCosts:
-    """Measure a cluster of `brokers` brokers, publishing for `seconds`."""
+    """Measure a cluster of `brokers` brokers, publishing for `seconds`. Raise MeasurementFailed when a publication is
+    not answered."""
     work = Workload(subscribers=0, topics=100, payload=bench.sizes.payload, rate=RATE)
     product = Product(brokers=brokers)
     try:

@@ -1,7 +1,7 @@
 """Command line of the evaluation: `python -m benchmarks.evaluation [--json FILE] [--page FILE]`.
 
-It makes the runs and writes docs/reference/evaluation.md. Exit status 2, without a page, when one of the two runs
-failed, which `--from FILE` then repeats alone.
+It makes the runs and writes docs/reference/evaluation.md. When one of the two runs failed, the exit status is 2 and the
+page is not written; `--from FILE` then repeats that run alone.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ async def _measure_system(bench: Benchmark, system: System, clients: int, *, fin
 
 
 async def settled_pss(rig: Rig, limit: float = 30.0) -> int:
-    """Return the PSS in bytes once it has settled. Raise MeasurementFailed when a server has ended, whose memory would
-    be missing."""
+    """Return the PSS in bytes once it has settled, or after `limit` seconds. Raise MeasurementFailed when a server has
+    ended, whose memory would be missing."""
     loop = asyncio.get_running_loop()
     pids = rig.system.pids
     deadline = loop.time() + limit

@@ -79,7 +79,7 @@ async def measure_io_processes(bench: Benchmark) -> dict[str, Any]:
 
 
 def established(pids: Iterable[int], port: int) -> Counter[int]:
-    """Return the established connections to a local port by process, from the kernel's tables."""
+    """Return the established IPv4 connections to a local port by process, from the kernel's tables."""
     inodes = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()

@@ -14,7 +14,10 @@ HEARTBEAT = 12.0
 
 
 class RefusedByServer(Exception):
-    """The server refused a request, so the run is void. The text is the server's."""
+    """The server refused a request or closed the connection, so the run is void.
+
+    The text names the client, and has the server's answer if it gave one.
+    """
 
 
 class Conversation:
@@ -38,7 +41,8 @@ class Conversation:
         raise NotImplementedError
 
     def publish(self, topic: str, payload: bytes) -> bytes:
-        """Return the message that publishes, with an acknowledgement where the protocol has one."""
+        """Return the message that publishes, and asks for an acknowledgement where the protocol has one. Each call
+        takes the next message id where the protocol has ids."""
         raise NotImplementedError
 
     def join(self, messages: list[bytes]) -> bytes:

@@ -1,5 +1,5 @@
-"""`python -m benchmarks.sla`: measure the reader alone, then reports of growing sizes. Exit with 1 when a goal is
-missed."""
+"""`python -m benchmarks.sla`: measure the reader alone, then reports of growing sizes. Exit status: 1 when a goal is
+missed or an error ends the run."""
 
 from __future__ import annotations
 

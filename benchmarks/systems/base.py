@@ -47,7 +47,7 @@ class System:
 
     @property
     def folder(self) -> Path:
-        """The system's own temporary folder, until `stop`."""
+        """The system's own temporary folder, created at the first use and deleted by `stop`."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="migratory-bench-")
         return Path(self._folder.name)
@@ -70,7 +70,7 @@ class System:
         """Wait until the system has accepted all subscribers. A system that cannot tell returns at once."""
 
     async def stop(self) -> None:
-        """Stop publisher and servers."""
+        """Stop publisher and servers, and delete the folder."""
         if self._publisher is not None:
             await self._publisher.stop()
         await stop_processes(self._processes)

@@ -57,7 +57,7 @@ class WorkerContext:
         """The first distinct errors, in order."""
 
     def next_source(self) -> tuple[str, int] | None:
-        """Return the local address of the next connection, with port 0 for any port."""
+        """Return the local address of the next connection, with port 0 for any port; None when the kernel chooses."""
         return None if self._sources is None else (next(self._sources), 0)
 
 

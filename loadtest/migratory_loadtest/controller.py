@@ -90,7 +90,8 @@ class WorkerPool(list[WorkerHandle]):
         return [worker.progress.error for worker in self if worker.progress.error]
 
     def take_latencies(self, bounds: Sequence[float]) -> Histogram:
-        """Return the latencies of the deliveries since the last call."""
+        """Remove and return the latencies of the deliveries since the last call. The largest is rounded up to its
+        bucket's bound."""
         recent = Histogram(bounds)
         for worker in self:
             for bucket, count in worker.progress.latencies.items():

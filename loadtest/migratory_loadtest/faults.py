@@ -1,8 +1,7 @@
 """The marked faults of a run: which clients lost their link, and how long each of them took to resume.
 
 Terms as in docs/concepts/replication.md: the *resume time* is from the lost link to the client's last receipt; the
-*publish gap*
-is from the last acknowledgement before the fault to the first one after it, per publisher and group.
+*publish gap* is from the last acknowledgement before the fault to the first one after it, per publisher and group.
 """
 
 from __future__ import annotations

@@ -134,7 +134,8 @@ class LinkProtocol(asyncio.Protocol):
             self._write(b"".join(frames))
 
     def disconnect(self, abort: bool) -> None:
-        """Close the connection. `link_down` follows, although the core has already forgotten the link."""
+        """Close the connection: with `abort` at once, else after the messages and a close frame. `link_down` follows,
+        although the core has already forgotten the link."""
         if self.transport is None:
             return
         if abort:

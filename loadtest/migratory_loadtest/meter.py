@@ -94,7 +94,7 @@ class Meter:
             self._histogram(self.publish_gap, "").observe(value)
 
     def take_recent(self) -> dict[int, int]:
-        """Return the deliveries by bucket since the last call."""
+        """Remove and return the deliveries by bucket since the last call."""
         recent, self.recent = dict(self.recent), Counter()
         return recent
 

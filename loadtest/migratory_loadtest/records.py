@@ -1,4 +1,4 @@
-"""The complete record of a run: every publication, and every delivery to each subscriber. The verifier reads it.
+"""The run record: every publication of a run, and every delivery to each subscriber. The verifier reads it.
 
 `migratory bench run --account FILE` writes it, one line of JSON per topic, so that anyone can verify a run again.
 

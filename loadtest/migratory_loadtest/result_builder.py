@@ -123,7 +123,7 @@ def _generator(summaries: Sequence[WorkerSummary], received: int) -> GeneratorUs
 
 
 def summarize_durations(values: Iterable[float]) -> DurationSummary:
-    """Return percentiles by nearest rank."""
+    """Return percentiles of durations in seconds, by nearest rank."""
     durations = sorted(values)
     return DurationSummary(
         count=len(durations),

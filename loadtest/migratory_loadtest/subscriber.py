@@ -35,7 +35,7 @@ class Transcript:
         self._indexes: dict[tuple[Position, bytes], int] = {}
 
     def index_of(self, expected: int, message: Message, meter: Meter) -> int:
-        """Return the index of a delivery, and add it if it is new.
+        """Add a delivery if it is new, and return its index.
 
         :param expected: the index that it most probably has, the one after the subscriber's previous delivery.
         """

@@ -257,7 +257,7 @@ async def _open_commands() -> asyncio.StreamReader:
 
 
 async def main() -> None:
-    """Execute commands until standard input ends."""
+    """Execute commands until standard input ends. An error ends the process with a line on standard error."""
     reader = await _open_commands()
     first_line = await reader.readline()
     if not first_line:

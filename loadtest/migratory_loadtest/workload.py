@@ -61,7 +61,7 @@ class SendSchedule:
         self.scheduled = self.sent
 
     def pop_due(self, elapsed: float) -> ScheduledSend | None:
-        """Return the next publication if it is due `elapsed` seconds after the start, else None.
+        """Remove and return the next publication if it is due `elapsed` seconds after the start, else return None.
 
         Call it until it returns None, then again at `next_due()`. The caller must send the publication at once, because
         lateness is counted here.

@@ -157,7 +157,7 @@ class FrameParser:
         return sum(len(part) for part in parts if part is not None)
 
     def feed(self, data: bytes | bytearray) -> list[FrameEvent]:
-        """Return the events that `data` completes, in order.
+        """Consume `data` and return the events that it completes, in order.
 
         Raises ProtocolError. After an error or a close frame all further bytes are ignored.
         """

@@ -57,7 +57,8 @@ class OriginPolicy:
         self._without_origin = without_origin
 
     def check(self, origins: Sequence[str], hosts: Sequence[str]) -> OriginRefusal | None:
-        """Return None when a request with these Origin and Host headers is allowed. Give all headers, unmerged."""
+        """Return None when a request with these Origin and Host headers is allowed, else the refusal. Give all headers,
+        unmerged."""
         if len(hosts) != 1:
             return OriginRefusal(400, "expected one Host header")
         if len(origins) > 1:

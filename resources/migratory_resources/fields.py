@@ -59,7 +59,7 @@ class Duration:
     maximum: str
 
     def validate(self, value: object) -> float:
-        """Return seconds."""
+        """Return seconds. Raise unless it is a duration within the bounds."""
         try:
             seconds = parse_duration(value)
         except ValueError as error:
@@ -80,7 +80,7 @@ class ByteSize:
     maximum: str
 
     def validate(self, value: object) -> int:
-        """Return bytes."""
+        """Return bytes. Raise unless it is a size within the bounds."""
         try:
             size = parse_size(value)
         except ValueError as error:
@@ -175,7 +175,7 @@ class Percentage:
     open_end: bool = False
 
     def validate(self, value: object) -> Decimal:
-        """Return the exact decimal."""
+        """Return the exact decimal. Raise unless it is one within the bounds, as text."""
         if isinstance(value, Decimal):
             number = value
         elif isinstance(value, str) and _DECIMAL.fullmatch(value):
@@ -197,7 +197,7 @@ class Quantity:
     """A Kubernetes resource quantity ("100m", "256Mi") as text. Kubernetes itself checks it further."""
 
     def validate(self, value: object) -> str:
-        """Return the quantity as text."""
+        """Return the quantity as text. Raise unless it has the form of one."""
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         return PatternText(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
 

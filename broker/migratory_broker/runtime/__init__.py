@@ -1,7 +1,7 @@
-"""The broker's runtime: sockets, ZooKeeper, clocks and logs. It takes no decisions.
+"""The broker's runtime: sockets, ZooKeeper, clocks and logs. It takes no decisions about publications or membership.
 
-Start at `process.py` (one broker's life) and `pump.py` (how events reach the two cores and effects leave them).
-Every other module turns one part of the outside world into events:
+Start at `process.py` (one broker's life) and `pump.py` (how events reach the two cores and effects leave them). These
+turn parts of the outside world into events:
 
 - `accepting`: listeners, accept limits and HTTP, for clients, peers and the administration alike.
 - `clients`: the WebSocket upgrade, connections and multicasts of one process.
@@ -9,4 +9,6 @@ Every other module turns one part of the outside world into events:
 - `peers`: links to the other brokers.
 - `zookeeper.py`: the coordination service.
 - `admin`: health, status and metrics.
+
+The other modules serve all of them: configuration, logs, exit codes, framing, and the watchdog of the event loop.
 """

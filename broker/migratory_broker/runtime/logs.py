@@ -56,7 +56,7 @@ class Log:
             self._dropped -= dropped  # not before: the line with the count may be dropped as well
 
     def close(self, timeout: float = 1.0) -> None:
-        """Write the queued lines, for at most `timeout` seconds."""
+        """Write the queued lines, for at most `timeout` seconds. With a full queue return at once."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:

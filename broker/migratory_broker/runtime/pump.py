@@ -205,7 +205,7 @@ class Pump:
             handlers[type(effect)](effect)
 
     def step_edge(self, event: Any) -> None:
-        """Step the edge now. Only from within an effect or a queued action."""
+        """Step the edge now. Only from within an effect or a queued action. Before `attach`, store the event for it."""
         edge = self._edge
         if edge is None:
             self._waiting.append(event)

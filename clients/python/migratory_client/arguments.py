@@ -65,7 +65,10 @@ def as_positions(after: object, topics: tuple[str, ...]) -> dict[str, Position]:
 
 
 def as_position(value: object, name: str) -> Position:
-    """Return the position of the argument that the application knows as `name`."""
+    """Return the position of the argument that the application knows as `name`.
+
+    Raise ValueError for a malformed position, TypeError for another kind of argument.
+    """
     if not isinstance(value, str | list | tuple):
         raise TypeError(f'{name} is a Position, "epoch:sequence" or [epoch, sequence], not {type(value).__name__}')
     try:

@@ -228,7 +228,11 @@ class Client:
 
     def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> asyncio.Future[Position | None]:
         """Publish as `publish`, without waiting: return a future of the answer. Many publications may be pending, and
-        keep their order within a topic."""
+        keep their order within a topic.
+
+        Raise Closed, ValueError for another `qos`, and TypeError for another kind of topic or payload. All other errors
+        are the future's.
+        """
         guard = self._driver.guard
         if not self._is_open() or guard is None:
             raise errors.Closed

@@ -129,7 +129,8 @@ class Driver:
     # ---- events and effects ------------------------------------------------------------------------------------
 
     def step(self, event: ev.Event) -> None:
-        """Give an event to the core and carry out its effects, in order even when one of them calls `step` again."""
+        """Give an event to the core and carry out its effects, in order even when one of them calls `step` again. Raise
+        Closed before the first `start`."""
         if self.guard is None:
             raise errors.Closed
         self._effects.extend(self.core.step(event, self.guard.loop.time()))

@@ -38,7 +38,7 @@ class Notifier:
         self.last_problem: ev.Problem | None = None
 
     def delivery(self, message: Message) -> None:
-        """Call `on_delivery` with the message and its latency in seconds."""
+        """Call `on_delivery` with the message and its latency in seconds, None if the publisher gave no time."""
         if self._on_delivery is not None:
             latency = None if message.sent is None else time.time() - message.sent
             _call(self._on_delivery, message, latency)

@@ -128,7 +128,7 @@ class Subscription:
         self._wake()
 
     def put(self, item: Message | ev.Receipt | ev.SubscribeRefused) -> None:
-        """Append the next item of the stream. Pause when the buffer is full."""
+        """Append the next item of the stream. A refusal ends its topic. Pause when the buffer is full."""
         self._items.append(item)
         if isinstance(item, ev.SubscribeRefused):
             self._topics.pop(item.topic, None)

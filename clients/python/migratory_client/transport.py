@@ -62,7 +62,11 @@ class _Connection:
         self._wake.set()
 
     def disconnect(self, abort: bool) -> None:
-        """End the connection: at once with `abort`, else with a closing handshake after the queued messages."""
+        """End the connection, and post no more events.
+
+        With `abort`, or while it is still connecting, end it at once and drop the queued messages. Otherwise write them
+        first, and then do the closing handshake.
+        """
         self._ending = True
         if self._socket is None:
             self.task.cancel()
@@ -182,7 +186,7 @@ class Transport:
             connection.send([self.codec.encode(message) for message in messages])
 
     def disconnect(self, number: int, abort: bool) -> None:
-        """End a link: at once with `abort`, else with a closing handshake. No effect when it has ended."""
+        """End a link as `_Connection.disconnect` does, and drop its later events. No effect when it has ended."""
         connection = self._connections.pop(number, None)
         if connection is not None:
             self._ending.add(connection)

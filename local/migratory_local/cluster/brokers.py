@@ -76,7 +76,7 @@ class LocalBroker:
         return f"http://{self.host}:{self.ports.admin}"
 
     async def advertised_urls(self, http: HttpClient) -> set[str]:
-        """Return the URLs of the server list that clients get from it now."""
+        """Return the URLs of the server list that clients get from it now, none if it does not answer."""
         answer = await http.get_from(f"{self.host}:{self.ports.clients}", "/v1/servers")
         if answer is None or answer[0] != 200:
             return set()

@@ -107,7 +107,8 @@ class LocalCluster:
             raise
 
     async def stop(self) -> None:
-        """End everything. Brokers get no time for a drain: there is no broker left to which clients could move."""
+        """End everything, and release the ports and the work folder. Brokers get no time for a drain: there is no
+        broker left to which clients could move."""
         if self._supervision is not None:
             self._supervision.cancel()
             await asyncio.gather(self._supervision, return_exceptions=True)
@@ -176,7 +177,10 @@ class LocalCluster:
         return LOCAL_PLACEMENT
 
     def clear_workdir(self) -> None:
-        """Remove what an earlier run left in the work folder. Called before anything is started."""
+        """Remove what an earlier run left in the work folder. Called before anything is started.
+
+        :raises LocalError: if it cannot be removed.
+        """
         try:
             for old in [self.workdir / "logs", self.workdir / DRAINED_FOLDER, *self.workdir.glob("zookeeper-*")]:
                 if old.exists():
@@ -248,12 +252,18 @@ class LocalCluster:
         process.kill()
 
     async def restart_broker(self, name: str, *, max_wait: float = READY_SECONDS) -> None:
-        """Start a broker again after `kill_broker(restart=False)`, and wait until it is ready."""
+        """Start a broker again after `kill_broker(restart=False)`, and wait until it is ready.
+
+        :raises LocalError: if it is not ready within `max_wait` seconds.
+        """
         self.supervisor.release(name)
         await wait_ready([self.broker(name)], self.http, max_wait, fail_on_exit=False)
 
     async def wait_ready(self, max_wait: float = READY_SECONDS) -> None:
-        """Wait until every broker is ready, even if brokers end meanwhile."""
+        """Wait until every broker is ready, even if brokers end meanwhile.
+
+        :raises LocalError: if one is not ready within `max_wait` seconds.
+        """
         await wait_ready(self.brokers, self.http, max_wait, fail_on_exit=False)
 
     async def zookeeper_leader(self) -> ZooKeeperMember:

@@ -30,7 +30,7 @@ class SeriesTable:
         self._numbers: dict[tuple[str, str], int] = {}
 
     def number(self, target: str, series: str, extra: Labels) -> int:
-        """Return the number of a series by its text, `name{label="value"}`.
+        """Return the number of a series by its text, `name{label="value"}`. Add a series that is new.
 
         :param target: distinguishes the same text of two targets.
         :param extra: labels of the target, which are added to the series.

@@ -129,7 +129,7 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, port: int, path: str) -> tuple[int, str] | None:
-        """Request a path from a port of the loopback address; see `get_from`."""
+        """Request a path from a port of the loopback address. Return status and body, or None, as `get_from`."""
         return await self.get_from(f"{LOOPBACK}:{port}", path)
 
     async def get_from(self, address: str, path: str) -> tuple[int, str] | None:

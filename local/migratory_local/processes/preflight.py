@@ -1,4 +1,5 @@
-"""Checks of this machine before anything is started: the platform, disk space and file descriptors."""
+"""Checks of this machine before anything is started: the platform, disk space and file descriptors, whose limit is
+raised."""
 
 from __future__ import annotations
 

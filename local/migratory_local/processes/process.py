@@ -84,7 +84,7 @@ class Process:
             self._popen.send_signal(number)
 
     def kill(self) -> None:
-        """Send SIGKILL and wait until the process is gone."""
+        """Send SIGKILL and wait until the process is gone, for a bounded time."""
         self.signal(signal.SIGKILL)
         self.wait(_KILL_TIMEOUT)
 
@@ -108,7 +108,7 @@ class Process:
 
 
 def stop_all(processes: Sequence[Process], grace: float) -> None:
-    """Send SIGTERM to all processes at once, and SIGKILL to those that still run after `grace` seconds."""
+    """Continue stopped processes and send SIGTERM to all at once. Kill those that still run after `grace` seconds."""
     for process in processes:
         # A stopped (frozen) process would not handle the SIGTERM.
         process.signal(signal.SIGCONT)

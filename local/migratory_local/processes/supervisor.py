@@ -85,7 +85,7 @@ class Supervisor:
         self._watched[process.name] = _Watched(process, away_file=away_file, probe=probe)
 
     def hold(self, name: str) -> None:
-        """Do not start this process again until `release`."""
+        """Do not start this process again until `release`. It is not ended."""
         self._watched[name].held = True
 
     def release(self, name: str) -> None:

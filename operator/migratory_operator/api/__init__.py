@@ -1,1 +1,2 @@
-"""The access layer: requests to the Kubernetes API server and to a cluster's pods. Nothing else does I/O."""
+"""The access layer: requests to the Kubernetes API server and to a cluster's pods. Beside it only kopf sends
+requests."""

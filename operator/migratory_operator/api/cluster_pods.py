@@ -27,13 +27,13 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerStatusClient:
-    """An HTTP client of the brokers' administration listeners."""
+    """An HTTP client that reads the brokers' status pages from their administration listeners."""
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_BROKER_TIMEOUT), trust_env=False)
 
     async def pages(self, pods: Iterable[Object]) -> dict[str, BrokerStatusPage]:
-        """Return the status pages by pod name."""
+        """Return the status pages by pod name, without those of pods that do not answer."""
         addresses = _addresses(pods)
         answers = await asyncio.gather(*(self._page(name, address) for name, address in addresses.items()))
         return {name: page for name, page in zip(addresses, answers, strict=True) if page is not None}
@@ -57,10 +57,11 @@ class BrokerStatusClient:
 
 
 async def member_modes(pods: Sequence[Object], port: int = ZOOKEEPER_PORT) -> dict[str, str]:
-    """Return leader, follower or standalone by pod name, from ZooKeeper's command `srvr`.
+    """Return leader, follower or standalone by pod name, from ZooKeeper's command `srvr`, without members that do not
+    answer.
 
-    A hint only, for a rollout to replace the leader last: a network policy may block the operator, and the rollout
-    goes on without it.
+    A hint only, for a rollout to replace the leader last: a network policy may block the operator, and the rollout goes
+    on without it.
     """
     addresses = _addresses(pods)
     modes = await asyncio.gather(*(_member_mode(name, address, port) for name, address in addresses.items()))

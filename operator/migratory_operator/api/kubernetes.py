@@ -152,7 +152,8 @@ class KubernetesApi:
             raise
 
     async def apply(self, kind: ResourceKind, wanted: Object) -> Object:
-        """Apply server-side, and take ownership of every field that the object sets."""
+        """Apply server-side, take ownership of every field that the object sets, and return the object as it is
+        then."""
         metadata = wanted["metadata"]
         async with _limited():
             return _to_dict(
@@ -221,7 +222,8 @@ class KubernetesApi:
                 raise
 
     async def evict(self, pod: Object) -> str:
-        """Evict exactly this pod. Return the reason if a disruption budget forbids it, else ""."""
+        """Evict exactly this pod, by uid. Return the reason if a disruption budget forbids it, else "", also if the pod
+        is gone."""
         metadata = pod["metadata"]
         body = {
             "apiVersion": "policy/v1",

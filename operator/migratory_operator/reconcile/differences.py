@@ -1,7 +1,8 @@
 """Comparison of a live object with the wanted one; pure.
 
-Only the fields that a builder sets are compared: the API server adds defaults, and others add fields of their own. A
-list is compared as a whole, entry by entry.
+Only the fields that a builder sets are compared, also within entries of lists: the API server adds defaults, and others
+add fields of their own. Lists must have the same length and order. A wanted false, 0, "", empty list or empty mapping
+equals an absent field, because the API server drops it.
 """
 
 from __future__ import annotations

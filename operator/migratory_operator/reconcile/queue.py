@@ -51,7 +51,7 @@ class WorkQueue:
         return list(self._tasks)
 
     async def forget(self, namespace: str, name: str) -> None:
-        """Remove a resource that no longer exists."""
+        """Remove a resource that no longer exists, and cancel its reconciliation."""
         task = self._tasks.pop((namespace, name), None)
         self._wakeups.pop((namespace, name), None)
         if task is not None:

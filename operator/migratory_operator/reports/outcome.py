@@ -89,7 +89,7 @@ def find_failure(observed: ObservedReport, deadline: timedelta, started: datetim
 
 
 def waiting_reason(observed: ObservedReport) -> StatusReason | None:
-    """Return what keeps a pod of the run from starting, as far as Kubernetes reports it."""
+    """Return what keeps a pod of the run from starting, None if Kubernetes reports nothing."""
     for pod in (observed.driver, observed.submitter, *observed.executors):
         if pod is not None and _phase(pod) == "Pending" and (trouble := find_trouble(pod)) is not None:
             return StatusReason(*trouble)

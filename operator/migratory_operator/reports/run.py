@@ -117,12 +117,12 @@ class ObservedReport:
 
     @property
     def driver(self) -> Object | None:
-        """The driver's pod."""
+        """The driver's pod, None if there is none."""
         return next(iter(self._pods_of(DRIVER)), None)
 
     @property
     def submitter(self) -> Object | None:
-        """The submitter's pod."""
+        """The submitter's pod, None if there is none."""
         return next(iter(self._pods_of(SUBMIT)), None)
 
     @property

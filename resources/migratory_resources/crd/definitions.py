@@ -1,4 +1,4 @@
-"""The two custom resource definitions.
+"""The two custom resource definitions, and the files that contain them.
 
 They stay far below the 262,144 bytes that a plain `kubectl apply` can keep in its annotation (a test measures it).
 """

@@ -62,7 +62,7 @@ def rule(cel: str, message: str, field: str | None = None) -> Schema:
 
 @singledispatch
 def field_schema(kind: object) -> Schema:
-    """Return the schema of a field type of `fields.py`."""
+    """Return the schema of a field type of `fields.py`. Raise TypeError for any other type."""
     raise TypeError(f"{kind!r} is not a field type with a schema")
 
 

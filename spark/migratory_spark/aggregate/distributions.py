@@ -42,14 +42,15 @@ class BucketCounts:
         return cls(finite, rising[: len(finite)], float(rising[-1]) if len(rising) else 0.0)
 
     def at_most(self, threshold: float) -> tuple[float, bool]:
-        """Return the observations at or below `threshold`, and whether it is a bound."""
+        """Return the observations at or below `threshold` seconds, and whether it is a bound. Otherwise its whole
+        bucket counts as above."""
         index = int(np.searchsorted(np.asarray(self.bounds), threshold * (1 + _EQUAL_SHARE), side="right")) - 1
         if index < 0:
             return 0.0, False
         return float(self.cumulative[index]), math.isclose(self.bounds[index], threshold, rel_tol=_EQUAL_SHARE)
 
     def possibly_at_most(self, threshold: float) -> float:
-        """Return the observations that may be at or below `threshold`: its whole bucket counts as below."""
+        """Return the observations that may be at or below `threshold` seconds: its whole bucket counts as below."""
         index = int(np.searchsorted(np.asarray(self.bounds), threshold * (1 - _EQUAL_SHARE), side="left"))
         return self.count if index == len(self.bounds) else float(self.cumulative[index])
 
@@ -98,7 +99,8 @@ class Distribution:
 
     @property
     def deviation(self) -> float | None:
-        """The population standard deviation, exact up to rounding, or None without a counter of squares."""
+        """The population standard deviation in seconds, exact up to rounding, or None without observations or a counter
+        of squares."""
         count = self.count
         if not count or self.squares is None:
             return None
@@ -130,7 +132,7 @@ class Distribution:
         return f"buckets differ: merged on the {shared} bound{'s' if shared > 1 else ''} that all exporters have"
 
     def at_most(self, threshold: float) -> tuple[float, bool]:
-        """Return the observations at or below `threshold`, and whether that is exact.
+        """Return the observations at or below `threshold` seconds, and whether that is exact.
 
         It is exact if the threshold is a bound of every exporter's histogram. Otherwise its whole bucket counts as
         above.
@@ -139,7 +141,8 @@ class Distribution:
         return sum(count for count, _ in counts), all(exact for _, exact in counts)
 
     def possibly_at_most(self, threshold: float) -> float:
-        """Return the observations that may be at or below `threshold`; the same as `at_most` where that is exact."""
+        """Return the observations that may be at or below `threshold` seconds; the same as `at_most` where that is
+        exact."""
         return sum(part.possibly_at_most(threshold) for part in self.parts if part.count)
 
     def quantile(self, share: float) -> float | None:
@@ -155,7 +158,7 @@ class Distribution:
         return lower if math.isinf(upper) else lower + (upper - lower) * part
 
     def bucket(self, share: float) -> tuple[float, float] | None:
-        """Return the bucket (above, at most] that holds the quantile."""
+        """Return the bucket (above, at most], in seconds, that holds the quantile; None where `quantile` is None."""
         bucket = self._bucket(share)
         return None if bucket is None else bucket[:2]
 
@@ -175,7 +178,8 @@ class Distribution:
 
     @property
     def highest(self) -> float | None:
-        """The upper bound of the highest bucket that is not empty, or the highest finite bound if that has none."""
+        """The upper bound in seconds of the highest bucket that is not empty, or the highest finite bound if that has
+        none. None without observations or without a common bound."""
         common = self.common
         if not common.count or not common.bounds:
             return None

@@ -55,7 +55,10 @@ def rule_file(objectives: Sequence[Objective]) -> str:
 
 
 def rule_resource(objectives: Sequence[Objective], name: str) -> str:
-    """Return the rules as a PrometheusRule, for the Prometheus operator."""
+    """Return the rules as a PrometheusRule, for the Prometheus operator.
+
+    :raises ValueError: For two objectives of one name.
+    """
     head = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": {"name": name}}
     return _to_yaml({**head, "spec": rules_of(objectives)})
 

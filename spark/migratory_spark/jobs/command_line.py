@@ -102,7 +102,7 @@ class SettingParam(click.ParamType[tuple[str, str]]):
     name = "name=value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return name and value."""
+        """Return name and value, or report what is allowed."""
         if isinstance(value, tuple):
             return value
         name, sign, text = value.partition("=")

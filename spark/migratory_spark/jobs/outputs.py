@@ -1,4 +1,7 @@
-"""Output files: checked before minutes are spent on their content, and written whole or not at all."""
+"""Output files: checked before minutes are spent on their content, and written whole or not at all.
+
+Devices and pipes are the exception: they are written to directly.
+"""
 
 from __future__ import annotations
 

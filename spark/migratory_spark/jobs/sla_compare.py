@@ -25,7 +25,7 @@ COMPARE = (
 
 
 def run_compare(first: Path, second: Path, json_file: Path | None, html_file: Path | None) -> int:
-    """Compare two files, print tables, and return the exit code. Raises BadInput."""
+    """Compare two files, print tables, write the requested result files, and return the exit code. Raises BadInput."""
     from migratory_spark.render.comparison_tables import show
 
     files = {"--json": json_file, "--html": html_file}

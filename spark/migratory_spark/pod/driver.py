@@ -33,7 +33,8 @@ class ResultRejected(Exception):
 
 
 def main(path: Path) -> int:
-    """Make the report that the file at `path` requests, store the result, and return the exit code."""
+    """Make the report that the file at `path` requests, and store it, or the reason why there is none, in the
+    ConfigMap. Return the exit code."""
     pod_request = request.read(path)
     try:
         patch_config_map(pod_request.namespace, pod_request.config_map, _make_result(pod_request))

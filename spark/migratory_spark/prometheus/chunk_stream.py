@@ -96,7 +96,7 @@ class _ChunkGroup:
 
     @property
     def last(self) -> bytes | None:
-        """The encoded labels of the last series."""
+        """The encoded labels of the last series, None if there is none."""
         return self.keys[-1] if self.keys else None
 
     def add(self, key: bytes, chunks: list[bytes]) -> None:

@@ -72,7 +72,8 @@ class _SeriesReader:
         self._bytes = np.frombuffer(message, np.uint8)
 
     def series(self, at: int, end: int) -> tuple[bytes, list[Int64], list[Float64]]:
-        """Return encoded labels, and the time stamps and values in pieces."""
+        """Return encoded labels, and the time stamps (ms) and values in pieces. Raises BadProtobuf, also for a native
+        histogram."""
         message, first, behind = self._message, at, at
         times: list[Int64] = []
         values: list[Float64] = []

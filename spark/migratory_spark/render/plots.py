@@ -125,7 +125,8 @@ def cumulative(report: SlaReport, drawing: Drawing) -> None:
 
 
 def draw_tail(report: SlaReport, drawing: Drawing, color: str, label: str | None = None) -> float:
-    """Draw the line of a cumulative distribution and return its height."""
+    """Draw the line of a cumulative distribution and return its height: -log10 of the smallest share of slower
+    deliveries that it shows."""
     total = report.latency_ms.all.count
     points = [(bound, count / total) for bound, count in report.latency_ms.cumulative if count]
     below = [(bound, -math.log10(1 - share)) for bound, share in points if share < 1]
@@ -138,7 +139,8 @@ def draw_tail(report: SlaReport, drawing: Drawing, color: str, label: str | None
 
 
 def tail_axes(drawing: Drawing, highest: float) -> None:
-    """Label the axes of cumulative distributions up to the height of the highest."""
+    """Label the axes of cumulative distributions up to `highest`, the height of the highest line as `draw_tail` returns
+    it."""
     axes = drawing.axes
     latency_axis(drawing, across=True)
     marks = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999]

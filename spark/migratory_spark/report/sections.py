@@ -50,7 +50,7 @@ class ReportRows:
 
     @property
     def edges(self) -> tuple[int, ...]:
-        """The starts of the rows and the end of the last one."""
+        """The boundaries of the rows, in ms: the start of each row, and the end of the last one."""
         length = max(1, round(self.seconds * 1000))
         return (*range(self.start, self.end, length), self.end)
 
@@ -83,7 +83,7 @@ class _Scale:
 
 
 def columns(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> dict[str, Any]:
-    """Return the fields of `summary` as keywords."""
+    """Return the fields of `summary` as keywords, with its arguments."""
     scaled = _Scale(scale, digits)
     result: dict[str, Any] = {
         "count": round(distribution.count),
@@ -121,7 +121,7 @@ def live(broker: str | None = None) -> GroupFilter:
 def measured(
     observations: Observations, histogram: str, scale: float, interval: Interval, where: GroupFilter = any_group
 ) -> DistributionSummary:
-    """Return the summary of a histogram in an interval."""
+    """Return the summary of a histogram in an interval, multiplied by `scale` as in `summary`."""
     return summary(observations.distribution(histogram, where, interval), scale, whole=True)
 
 

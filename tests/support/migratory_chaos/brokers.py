@@ -97,7 +97,7 @@ class BrokerScene(Scene):
         return prove
 
     async def wait_fenced(self, broker: str, within: float) -> None:
-        """Prove that the broker fences itself, as one does that hears no other for too long."""
+        """Prove that the broker fences itself within `within` seconds, as one does that hears no other for too long."""
 
         async def look() -> Observation:
             value: Any = (await self.cluster.read_all("migratory_fenced", brokers=[broker])).get(broker, "no answer")

@@ -21,7 +21,7 @@ class Reader:
         return max(0, len(self._data) - self._at)
 
     def byte(self) -> int:
-        """Return the next byte."""
+        """Consume and return the next byte, 0 behind the end."""
         found = self._data[self._at] if self._at < len(self._data) else 0
         self._at += 1
         return found
@@ -40,7 +40,7 @@ class Reader:
         return self.byte() % one_in == one_in - 1
 
     def take(self, count: int) -> bytes:
-        """Return the next `count` bytes, fewer at the end."""
+        """Consume and return the next `count` bytes, fewer at the end."""
         found = self._data[self._at : self._at + count]
         self._at += count
         return found

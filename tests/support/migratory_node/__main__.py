@@ -158,7 +158,7 @@ def build_programs() -> None:
 
 
 def build_images() -> str:
-    """Build images. Return the host of the Docker engine that has them."""
+    """Build images. Return the host of the Docker engine that has them. Raise NodeError when the build fails."""
     paths = NodePaths.default()
     host = docker_engine.ensure_running(paths)
     environment = {**os.environ, "DOCKER_HOST": host}
@@ -185,7 +185,8 @@ def build_monitoring() -> bytes:
 
 
 def load_archive(archive: bytes) -> None:
-    """Load images as `docker save` writes them into the cluster."""
+    """Load images as `docker save` writes them into the node. For a given cluster only write the file and say where it
+    is."""
     paths = NodePaths.default()
     if given_kubeconfig():
         path = paths.cache / "images.tar"
@@ -201,7 +202,7 @@ def serve_volumes() -> None:
 
 
 def given_kubeconfig() -> Path | None:
-    """Return the kubeconfig of a cluster that was not started here, which MIGRATORY_KUBECONFIG names."""
+    """Return the kubeconfig of a cluster that was not started here, which MIGRATORY_KUBECONFIG names, or None."""
     given = os.environ.get("MIGRATORY_KUBECONFIG")
     return Path(given) if given else None
 

@@ -1,4 +1,8 @@
-"""The node's programs: its own binary, built once from Go modules, and those of Debian's packages."""
+"""The node's programs, and images that contain them.
+
+Those of Go modules (the node, `pause`, the Prometheus operator, Helm) are built here, each once for its sources. Those
+of Debian's packages are only looked up: an error names the packages to install.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,10 @@ _SYSTEM_PATH = "/usr/sbin:/sbin"
 
 
 def missing_packages(programs: dict[str, str]) -> list[str]:
-    """Return the packages of missing programs. Looks for programs, which other packages may have installed."""
+    """Add the system folders to PATH, and return the packages of missing programs.
+
+    Programs are looked for, not packages: another package may have installed them.
+    """
     os.environ["PATH"] = f"{os.environ['PATH']}:{_SYSTEM_PATH}"
     packages = {package for program, package in programs.items() if shutil.which(program) is None}
     if not (PLUGINS / "bridge").exists():
@@ -66,7 +73,10 @@ def kubectl() -> str:
 
 
 def node_binary(paths: NodePaths) -> Path:
-    """Return the node's binary, built unless it exists for these sources. A build takes minutes of all cores."""
+    """Return the node's binary, built unless it exists for these sources. A build takes minutes of all cores.
+
+    :raises NodeError: no Go compiler, or the build fails.
+    """
     version = re.search(r"k8s\.io/kubernetes v(1\.(\d+)\.\d+)", (SOURCES / "go.mod").read_text())
     if version is None:
         raise NodeError(f"{SOURCES / 'go.mod'} names no k8s.io/kubernetes")

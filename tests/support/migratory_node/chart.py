@@ -1,6 +1,6 @@
 """`python -m migratory_node.chart`: writes manifests/install from the chart, with helm, and the chart's README.
 
-helm is on PATH, or is built from its Go module.
+Tests render and install the chart with the functions here. helm is on PATH, or is built from its Go module.
 """
 
 from __future__ import annotations

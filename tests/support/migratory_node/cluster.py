@@ -82,7 +82,7 @@ class Node:
         return paths.kubeconfig
 
     def import_from_engine(self, images: list[str], engine: str) -> None:
-        """Copy images from a Docker engine into the node."""
+        """Copy images from a Docker engine into the node. Raise NodeError when the engine can't give them."""
         saved = subprocess.Popen(["docker", "--host", engine, "save", *images], stdout=subprocess.PIPE)
         self._import(stdin=saved.stdout)
         if saved.wait():

@@ -75,16 +75,21 @@ class Kubectl:
         return found
 
     def request(self, path: str, body: Object | None = None, limit: float = 60.0) -> str:
-        """Return the API server's answer to a GET, or to a POST of `body`.
+        """Send a GET, or a POST of `body`, to the API server, and return the answer.
 
-        :raises KubectlError: also for an error status
+        :raises KubectlError: also for an error status, and after `limit` seconds
         """
         if body is None:
             return self("get", "--raw", path, limit=limit)
         return self("create", "--raw", path, "-f", "-", given=json.dumps(body), limit=limit)
 
     def request_pod(self, pod: str, port: int, path: str, body: Object | None = None, limit: float = 60.0) -> str:
-        """Return a pod's answer through the API server, which needs neither the kubelet nor the pods' network."""
+        """Send a GET, or a POST of `body`, to a pod through the API server, and return the answer.
+
+        The caller needs no route to the pod, and the kubelet takes no part.
+
+        :raises KubectlError: also for an error status, and after `limit` seconds
+        """
         return self.request(f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy{path}", body, limit)
 
     def patch(self, kind: str, name: str, change: Object) -> None:

@@ -133,7 +133,8 @@ def mark(kube: Kubectl, run: str, name: str) -> None:
 
 
 def assert_nothing_lost(kube: Kubectl, run: str, *, cease: bool = False, limit: float = 240.0) -> Object:
-    """Assert that everything published was acknowledged, and delivered once and in order. Return the result.
+    """Wait for the end of the load, and assert that everything published was acknowledged, and delivered once and in
+    order. Delete its pod and return the result.
 
     :param cease: end the load now.
     """

@@ -77,7 +77,7 @@ class Pods:
         return self._kube("logs", name)
 
     def end(self, name: str, limit: float = 120.0) -> tuple[str, str]:
-        """Wait for the end of a pod. Return its phase and log."""
+        """Wait for the end of a pod. Return its phase and log. Raise AssertionError after `limit` seconds."""
 
         def ended() -> str:
             phase = (self._kube.get("pod", name) or {}).get("status", {}).get("phase", "")
@@ -118,7 +118,7 @@ def is_settled(kube: Kubectl, name: str = "quotes") -> bool:
 
 
 def wait_settled(kube: Kubectl, name: str = "quotes", limit: float = 300.0) -> Object:
-    """Wait until the cluster is settled and ready, and return it."""
+    """Wait until the cluster is settled and ready, and return it. Raise AssertionError after `limit` seconds."""
     kube.until(lambda: is_settled(kube, name), f"{name} settled", limit)
     return kube.wait_ready(name)
 

@@ -65,7 +65,8 @@ class Prometheus:
         return [(one["metric"], float(one["value"][1])) for one in self._get(f"query?{values}")["result"]]
 
     def value(self, query: str) -> float | None:
-        """Return the value of the only series, or None when there is none."""
+        """Return the value of the only series, or None when there is none. Raise AssertionError when there are
+        several."""
         found = self.ask(query)
         assert len(found) < 2, f"{query}: {found}"
         return found[0][1] if found else None

@@ -119,7 +119,8 @@ class Client:
         self.step(ev.SubscribeTopic(topic, None, snapshot, fresh))
 
     def publish(self, topic: str, *, qos: int = 1, final: bool = False) -> None:
-        """Publish a unique payload, unless eight publications on the topic wait already."""
+        """Publish a unique payload. No effect while the client is closed, or when eight publications on the topic wait
+        already and it is not `final`."""
         waiting = self.waiting[topic]
         if self.core.closed or (len(waiting) >= 8 and not final):
             return
@@ -136,7 +137,7 @@ class Client:
         self.step(ev.Submit(key, topic, key.payload + self.padding, qos, self.world.scheduler.now))
 
     def give_up_something(self) -> None:
-        """Give up a random publication that waits."""
+        """Give up a random publication that waits, unless it is a final one."""
         candidates = [keys for keys in self.waiting.values() if keys]
         if candidates:
             key = self.random.choice(self.random.choice(candidates))

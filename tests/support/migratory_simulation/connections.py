@@ -60,7 +60,7 @@ class Connection:
         self.world.scheduler.at(self._last_in, self.edge.process.run, action, *arguments)
 
     def silence(self, to_broker: bool, to_client: bool) -> None:
-        """Stop delivery in these directions without telling either side."""
+        """Buffer everything that is sent in these directions, without notice to either side, until `speak`."""
         if to_broker and self._silent_in is None:
             self._silent_in = deque()
         if to_client and self._silent_out is None:

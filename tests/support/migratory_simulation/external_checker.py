@@ -83,14 +83,15 @@ class ExternalChecker:
     # ---- histories
 
     def history_begins(self, group: int, first: int) -> None:
-        """Record that a new history of a group begins at the epoch `first`."""
+        """Record that a new history of a group begins at the epoch `first`. Raise Violation unless that is the highest
+        so far."""
         firsts = self.firsts.setdefault(group, [])
         if firsts and first <= firsts[-1]:
             raise Violation(3, f"group {group}: a new history begins at epoch {first}, not above {firsts[-1]}")
         firsts.append(first)
 
     def history_of(self, topic: str, epoch: int) -> int:
-        """Return the first epoch of the history that `epoch` belongs to."""
+        """Return the first epoch of the history that `epoch` belongs to. Raise Violation if there is none."""
         firsts = self.firsts.get(self.group_of[topic], [])
         index = bisect_right(firsts, epoch)
         if index == 0:
@@ -110,7 +111,8 @@ class ExternalChecker:
     # ---- publications shown by brokers
 
     def shown(self, where: str, topic: str, position: Position, payload: bytes) -> bool:
-        """Record that a committed publication was shown at `where`. Return whether this was the first time."""
+        """Record that a committed publication was shown at `where`. Return whether this was the first time. Raise
+        Violation if it contradicts what was shown before."""
         return self.shown_key(where, topic, position, key_of(payload))
 
     def shown_key(self, where: str, topic: str, position: Position, key: Key) -> bool:
@@ -175,7 +177,8 @@ class ExternalChecker:
         seen.insert(index, (position.sequence, key.id))
 
     def named_current(self, where: str, topic: str, position: Position) -> None:
-        """Record that `position` was named as the current one of `topic`."""
+        """Record that `position` was named as the current one of `topic`. Raise Violation if it contradicts what was
+        shown or named."""
         history = self._of(topic, self.history_of(topic, position.epoch))
         sequence = position.sequence
         if sequence == 0:
@@ -190,7 +193,8 @@ class ExternalChecker:
     # ---- publishers
 
     def acknowledges(self, key: Key, position: Position | None, committed: bool) -> None:
-        """Record that a publisher got an acknowledgement. `committed`: the publication is committed in some history."""
+        """Record that a publisher got an acknowledgement. `committed`: the publication is committed in some history.
+        Raise Violation if it is not, or if the acknowledgement has no position or a wrong one."""
         self.coverage["acknowledged"] += 1
         if not committed:
             raise Violation(1, f"{key} is acknowledged at {position}, but was never committed")
@@ -201,7 +205,7 @@ class ExternalChecker:
     # ---- subscribers
 
     def reader(self, subscriber: str, topic: str) -> Reader:
-        """Return the position record of a subscription, created if it is new."""
+        """Return the position of a subscription, created if it is new."""
         reader = self.readers.get((subscriber, topic))
         if reader is None:
             reader = self.readers[subscriber, topic] = Reader(subscriber, topic)

@@ -1,8 +1,7 @@
-"""Checks after recovery: nothing leaked, and all brokers agree.
+"""Checks after recovery: nothing leaked, all brokers agree, and clients are spread by the brokers' weights.
 
-A leak or a silent disagreement breaks no promise at once, so no other check detects it: a publication that its
-contact broker waits for without end, bytes that are counted twice, a publisher that only some brokers have
-forgotten.
+A leak or a silent disagreement breaks no promise at once, so no other check detects it: a publication that its contact
+broker waits for without end, bytes that are counted twice, a publisher that only some brokers have forgotten.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ REQUESTS = 12
 
 
 def at_rest(world: World) -> bool:
-    """Return whether all final checks pass now. They may fail for a moment again and again: balancing hands groups
-    over, one at a time, without any fault."""
+    """Return whether all final checks pass now. Poll it: they may fail for a moment without any fault, as balancing
+    hands groups over one at a time."""
     try:
         check(world)
     except Violation:

@@ -28,7 +28,8 @@ class Injector:
             world.scheduler.at(moment, self.inject, fault)
 
     def inject(self, fault: plans.Fault) -> None:
-        """Inject a fault. In a safe plan, a crash or drain waits until it cannot lose too many copies."""
+        """Inject a fault, unless the world is healed. In a safe plan, a crash or drain waits until it cannot lose too
+        many copies."""
         world = self.world
         if world.healed:
             return

@@ -149,7 +149,7 @@ class InternalChecker:
     # ---- steps of brokers
 
     def process_of(self, broker: BrokerId) -> Process | None:
-        """Return the running process of an incarnation."""
+        """Return the running process of an incarnation, or None."""
         for process in self.world.processes:
             if process.running and process.identity == tuple(broker):
                 return process
@@ -397,7 +397,8 @@ class InternalChecker:
     def acknowledged(
         self, process: Process, topic: str, publisher: str, number: int, position: Position | None
     ) -> None:
-        """Check an acknowledgement."""
+        """Check that an acknowledgement has the position at which the publication is committed, in a history that is
+        not over."""
         key = Key(publisher, topic, number)
         if position is None:
             raise Violation(1, f"{process.label} acknowledges {key} without a position")
@@ -412,7 +413,7 @@ class InternalChecker:
             raise Violation(1, f"{process.label} acknowledges {key} at {position}, in a history that is over")
 
     def committed_at(self, key: Key, first: int) -> Position | None:
-        """Return the position at which a publication is committed in a history."""
+        """Return the position at which a publication is committed in a history, None if it is not."""
         committed = self.committed.get((key.topic, first))
         sequence = None if committed is None else committed.keys.get(key)
         if committed is None or sequence is None:

@@ -102,7 +102,7 @@ class Network:
         self.unblock(sorted(self.blocked))
 
     def break_link(self, one: int, other: int) -> None:
-        """Reset a connection: both ends notice soon, but not at the same moment."""
+        """Reset a connection: both ends notice soon, but not at the same moment. No effect if there is none."""
         link = self.links.get((min(one, other), max(one, other)))
         if link is not None:
             for side in (0, 1):
@@ -141,7 +141,7 @@ class Network:
         self.scheduler.at(arrival, self._pump, link, 1 - side)
 
     def link_of(self, process: End, peer: str) -> Link | None:
-        """Return the link that `process` believes to have to the broker of this name."""
+        """Return the link that `process` believes to have to the broker of this name, or None."""
         route = (process.number, peer)
         if route not in self._routes:
             self._routes[route] = self._find(process, peer)

@@ -228,8 +228,8 @@ class ClockJump(BrokerFault):
 
 @_fault("silent client", 3, extra=True)
 class SilentClient(Fault):
-    """A client's connection delivers nothing for `lasts` seconds, in one direction or both, and neither side is
-    told."""
+    """A client's connection delivers nothing for `lasts` seconds, in one direction or both, without notice to either
+    side."""
 
     client: int
     to_broker: bool

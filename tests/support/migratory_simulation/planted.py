@@ -94,7 +94,8 @@ def plant(fault: PlantedFault) -> None:
 
 
 def install_sources(sources: dict[str, str]) -> None:
-    """Import these modules (name -> source) from these sources from now on."""
+    """Import these modules (name -> source) from these sources from now on. Raise RuntimeError when one is imported
+    already."""
     for module in sources:
         if module in sys.modules:
             raise RuntimeError(f"{module} was imported before the fault was planted")

@@ -353,7 +353,7 @@ class Process:
                 world.internal.shown(self, topic, publication.position, key_of(publication.payload))
 
     def observe(self, effect: edge_events.Effect | logic_events.Effect) -> None:
-        """Count a note or metric; check notes that report problems."""
+        """Count a note or metric. Raise Violation for a note that reports a fault of the broker."""
         if isinstance(effect, logic_events.Note):
             self.world.coverage[f"note {effect.event}"] += 1
             if effect.event == "history_lost_halted":
@@ -401,7 +401,7 @@ class Process:
         return bool(connections)
 
     def freeze(self) -> None:
-        """Stop the whole process."""
+        """Stop the whole process until `thaw`: its events are buffered."""
         self._turn()
         self.frozen = True
 
@@ -453,7 +453,7 @@ class Process:
         self.run(self.step, logic_events.DrainRequest(period))
 
     def end(self) -> None:
-        """End the process at once, with everything in its memory."""
+        """End the process at once, with its memory, edges, links and connection to ZooKeeper."""
         self.running = False
         for edge in self.edges:
             edge.stop(abort=True)

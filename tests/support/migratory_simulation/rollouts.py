@@ -96,7 +96,7 @@ class Rollouts:
     # ---- rolling restarts
 
     def roll(self, fault: RollingRestart) -> bool:
-        """Begin a rolling restart, unless one is in progress."""
+        """Begin a rolling restart. Return false when one is in progress."""
         if self.rolling:
             return False
         self.rolling = True

@@ -1,4 +1,5 @@
-"""Run seeds in several processes and report the outcome: the whole of `make sim`."""
+"""Run seeds in several processes and report the outcome: the whole of `make sim`. A violation is repeated with a trace
+and minimised."""
 
 from __future__ import annotations
 

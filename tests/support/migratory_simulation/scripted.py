@@ -60,7 +60,8 @@ SCHEDULES: dict[str, Schedule] = {}
 
 
 def schedule(lasts: float, name: str = "", **options: Any) -> Callable[[Script], Script]:
-    """Register a script as a schedule: `name`, or the function's name. `lasts` and `options`: see `options_of`."""
+    """Register a script as a schedule: `name`, or the function's name. `lasts`, in tempo seconds, and `options`: see
+    `options_of`."""
 
     def register(script: Script) -> Script:
         title = name or script.__name__.replace("_", " ")
@@ -171,7 +172,7 @@ class ScriptedCluster:
             self.trace(f"the script ends: no {wait.text or 'such state'} within {wait.limit:.1f} s")
 
     def until(self, condition: Callable[[], bool], limit: float, what: str = "") -> Wait:
-        """Wait for a state that the script needs; the script ends without it."""
+        """Wait up to `limit` tempo seconds for a state that the script needs. The script ends without it."""
         return Wait(condition, limit * self.tempo, 0, what)
 
     def up(self) -> Wait:
@@ -206,7 +207,7 @@ class ScriptedCluster:
         yield self.at_rest()
 
     def expect(self, condition: Callable[[], bool], limit: float, text: str, invariant: int = 7) -> Wait:
-        """Wait for a state that the cluster must reach; `text` describes the failure."""
+        """Wait up to `limit` tempo seconds for a state that the cluster must reach; `text` describes the failure."""
         return Wait(condition, limit * self.tempo, invariant, text)
 
     def demand(self, holds: bool, text: str, invariant: int = 7) -> None:
@@ -238,17 +239,18 @@ class ScriptedCluster:
     # ---- observation
 
     def record(self, group: int = 0) -> GroupRecord | None:
-        """Return the latest record of a group."""
+        """Return the latest ZooKeeper record of a group, None before the first."""
         return self.world.internal.latest.get(group)
 
     def coordinator(self, group: int = 0) -> Process | None:
-        """Return the owner of the latest record if that is activated and the owner runs."""
+        """Return the owner of the latest record if that is activated and the owner runs, else None."""
         record, process = self.record(group), self.owner(group)
         running = process is not None and record is not None and process.identity == tuple(record.owner)
         return process if running and record is not None and record.activated else None
 
     def owner(self, group: int = 0) -> Process | None:
-        """Return the newest process of the broker that owns the latest record."""
+        """Return the newest process of the broker that owns the latest record, None without a record or a running
+        process."""
         record = self.record(group)
         return None if record is None else self.world.process_of(record.owner[0])
 
@@ -264,7 +266,7 @@ class ScriptedCluster:
         return [process for process in self.world.members() if process not in but]
 
     def log(self, process: Process, group: int = 0) -> TopicLog | None:
-        """Return, of a group's topics, the log with the longest uncommitted tail at a broker."""
+        """Return, of a group's topics, the log with the longest uncommitted tail at a broker, None without a log."""
         logs = process.replica(group).topics.values()
         return max(logs, key=lambda log: (log.last - log.committed, log.last), default=None)
 
@@ -363,6 +365,6 @@ class ScriptedCluster:
         self.world.process_ends(process, "crash", restart=downtime * self.tempo)
 
     def replace(self, *old: Process, together: tuple[Process, ...] = ()) -> None:
-        """Replace processes that run on: `World.replace`."""
+        """Start new processes of these brokers while the old ones run on, cut off as in `World.replace`."""
         self.trace(f"{', '.join(process.label for process in old)}: replaced")
         self.world.replace(old, {*together})

@@ -102,8 +102,8 @@ def lagging_contact(cluster: ScriptedCluster) -> Steps:
 @schedule(50.0, messages_per_topic=8, page=60, subscribers=4)
 @schedule(50.0, name="evicted by age", messages_per_topic=8, page=60, max_age=0.25, subscribers=4)
 def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
-    """Cut a broker from the coordinator while more is published than a cache holds. It must take the whole log, and its
-    subscribers must be told what they missed. Others return to the topic after as long a time."""
+    """Cut a broker from the coordinator while more is published than a cache holds. It must copy the whole log, and its
+    subscribers must be notified of what they missed. Others return to the topic after as long a time."""
     yield cluster.up()
     for _ in range(3):
         yield 5.0 * cluster.tempo

@@ -9,8 +9,9 @@ from migratory_simulation.scripted import BROKERS, POLL, START, ScriptedCluster,
 
 @schedule(45.0, safe=False)
 def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
-    """All three brokers are replaced while they still run. Two of the old processes hear each other and keep their
-    clients, the third is alone. None of them may acknowledge anything once the new ones have begun a new history."""
+    """New processes of all three brokers start while the old ones run on with their clients, cut from ZooKeeper and
+    from the new ones. Two of the old processes still reach each other. No old process may acknowledge anything once the
+    new ones have begun a new history. At the end the old ones stop."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     old = cluster.others()
@@ -196,8 +197,8 @@ def late_answer(cluster: ScriptedCluster) -> Steps:
 
 @schedule(70.0, safe=False, groups=2, publishers=2, subscribers=4, page=60)
 def memory_gone(cluster: ScriptedCluster) -> Steps:
-    """Every broker ends at once, twice, while subscribers come and go. Each history is new, and every subscriber
-    must be told, also on topics without publications. The machines' clocks are changed meanwhile."""
+    """Every broker ends at once, twice, while subscribers come and go. Each history is new, and every subscriber must
+    be notified, also on topics without publications. The machines' clocks are changed meanwhile."""
     yield cluster.up()
     for _ in range(2):
         for name in BROKERS:
@@ -289,7 +290,7 @@ def hung_loop(cluster: ScriptedCluster) -> Steps:
 @schedule(100.0, name="only copy gone", safe=False, min_copies=1, groups=2, publishers=1, subscribers=4)
 def two_at_once(cluster: ScriptedCluster) -> Steps:
     """The coordinator and one more broker crash at the same moment, with two copies of everything. The third cannot
-    know what is missing: a new history must begin, and its connected subscribers must be told. Then the same again
+    know what is missing: a new history must begin, and its connected subscribers must be notified. Then the same again
     with the same survivor, which must wait as long as the first time."""
     survivor = ""
     for _ in range(2):

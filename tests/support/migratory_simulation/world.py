@@ -210,12 +210,12 @@ class World:
             self.network.block(ways([self.start_process(process.name)], old))
 
     def next_name(self) -> int:
-        """Return the number of a broker that never existed."""
+        """Take and return the number of a broker that never existed."""
         self._names += 1
         return self._names - 1
 
     def process_of(self, name: str) -> Process | None:
-        """Return the newest running process of a broker."""
+        """Return the newest running process of a broker, without replaced ones, or None."""
         found = None
         for process in self.processes:
             if process.running and process.name == name and not process.replaced:
@@ -333,7 +333,8 @@ class World:
     # ---- lost histories under `halt`
 
     def halts(self, process: Process, group: int) -> None:
-        """Handle a broker's report that a group's history is lost and that it waits for an operator."""
+        """Count a broker's report that a group's history is lost and that it waits for an operator. Raise Violation if
+        it should not wait."""
         if self.on_history_loss != "halt":
             raise Violation(7, f"{process.label} halts group {group} under {self.on_history_loss}")
         self.internal.halts(process, group)

@@ -6,7 +6,7 @@ transaction is all or nothing. Sessions expire in whole ticks, only while a majo
 whole time again from a new leader; a client learns of the expiry only when it reaches the ensemble again. Reads come
 from the server that the client is connected to: they may be stale, but never older than what this client has seen or
 written. When a connection ends, requests in flight end as `unknown`: a prefix of them is executed, perhaps after the
-client has been told so, but never after it has connected again.
+client got that outcome, but never after it has connected again.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ class ZkClient:
         self.reachability_changed()
 
     def lose_connection(self) -> None:
-        """Break the connection under requests in flight. The library connects again by itself."""
+        """Break the connection under requests in flight, which end as `unknown`. The library connects again by
+        itself."""
         if self.connected:
             self._disconnect()
             self.scheduler.after(self.random.uniform(0.01, 0.6), self._try_connect, self._generation)

@@ -126,14 +126,15 @@ class Cluster:
             self.give(name, ev.ZkSession("connected", self._session))
 
     def up(self, seconds: float = 3.0) -> Cluster:
-        """Start all brokers and run until they are ready."""
+        """Start all brokers and run for `seconds`, after which they must be ready."""
         self.start()
         self.run(seconds)
         assert all(broker.logic.membership.ready for broker in self.brokers.values())
         return self
 
     def crash(self, name: str, *, expire: bool = True) -> None:
-        """End a broker with its links, and its session unless `expire` is false."""
+        """End a broker: its queued events and links are gone, and its session unless `expire` is false. Its peers are
+        notified."""
         broker = self.brokers[name]
         broker.running = False
         self._queue = deque((other, event) for other, event in self._queue if other is not broker)
@@ -151,7 +152,8 @@ class Cluster:
     # ---- links -----------------------------------------------------------------------------------------------
 
     def disconnect(self, one: str, other: str) -> None:
-        """Close a link; both ends are notified."""
+        """Close the link of two brokers, if there is one: drop its messages in transit, and notify both. They may
+        connect again; `cut` prevents that."""
         pair = both_ends(one, other)
         if pair in self.links:
             self.links.discard(pair)
@@ -164,7 +166,7 @@ class Cluster:
                 self.give(me, ev.PeerDown(peer))
 
     def cut(self, one: str, other: str) -> None:
-        """Close a link and keep it closed."""
+        """Close the link of two brokers and keep it closed until `heal`."""
         self.cuts.add(both_ends(one, other))
         self.disconnect(one, other)
 
@@ -175,7 +177,7 @@ class Cluster:
                 self.cut(name, other)
 
     def heal(self) -> None:
-        """Remove all cuts."""
+        """Remove all cuts, and connect the running brokers again."""
         self.cuts.clear()
         self._connect()
 
@@ -218,7 +220,7 @@ class Cluster:
                 self.give(name, ev.ZkSession("connected", broker.session) if there else ev.ZkSession("suspended"))
 
     def record(self, group: int = 0) -> GroupRecord:
-        """Return the record of a group."""
+        """Return the ZooKeeper record of a group."""
         return decode_group(self.store.nodes[f"/groups/{group}"].data)
 
     def _zookeeper(self, broker: Broker, effect: ev.ZkGet | ev.ZkChildren | ev.ZkCommit) -> None:
@@ -270,7 +272,7 @@ class Cluster:
         self._queue.append((self.brokers[name], event))
 
     def step(self, name: str, event: ev.Event) -> list[ev.Effect]:
-        """Handle one event now and execute its effects."""
+        """Handle one event now, execute its effects and return them."""
         broker = self.brokers[name]
         effects = broker.logic.step(event, self.now)
         broker.effects.extend(effects)
@@ -393,7 +395,7 @@ class Cluster:
         return found[0] if found else None
 
     def page(self, name: str, topic: str, after: tuple[int, int], max_bytes: int = 65536) -> ev.Page:
-        """Return the next page of a replay."""
+        """Request and return the next page of a replay."""
         self._reference += 1
         effects = self.step(name, ev.NextPage(0, self._reference, topic, Position(*after), max_bytes))
         (page,) = [effect for effect in effects if isinstance(effect, ev.Page)]

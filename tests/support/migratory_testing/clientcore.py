@@ -132,7 +132,7 @@ class CoreDriver:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def delivered(self, topic: str | None = None) -> list[tuple[int, int]]:
-        """Return the positions of all deliveries so far."""
+        """Return the positions of all deliveries so far, or of those of one topic."""
         return [
             (effect.message.position.epoch, effect.message.position.sequence)
             for effect in self.history

@@ -152,7 +152,7 @@ class Reader:
         self.bench.step(Lost(self.number))
 
     def take(self, kind: type[T]) -> list[T]:
-        """Return the messages of a kind, and drop all received messages."""
+        """Return the received messages of a kind, and drop all received messages."""
         messages: list[T] = [message for message in self.received if isinstance(message, kind)]
         self.received.clear()
         return messages

@@ -58,7 +58,7 @@ class OneLogic:
         return new
 
     def flush(self) -> list[Event]:
-        """Return the fan-outs of all pending publications."""
+        """Remove all pending publications and return their fan-outs."""
         events: list[Event] = []
         for topic, log in self.logs.items():
             if log.pending:
@@ -95,7 +95,7 @@ class OneLogic:
         return events
 
     def answer(self, request: Attach | NextPage | PublishRequest) -> list[Event]:
-        """Return the answers to a request of an edge."""
+        """Carry out a request of an edge, and return the answers."""
         if isinstance(request, PublishRequest):
             acknowledged: list[Ack | Nack] = []
             for publication in request.publications:

@@ -63,7 +63,8 @@ class Broker:
         return found
 
     def event(self, name: str, limit: float = LIMIT) -> dict[str, Any]:
-        """Return the first log line of this name since the last start."""
+        """Return the first log line of this name since the last start. Raise AssertionError after `limit` seconds, or
+        when the process ended without it."""
 
         def find() -> dict[str, Any] | None:
             found = next((line for line in self.lines() if line["event"] == name), None)
@@ -103,7 +104,7 @@ class Broker:
         return found
 
     def metric(self, name: str) -> float:
-        """Return the sum over the samples of a metric."""
+        """Return the sum over the samples of a metric. Raise AssertionError when there is none."""
         lines = self.get("/metrics")[1].splitlines()
         values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{")]
         assert values, f"{self.name} has no metric {name}"
@@ -121,7 +122,7 @@ class Broker:
         self.process.send_signal(number)
 
     def wait(self, limit: float = LIMIT) -> int:
-        """Wait for the end of the process; return its exit code."""
+        """Wait up to `limit` seconds for the end of the process; return its exit code."""
         assert self.process is not None
         return self.process.wait(limit)
 

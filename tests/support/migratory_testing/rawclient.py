@@ -222,7 +222,8 @@ class RawClient:
     async def publish(
         self, topic: str, payload: bytes, number: int, publisher: str = "raw", limit: float = LIMIT
     ) -> Any:
-        """Publish, and again after `retry` and `gap`, as a client must. Return the position of the acknowledgement."""
+        """Publish, and again after `retry` and `gap`, as a client must. Return the position of the acknowledgement.
+        Raise TimeoutError after `limit` seconds."""
         async with asyncio.timeout(limit):
             while True:
                 self.send_publish(topic, payload, number, publisher)
@@ -236,7 +237,8 @@ class RawClient:
     # ---- in ------------------------------------------------------------------------------------------------------
 
     async def frame(self, limit: float = LIMIT) -> Frame:
-        """Return the next frame of any kind. Raise ConnectionEnded at the end of the connection."""
+        """Return the next frame of any kind. Raise ConnectionEnded at the end of the connection, TimeoutError after
+        `limit` seconds."""
         try:
             async with asyncio.timeout(limit):
                 header = await self.reader.readexactly(2)
@@ -273,7 +275,8 @@ class RawClient:
         return [_named(item) for item in (items if isinstance(items[0], list) else [items])]
 
     async def receive(self, *operations: str, limit: float = LIMIT) -> Message:
-        """Return the next message of one of these operations."""
+        """Remove and return the next message of one of these operations. Raise TimeoutError after `limit` seconds,
+        ConnectionEnded at the end of the connection."""
         async with asyncio.timeout(limit):
             while True:
                 for index, message in enumerate(self.buffered):

@@ -54,7 +54,8 @@ def of_batches(
     objectives: Sequence[Objective] = (),
     **options: Any,
 ) -> SlaReport:
-    """Return the report that `build_report` makes of the batches that `found` returns."""
+    """Return the report that `build_report` makes of the batches that `found` returns, over [start, end) in wall-clock
+    seconds."""
 
     def open_store(_session: object, _source: object, wanted: SampleQuery, _few: int) -> SeriesStore:
         return LocalSeriesStore(merge_packs(list(pack_batches(found(), wanted))))

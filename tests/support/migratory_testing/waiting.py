@@ -43,7 +43,8 @@ async def until(condition: Callable[[], Any], what: str = "", limit: float = LIM
 
 
 async def poll_apart(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T:
-    """Run `poll` in a thread, for a condition that blocks while this event loop must serve connections."""
+    """Run `poll` in a thread, for a condition that blocks while this event loop must serve connections. `limit` is in
+    seconds."""
     return await asyncio.to_thread(poll, condition, what, limit)
 
 

@@ -96,7 +96,8 @@ class Store:
         self.fired: list[tuple[str, str]] = []  # (broker, path)
 
     def answer(self, broker: str, session: int, request: ZkGet | ZkChildren | ZkCommit) -> ZkReply:
-        """Return the answer to a request."""
+        """Carry out a request and return the answer. A read may leave a watch, a commit fires those of changed
+        nodes."""
         if isinstance(request, ZkCommit):
             try:
                 versions = self._commit(request.operations, session)

@@ -1,4 +1,7 @@
-"""Measurements of servers that stall, die or lose clients: no figure leaves any of it out."""
+"""Measurements of servers that stall, die or lose clients: delays count in the figures, a loss fails the measurement.
+
+Also the search for the highest rate, and results without a compiler or a tracer of system calls.
+"""
 
 from __future__ import annotations
 

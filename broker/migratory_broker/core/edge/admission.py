@@ -1,8 +1,9 @@
 """Admission: which clients an edge accepts, what they may do, and when they must leave or move.
 
-`ClientAuthorizer` authenticates clients and authorizes what they do. `AdmissionGate` accepts or refuses connections and
-closes them at the end of a drain. `Rebalancer` chooses the clients that are asked to move to another broker. A refusal
-carries the close code that tells a client where to connect next (`migratory_protocol.errors`).
+`ClientAuthorizer` is the interface of authentication and permission checks, of which this release has only one that
+allows everything. `AdmissionGate` accepts or refuses connections and closes them at the end of a drain. `Rebalancer`
+chooses the clients that are asked to move to another broker. A refusal carries the close code that tells a client where
+to connect next (`migratory_protocol.errors`).
 """
 
 from __future__ import annotations

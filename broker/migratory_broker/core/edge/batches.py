@@ -41,7 +41,7 @@ class Batcher:
 
     @property
     def next_due(self) -> float | None:
-        """The time at which the next batch is to be written."""
+        """The time at which the next batch is to be written, None when no batch is pending."""
         while self._due:
             due, number, topic = self._due[0]
             if _is_pending(topic, number):

@@ -48,7 +48,7 @@ class Conflator:
                 return
 
     def remove_topic(self, topic: EdgeTopic) -> None:
-        """Drop the pending publication of a topic without subscribers.
+        """End the conflation of a topic without subscribers, and drop its pending publication.
 
         It is dropped now and not at the end of the interval: clients that subscribe and leave would pile up many.
         """
@@ -75,7 +75,8 @@ class Conflator:
             self._multicast(topic, conflated, conflated.pending)
 
     def handle_timer(self) -> None:
-        """End the intervals that are due: send the pending publication, or leave the topic quiet."""
+        """End the intervals that are due: send the pending publication, or leave the topic quiet. Set the timer for the
+        next one."""
         for topic, conflated in self._ended():
             conflated.running = False
             if conflated.pending is not None:

@@ -5,7 +5,7 @@ the next step. `Paused` may come late by some effects, whose bytes the transport
 a client sends.
 
 Read on in lifecycle.py (the state machine of a connection), inbox.py (input in order), subscriptions.py, splice.py
-(replay into live), delivery.py (fan-out and queues), publishing.py and admission.py. state.py has the records per
+(replay into live), delivery.py (fan-out and queues), publishing.py and admission.py. state.py has the data of each
 connection and topic.
 """
 

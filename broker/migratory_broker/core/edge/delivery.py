@@ -98,7 +98,7 @@ class EdgeDelivery:
         request.publications.append(publication)
 
     def take_effects(self) -> list[events.Effect]:
-        """Return the effects of this step, in order, and begin an empty list for the next step."""
+        """Remove and return the effects of this step, in order."""
         if self._writing is not None:
             self._join_writes()
         self._forwarding = None
@@ -134,7 +134,7 @@ class EdgeDelivery:
         self.write_past_queue(connection, data)
 
     def write_past_queue(self, connection: ClientConnection, data: bytes) -> None:
-        """Write bytes past the queue: for a close frame, behind which nothing is sent."""
+        """Write bytes past the queue, after the pending batches: for a close frame, behind which nothing is sent."""
         self.flush_batches(connection)
         self._select(connection)
         self._written.append(data)
@@ -223,7 +223,7 @@ class EdgeDelivery:
             self.emit(events.Later(at))
 
     def handle_timer(self, event: events.Later) -> None:
-        """Write the batches that are due."""
+        """Write the batches that are due, and set the timer for the next one."""
         if event.at == self._timer:  # else an earlier one is pending
             self._timer = float("inf")
         for topic, number in self._batcher.due_chunks(self.now):
@@ -256,7 +256,7 @@ class EdgeDelivery:
     # ---- queues ----------------------------------------------------------------------------------------------
 
     def pause(self, connection: ClientConnection) -> None:
-        """Begin a queue: the transport is above its high-water mark."""
+        """Begin a queue, with the connection's pending batches: the transport is above its high-water mark."""
         pending = self._batcher.take(connection)
         for topic in connection.topics:
             if topic.remove_live(connection):
@@ -300,7 +300,8 @@ class EdgeDelivery:
             self.has_overfull = True
 
     def overfull_connections(self) -> list[tuple[ClientConnection, str]]:
-        """Return the connections to close before the step ends, each with the limit that it exceeds.
+        """Remove from the overfull connections and return those to close before the step ends, each with the limit that
+        it exceeds.
 
         All queues together may exceed their limit by the bytes of one step, which the queues share.
         """

@@ -71,7 +71,8 @@ class UnprocessedBytes:
         self._held[connection] = held
 
     def over_limit(self) -> list[ClientConnection]:
-        """Return the connections to close, largest first, when the total is over the limit."""
+        """Return the connections to close, largest first, until an eighth of the limit is free. For a total over the
+        limit."""
         total = self.total
         closing = []
         for connection in sorted(self._held, key=self._held.__getitem__, reverse=True):
@@ -110,7 +111,8 @@ class Inbox:
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
-        """Handle bytes from the socket, or add them to the connection's backlog."""
+        """Handle bytes from the socket, or add them to the connection's backlog. Close the largest holders if all
+        clients together hold too many."""
         connection.heard_at = self._delivery.coarse_now
         self._receive(connection, data)
         self._enforce_total(connection)
@@ -181,7 +183,7 @@ class Inbox:
         self._budget -= topics
 
     def drop_backlog(self, connection: ClientConnection) -> None:
-        """Drop the connection's backlog: it is handled completely, or the connection ends."""
+        """Drop the connection's backlog and resume reading from its socket: all is handled, or the connection ends."""
         if connection.backlog is not None:
             connection.backlog = None
             self._delivery.emit(Hold(connection.number, False))
@@ -268,7 +270,10 @@ class Inbox:
     def _keep(
         self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError], size: int = 0
     ) -> None:
-        """Move frames to the backlog, behind the rest of a frame that takes `size` bytes."""
+        """Replace the backlog's frames with the rest of `events`, and stop reading from the socket.
+
+        `size` is the memory in bytes of the frame before them if its messages were handled only in part, else 0.
+        """
         backlog = self._backlog_of(connection)
         rest = list(events)
         backlog.frames = iter(rest)

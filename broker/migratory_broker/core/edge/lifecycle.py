@@ -128,7 +128,8 @@ class ConnectionLifecycle:
             connection.state = State.GONE
 
     def close(self, connection: ClientConnection, code: CloseCode, reason: str, text: str) -> None:
-        """Begin the closing handshake. `reason` is the metric's label, `text` is sent to the client."""
+        """Begin the closing handshake: end the subscriptions, drop the queue, and send a close frame. No effect on a
+        connection that is closing already. `reason` is the metric's label, `text` is sent to the client."""
         if connection.state <= State.OPEN:
             self._count(reason)
             self._leave(connection)

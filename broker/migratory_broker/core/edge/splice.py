@@ -71,7 +71,7 @@ class Splice:
         self._delivery.emit(Attach(self._number, reference, topic.name, after, snapshot, page))
 
     def request_page(self, connection: ClientConnection) -> None:
-        """Request the connection's next page, unless one is pending or its transport is paused."""
+        """Request the connection's next replay page, unless one is pending or its transport is paused."""
         if connection.paged_replays and connection.pending_page is None and connection.queue is None:
             replay, _ = connection.paged_replays.popitem(last=False)
             connection.pending_page = replay
@@ -80,7 +80,8 @@ class Splice:
             self._delivery.emit(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
 
     def cancel(self, replay: Replay) -> None:
-        """End a replay that is not needed any more. Its pending answer will be ignored."""
+        """End a replay that is not needed any more. Its pending answer will be ignored; if that was a page, request the
+        connection's next one."""
         connection = replay.connection
         if replay.requests:
             replay.requests = ()  # its `Attached` is still to come, and counts in `pending_attaches` until then
@@ -95,13 +96,13 @@ class Splice:
             self.request_page(connection)
 
     def add_topic(self, name: str) -> EdgeTopic:
-        """Create a topic for its first subscriber."""
+        """Create and return a topic for its first subscriber."""
         topic = self.topics[name] = EdgeTopic(name)
         self.conflator.add_topic(topic)
         return topic
 
     def remove_topic(self, topic: EdgeTopic) -> None:
-        """Remove a topic without subscribers, and tell the logic."""
+        """Remove a topic without subscribers, with its pending conflated publication, and detach it from the logic."""
         del self.topics[topic.name]
         self.conflator.remove_topic(topic)
         self._delivery.emit(Detach(self._number, topic.name))
@@ -146,8 +147,7 @@ class Splice:
         replay.requests = ()
 
     def handle_page(self, event: Page) -> None:
-        """Send the next page of a replay, after a receipt if publications were evicted or the history ended
-        meanwhile."""
+        """Send the next replay page, after a receipt if publications were evicted or the history ended meanwhile."""
         replay = self._pending.pop(event.reference, None)
         if replay is None:
             return

@@ -1,4 +1,4 @@
-"""The state of an edge per connection and per topic: records with little behaviour of their own.
+"""The state of an edge per connection and per topic: data with little behaviour of their own.
 
 An idle subscribed client is one `ClientConnection`, one entry in the table of connections and one in its topic's
 audience. Everything that only a busy, slow or resuming client needs is None until then.
@@ -246,7 +246,7 @@ class EdgeTopic:
         return not (self.replays or self.paused or any(audience.members for audience in self.audiences.values()))
 
     def add_live(self, connection: ClientConnection) -> None:
-        """Add a connection to the fan-outs from now on."""
+        """Add a connection to the fan-outs from now on. For a paused one they are queued."""
         assert connection.state is State.OPEN, "a closed connection must not be added to an audience"
         if connection.queue is not None:
             self.paused[connection] = None

@@ -49,7 +49,8 @@ class SubscriptionTable:
         self.count = 0
 
     def subscribe(self, connection: ClientConnection, message: Subscribe) -> None:
-        """Check a whole request and begin it. Most receipts are sent later, as the logic attaches the topics."""
+        """Check a whole request, and begin it, or refuse it as a whole when it exceeds the limit of subscriptions. Most
+        receipts are sent later, as the logic attaches the topics."""
         limit = self._config.subscriptions_per_client
         if len(message.topics) > limit + self._config.attaches_per_client:  # some may be repeated or refused
             self._refuse_request(connection, message, f"{len(message.topics)} topics in one request")
@@ -155,7 +156,8 @@ class SubscriptionTable:
         return replay.connection
 
     def unsubscribe(self, connection: ClientConnection, message: Unsubscribe) -> None:
-        """End subscriptions. Nothing of their topics is sent behind the answer, whatever is still pending."""
+        """End subscriptions and answer. Nothing of their topics is sent behind the answer, whatever is still
+        pending."""
         for name in message.topics:
             topic = self._splice.topics.get(name)
             if topic is not None and is_subscribed(connection, topic):

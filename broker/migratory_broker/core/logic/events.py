@@ -186,7 +186,7 @@ class Attach(EdgeMessage, frozen=True, gc=False):
 
 
 class NextPage(EdgeMessage, frozen=True, gc=False):
-    """A request for the page of a replay behind position `after`. Answered at once by a `Page`."""
+    """A request for the page of a replay that follows position `after`. Answered at once by a `Page`."""
 
     edge: int
     reference: int

@@ -143,7 +143,7 @@ class HttpServer(web.Server):
 
 
 def page_response(page: Page) -> web.Response:
-    """Return the answer of a page; the connection is closed behind it."""
+    """Return the response that carries an HTTP page; the connection is closed behind it."""
     status, content_type, body = page()
     headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
     response = web.Response(status=status, body=body, headers=headers)

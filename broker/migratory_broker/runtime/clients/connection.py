@@ -141,7 +141,7 @@ class ClientConnections:
                 self.empty.set()
 
     def recheck(self, connection: ClientProtocol) -> None:
-        """Tell the multicaster of a connection that was added to an audience again, unless the connection is gone."""
+        """Notify the multicaster of a connection that was added to an audience again, unless the connection is gone."""
         if connection.number in self._open:
             self.multicaster.note(connection)
 

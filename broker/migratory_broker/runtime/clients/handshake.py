@@ -1,4 +1,5 @@
-"""Validate a WebSocket upgrade request from its headers alone (RFC 6455, section 4.2.1)."""
+"""Validation of requests on the clients' listener from their heads: WebSocket upgrades (RFC 6455, section 4.2.1), and
+Host and Origin of every request."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class AcceptedUpgrade:
 def negotiate(
     method: str, version: tuple[int, int], headers: Headers, policy: OriginPolicy, compression: bool
 ) -> AcceptedUpgrade | RefusedRequest:
-    """Return the answer to an upgrade request."""
+    """Return the answer to an upgrade request, or its refusal."""
     refusal = check_source(headers, policy)
     if refusal is not None:
         return refusal

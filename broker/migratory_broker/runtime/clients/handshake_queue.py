@@ -57,8 +57,8 @@ class DeferredHandshake(asyncio.Protocol):
             self._http.data_received(data)
 
     def drain(self) -> bytes:
-        """Return the bytes that HTTP has not received. After an upgrade they belong to the connection's new
-        protocol."""
+        """Remove and return the bytes that HTTP has not received, and resume reading from the socket. After an upgrade
+        they belong to the connection's new protocol."""
         data, self._chunks, self._size = b"".join(self._chunks), [], 0
         if self._held and not self._transport.is_closing():
             self._held = False

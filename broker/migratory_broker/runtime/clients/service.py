@@ -1,4 +1,7 @@
-"""The clients of one process: handshakes, connections and their edge. It is the broker's process or an I/O process."""
+"""The clients of one process, the broker's own or an I/O process: handshakes, connections and their edge.
+
+`ClientBackend` is what a broker needs of its clients, wherever they are: `LocalClients` here, or `IoProcessPool`.
+"""
 
 from __future__ import annotations
 
@@ -209,7 +212,7 @@ class ClientBackend(Protocol):
     def stop_listening(self) -> None: ...
 
     async def wait_until_empty(self) -> None:
-        """Wait, with a limit, until the clients that were told to leave have left."""
+        """Wait, with a limit, until the clients that were asked to leave have left."""
 
     async def close(self) -> None:
         """Abort the remaining connections."""

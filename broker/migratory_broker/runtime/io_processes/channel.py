@@ -65,7 +65,8 @@ class Channel(asyncio.Protocol):
     # ---- sending -------------------------------------------------------------------------------------------------
 
     def put(self, data: bytes) -> None:
-        """Add one encoded message to the batch that `flush` sends."""
+        """Add one encoded message to the batch that `flush` sends. From `MAX_OPEN_BATCH` bytes on it is flushed at
+        once."""
         self._pending.append(data)
         self._pending_size += len(data)
         if self._pending_size >= MAX_OPEN_BATCH:
@@ -98,7 +99,7 @@ class Channel(asyncio.Protocol):
     # ---- receiving -----------------------------------------------------------------------------------------------
 
     def acknowledge(self, size: int) -> None:
-        """Note that received bytes were processed."""
+        """Note that `size` received bytes were processed, and resume reading when few enough are left."""
         self._unprocessed -= size
         if not self._reading and self._unprocessed <= MAX_UNREAD_BYTES // 2 and not self.closed:
             self._reading = True

@@ -240,7 +240,8 @@ class IoProcess:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the parent is dead, even if this process hangs."""
+    """Have the kernel kill this process when the parent is dead, even if this process hangs. End it now if the parent
+    is dead already. Raise OSError if the kernel refuses."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:

@@ -202,7 +202,8 @@ class PeerLinks:
                 self.refuse(evicted, f"more than {MAX_UNIDENTIFIED} connections without a Hello")
 
     def received(self, link: PeerLink, messages: tuple[PeerMessage, ...]) -> None:
-        """Post the messages of one read to the logic as one event."""
+        """Post the messages of one read to the logic as one event. Stop reading while too many bytes are unprocessed.
+        Drop the messages of a link that was replaced."""
         if self._links.get(link.peer) is not link:
             return
         size, link.received_bytes = link.received_bytes, 0
@@ -222,7 +223,11 @@ class PeerLinks:
         self._pump.step_logic(event)
 
     def handle_hello(self, link: PeerLink, message: PeerMessage) -> None:
-        """Handle a link's first message, which must be a Hello; no other message may be one."""
+        """Identify a link by its first message, in place of an earlier link to the same broker, and report it to the
+        logic.
+
+        Raise BadPeerMessage for a first message that is not an acceptable Hello, and for a second Hello.
+        """
         if link.peer:
             raise BadPeerMessage("a second Hello")
         if not isinstance(message, PeerHello):

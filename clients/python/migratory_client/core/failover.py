@@ -23,7 +23,7 @@ _MAX_CHANGE_TIMES = 16
 
 
 class LinkState:
-    """The state of one connection, from the attempt until its end. All times are of the core's clock."""
+    """The state of one client link, from the attempt until its end. All times are of the core's clock."""
 
     __slots__ = (
         "broker_error", "heartbeat", "last_heard", "move_cause", "number", "opened_at", "ping_at", "url",
@@ -110,7 +110,8 @@ class Failover:
         return problems
 
     def pick_server(self, current: LinkState | None, now: float) -> str | None:
-        """Return the URL to try now, never that of the current link. None when no server takes clients."""
+        """Cancel the next attempt, and return the URL to try now, never that of the current link. None when no server
+        takes clients."""
         self.next_attempt = inf
         exclude = "" if current is None else current.url
         url = self.servers.pick(now, self._random, exclude, tuple(self._move_targets.values()))
@@ -131,7 +132,8 @@ class Failover:
             self.schedule_retry(now)
 
     def link_ended(self, link: LinkState, code: int, now: float) -> None:
-        """Reset the backoff after a stable link, or raise it after a short one that the client itself caused."""
+        """Cancel the next attempt. Reset the backoff after a stable link, or raise it after a short one that the client
+        itself caused."""
         self.cancel_attempt()
         if self._was_stable(link, now):
             self.servers.reset_rounds()

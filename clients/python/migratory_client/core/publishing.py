@@ -137,7 +137,8 @@ class Publisher:
             out.append(Send(link, [self._publish(queue, number, publication, now)]))
 
     def accept_ack(self, ack: Ack, link: int, now: float, out: list[Effect]) -> None:
-        """Complete a publication that the broker stored."""
+        """Complete a publication that the broker stored, and send more of its topic that wait to be sent again. Ignore
+        an id that is not pending."""
         queue = self.queues.get(ack.topic)
         if queue is None or ack.publisher != self.name or ack.id not in queue.pending:
             return  # given up, or a second answer to a second sending
@@ -167,7 +168,8 @@ class Publisher:
         self.tick(link, now, out)
 
     def give_up(self, ticket: object, link: int, now: float, out: list[Effect]) -> None:
-        """Forget a publication on behalf of the application. No effect when the ticket is not pending."""
+        """Forget a publication on behalf of the application, and send the others of its topic again. No effect when the
+        ticket is not pending."""
         for queue in self.queues.values():
             for number, publication in queue.pending.items():
                 if publication.ticket is ticket:

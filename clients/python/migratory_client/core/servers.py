@@ -90,7 +90,8 @@ class ServerPool:
         self.rounds = 0
 
     def learn(self, servers: Sequence[Server]) -> list[str]:
-        """Replace the learned list by the one that a broker sent. Return malformed entries as `parse` does."""
+        """Replace the learned list by the one that a broker sent, unless no entry is valid. Return malformed entries as
+        `parse` does."""
         valid, new_problems = self.parse(servers)
         if valid:
             self.learned = valid

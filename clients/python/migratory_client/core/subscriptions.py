@@ -171,7 +171,8 @@ class SubscribeRequests:
         self.deadline = inf
 
     def subscribe(self, event: SubscribeTopic, link: int, now: float, out: list[Effect]) -> None:
-        """Start a subscription, and request it on `link`. With `link` 0 the next link requests it."""
+        """Start a subscription, and request it on `link`. With `link` 0 the next link requests it. Refuse a malformed
+        topic. No effect when the topic is subscribed already."""
         if event.topic in self.streams.active:
             return
         try:
@@ -184,13 +185,13 @@ class SubscribeRequests:
             self.request(link, [stream], now, out)
 
     def unsubscribe(self, event: UnsubscribeTopic, link: int, out: list[Effect]) -> None:
-        """End a subscription, and tell the broker when there is a link."""
+        """End a subscription, and unsubscribe at the broker when there is a link."""
         if self.streams.remove(event.topic, event.seen) and link:
             self._last_request += 1
             out.append(Send(link, [wire.Unsubscribe(self._last_request, [event.topic])]))
 
     def request(self, link: int, streams: Sequence[TopicStream], now: float, out: list[Effect]) -> None:
-        """Send subscribe requests for these streams, each from its position."""
+        """Send subscribe requests for these streams, each from its position, and set the deadline of their receipts."""
         size = self._settings.subscribe_batch
         for start in range(0, len(streams), size):
             batch = streams[start : start + size]

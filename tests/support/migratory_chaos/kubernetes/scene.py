@@ -68,7 +68,11 @@ class KubernetesScene(BrokerScene):
         return int(self.load.status().get("reconnects", 0))
 
     async def wait_replaced(self, uids: dict[str, str], within: float | None = None) -> None:
-        """Prove that each of these pods was replaced by another. :param uids: by name, from before the injection."""
+        """Prove that each of these pods was replaced by another within `within` seconds.
+
+        :param uids: by name, from before the injection.
+        :param within: None for the scene's usual time.
+        """
 
         async def look() -> Observation:
             now = {pod: self.cluster.kube.get("pod", pod) for pod in uids}
@@ -78,7 +82,7 @@ class KubernetesScene(BrokerScene):
         await self.wait_until("another pod of the name", ", ".join(sorted(uids)), look, within)
 
     async def wait_reconnects(self, clients: int) -> None:
-        """Prove that at least that many clients reconnected since the injection."""
+        """Prove that at least that many clients reconnected since the injection. Wait for it up to a minute."""
 
         async def look() -> Observation:
             seen = self._count_reconnects() - self._reconnects

@@ -3,6 +3,7 @@
 The run itself lives in the router's namespace (`enter_own_network`), together with a mount namespace: when its last
 process ends, however it ended, the kernel removes namespaces, rules and mounts. The run reaches every node without
 passing the rules, which are in the FORWARD chain: requests to a broker's administration are no part of a fault.
+`mount_disk` mounts the small disks that faults fill.
 
 Needs root, iproute2, iptables and util-linux. Without them a run has no network faults and says so.
 """

@@ -187,7 +187,8 @@ class RecordingSubscriber:
         self.delivered = 0
 
     async def run(self) -> None:
-        """Receive until cancelled. A client that was closed by `change` is opened again and resumes its stream."""
+        """Receive until cancelled. A client that was closed by `change` is opened again and resumes its stream. Raise
+        RuntimeError if the stream of another ends."""
         while True:
             changing = asyncio.create_task(self.change()) if self.churns else None
             stream = self.client.subscribe(*self.topics, on_gap=self.gap)

@@ -122,7 +122,8 @@ class NoDescriptors(Fault[ProcessScene]):
 
 @contextlib.contextmanager
 def full_disk(scene: ProcessScene, folder: Path) -> Iterator[None]:
-    """Fill the folder's disk for the time of the context. It must be a small disk that `cluster.py` mounted."""
+    """Fill the folder's disk for the time of the context. Raise RuntimeError unless it is a small disk that
+    `cluster.py` mounted."""
     if not os.path.ismount(folder):
         raise RuntimeError(f"{folder} is not a disk of its own; filling it could fill the machine's disk")
     ballast = folder / "ballast"

@@ -52,7 +52,7 @@ class ProcessScene(BrokerScene):
         self.note_injection(*victims)
 
     async def pick_brokers(self, count: int, coordinator: bool) -> list[str]:
-        """Return random brokers, the busiest coordinator first if `coordinator`."""
+        """Return `count` random brokers, the busiest coordinator first if `coordinator`."""
         names = self.cluster.broker_names()
         self.random.shuffle(names)
         if coordinator:
@@ -62,7 +62,8 @@ class ProcessScene(BrokerScene):
 
     @contextlib.contextmanager
     def held(self, names: Sequence[str]) -> Iterator[None]:
-        """Keep the supervisor from starting these processes again, or killing them because they hang."""
+        """For the time of the context, keep the supervisor from starting these processes again, or killing them because
+        they hang."""
         for name in names:
             self.cluster.supervisor.hold(name)
         try:
@@ -73,7 +74,7 @@ class ProcessScene(BrokerScene):
 
     @contextlib.asynccontextmanager
     async def frozen(self, processes: Sequence[Process]) -> AsyncIterator[None]:
-        """Stop these processes for the time of the context, and prove it."""
+        """Stop these processes with SIGSTOP for the time of the context, prove it, and hold them at the supervisor."""
         with self.held([process.name for process in processes]):
             try:
                 for process in processes:

@@ -24,7 +24,7 @@ RECORD = "/groups/0"
 
 
 def alone_with_zookeeper(cluster: Cluster, name: str) -> Broker:
-    """Keep all other brokers from becoming candidates, so that only `name` acts on the group."""
+    """Disconnect all other brokers from ZooKeeper, so that only `name` acts on the group. Return that broker."""
     for other in cluster.names:
         if other != name:
             cluster.zookeeper(False, other)

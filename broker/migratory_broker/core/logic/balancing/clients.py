@@ -32,7 +32,7 @@ MIN_RATE, MAX_RATE = 10.0, 500.0
 long at any size, within these bounds. The upper one is a tenth of the connects per second admitted by default."""
 
 SETTLE_TIME = 2.0
-"""Seconds after a round until its last clients have arrived and every broker was told the new numbers."""
+"""Seconds after a round until its last clients have arrived and every broker has received the new numbers."""
 
 MAX_PAUSE_FACTOR = 16
 """Times `move_period`: the longest pause after rounds in which no client arrived."""
@@ -138,7 +138,8 @@ class ClientBalancer:
         return wanted
 
     def receive(self, peer: str, load: ClientLoad | None) -> None:
-        """GIVERS-CAP: give clients to a peer that requests some in its heartbeat."""
+        """GIVERS-CAP: give clients to a peer that requests some in its heartbeat. Requests are ignored while the
+        cluster is not calm."""
         for name, count in load.requests if load is not None else ():
             if name == self.ctx.config.name and not self._disturbance():
                 self._give(peer, count)

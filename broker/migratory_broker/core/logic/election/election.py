@@ -158,7 +158,8 @@ class Election:
         return sorted(ranked, key=lambda name: (live[name].draining, not live[name].ready))
 
     def hand_over(self, number: int, peer: str, epoch: int) -> None:
-        """HAND-OVER: succeed the coordinator `peer`, which numbers until it promises."""
+        """HAND-OVER: succeed the coordinator `peer`, which numbers until it promises. No effect while a request about
+        the group is pending, during a drain, and without ZooKeeper."""
         state = self.states[number]
         if state.busy or self.ctx.draining or not self.zookeeper.connected:
             return
@@ -261,7 +262,7 @@ class Election:
         return sorted([self.ctx.me, *linked])
 
     def renew(self, number: int, term: Term, members: list[BrokerId] | None = None) -> None:
-        """Write the next record as the owner of the present one. The ephemeral stays."""
+        """Write the group's next record in ZooKeeper as the owner of the present one. The ephemeral stays."""
         must(term.phase != "over", "OWNER: an epoch that is over has no owner to continue it")
         must(not self.states[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
         chosen = members if members is not None else self.choose(term.record)
@@ -352,7 +353,8 @@ class Election:
     # ---- resigning and waiting --------------------------------------------------------------------------------
 
     def resign(self, number: int) -> None:
-        """Delete the own ephemeral and back off for a random time, so that another candidate has its turn."""
+        """Delete the own ephemeral, end a term that is not active, and back off for one to three progress timeouts, so
+        that another candidate has its turn."""
         group, state = self.groups[number], self.states[number]
         term = group.term
         timeout = self.ctx.config.progress_timeout

@@ -60,7 +60,7 @@ class Histories:
 
     def bootstrap(self, number: int) -> Literal["first", "lost", "wait", ""]:
         """Return what to do about a group without a record: write the "first", treat it as "lost", "wait" for brokers,
-        or "" while a survey runs."""
+        or "" while a survey runs. Request the survey if that is needed."""
         if self.ctx.now - self._clear.pop(number, float("-inf")) <= SURVEY_TIMEOUT:
             return "first"
         if number in self._held:
@@ -134,7 +134,8 @@ class Histories:
     # ---- lost histories --------------------------------------------------------------------------------------
 
     def lost(self, number: int, source: SourceEpoch) -> bool:
-        """Return whether the source list's promises can never come, by the incarnations that ZooKeeper knows."""
+        """Return whether the source list's promises can never come, by the incarnations that ZooKeeper knows, and
+        record since when."""
         self._refresh()
         newest = self.membership.newest
         remaining = [

@@ -45,7 +45,7 @@ class GossipMap:
         return self._hints[group][0]
 
     def heard_at(self, group: int) -> float:
-        """Return when the group's coordinator last said that it is the coordinator."""
+        """Return when the group's coordinator last said that it is the coordinator, by the own clock; -inf if never."""
         return self._heard_at[group]
 
     def counts(self) -> dict[str, int]:

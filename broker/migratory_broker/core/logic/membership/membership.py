@@ -191,7 +191,7 @@ class Membership:
     # ---- other brokers -----------------------------------------------------------------------------------------
 
     def list_members(self) -> None:
-        """Read which brokers have an ephemeral."""
+        """Read which brokers have an ephemeral, and watch for changes."""
         self._listed_at = self.ctx.now
         self.zookeeper.children(MEMBERS, self._listing, watch=True)
 
@@ -247,7 +247,8 @@ class Membership:
             return None
 
     def learn(self, name: str, incarnation: int) -> None:
-        """Record that this incarnation of a broker lives."""
+        """Record that this incarnation of a broker lives. Stop if it has this broker's own name and is newer. Report a
+        linked incarnation that it replaced."""
         if incarnation <= self.newest.get(name, 0):
             return
         self.newest[name] = incarnation
@@ -262,7 +263,7 @@ class Membership:
             self.appeared[name] = (incarnation, self.ctx.now)
 
     def appeared_at(self, name: str) -> float:
-        """Return when a broker's newest incarnation was first heard of, from ZooKeeper or from a peer.
+        """Return when a broker's newest incarnation was first heard of, from ZooKeeper or from a peer; -inf if never.
 
         A peer may know sooner. That is a reason to wait for the broker, but does not prove that its incarnation before
         was replaced.
@@ -392,7 +393,7 @@ class Membership:
         )
 
     def announce_servers(self) -> None:
-        """Give the edges the list of servers if it changed."""
+        """Give the edges the list of servers if it changed and is not empty."""
         servers = self.servers()
         if servers and servers != self._servers:
             self._servers = servers

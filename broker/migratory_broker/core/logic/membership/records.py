@@ -1,7 +1,8 @@
 """The records in ZooKeeper, as JSON, and the rules by which the next record of a group is made.
 
-Paths are below the cluster's root: `/brokers/<name>` (its version is the incarnation), `/members/<name>`
-(ephemeral), `/groups/<g>` (the record of the highest epoch), `/coordinators/<g>` (ephemeral of its owner), `/cluster`.
+Paths are below the cluster's root: `/brokers/<name>` (its version is the incarnation), `/members/<name>` (ephemeral),
+`/groups/<g>` (the record of the highest epoch), `/coordinators/<g>` (ephemeral of its owner), `/cluster`. `rendezvous`
+is the order in which brokers try to write a group's record.
 """
 
 from __future__ import annotations

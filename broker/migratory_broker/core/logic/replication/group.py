@@ -58,7 +58,8 @@ class TopicGroup:
     # ---- this broker's term ----------------------------------------------------------------------------------
 
     def begin_term(self, record: GroupRecord, version: int, *, retried: bool = False) -> None:
-        """Lead the epoch of a record that this broker has written. `retried`: it is the owner's second try."""
+        """Lead the epoch of a ZooKeeper record that this broker has written. `retried`: it is the owner's second
+        try."""
         before = self.term
         if before is not None:
             before.sequencer.flush()
@@ -111,8 +112,8 @@ class TopicGroup:
     # ---- from a candidate or coordinator ---------------------------------------------------------------------
 
     def prepare(self, peer: str, message: Prepare) -> None:
-        """PROMISE: promise the epoch unless a higher one is promised, and send what the candidate lacks of logs that
-        are synced to the source epoch."""
+        """PROMISE: promise the epoch, and send what the candidate lacks of logs that are synced to the source epoch.
+        Refuse an epoch below the promised one."""
         replica = self.replica
         if message.epoch < replica.promised:
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, replica.promised))
@@ -130,7 +131,8 @@ class TopicGroup:
             self.ctx.send(peer, Promise(self.number, message.history, message.epoch, synced, last, digests, topics))
 
     def inventory_request(self, peer: str, message: InventoryRequest) -> None:
-        """Promise the epoch and send the inventory, so that no lower epoch changes the log that it describes."""
+        """Promise the epoch and send the inventory, so that no lower epoch changes the log that it describes. Refuse an
+        epoch below the promised one."""
         if message.epoch < self.replica.promised:
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, self.replica.promised))
             return
@@ -145,7 +147,8 @@ class TopicGroup:
         )
 
     def sync(self, peer: str, message: Sync) -> None:
-        """Collect the parts of a snapshot and install it as a whole with the last one."""
+        """Collect the parts of a snapshot. With the last one install it as a whole and confirm it, or send the
+        inventory again if it does not fit. Refuse an epoch below the promised one."""
         replica = self.replica
         if message.epoch < replica.promised:
             self._staged.pop(peer, None)
@@ -185,8 +188,12 @@ class TopicGroup:
         self.listener.activated(self.number, epoch, coordinator)
 
     def accept(self, peer: str, message: Accept) -> None:
-        """ACCEPT: store an entry if `promised = synced = e`, its coordinator sent it, and it is the next of its
-        topic."""
+        """ACCEPT: store an entry if `promised = synced = e`, its coordinator sent it, and it is the next of its topic.
+        Then commit up to the message's marks, and with two copies at once.
+
+        The first one activates the epoch. Refuse an epoch below the promised one, and request the repair of a missing
+        entry.
+        """
         replica = self.replica
         if message.history != replica.history or message.epoch < replica.promised:
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, replica.promised))

@@ -1,7 +1,7 @@
 """A broker's copy of one topic group: promises, logs and committed marks. `group.py` has the rules about messages.
 
-`promised`: no lower epoch is obeyed. `synced`: the epoch whose coordinator's log this log is a prefix of. `view`: that
-epoch's record as far as this broker was told. All of it lives as long as the process; losing it is a crash.
+`promised`: no lower epoch is obeyed. `synced`: the epoch whose coordinator's log this log is a prefix of. `view`: what
+this broker knows of that epoch. All of it lives as long as the process; losing it is a crash.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class ReplicationListener(Protocol):
 
 @dataclass(slots=True)
 class EpochView:
-    """The record of the epoch that a replica is synced to."""
+    """A replica's knowledge of the epoch that it is synced to: the owner, the members, the copies that commit, and
+    whether the epoch is activated.
+
+    It comes from the coordinator's `Sync`, or at the coordinator from its own record. `activated` becomes True later.
+    """
 
     epoch: int
     owner: BrokerId
@@ -146,7 +150,8 @@ class Replica:
             self.commit_all()
 
     def begin_history(self, history: int, first: int) -> None:
-        """NEW-HISTORY: forget the old history whole. `announce_reset` notifies the subscribers of its topics."""
+        """NEW-HISTORY: drop all logs and begin another history, synced to no epoch. `announce_reset` notifies the
+        subscribers of its topics."""
         self.drop(list(self.topics.values()))
         self.ctx.histories += 1
         self.history, self.first = history, first

@@ -62,7 +62,7 @@ class Sequencer:
         self._recent: dict[tuple[str, str], float] = {}  # (topic, publisher) -> last publication, oldest first
 
     def begin(self) -> None:
-        """Start with the activation of the epoch."""
+        """Start with the activation of the epoch. The duplicate window of every known publisher begins anew."""
         for log in self.replica.topics.values():
             for publisher in log.table.rows:
                 self._recent[(log.name, publisher)] = self.ctx.now

@@ -78,7 +78,10 @@ class PromiseRound:
         return answer is not None and answer.synced >= self.source.epoch
 
     def adopt(self) -> int:
-        """Merge the answers into the replica's log. Return the number of entries that this broker did not have."""
+        """Merge the answers into the replica's log. Return the number of entries that this broker did not have.
+
+        If the record is of another history than the replica, begin it and notify the subscribers of the old one.
+        """
         replica = self.replica
         if replica.history != self.record.history:
             before = set(replica.topics)

@@ -72,7 +72,7 @@ class Term:
     # ---- preparing -------------------------------------------------------------------------------------------
 
     def begin(self, before: Term | None) -> None:
-        """Start with the written record.
+        """Start with the written ZooKeeper record.
 
         `before` is the active term that this one continues without a round of promises, because only the list changes:
         its log is the longest there is.
@@ -159,8 +159,8 @@ class Term:
         self.check_activation()
 
     def check_activation(self) -> None:
-        """ACTIVATE-QUORUM: activate when `q` listed members are synced, unless more than q - 1 of the list are known to
-        be lost."""
+        """ACTIVATE-QUORUM: write the activation when `q` listed members are synced, unless more than q - 1 of the list
+        are known to be lost, or ZooKeeper is away."""
         record = self.record
         if self.phase != "syncing" or len(self.synced.intersection(record.members)) < record.copies:
             return

@@ -1,4 +1,8 @@
-"""Permissions and quotas of clients: permission checks, and the quota of topics that one client may create."""
+"""Permissions and quotas of clients.
+
+`Authorizer` is the interface of permission checks, of which this release has only one that allows everything.
+`TopicQuota` limits the topics that one client may create.
+"""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ position:
   with `reset`.
 - A position ahead of the committed mark waits until it is committed here.
 
-A wait ends with `reset` when a coordinator has told this broker for 2 s what is committed, and at the latest after 30
-s. Time without such a coordinator does not count towards the 2 s: during a takeover, or at a broker that is cut off and
-has not fenced itself yet, nothing is known of the position, and nothing could be delivered after it.
+A wait ends with `reset` when this broker has heard a coordinator's commits for 2 s, and at the latest after 30 s. Time
+without such a coordinator does not count towards the 2 s: during a takeover, or at a broker that is cut off and has not
+fenced itself yet, nothing is known of the position, and nothing could be delivered after it.
 
 Clients may send any position, so a wait for one that never comes must be cheap. A tick tries only the subscriptions
 whose time is up, and every tenth tick tries all of a group. For epochs that do not exist, at most one read of a group's
