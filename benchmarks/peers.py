@@ -1,4 +1,5 @@
-"""The peers that the product is compared with: where they are installed, their versions, and how to install them.
+"""The benchmark peers, which the product is compared with: where they are installed, their versions, how to install
+them.
 
 `python -m benchmarks.peers` (`make bench-peers`) installs them into a folder of the user's cache: Go modules with
 `go install`, and Debian packages unpacked there, so that nothing is installed or started on the machine and no

@@ -1,4 +1,4 @@
-"""A simulated client: the Python client's core (resume, backoff, blacklist, QoS 1) on a lightweight link.
+"""A simulated client: the Python client's core (resume, backoff, blacklist, QoS 1) on a lightweight client link.
 
 The subclasses `LoadPublisher` and `LoadSubscriber` handle deliveries, receipts and answers.
 """

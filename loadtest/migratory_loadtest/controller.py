@@ -1,4 +1,4 @@
-"""The parent process of a run: starts the workers, gives them commands, and collects and verifies their records."""
+"""The parent process of a run: starts the workers, gives them commands, and collects and verifies their run records."""
 
 from __future__ import annotations
 

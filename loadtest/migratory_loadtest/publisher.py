@@ -113,7 +113,7 @@ class LoadPublisher(LoadClient):
         raise AssertionError("a publisher does not subscribe")
 
     def final_records(self) -> dict[int, TopicRecord]:
-        """Count every pending publication as unanswered, and return the records by topic number."""
+        """Count every pending publication as unanswered, and return the run records by topic number."""
         for publication in self.pending.values():
             self.records[publication.topic].unanswered.append(
                 PublicationRecord(publication.digest, self.number, publication.number)

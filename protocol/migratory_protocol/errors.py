@@ -29,7 +29,7 @@ MAX_ERROR_TEXT: Final = 300
 
 
 class BadMessage(ValueError):
-    """A message from a peer that is not acceptable, with the error to send back.
+    """A message from the other end that is not acceptable, with the error to send back.
 
     code      the error code
     text      for the sender: names the field and what is allowed, in at most `MAX_ERROR_TEXT` well-formed characters

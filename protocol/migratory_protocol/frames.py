@@ -75,7 +75,7 @@ FrameEvent = MessageReceived | DeflatedReceived | PingReceived | PongReceived | 
 
 
 class ProtocolError(Exception):
-    """A violation of the protocol or of a limit by the peer. Close the connection with `code`. `events` are the
+    """A violation of the protocol or of a limit by the other end. Close the connection with `code`. `events` are the
     complete ones that came before the violation."""
 
     def __init__(self, code: CloseCode, text: str) -> None:

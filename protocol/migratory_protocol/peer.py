@@ -1,8 +1,9 @@
 """The messages between brokers: version 1, MessagePack arrays that begin with the message's number.
 
-A link carries them in order and loses none until it breaks. A broker opens a link with `PeerHello` and refuses another
-cluster, version or number of groups. Fields may be added at the end with a default: an older peer ignores them. A frame
-holds one message, or an array of several, none of which is `PeerHello`, if the receiver said that it takes them.
+A peer link carries them in order and loses none until it breaks. A broker opens a link with `PeerHello` and refuses
+another cluster, version or number of groups. Fields may be added at the end with a default: an older peer ignores them.
+A frame holds one message, or an array of several, none of which is `PeerHello`, if the receiver said that it takes
+them.
 
 `group` is a topic group's number and `history` its random name. `epoch` is the sender's epoch unless said otherwise.
 Times are in seconds. docs/concepts/replication.md says when each message is sent.
@@ -44,7 +45,7 @@ def payload_digest(payload: bytes) -> bytes:
 
 
 class Publication(Struct, array_like=True, gc=False, frozen=True):
-    """A message with its position, as the cache holds it and as it travels between brokers and to the edges.
+    """A publication with its position, as the cache holds it and as it travels between brokers and to the edges.
 
     `publisher` is "" and `id` 0 for QoS 0. `time` is the coordinator's wall clock when it numbered the publication,
     `sent` the publisher's.
@@ -338,7 +339,7 @@ class HandOver(Struct, array_like=True, gc=False, frozen=True, tag=14):
 
 
 class Survey(Struct, array_like=True, gc=False, frozen=True, tag=15):
-    """The question, before the first record of these groups, whether the receiver holds anything of them."""
+    """The question, before the first ZooKeeper record of these groups, whether the receiver holds anything of them."""
 
     serial: int
     groups: list[int]

@@ -77,7 +77,7 @@ class _Connection:
             self._wake.set()
 
     def _shut_down(self) -> None:
-        """End the TCP connection without waiting for a peer that does not answer."""
+        """End the TCP connection without waiting for a broker that does not answer."""
         plain = self._socket.get_extra_info("socket") if self._socket is not None else None
         if plain is not None:
             # Through a second descriptor, because the socket objects of uvloop have no `shutdown`. The socket may be

@@ -1,6 +1,7 @@
 """Intervals of time, and the grid into which a report cuts time.
 
-The grid has an edge at every moment that a report asks about, so that one pass over all samples answers every question.
+The grid has a grid edge, a boundary of intervals, at every moment that a report asks about. So one pass over all
+samples answers every question.
 """
 
 from __future__ import annotations

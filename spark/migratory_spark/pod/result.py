@@ -1,4 +1,4 @@
-"""The result of a report: an account for the resource's status, and the compressed report and page. Pure.
+"""The result of a report: an account for the resource's status, and the compressed report and report page. Pure.
 
 A ConfigMap holds 1 MiB. If report and page are too large, the page is left out, then the report's longest lists, then
 the report. The account says so.

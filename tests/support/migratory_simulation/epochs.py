@@ -26,8 +26,8 @@ class Committed:
 class EpochState:
     """The internal checker's knowledge of one epoch of one group.
 
-    Beside the record: the incarnations that were synced, the last entry that each member accepted (`votes`, which
-    commit), the sequence numbers assigned and committed, when each publisher was last heard, and the members that
+    Beside the ZooKeeper record: the incarnations that were synced, the last entry that each member accepted (`votes`,
+    which commit), the sequence numbers assigned and committed, when each publisher was last heard, and the members that
     promised a higher epoch, with the limits that a quorum of them sets to commits.
     """
 

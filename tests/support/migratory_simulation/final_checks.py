@@ -217,7 +217,7 @@ def same_entries(world: World) -> None:
 
 
 def describe(world: World) -> str:
-    """Return the records and the brokers' state as text."""
+    """Return the groups' ZooKeeper records and the brokers' state as text."""
     lines = [f"  group {group}: {record}" for group, record in sorted(world.internal.latest.items())]
     for process in world.running():
         groups = []

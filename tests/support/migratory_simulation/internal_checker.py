@@ -29,7 +29,7 @@ SLACK = 0.001
 
 
 class InternalChecker:
-    """The committed state of the cluster, derived from records and brokers, and the invariants over it."""
+    """The committed state of the cluster, derived from ZooKeeper records and brokers, and the invariants over it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -156,7 +156,7 @@ class InternalChecker:
         return None
 
     def is_coordinator(self, process: Process) -> bool:
-        """Return whether the process owns the latest record of a group."""
+        """Return whether the process owns the latest ZooKeeper record of a group."""
         return any(tuple(record.owner) == process.identity for record in self.latest.values())
 
     def process_ended(self, process: Process) -> None:

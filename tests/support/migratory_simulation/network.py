@@ -1,4 +1,4 @@
-"""Links between broker processes, as the logic relies on them: in order and complete until `PeerDown`, then nothing.
+"""Peer links between processes, as the logic relies on them: in order and complete until `PeerDown`, then nothing.
 
 A blocked direction holds its messages (as TCP does) until it opens again. An end that hears nothing for `silence`
 seconds closes the link. The other end learns that when the way to it is open, by its own silence, or when a new link

@@ -180,7 +180,7 @@ class ScriptedCluster:
         return self.until(self.all_ready, START, "cluster that is up")
 
     def next_record(self, before: GroupRecord | None, limit: float = 12.0) -> Wait:
-        """Wait until the record of group 0 is another one than `before`."""
+        """Wait until the ZooKeeper record of group 0 is another one than `before`."""
         return self.until(lambda: self.record() != before, limit, "next record")
 
     def taken_over(self, old: Process, limit: float) -> Wait:

@@ -1,4 +1,4 @@
-"""Several logics in memory, connected by perfect links and a ZooKeeper that answers at once: for tests of single
+"""Several logics in memory, connected by perfect peer links and a ZooKeeper that answers at once: for tests of single
 rules.
 
 Time moves only in `run`. Every peer message is encoded and decoded. A test may hold messages (`hold`), cut links,

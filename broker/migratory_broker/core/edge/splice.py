@@ -5,14 +5,14 @@ A subscription's life:
     Attach ── Attached: its receipt, then publications ──┬── done ─> live
                                                          └── NextPage ── Page ── ... ── done ─> live
 
-The logic's effects arrive in order, and a `Fanout` that arrives during a replay is also part of one of its later pages.
-So nothing is buffered and nothing merged: fan-outs skip a replaying subscriber until the answer that is `done`, behind
-which only fan-outs follow. Sequence numbers check every step: a publication is never sent twice, and a gap that the
-logic did not report becomes a receipt for the subscriber and an error in the log.
+The logic's effects arrive in order, and a `Fanout` that arrives during a replay is also part of one of its later replay
+pages. So nothing is buffered and nothing merged: fan-outs skip a replaying subscriber until the answer that is `done`,
+behind which only fan-outs follow. Sequence numbers check every step: a publication is never sent twice, and a gap that
+the logic did not report becomes a receipt for the subscriber and an error in the log.
 
-Each connection has one page pending at a time, in turn over its topics, and none while its transport is paused: a
-replay of any length holds one page in memory. Answers that nobody waits for any more (unsubscribed, closed, replaced by
-a reset) are ignored.
+Each connection has one replay page pending at a time, in turn over its topics, and none while its transport is paused:
+a replay of any length holds one page in memory. Answers that nobody waits for any more (unsubscribed, closed, replaced
+by a reset) are ignored.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Flush(Struct, frozen=True, gc=False):
 
 
 class PeerUp(Struct, frozen=True, gc=False):
-    """A link to `peer` stands.
+    """A peer link, to the broker `peer`, stands.
 
     Until `PeerDown`, messages arrive in order and none is lost; after it, none arrives. A link with another cluster or
     protocol version is never reported.
@@ -147,13 +147,13 @@ class PeerUp(Struct, frozen=True, gc=False):
 
 
 class PeerDown(Struct, frozen=True, gc=False):
-    """The link to `peer` broke."""
+    """The peer link to `peer` broke."""
 
     peer: str
 
 
 class PeerReceived(Struct, frozen=True, gc=False):
-    """Messages that came over the link to `peer` in one read, in order."""
+    """Messages that came over the peer link to `peer` in one read, in order."""
 
     peer: str
     messages: tuple[PeerMessage, ...]
@@ -237,7 +237,7 @@ Event = (
 
 
 class ConnectPeers(Struct, frozen=True, gc=False):
-    """Keep links to exactly these peers: name -> (incarnation, "host:port")."""
+    """Keep peer links to exactly these brokers: name -> (incarnation, "host:port")."""
 
     peers: dict[str, tuple[int, str]]
 
@@ -296,7 +296,7 @@ class Attached(EdgeMessage, frozen=True, gc=False):
 
 
 class Page(EdgeMessage, frozen=True, gc=False):
-    """To one edge: the next page of a replay, as in `Attached`.
+    """To one edge: the next replay page, as in `Attached`.
 
     When eviction overtook the replay, `receipt` is `truncated` and `first`..`last` are missing before `publications`.
     When the history ended, it is `reset`.

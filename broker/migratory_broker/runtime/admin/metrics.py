@@ -1,7 +1,7 @@
 """Metrics in Prometheus' format, by the names of docs/reference/metrics.md, each with the labels `cluster` and
 `broker`.
 
-Counting costs the cores nothing: they keep plain numbers, which are read when the page is requested. What they
+Counting costs the cores nothing: they keep plain numbers, which are read when /metrics is requested. What they
 cannot keep arrives as `Observe` and is summed here. Memory is that of all processes of the broker.
 """
 
@@ -81,7 +81,7 @@ Value = float | Mapping[str, float]
 
 
 class BrokerMetrics(Collector):
-    """The collector of the page. `read` returns the numbers that the cores keep, by name; called for each page."""
+    """The collector of /metrics. `read` returns the numbers that the cores keep, by name; called for each request."""
 
     def __init__(self, cluster: str, broker: str, read: Callable[[], Mapping[str, Value]]) -> None:
         self._common = [cluster, broker]

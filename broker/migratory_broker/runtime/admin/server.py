@@ -23,7 +23,7 @@ MAX_ADMIN = 32
 
 
 class AdminServer:
-    """The HTTP server of the administration's listener: pages by path, GET only."""
+    """The HTTP server of the administration's listener: HTTP pages by path, GET only."""
 
     def __init__(self, pages: Mapping[str, Page], clock: Callable[[], float], request_limit: float = 30.0) -> None:
         self._pages = dict(pages)
@@ -75,7 +75,7 @@ def readiness_page(reason: Callable[[], str]) -> Page:
 
 
 def status_page(read: Callable[[], Mapping[str, object]]) -> Page:
-    """Return the page of /v1/status: what `read` returns, as indented JSON."""
+    """Return the status page, /v1/status: what `read` returns, as indented JSON."""
 
     def page() -> tuple[int, str, bytes]:
         body = msgspec.json.format(msgspec.json.encode(read(), enc_hook=str), indent=2)

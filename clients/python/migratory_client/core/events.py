@@ -148,7 +148,7 @@ class Send(Struct):
 
 
 class Disconnect(Struct):
-    """End the link after everything that was sent on it. The core ignores later events of the link. `abort`: the peer
+    """End the link after everything that was sent on it. The core ignores later events of the link. `abort`: the broker
     does not answer, so end the connection without a closing handshake."""
 
     link: int

@@ -42,7 +42,7 @@ class LinkState:
         self.move_cause: Cause | None = None  # the broker asked for a move: "drained", it leaves; "moved", it stays
 
     def is_silent(self, now: float) -> bool:
-        """Return whether the peer counts as dead: nothing was received for two heartbeat intervals."""
+        """Return whether the broker counts as dead: nothing was received for two heartbeat intervals."""
         return self.last_heard + 2 * self.heartbeat <= now
 
 

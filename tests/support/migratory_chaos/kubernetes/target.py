@@ -1,4 +1,4 @@
-"""The cluster under test, as the API server and the brokers' own pages show it. Reads only."""
+"""The cluster under test, as the API server and the brokers' metrics show it. Reads only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The link between brokers. Byte 0 selects one message for the decoder or a stream for a link after its `PeerHello`;
-byte 1 selects where the stream is cut.
+"""The peer link of two brokers. Byte 0 selects one message for the decoder or a stream for a link after its
+`PeerHello`; byte 1 selects where the stream is cut.
 
 Oracles: the result is a message, or a BadPeerMessage with a text. Decoded messages can be encoded and decoded again.
 bytes, bytearray and memoryview read alike. A link passes on the same messages however the stream is cut, and nothing

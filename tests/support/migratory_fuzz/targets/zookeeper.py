@@ -1,8 +1,8 @@
 """ZooKeeper nodes that another program wrote. Byte 0 selects one node's contents for its decoders or a script of
 nodes written under running brokers.
 
-Oracles: the result is a record, or a BadRecord with a text; a record that is written and read again is equal. A
-broker never fails on what it reads. Unreadable contents stop no broker, and when they are gone the group accepts
+Oracles: the result is a ZooKeeper record, or a BadRecord with a text; a record that is written and read again is equal.
+A broker never fails on what it reads. Unreadable contents stop no broker, and when they are gone the group accepts
 publications again. Readable but false contents may break an invariant, and nothing else. The status can always be
 encoded.
 """

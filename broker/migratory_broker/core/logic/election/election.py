@@ -1,4 +1,4 @@
-"""Which broker writes the next record of a group, when, and with which brokers on its list.
+"""Which broker writes the next ZooKeeper record of a group, when, and with which brokers on its list.
 
 EAGER: a group without a coordinator's ephemeral is taken over by the live brokers in an order of the group's own, one
 progress timeout after the other. CAS: a record is written against the version that was read, in one transaction with

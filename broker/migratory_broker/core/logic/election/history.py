@@ -1,4 +1,4 @@
-"""The beginning of a group's history: before its first record, and after the brokers that held it are gone.
+"""The beginning of a group's history: before its first ZooKeeper record, and after the brokers that held it are gone.
 
 SURVEY: without a record the live brokers are asked whether they hold a promise or entries. If one does, the history is
 unknown and only a new one can continue the group. LOST: so many incarnations of the source list were replaced by newer

@@ -1,4 +1,4 @@
-"""A leader's term: one epoch that this broker owns, from the write of its record to a higher promise.
+"""A leader's term: one epoch that this broker owns, from the write of its ZooKeeper record to a higher promise.
 
 | phase | meaning |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Where a subscriber's stream begins: receipts, pages of a replay, and waiting until this broker knows the position.
+"""Where a subscriber's stream begins: receipts, replay pages, and waiting until this broker knows the position.
 
 RESUME: only committed publications are replayed or named in a receipt. What a subscription gets depends on its
 position:
@@ -328,7 +328,7 @@ class Resume:
         )
 
     def next_page(self, event: NextPage) -> None:
-        """Answer with the next page of a replay."""
+        """Answer with the next replay page."""
         group = self.groups[topic_group(event.topic, len(self.groups))]
         replica = group.replica
         position = replica.position(event.topic)
