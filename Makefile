@@ -122,6 +122,7 @@ nightly: bench-test ## long runs that are not part of the gate: 100,000 seeds, a
 	MIGRATORY_CYCLE_CLIENTS=10000 $(BIN)/python -m pytest tests/integration/resources/test_cycles.py
 	$(MAKE) --no-print-directory chaos MINUTES=60
 	$(MAKE) --no-print-directory fuzz
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run cost --inputs 2000000
 	$(MAKE) --no-print-directory chaos-k8s MINUTES=60
 
 bench-peers: $(VENV)/.tests ## get Mosquitto, NATS and Centrifugo into a folder of the user's cache (needs Go, Debian)

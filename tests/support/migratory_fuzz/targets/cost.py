@@ -12,8 +12,8 @@ fraction of a millisecond. Repetitions and bounds shrink with them.
 from __future__ import annotations
 
 import itertools
-from _lsprof import Profiler
 from collections.abc import Callable, Iterator
+from cProfile import Profile
 from typing import Any, Literal
 
 from migratory_broker.core.edge import Edge, EdgeConfig
@@ -107,7 +107,7 @@ class _Meter:
 
     def __init__(self) -> None:
         self._next = itertools.count().__next__
-        self._profiler = Profiler(self._next, 1.0, False, True)
+        self._profiler = Profile(self._next, 1.0, False, True)
         self._seen = 1
         self.added = 0
 
