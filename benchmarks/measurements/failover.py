@@ -92,8 +92,10 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
 
 
 async def kill_one(bench: Benchmark, work: Workload, seconds: float) -> dict[str, Any]:
-    """Kill one of three brokers. Return the result, with latency and CPU before and after the kill for the
-    evaluation."""
+    """Kill one of three brokers. Return the result, with latency and CPU before and after the kill for the evaluation.
+
+    Raise MeasurementFailed when clients lose their connection before the kill, or a delivery is lost or repeated.
+    """
     product = Product(brokers=3)
     bench.stack.push_async_callback(product.stop)
     await product.start(work, None)

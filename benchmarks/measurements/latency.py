@@ -68,7 +68,10 @@ class RestartableRig:
 
 
 async def measure(bench: Benchmark) -> dict[str, Any]:
-    """Find the peers' saturation, then measure the latency of all systems at each load."""
+    """Find the peers' saturation, then measure the latency of all systems at each load.
+
+    Raise NotMeasurable without an installed peer, MeasurementFailed when no peer sustains any rate.
+    """
     sizes = bench.sizes
     work = Workload(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
     installed = [name for name in PEERS if name not in bench.missing]

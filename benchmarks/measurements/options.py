@@ -26,7 +26,10 @@ WITH, WITHOUT = "batched", "unbatched"
 
 async def measure_batching(bench: Benchmark) -> dict[str, Any]:
     """Measure the CPU per message with and without batching, at many messages a second for each client. Per message,
-    because a delivery with batching contains several."""
+    because a delivery with batching contains several.
+
+    Raise NotMeasurable when the product has no such option.
+    """
     sizes = bench.sizes
     work = Workload(subscribers=sizes.batching_subscribers, topics=1, payload=sizes.payload, rate=sizes.batching_rate)
     rigs = {WITHOUT: Rig(Product(WITHOUT), work), WITH: Rig(Product(WITH, spec=SPEC), work)}
@@ -54,7 +57,10 @@ ONE, TWO = "one process", "two processes"
 
 async def measure_io_processes(bench: Benchmark) -> dict[str, Any]:
     """Measure the CPU per delivery over all of the broker's processes, and how evenly they share the connections.
-    Nothing is pinned, so that they can use both cores."""
+    Nothing is pinned, so that they can use both cores.
+
+    Raise NotMeasurable when the product has no such option.
+    """
     sizes = bench.sizes
     work = Workload(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
     rigs = {

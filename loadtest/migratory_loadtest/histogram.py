@@ -83,7 +83,7 @@ class Histogram:
         self.largest = max(self.largest, other.largest)
 
     def quantile(self, fraction: float) -> float | None:
-        """Return the quantile by log interpolation within its bucket, or None if nothing was observed."""
+        """Return the quantile in seconds by log interpolation within its bucket, or None if nothing was observed."""
         count = self.count
         if not count:
             return None
@@ -106,7 +106,7 @@ class Histogram:
         return self.total / count if count else None
 
     def deviation(self) -> float | None:
-        """Return the population standard deviation, or None if nothing was observed."""
+        """Return the population standard deviation in seconds, or None if nothing was observed."""
         count = self.count
         if not count:
             return None

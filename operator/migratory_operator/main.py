@@ -43,7 +43,7 @@ def main() -> None:
 
 
 async def operate(settings: OperatorSettings) -> None:
-    """Run until a signal arrives or the resync loop fails."""
+    """Run until a signal arrives or the resync loop fails. Raise the error of the loop."""
     metrics = OperatorMetrics()
     api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient()
     reconciler = ClusterReconciler(api, brokers, settings, metrics)

@@ -140,8 +140,8 @@ class SyncClient:
             raise
 
     def close(self, flush: float = 5.0) -> None:
-        """Close the client, as `Client.close`, and end its thread. Other methods then raise Closed. No effect when
-        closed."""
+        """Close the client, as `Client.close` with its wait of up to `flush` seconds, and end its thread. Other methods
+        then raise Closed. No effect when closed."""
         self._check_thread()
         with self._lock:
             was_closed = self.closed

@@ -111,7 +111,7 @@ def write_request(
 
 
 def main(request_path: Path, report_path: Path) -> None:
-    """Make the report: the body of the process."""
+    """Make the requested report, and write it and, if requested, its report page: the body of the process."""
     from migratory_spark.report.build import KnownIncident, as_plain, build_report
     from migratory_spark.session import local_session
 

@@ -83,7 +83,8 @@ class ScrapeFile:
         self._last_problem = self._warned = ""
 
     def read(self) -> bool:
-        """Read the file. Return whether `targets` has changed."""
+        """Read the file. Return whether `targets` has changed. A missing file has no targets; invalid content causes a
+        warning and changes nothing."""
         try:
             with self.path.open("rb") as file:
                 content = file.read(_MAX_BYTES + 1)

@@ -250,6 +250,7 @@ class KubernetesApi:
         A watch whose connection went silent ends like one without changes.
 
         :param namespace: None for all.
+        :raises ApiError: the watch was rejected or broke.
         """
         stream = self._client.watch(
             _class(kind),

@@ -61,7 +61,10 @@ class ReportController:
     async def resync(
         self, clusters: Sequence[Object], reports: Sequence[Object], beat: Callable[[], None] = lambda: None
     ) -> None:
-        """Wake the queue of every unfinished report, and reconcile every cluster's schedule and SLAMet.
+        """Wake the queue of every unfinished report, forget deleted ones, and reconcile every cluster's schedule and
+        SLAMet.
+
+        A failed cluster is logged, and the others continue.
 
         :param beat: called before each cluster, because many clusters take long if the API server is slow.
         """

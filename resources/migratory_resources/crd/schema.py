@@ -64,7 +64,7 @@ class _SchemaBuilder:
         self._keys = keys
 
     def model(self, model: type[BaseModel]) -> Schema:
-        """Return the schema of a model."""
+        """Return the schema of a model. Raise SchemaError for a field without a description."""
         properties, required = {}, []
         for name, info in model.model_fields.items():
             property_name = info.alias or name

@@ -14,7 +14,7 @@ _MIRROR = "http://deb.debian.org/debian"
 
 
 def ensure_running(paths: NodePaths) -> str:
-    """Return `DOCKER_HOST` of a running engine, or start one.
+    """Return `DOCKER_HOST` of a running engine, or start one. Raise NodeError when a program is missing.
 
     The started one has no network and changes no firewall rules: builds use the machine's network.
     """

@@ -116,7 +116,7 @@ class ExternalChecker:
         return self.shown_key(where, topic, position, key_of(payload))
 
     def shown_key(self, where: str, topic: str, position: Position, key: Key) -> bool:
-        """Record that a publication was shown, as `shown` does, by its key."""
+        """Record that a publication was shown, by its key: see `shown`, with the same result and Violations."""
         history = self._of(topic, self.history_of(topic, position.epoch))
         sequence = position.sequence
         before = history.entries.get(sequence)

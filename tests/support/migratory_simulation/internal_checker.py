@@ -1,8 +1,9 @@
 """The invariants of docs/concepts/replication.md, checked from inside over copies, promises and coordinators.
 
-The checker reads the records in the modelled ZooKeeper and, after each step, the groups of the broker that stepped.
-From both it derives on its own what is committed (accepted in an epoch by q listed incarnations) and compares
-everything that brokers say with that. `after_step` reads most of `Logic`'s names.
+The checker reads the ZooKeeper records in the modelled ensemble and, after each step, the groups of the broker that
+stepped. From both it derives on its own what is committed (accepted in an epoch by q listed incarnations) and compares
+everything that brokers say with that. Each check raises `Violation` at the step that breaks it. `after_step` reads most
+of `Logic`'s names.
 """
 
 from __future__ import annotations
@@ -225,7 +226,7 @@ class InternalChecker:
         elif owner is not None:
             replica = owner.replica(group)
             theirs = replica.topics.get(log.name)
-            # A member with the same log has been told of the same forgotten publishers.
+            # A member with the same log has received the same forgotten publishers.
             if (replica.promised, replica.synced) == state and theirs is not None and theirs.last == log.last:
                 early = sorted(theirs.table.rows.keys() - rows.keys())
                 if early:

@@ -337,7 +337,7 @@ def draw_plan(
 
 
 def with_extras(random: Random, plan: Plan, scope: Scope, begin: float, end: float) -> Plan:
-    """Return the plan with one to four more faults of the kinds in EXTRA."""
+    """Return the plan with one to four more faults of the kinds in EXTRA, from `begin` to `end` in virtual seconds."""
     kinds = [kind for kind in EXTRA if plan.safe or kind not in SAFE_ONLY]
     chances = [EXTRA[kind] for kind in kinds]
     faults = list(plan.faults)

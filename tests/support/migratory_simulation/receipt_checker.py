@@ -1,4 +1,4 @@
-"""Checks that each receipt of a broker's logic is justified.
+"""Checks that each receipt of a broker's logic is justified, and raises `Violation` for one that is not.
 
 An unjustified receipt breaks no order and hides nothing: it reports publications as missing that the broker could have
 delivered, and satisfies every check for unreported gaps. This module uses the bounds of the logic's logs.

@@ -184,7 +184,7 @@ class ScriptedCluster:
         return self.until(lambda: self.record() != before, limit, "next record")
 
     def taken_over(self, old: Process, limit: float) -> Wait:
-        """Wait until another broker than `old` coordinates group 0."""
+        """Wait up to `limit` tempo seconds until another broker than `old` coordinates group 0."""
         return self.until(lambda: self.coordinator() not in (None, old), limit, "takeover")
 
     def commit(self, process: Process, limit: float, more: int = 0) -> Wait:
@@ -221,7 +221,7 @@ class ScriptedCluster:
         return self.expect(lambda: self.committed(process or self.current()) > committed, limit, text)
 
     def drained(self, process: Process, limit: float) -> Wait:
-        """Expect that the broker reports itself drained."""
+        """Expect that the broker reports itself drained within `limit` tempo seconds."""
         return self.expect(lambda: process.logic.drained, limit, f"{process.label} is never drained")
 
     def no_tail(self, process: Process) -> Wait:
@@ -229,7 +229,7 @@ class ScriptedCluster:
         return self.expect(lambda: not self.tail(process), 3.0, f"{process.label} commits no more")
 
     def no_clients(self, process: Process, limit: float) -> Wait:
-        """Expect that all clients leave the broker."""
+        """Expect that all clients leave the broker within `limit` tempo seconds."""
         return self.expect(lambda: not process.clients, limit, f"{process.label} still has clients")
 
     def trace(self, text: str) -> None:

@@ -254,7 +254,7 @@ class RawClient:
 
     async def messages(self, limit: float = LIMIT) -> list[Message]:
         """Return the messages of the next frame that has any. Answer pings and a close frame, which raises
-        ConnectionEnded."""
+        ConnectionEnded. Raise TimeoutError after `limit` seconds."""
         while True:
             received = await self.frame(limit)
             if received.opcode == PING:
@@ -285,8 +285,8 @@ class RawClient:
                 self.buffered += await self.messages(limit)
 
     async def wait_ended(self, limit: float = LIMIT) -> ConnectionEnded:
-        """Wait for the end of the connection and return it. Answer the close frame, close this side, and check that the
-        broker closes its side. Earlier messages are in `buffered`."""
+        """Wait up to `limit` seconds for the end of the connection and return it. Answer the close frame, close this
+        side, and check that the broker closes its side. Earlier messages are in `buffered`."""
         async with asyncio.timeout(limit):
             while True:
                 try:

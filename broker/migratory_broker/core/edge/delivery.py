@@ -163,7 +163,8 @@ class EdgeDelivery:
         self.multicast(topic, lambda format: format.live(name, publications), count)
 
     def multicast(self, topic: EdgeTopic, encode: Callable[[Format], bytes], publications: int = 0) -> None:
-        """Send the result of `encode`, called once per format, to the live subscribers of a topic."""
+        """Send the result of `encode`, called once per format, to the live subscribers of a topic: at once, or with
+        batching later. It is queued for the paused ones."""
         encoded: dict[Format, bytes] = {}
         if self._writing is not None:
             self._join_writes()

@@ -213,7 +213,7 @@ class Splice:
     # ---- the live stream -------------------------------------------------------------------------------------
 
     def fanout(self, event: Fanout) -> None:
-        """Send committed publications to the live subscribers. Replaying ones get them in a page.
+        """Send committed publications to the live subscribers. Replaying ones get them in a replay page.
 
         While no subscriber was ever live, all publications are part of answers that are still to come. The fan-out must
         not count as the begin of the live stream: it may have been sent before this edge left the topic, and what
@@ -269,8 +269,8 @@ class Splice:
     def handle_gap(self, event: Gap) -> None:
         """Report missing publications to the live subscribers.
 
-        The next page of a replaying subscriber reports what it misses of the same history. A new history ends its
-        replay here: everything that follows is live.
+        The next replay page of a replaying subscriber reports what it misses of the same history. A new history ends
+        its replay here: everything that follows is live.
         """
         topic = self.topics.get(event.topic)
         if topic is None:

@@ -103,7 +103,8 @@ class ClientConnections:
         opened: float,
         early: bytes,
     ) -> None:
-        """Take a transport over from the handshake; `early` are the bytes behind the request."""
+        """Take a transport over from the handshake, and report the connection to the edge. `early` are the bytes behind
+        the request."""
         number = self._next
         self._next += 1
         direct: socket.socket | None = None

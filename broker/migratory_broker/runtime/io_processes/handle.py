@@ -187,8 +187,8 @@ class IoProcessHandle:
         self._close_deadline = (self.channel.batches + 1, now + CLOSE_TIMEOUT)
 
     def tick(self, now: float, stalled: bool, max_waiting: int) -> None:
-        """Kill the I/O process if it breaks a limit. `stalled`: the broker's own process did not run for a while.
-        `max_waiting`: bytes that may wait to be sent to the I/O process."""
+        """Kill the I/O process if it breaks a limit, and send a sign of life when it is due. `stalled`: the broker's
+        own process did not run for a while. `max_waiting`: bytes that may wait to be sent to the I/O process."""
         if stalled:
             self.last_heard = now
         if self._close_deadline is not None:

@@ -135,7 +135,8 @@ class PeerLinks:
         link.waiting.append(data)
 
     def flush(self) -> None:
-        """Send each peer the messages that this turn collected for it."""
+        """Send each peer the messages that this turn collected for it. Break the peer link of one that reads too
+        slowly."""
         if not self._writing:
             return
         writing, self._writing = self._writing, []

@@ -150,7 +150,8 @@ class Publisher:
                 self._send_deferred(queue, link, now, out)
 
     def accept_nack(self, nack: Nack, link: int, now: float, out: list[Effect]) -> None:
-        """Schedule a resend after `gap` or `retry`; end the publication after any other code."""
+        """Schedule a resend after `gap` or `retry`; end the publication after any other code. Ignore an id that is not
+        pending."""
         queue = self.queues.get(nack.topic)
         if queue is None or nack.publisher != self.name or nack.id not in queue.pending:
             return

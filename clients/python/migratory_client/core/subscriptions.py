@@ -48,7 +48,8 @@ class TopicStream:
         self.request = 0  # the number of the unanswered request, 0 after its receipt
 
     def accept_message(self, link: int, message: Message, out: list[Effect]) -> bool:
-        """Deliver a publication that arrived on `link`. Return False when it was dropped as a duplicate."""
+        """Deliver a publication that arrived on `link`, after a report of publications that are missing before it
+        without a receipt. Return False when it was dropped as a duplicate."""
         position = message.position
         last = self.position
         if link != self.link:

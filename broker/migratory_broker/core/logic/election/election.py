@@ -87,7 +87,8 @@ class Election:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Take the next step about each group, at most one request to ZooKeeper at a time."""
+        """Take the next step about each group, with at most one request to ZooKeeper at a time for each, and about
+        surveys. No effect without ZooKeeper."""
         if not (self.zookeeper.connected and self.membership.registered):
             return
         if self.ctx.now - self._listed_at >= (self.ctx.config.refresh_interval if self._known else RETRY_INTERVAL):

@@ -80,7 +80,8 @@ class Histories:
         return self._held.get(number, 0)
 
     def survey(self) -> None:
-        """Ask about all groups without a record, in one round."""
+        """Ask all linked brokers about the groups that need a survey, in one round. Give up a round that takes too
+        long."""
         survey = self._round
         if survey is not None:
             if self.ctx.now - survey.asked_at > SURVEY_TIMEOUT:

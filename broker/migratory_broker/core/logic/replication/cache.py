@@ -67,7 +67,7 @@ class Cache:
         return self.bytes > config.max_bytes
 
     def publishers_full(self, wall: float) -> bool:
-        """Return whether `max_publishers` is reached; if not, count one more.
+        """Return whether `max_publishers` is reached; if not, count one more. `wall` is the wall clock in seconds.
 
         Tables are never evicted. Without the limit, a client that invents a name for every publication would fill the
         memory of every broker.

@@ -58,8 +58,8 @@ class TopicGroup:
     # ---- this broker's term ----------------------------------------------------------------------------------
 
     def begin_term(self, record: GroupRecord, version: int, *, retried: bool = False) -> None:
-        """Lead the epoch of a ZooKeeper record that this broker has written. `retried`: it is the owner's second
-        try."""
+        """Lead the epoch of a ZooKeeper record that this broker has written, and end its term before. `retried`: it is
+        the owner's second try."""
         before = self.term
         if before is not None:
             before.sequencer.flush()
@@ -189,10 +189,10 @@ class TopicGroup:
 
     def accept(self, peer: str, message: Accept) -> None:
         """ACCEPT: store an entry if `promised = synced = e`, its coordinator sent it, and it is the next of its topic.
-        Then commit up to the message's marks, and with two copies at once.
 
-        The first one activates the epoch. Refuse an epoch below the promised one, and request the repair of a missing
-        entry.
+        The first message of an epoch shows that it is activated. Entries are committed at once with two copies, and up
+        to the message's marks. Request the repair of a missing entry. Refuse another history, and an epoch below the
+        promised one.
         """
         replica = self.replica
         if message.history != replica.history or message.epoch < replica.promised:

@@ -218,7 +218,8 @@ class Replica:
         return len(lasts) == sync.topics_total and sum(lasts.values()) == sync.lasts_total
 
     def install(self, sync: Sync, parts: list[TopicPart]) -> None:
-        """SYNC-WHOLE: make log, tail and table the sender's in one step; only then `promised = synced = epoch`."""
+        """SYNC-WHOLE: make log, tail and table the sender's in one step; only then `promised = synced = epoch`. Commit
+        what is committed there, and notify subscribers of a history that was replaced."""
         must(sync.epoch >= self.promised, "SYNC-PROMISE: a Sync below the promise is refused")
         switched = sync.history != self.history
         before = set(self.topics)

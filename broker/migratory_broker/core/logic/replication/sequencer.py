@@ -210,7 +210,8 @@ class Sequencer:
                     self.settle(log)
 
     def settle(self, log: TopicLog) -> None:
-        """Commit what `copies` listed incarnations hold, the own store being one of them."""
+        """Commit what `copies` listed incarnations hold, the own store being one of them, and answer the duplicates
+        that waited for it."""
         copies = self.record.copies
         if copies == 1:
             to = log.last
@@ -239,7 +240,8 @@ class Sequencer:
     # ---- batches ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what was numbered, forgotten and committed in this turn, in one message."""
+        """Send what was numbered, forgotten and committed in this turn, in one message. With one copy, commit it
+        first."""
         if self.record.copies == 1 and self._uncommitted:
             dirty, group = self.ctx.dirty, self.replica.group
             was_dirty = group in dirty

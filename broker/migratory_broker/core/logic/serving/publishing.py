@@ -48,7 +48,7 @@ class PublishContact:
     # ---- from an edge ----------------------------------------------------------------------------------------
 
     def publish(self, event: PublishRequest) -> None:
-        """Route each publication to its group's coordinator, those of one group together."""
+        """Route each publication to its group's coordinator, those of one group together, or refuse it."""
         client = (event.edge, event.reference)
         groups = len(self.groups)
         routes: dict[int, PublishRoute] = {}

@@ -328,7 +328,8 @@ class Resume:
         )
 
     def next_page(self, event: NextPage) -> None:
-        """Answer with the next replay page."""
+        """Answer with the next replay page. It says `truncated` where publications were evicted meanwhile, and `reset`
+        where the history ended."""
         group = self.groups[topic_group(event.topic, len(self.groups))]
         replica = group.replica
         position = replica.position(event.topic)
