@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from migratory_protocol.limits import SUBSCRIPTIONS
+from migratory_protocol.limits import SUBSCRIPTIONS, TOPICS
 from migratory_testing import rawclient
 from migratory_testing.crowd import closed, resident
 from migratory_testing.processes import Broker
@@ -151,11 +151,12 @@ async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
 
 
 async def subscribe_many(client: RawClient, topics: list[str], number: int) -> None:
-    """Subscribe to all topics in one request. Check that each is answered once, with a position of sequence number
-    0."""
+    """Subscribe to all topics, in as few requests as the protocol allows. Check that each topic is answered once, with
+    a position of sequence number 0."""
     packed = client.wire == "msgpack"
     entries: list[Any] = [[topic] if packed else {"topic": topic} for topic in topics]
-    client.send("subscribe", request=number, topics=entries)
+    for begin in range(0, len(entries), TOPICS):
+        client.send("subscribe", request=number, topics=entries[begin : begin + TOPICS])
     answered: list[str] = []
     while len(answered) < len(topics):
         answer = await client.receive("subscribed", "error")
@@ -205,11 +206,16 @@ async def test_subscriptions_over_the_limit_are_refused_and_the_connection_stays
 ) -> None:
     before = broker.metric("migratory_subscriptions")
     client = await RawClient.join(broker, "msgpack")
-    client.send("subscribe", request=9, topics=[[f"over/{number:06}"] for number in range(MANY + 1)])
-    error = await client.receive("error", "subscribed")
-    assert (error["op"], error["code"], error["request"]) == ("error", "too_many_subscriptions", 9)
-    assert f"the limit of subscriptions is {MANY} per client" in error["text"]
+    await subscribe_many(client, [f"over/{number:06}" for number in range(MANY)], 8)
+    for topics, code, text in (
+        ([["over/one"]], "too_many_subscriptions", f"the limit of subscriptions is {MANY} per client"),
+        ([[f"many/{number}"] for number in range(TOPICS + 1)], "bad_message", f"<= {TOPICS}, got {TOPICS + 1}"),
+    ):
+        client.send("subscribe", request=9, topics=topics)
+        error = await client.receive("error", "subscribed")
+        assert (error["op"], error["code"], error["request"]) == ("error", code, 9)
+        assert text in error["text"]
     await client.ping()
     assert client.buffered == []
-    assert broker.metric("migratory_subscriptions") == before
+    assert broker.metric("migratory_subscriptions") == before + MANY
     await subscribe_many(client, ["over/000000"], 10)

@@ -287,6 +287,8 @@ class Client:
             raise Violation(7, f"{key} is refused: {failed.code} {failed.text}")
         if not key.id:
             return
+        if failed.code == "outcome_unknown" and key.topic not in self.misused:
+            self.world.external.forgotten(key, self.world.internal.is_committed(key))
         self.world.coverage["given up"] += 1
         self.world.coverage["outcome unknown"] += failed.code == "outcome_unknown"
         again = key in self.final

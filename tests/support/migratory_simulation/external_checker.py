@@ -202,6 +202,12 @@ class ExternalChecker:
             raise Violation(1, f"{key} is acknowledged without a position: unknown whether it is stored")
         self.shown_key("an acknowledgement", key.topic, position, key)
 
+    def forgotten(self, key: Key, committed: bool) -> None:
+        """Check an `outcome_unknown` for a publication that waits. Only what is committed may be evicted, so a broker
+        that knows neither entry nor digest never stored it, and has let a later id overtake it."""
+        if not committed:
+            raise Violation(6, f"{key} is refused as unknown, but was never committed: a later id overtook it")
+
     # ---- subscribers
 
     def reader(self, subscriber: str, topic: str) -> Reader:

@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
 from migratory_broker.core.edge.events import Detach
@@ -84,7 +85,8 @@ class IoProcessHandle:
         self.report: EdgeReport | None = None
         self.kill_reason = ""
         self._last_sent = now
-        self._close_deadline: tuple[int, float] | None = None  # the batch that it must have processed, and until when
+        self._close_batch = 0  # the batch that closes its clients, 0: none
+        self._close_until = inf
         self.channel = Channel(
             _FROM_IO, lambda messages, size: on_messages(self, messages, size), lambda: self._lost(on_lost), self.resume
         )
@@ -184,19 +186,20 @@ class IoProcessHandle:
 
     def expect_close(self, now: float) -> None:
         """Require that the process handles the next batch, which closes all its clients, within `CLOSE_TIMEOUT`."""
-        self._close_deadline = (self.channel.batches + 1, now + CLOSE_TIMEOUT)
+        self._close_batch, self._close_until = self.channel.batches + 1, now + CLOSE_TIMEOUT
+
+    @property
+    def closed_clients(self) -> bool:
+        """Whether the process has handled the last batch that closes all its clients, and has reported since."""
+        return self.report is not None and 0 < self._close_batch <= self.report.batches
 
     def tick(self, now: float, stalled: bool, max_waiting: int) -> None:
         """Kill the I/O process if it breaks a limit, and send a sign of life when it is due. `stalled`: the broker's
         own process did not run for a while. `max_waiting`: bytes that may wait to be sent to the I/O process."""
         if stalled:
             self.last_heard = now
-        if self._close_deadline is not None:
-            batch, until = self._close_deadline
-            if self.report is not None and self.report.batches >= batch:
-                self._close_deadline = None
-            elif now > until and not stalled:
-                self.kill(f"did not close its clients within {CLOSE_TIMEOUT:g} s")
+        if self._close_batch and not self.closed_clients and now > self._close_until and not stalled:
+            self.kill(f"did not close its clients within {CLOSE_TIMEOUT:g} s")
         if self.channel.waiting > max_waiting:
             self.kill(f"{self.channel.waiting} bytes wait to be sent to it")
         if now - self.last_heard > (KILL_AFTER if self.serving else START_TIMEOUT):

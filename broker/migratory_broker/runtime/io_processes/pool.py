@@ -275,7 +275,10 @@ class IoProcessPool:
         self._closing = True
 
     def _check_empty(self) -> None:
-        if self._closing and not len(self):
+        """Note that all clients are closed. A count from before the processes closed theirs does not tell: a client may
+        have connected since."""
+        closed = self._admission.ends and all(process.closed_clients for process in self._serving())
+        if self._closing and closed and not len(self):
             self._empty.set()
 
     async def wait_until_empty(self) -> None:
