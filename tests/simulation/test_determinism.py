@@ -48,8 +48,9 @@ def test_trace_is_identical_in_every_process(words: tuple[str, ...]) -> None:
     assert len({line.split()[3] for line in trace}) == len(words)  # it is the seed that makes the run
 
 
-def test_trace_that_depends_on_hashes_is_detected() -> None:
-    """The order of a set of strings, by which a core might send, differs between these two processes."""
+def test_hash_seeds_change_the_order_of_a_set() -> None:
+    """The control of the test above: a trace that depended on the order of a set of strings would differ between its
+    processes."""
     order = [
         subprocess.run(
             [sys.executable, "-c", "print([*{f'broker-{number}' for number in range(9)}])"],

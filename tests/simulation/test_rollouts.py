@@ -1,4 +1,4 @@
-"""A rolling restart continues after the world has healed, under load, and must end."""
+"""Rolling restarts and changes of size: a restart continues under load after the faults have ended, and must finish."""
 
 from __future__ import annotations
 

@@ -122,7 +122,12 @@ def _outdated(wanted: Sequence[str], observed: ObservedCluster, component: str, 
 
 
 def _is_empty(pod: Object, cluster: KubernetesCluster, now: datetime) -> bool:
-    """Return whether a pod runs nothing and can't, so that nothing is lost with it."""
+    """Return whether deleting a pod loses nothing.
+
+    True for a pending pod, for one whose containers all wait after a failure, and for a ZooKeeper member that failed
+    before it was ever ready. False for a terminating pod, and for a ZooKeeper member with ephemeral storage that has
+    run.
+    """
     if is_terminating(pod):
         return False
     status = pod.get("status", {})

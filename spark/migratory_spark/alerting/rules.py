@@ -47,7 +47,7 @@ QUANTILES = (("50", "0.5"), ("90", "0.9"), ("95", "0.95"), ("99", "0.99"))
 
 
 def rule_file(objectives: Sequence[Objective]) -> str:
-    """Return YAML for `rule_files` of Prometheus.
+    """Return a rule file of Prometheus in YAML: recording rules and alerts of the objectives, and the health alerts.
 
     :raises ValueError: For two objectives of one name.
     """

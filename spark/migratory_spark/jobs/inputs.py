@@ -94,7 +94,7 @@ class PrometheusServers:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of the data source."""
+        """The options with which the Prometheus data source reads the samples of a report."""
         matchers = f'{self._product_matchers} {{__name__=~"{"|".join(metrics.SHARED)}"}}'
         with_source = "," in self.urls
         return {

@@ -249,8 +249,11 @@ def test_a_broker_death_is_found_with_all_its_steps(session: SparkSession, write
     assert silent["last"] == 0.0
 
 
-def test_samples_that_cannot_make_a_report_are_errors(session: SparkSession, write: Write) -> None:
-    """Unknown metrics, and known ones that never hold a number: insufficient with a reason, and JSON without NaN."""
+def test_samples_without_usable_metrics_are_insufficient_and_wrong_arguments_raise(
+    session: SparkSession, write: Write
+) -> None:
+    """Unknown metrics, and known ones that never hold a number, give the verdict `insufficient` with a reason, and JSON
+    without NaN. Wrong arguments raise at once."""
     labels = {"broker": "b0", "job": "load", "instance": "w"}
     samples = [("node_load1", labels, moment, 1.0) for moment in range(0, 60_000, 1000)]
     samples += [("migratory_received_total", labels, moment, math.nan) for moment in range(0, 60_000, 1000)]

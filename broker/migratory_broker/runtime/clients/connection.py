@@ -142,7 +142,8 @@ class ClientConnections:
                 self.empty.set()
 
     def recheck(self, connection: ClientProtocol) -> None:
-        """Notify the multicaster of a connection that was added to an audience again, unless the connection is gone."""
+        """Let the multicaster record whether a connection still has unsent bytes, before the edge adds it to audiences
+        again. Ignore a closed connection."""
         if connection.number in self._open:
             self.multicaster.note(connection)
 
