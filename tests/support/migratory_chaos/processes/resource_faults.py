@@ -78,7 +78,7 @@ class FullLogDisk(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class NoDescriptors(Fault[ProcessScene]):
-    """A broker may open no more descriptors while clients connect."""
+    """A broker may open no more descriptors while clients connect. It closes its clients and refuses others."""
 
     seconds: float
 
@@ -94,13 +94,10 @@ class NoDescriptors(Fault[ProcessScene]):
         limit = cluster.used_descriptors(name) + SPARE_DESCRIPTORS
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
 
-        async def used() -> Observation:
-            count = cluster.used_descriptors(name)
-            return count >= limit, f"{count} of {limit}"
-
         async def logged() -> Observation:
-            found = b'"accept_failed"' in _read_from(broker.process.log, size)
-            return found, "accept_failed" if found else "nothing"
+            log = _read_from(broker.process.log, size)
+            events = [event for event in ("descriptor_limit_changed", "accept_failed") if f'"{event}"'.encode() in log]
+            return len(events) == 2, ", ".join(events) or "nothing"
 
         connections: list[socket.socket] = []
         try:
@@ -110,8 +107,7 @@ class NoDescriptors(Fault[ProcessScene]):
                 connections[-1].setblocking(False)
                 with contextlib.suppress(BlockingIOError):
                     connections[-1].connect((broker.host, broker.ports.clients))
-            await scene.wait_until(f"descriptors of {name}", "all used", used, 10.0)
-            await scene.wait_until(f"log of {name}", "accept_failed", logged, 10.0)
+            await scene.wait_until(f"log of {name}", "the new limit and connections refused by it", logged, 10.0)
             await asyncio.sleep(self.seconds)
         finally:
             for connection in connections:
