@@ -117,6 +117,25 @@ async def test_shutdown_waits_until_clients_have_left(site: Any) -> None:
     assert here.deaths == 0
 
 
+async def test_shutdown_does_not_rely_on_counts_from_before_it(site: Any) -> None:
+    """A client may have connected since the last report, and is owed a close frame."""
+    here = site()
+    here.open()
+    ios = [await here.up(io) for io in here.started]
+    for io in ios:
+        io.say(io.report(1, 0))
+    await until(lambda: all(process.report is not None for process in here.clients._processes.values()))
+    here.clients.stop_listening()
+    here.effect(Admission(False, "stopping"))
+    waiting = asyncio.create_task(here.clients.wait_until_empty())
+    await until(lambda: all(Admission(False, "stopping") in io.got for io in ios))
+    assert not waiting.done()
+    for io in ios:
+        io.say(io.report(2, 0))
+    await asyncio.wait_for(waiting, 1.5)
+    await here.clients.close()
+
+
 async def test_effects_for_a_dead_process_are_dropped(site: Any) -> None:
     here = site()
     here.open()
