@@ -1,9 +1,9 @@
-"""The event loop of a broker or of an I/O process stands still under load, while its other threads run."""
+"""The event loop of a broker stands still under load, while its other threads run. `test_io_processes`
+has the same of an I/O process."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -55,38 +55,6 @@ async def test_broker_with_a_hung_loop_ends_itself_and_is_replaced(start_cluster
         assert "hang_here" in line["stack"][-1]
         (mark,) = result.marks
         assert mark.disconnected == mark.resumed == mark.within_limit == mark.clients > 0
-
-
-async def test_io_process_with_a_hung_loop_ends_itself_and_is_replaced(start_cluster: Any) -> None:
-    async with start_cluster(brokers={"ioProcesses": 2}) as cluster:
-        name = await cluster.busiest_coordinator()
-
-        async def processes() -> list[dict[str, Any]]:
-            statuses: Any = (await cluster.status(name))["io_processes"]
-            return list(statuses)
-
-        async def is_replaced() -> bool:
-            return [process["state"] for process in await processes()] == ["up", "up"] and (await cluster.status(name))[
-                "io_process_deaths"
-            ] == 1
-
-        traffic = Traffic()
-        async with Load(scenario(cluster), traffic) as load:
-            await load.measuring()
-            await traffic.flows(2 * SECOND, within=20)
-            victim, other = await processes()
-            assert victim["connections"] > 0
-            os.kill(victim["pid"], HANG)
-            await until(is_replaced, "it is replaced", 20)
-            await traffic.flows(2 * SECOND, within=20)
-            load.stop_publishing()
-            result = await load.result()
-            assert (await processes())[1]["pid"] == other["pid"]
-        flawless(result)
-        (line,) = log_lines(cluster, name, "loop_hung")
-        assert line["io_process"] == 0
-        assert "hang_here" in line["stack"][-1]
-        assert result.reconnects >= victim["connections"]
 
 
 async def test_loop_that_stands_for_a_moment_is_counted_and_goes_on(start_cluster: Any) -> None:
