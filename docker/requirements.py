@@ -1,4 +1,5 @@
-"""Prints the libraries of the named extras from pyproject.toml, one per line, for an image layer without sources."""
+"""Prints the libraries of the named extras from pyproject.toml, one per line, for an image layer without sources. Run
+by the Dockerfile."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from pathlib import Path
 
 
 def requirements(project: dict[str, object], extras: list[str]) -> list[str]:
-    """Return the requirements of the base and of these extras, with those of the product's own extras in them."""
+    """Return the requirements of the base and of these extras, each once. An extra such as `migratory[cli]` is replaced
+    by the requirements that it stands for."""
     optional = project["optional-dependencies"]
     requirements_: list[str] = list(project["dependencies"])  # type: ignore[call-overload]
     for extra in extras:

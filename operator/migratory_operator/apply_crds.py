@@ -1,6 +1,7 @@
 """`python -m migratory_operator.apply_crds`: apply the custom resource definitions of this release.
 
-Helm installs definitions once and never updates them; the chart runs this before an upgrade.
+Helm installs definitions once and never updates them; the chart runs this command before an upgrade. The command exits
+with 1 if a definition was not applied.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from migratory_operator.api.kubernetes import ApiError, KubernetesApi
 
 
 async def apply_crds(api: KubernetesApi) -> None:
-    """Apply the custom resource definitions of this release.
+    """Apply the definitions of MigratoryCluster and SLAReport, and print the name of each.
 
-    :raises ApiError: if a definition was rejected, or there was no answer.
+    :raises ApiError: a definition was rejected, or there was no answer.
     """
     for crd in (cluster_crd(), report_crd()):
         await api.apply_definition(crd)

@@ -1,7 +1,8 @@
-"""Starts the operator: kopf watches the resources, and the resync loop drives everything else.
+"""Starts the operator: kopf watches the resources and wakes the work queues, and the resync loop lists everything
+regularly.
 
-kopf runs standalone, without peering, because the Deployment ensures a single operator. Its handlers only wake the work
-queues. They leave no annotation and no finalizer behind, so a namespace can always be deleted.
+kopf runs standalone, without peering, because the Deployment ensures a single operator. Its handlers write no
+annotation and no finalizer, so a namespace can always be deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from migratory_operator.telemetry.server import TelemetryServer
 
 
 def main() -> None:
-    """Read the settings and run the operator.
+    """Read the settings from the environment, and run the operator until a signal arrives.
 
     :raises SystemExit: with status 2 when the environment is invalid.
     """
@@ -43,7 +44,8 @@ def main() -> None:
 
 
 async def operate(settings: OperatorSettings) -> None:
-    """Run until a signal arrives or the resync loop fails. Raise the error of the loop."""
+    """Run the operator until a signal arrives or the resync loop ends, and then close its connections. Raise the error
+    of the resync loop if it failed."""
     metrics = OperatorMetrics()
     api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient()
     reconciler = ClusterReconciler(api, brokers, settings, metrics)
@@ -77,7 +79,8 @@ async def operate(settings: OperatorSettings) -> None:
 
 
 def handlers(clusters: WorkQueue, reports: WorkQueue) -> kopf.OperatorRegistry:
-    """Return kopf's handlers: log in, and wake the queue of the cluster or report that changed."""
+    """Return kopf's handlers: one logs in to the API server, the others wake the queue of the cluster or report that
+    changed."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -90,7 +93,7 @@ def handlers(clusters: WorkQueue, reports: WorkQueue) -> kopf.OperatorRegistry:
 
 
 def _wake_on_change(queue: WorkQueue) -> Any:
-    """Return a handler that wakes the queue unless only the status changed.
+    """Return a handler that wakes the queue for a resource when something other than its status changed.
 
     The operator itself writes statuses at every reconciliation, which would trigger the next one.
     """
@@ -113,7 +116,8 @@ def _wake_on_change(queue: WorkQueue) -> Any:
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Return kopf's settings: our own prefixes for anything it might store in a resource, and a limit on every wait."""
+    """Return kopf's settings: Migratory's prefix for anything that kopf might store in a resource, no Events, and time
+    limits for watches and requests."""
     settings = kopf.OperatorSettings()
     settings.persistence.finalizer = f"{PREFIX}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{PREFIX}")

@@ -1,7 +1,7 @@
 """Names, labels, ports and owner references of the objects that the operator creates; pure.
 
-A name is the cluster's name with a short suffix. A cluster's name has at most 40 characters, so that the longest name,
-of a StatefulSet, stays within the 52 that leave room for the revision in its pods' labels.
+A name is the cluster's name with a short suffix. A cluster's name has at most 40 characters, so that the longest
+derived name, of a StatefulSet, stays within the 52 that leave room for the revision in the labels of its pods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ ZOOKEEPER = "zookeeper"
 
 @dataclass(frozen=True)
 class ResourceOwner:
-    """The resource that owns the objects of a cluster or report. They are garbage-collected with it."""
+    """The cluster or report that owns the objects which the operator creates for it. Kubernetes deletes the objects
+    after their owner."""
 
     name: str
     namespace: str
@@ -49,13 +50,13 @@ class ResourceOwner:
 
     @classmethod
     def of(cls, resource: Object) -> ResourceOwner:
-        """Return the owner of a resource's objects."""
+        """Return this resource as the owner of the objects that are created for it."""
         metadata = resource["metadata"]
         return cls(metadata["name"], metadata["namespace"], metadata["uid"], resource["apiVersion"], resource["kind"])
 
     @property
     def reference(self) -> Object:
-        """The entry of `ownerReferences`."""
+        """The entry of an object's `ownerReferences` that names this owner."""
         # No blockOwnerDeletion: some API servers require permission to update the owner's finalizers for it.
         return {
             "apiVersion": self.api_version,
@@ -66,39 +67,43 @@ class ResourceOwner:
         }
 
     def owns(self, owned: Object) -> bool:
-        """Return whether the object has a reference to this owner."""
+        """Return whether one of the object's owner references has this owner's uid."""
         references = owned["metadata"].get("ownerReferences", ())
         return any(reference["uid"] == self.uid for reference in references)
 
 
 def selector(cluster: str, component: str | None = None) -> dict[str, str]:
-    """Return the labels that select this cluster's objects, or those of one component."""
+    """Return the labels that select the objects of this cluster; with a component, only the objects of the
+    component."""
     labels = {"app.kubernetes.io/name": "migratory", "app.kubernetes.io/instance": cluster}
     return labels if component is None else {**labels, "app.kubernetes.io/component": component}
 
 
 def labels(cluster: str, component: str) -> dict[str, str]:
-    """Return the labels of an object of this cluster."""
+    """Return the labels that an object of this component of the cluster gets: those of `selector`, and the operator as
+    manager."""
     return {**selector(cluster, component), "app.kubernetes.io/managed-by": FIELD_MANAGER}
 
 
 def selector_text(chosen: Mapping[str, str]) -> str:
-    """Return labels as the text of a label selector: `a=b,c=d`."""
+    """Return labels as the text of a label selector, sorted by key: `a=b,c=d`."""
     return ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
 
 
 def brokers_name(cluster: str) -> str:
-    """Return the name of the brokers' StatefulSet, headless Service and ConfigMap."""
+    """Return the name that the brokers' StatefulSet, headless Service, ConfigMap and other objects have."""
     return f"{cluster}-{BROKER}"
 
 
 def zookeeper_name(cluster: str) -> str:
-    """Return the name of the ensemble's StatefulSet, headless Service and ConfigMap."""
+    """Return the name that the StatefulSet, headless Service, ConfigMap and other objects of the ZooKeeper ensemble
+    have."""
     return f"{cluster}-{ZOOKEEPER}"
 
 
 def clients_name(cluster: str) -> str:
-    """Return the name of the Service that leads a client to any ready broker, which sends it the server list."""
+    """Return the name of the Service that leads a client to any ready broker, which then sends the client the server
+    list."""
     return f"{cluster}-clients"
 
 
@@ -113,7 +118,10 @@ def pod_host(pod: str, service: str, namespace: str) -> str:
 
 
 def build_object(api_version: str, kind: str, name: str, component: str, owner: ResourceOwner, **fields: Any) -> Object:
-    """Return an object of the cluster, with its labels and its owner reference."""
+    """Return an object in the owner's namespace, with the labels of the cluster's component and the owner reference.
+
+    :param fields: the top-level fields beside `metadata`, such as `spec` or `data`.
+    """
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -1,4 +1,4 @@
-"""The part of a broker's status page (`/v1/status`) that the operator uses; pure."""
+"""The part of a broker's status page (`/v1/status`) that the operator decides by; pure: it sends no requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class BrokerStatusPage:
-    """A broker's status page, as far as the operator uses it."""
+    """The fields of a broker's status page that the operator uses."""
 
     ready: bool
     zookeeper_connected: bool
@@ -33,19 +33,20 @@ class BrokerStatusPage:
 
     @property
     def owned(self) -> frozenset[int]:
-        """The topic groups that this broker coordinates."""
+        """The numbers of the topic groups that this broker coordinates."""
         return frozenset(self.lists)
 
     @property
     def listed(self) -> frozenset[str]:
-        """The brokers on any of the member lists."""
+        """The names of the brokers that are on at least one member list of a topic group that this broker
+        coordinates."""
         return frozenset[str]().union(*self.lists.values())
 
     @classmethod
     def read(cls, page: Mapping[str, Any]) -> BrokerStatusPage:
-        """Return the status page from its JSON.
+        """Return the status page from its decoded JSON.
 
-        :raises KeyError, TypeError, ValueError: if it is not a status page.
+        :raises KeyError, TypeError, ValueError: the JSON is not a broker's status page.
         """
         logic, edge = page["logic"], page["edge"]
         coordinated = [group for group in logic["groups"] if group["role"] == "coordinator"]

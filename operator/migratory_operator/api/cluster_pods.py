@@ -1,7 +1,7 @@
 """Requests to a cluster's pods: the brokers' status pages, and the modes of ZooKeeper's members.
 
-Pods are asked by address: a DNS name resolves only after the pod's Service knows it. A pod that does not answer is left
-out of the result.
+Pods are asked by IP address, because a DNS name resolves only after the pod's Service knows the pod. A pod that has no
+address or does not answer in time is left out of the result; nothing is raised.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class BrokerStatusClient:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_BROKER_TIMEOUT), trust_env=False)
 
     async def pages(self, pods: Iterable[Object]) -> dict[str, BrokerStatusPage]:
-        """Return the status pages by pod name, without those of pods that do not answer."""
+        """Return the status pages by pod name, without those of pods that have no address, do not answer, or send a
+        malformed page."""
         addresses = _addresses(pods)
         answers = await asyncio.gather(*(self._page(name, address) for name, address in addresses.items()))
         return {name: page for name, page in zip(addresses, answers, strict=True) if page is not None}
@@ -52,16 +53,16 @@ class BrokerStatusClient:
         return None
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the HTTP connections."""
         await self._session.close()
 
 
 async def member_modes(pods: Sequence[Object], port: int = ZOOKEEPER_PORT) -> dict[str, str]:
-    """Return leader, follower or standalone by pod name, from ZooKeeper's command `srvr`, without members that do not
-    answer.
+    """Return `leader`, `follower` or `standalone` by pod name, from ZooKeeper's command `srvr`. Members that do not
+    answer, or do not say their mode, are left out.
 
-    A hint only, for a rollout to replace the leader last: a network policy may block the operator, and the rollout goes
-    on without it.
+    The modes are only a hint, for a rollout to replace the leader last: a network policy may block the operator, and
+    the rollout goes on without them.
     """
     addresses = _addresses(pods)
     modes = await asyncio.gather(*(_member_mode(name, address, port) for name, address in addresses.items()))
@@ -85,7 +86,7 @@ async def _member_mode(name: str, address: str, port: int) -> str:
 
 
 def _addresses(pods: Iterable[Object]) -> dict[str, str]:
-    """Return the addresses by pod name, of the pods that have one."""
+    """Return the IP addresses by pod name, without the pods that have none yet."""
     addresses = {str(pod["metadata"]["name"]): pod.get("status", {}).get("podIP") for pod in pods}
     return {name: str(address) for name, address in addresses.items() if address}
 
@@ -93,7 +94,7 @@ def _addresses(pods: Iterable[Object]) -> dict[str, str]:
 async def _read_to_end(content: aiohttp.StreamReader) -> bytes:
     """Return the whole body; a single read may return any part of it.
 
-    :raises ValueError: it is too long.
+    :raises ValueError: the body is longer than _MAX_PAGE_BYTES.
     """
     data = bytearray()
     async for part in content.iter_any():

@@ -32,7 +32,8 @@ WATCH_SECONDS = 60
 
 
 class ApiError(Exception):
-    """A request that was rejected (`code` is the HTTP status) or got no answer (`code` is 0)."""
+    """A request to the API server that failed. `code` is the HTTP status of a rejection, and 0 if there was no answer
+    or one that is not an API server's."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -40,7 +41,8 @@ class ApiError(Exception):
 
     @property
     def is_permanent(self) -> bool:
-        """True if the API server rejected the request for its content, so that a retry would fail again."""
+        """True if the API server rejected the request for its content or for missing permissions, so that a retry would
+        fail again."""
         return 400 <= self.code < 500 and self.code not in (401, 404, 408, 409, 429)
 
     @property
@@ -51,7 +53,7 @@ class ApiError(Exception):
 
 
 class NoKubernetes(Exception):
-    """Neither a kubeconfig nor a pod's service account gives the address of an API server."""
+    """Raised when neither a kubeconfig nor a pod's service account gives the address of an API server."""
 
 
 @dataclass(frozen=True)
@@ -95,18 +97,21 @@ KINDS_BY_NAME = {kind.kind: kind for kind in (*OWNED_KINDS, *OPTIONAL_KINDS)}
 
 
 class _LightkubeClient(AsyncClient):
-    """A client that can delete by uid; lightkube's own deletes by name alone."""
+    """lightkube's client with a deletion by uid; lightkube itself deletes by name alone."""
 
     async def delete_one(self, kind: Any, name: str, *, namespace: str, uid: str) -> None:
-        """Delete the object and its dependents. The API answers 409 if another object has the name by now."""
+        """Delete the object with this uid, and its dependents in the background. The API answers 409 if another object
+        has the name by now."""
         params = {"uid": uid, "propagationPolicy": "Background"}
         await self._client.request("delete", res=kind, name=name, namespace=namespace, params=params)
 
 
 class KubernetesApi:
-    """A client of the API server with one connection pool.
+    """A client of the API server with one connection pool. Its methods raise ApiError when a request is rejected or not
+    answered in time.
 
-    :param namespaces: the namespaces to list and watch; empty for all.
+    :param namespaces: the namespaces that `list_everywhere` lists; empty for all.
+    :param config: the kubeconfig to use; by default that of the environment or of the pod's service account.
     :raises NoKubernetes: no API server is configured.
     """
 
@@ -122,12 +127,12 @@ class KubernetesApi:
             ) from error
 
     async def list_everywhere(self, kind: ResourceKind) -> list[Object]:
-        """Return the objects of all namespaces that the operator watches."""
+        """Return the objects of this kind in all namespaces that the operator watches."""
         lists = await asyncio.gather(*(self.list(kind, namespace) for namespace in self.namespaces or (ALL_NS,)))
         return [item for part in lists for item in part]
 
     async def list_optional(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object] | None:
-        """Return the objects, or None if the API server does not know the kind."""
+        """Return the objects of a namespace that have the labels, or None if the API server does not know the kind."""
         try:
             return await self.list(kind, namespace, labels)
         except ApiError as error:
@@ -136,13 +141,13 @@ class KubernetesApi:
             raise
 
     async def list(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str] | None = None) -> list[Object]:
-        """Return the objects of a namespace that have the labels."""
+        """Return the objects of a namespace that have the labels; without labels, all objects of the namespace."""
         listing = self._client.list(_class(kind), namespace=namespace, labels=cast(Any, labels), chunk_size=500)
         async with _limited():
             return [_to_dict(kind, item) async for item in listing]
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
-        """Return the object, or None if there is none."""
+        """Return the object, or None if no object has this name."""
         try:
             async with _limited():
                 return _to_dict(kind, await self._client.get(_class(kind), name, namespace=namespace))
@@ -152,8 +157,8 @@ class KubernetesApi:
             raise
 
     async def apply(self, kind: ResourceKind, wanted: Object) -> Object:
-        """Apply server-side, take ownership of every field that the object sets, and return the object as it is
-        then."""
+        """Create or change the object by a server-side apply that takes ownership of every field that `wanted` sets,
+        also from other field managers. Return the resulting object."""
         metadata = wanted["metadata"]
         async with _limited():
             return _to_dict(
@@ -171,8 +176,10 @@ class KubernetesApi:
     async def apply_status(
         self, kind: ResourceKind, resource: Object, status: Object, manager: str = FIELD_MANAGER
     ) -> None:
-        """Apply a status server-side. Conditions are a map by type, so those of other writers stay.
+        """Apply a resource's status server-side. Conditions are a map by type, so conditions that other field managers
+        wrote stay.
 
+        :param resource: the resource, of which name, namespace and uid are used.
         :param manager: the field manager. Each manager owns its own part of the status.
         """
         metadata = resource["metadata"]
@@ -195,7 +202,7 @@ class KubernetesApi:
             )
 
     async def apply_definition(self, crd: Object) -> None:
-        """Apply a custom resource definition, which has no namespace."""
+        """Create or change a custom resource definition, which has no namespace, by a server-side apply."""
         definition: Any = create_global_resource(
             "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
         )
@@ -203,14 +210,15 @@ class KubernetesApi:
             await self._client.patch(definition, crd["metadata"]["name"], crd, patch_type=PatchType.APPLY, force=True)
 
     async def create(self, kind: ResourceKind, wanted: Object) -> None:
-        """Create an object."""
+        """Create an object. Raise ApiError with code 409 if its name is taken."""
         # The overloads of `create` accept typed resources only.
         create: Callable[..., Awaitable[object]] = self._client.create
         async with _limited():
             await create(_class(kind)(wanted), namespace=wanted["metadata"]["namespace"])
 
     async def delete(self, kind: ResourceKind, present: Object) -> None:
-        """Delete exactly this object, by uid. Do nothing if it is gone or another one has its name by now."""
+        """Delete exactly this object, by uid, and its dependents. Do nothing if the object is gone or another one has
+        its name by now."""
         metadata = present["metadata"]
         try:
             async with _limited():
@@ -222,8 +230,8 @@ class KubernetesApi:
                 raise
 
     async def evict(self, pod: Object) -> str:
-        """Evict exactly this pod, by uid. Return the reason if a disruption budget forbids it, else "", also if the pod
-        is gone."""
+        """Evict exactly this pod, by uid. Return the reason if a disruption budget forbids the eviction, else "". A pod
+        that is gone counts as evicted."""
         metadata = pod["metadata"]
         body = {
             "apiVersion": "policy/v1",
@@ -245,11 +253,11 @@ class KubernetesApi:
     async def watch(
         self, kind: ResourceKind, namespace: str | None, labels: Mapping[str, str]
     ) -> AsyncIterator[Object]:
-        """Yield objects as they change, for WATCH_SECONDS; the caller starts the next watch.
+        """Yield each object that was added, changed or deleted, for WATCH_SECONDS; the caller starts the next watch.
 
-        A watch whose connection went silent ends like one without changes.
+        A watch whose connection went silent ends without an error.
 
-        :param namespace: None for all.
+        :param namespace: None for all namespaces.
         :raises ApiError: the watch was rejected or broke.
         """
         stream = self._client.watch(
@@ -268,18 +276,20 @@ class KubernetesApi:
             raise _to_api_error(error) from error
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the API server."""
         await self._client.close()
 
 
 @cache
 def _class(kind: ResourceKind) -> Any:
-    """Return lightkube's class of a kind. It registers one per process, and rejects a second one of the same name."""
+    """Return lightkube's class of a kind. It is made once per process, because lightkube rejects a second class of the
+    same name."""
     return create_namespaced_resource(kind.group, kind.version, kind.kind, kind.plural)
 
 
 class _limited:
-    """A time limit of a request, which also converts every failure to an ApiError."""
+    """A context manager around one request: it limits the time, and converts each failure of lightkube to an
+    ApiError."""
 
     def __init__(self) -> None:
         self._limit = asyncio.timeout(TIMEOUT + 1)
@@ -312,6 +322,6 @@ def _to_api_error(error: BaseException) -> ApiError:
 
 
 def _to_dict(kind: ResourceKind, item: Any) -> Object:
-    """Return an object as a dictionary, with its kind, which the entries of lists lack."""
+    """Return an object as a dictionary, with `apiVersion` and `kind`, which the entries of lists lack."""
     fields: Object = item.to_dict()
     return {**fields, "apiVersion": kind.api_version, "kind": kind.kind}

@@ -1,6 +1,6 @@
-"""Builders: from a cluster to the Kubernetes objects that it consists of. Pure: no clock, no API, no environment.
+"""Builders: from a cluster to the Kubernetes objects of which it consists. Pure: no clock, no API, no environment.
 
-`desired` combines the parts, each of which is a module. The tests compare them with YAML files, one pair per case.
+`desired` combines the modules of this package. The tests compare its results with YAML files, one pair per case.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ def desired(
     ready: Set[str],
     leaving: Sequence[str] = (),
 ) -> list[Object]:
-    """Return all objects, in the order of their creation: a pod's dependencies come before the pod.
+    """Return all objects of a cluster, in the order of their creation: a pod's dependencies come before the pod.
 
-    There are no brokers until all URLs are known, because each broker sends clients the URLs of the others.
+    The brokers' StatefulSet, ConfigMap and disruption budget are left out until all URLs are known, because each broker
+    sends clients the URLs of the others.
 
     :param urls: the known URLs, by broker.
-    :param ready: the brokers that accept clients.
-    :param leaving: the brokers that will be removed.
+    :param ready: the names of the brokers that accept clients.
+    :param leaving: the names of the brokers that will be removed.
     """
     built = [
         *access.objects(cluster, owner, settings),

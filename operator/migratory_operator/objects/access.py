@@ -10,7 +10,8 @@ from migratory_operator.settings import OperatorSettings
 
 
 def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> list[Object]:
-    """Return the service account and the network policies."""
+    """Return the pods' service account, the brokers' network policy, and ZooKeeper's unless the ensemble is
+    external."""
     built = [
         build_object("v1", "ServiceAccount", owner.name, names.BROKER, owner, automountServiceAccountToken=False),
         _broker_policy(owner),

@@ -34,7 +34,7 @@ def objects(
     urls: Mapping[str, str],
     leaving: Sequence[str],
 ) -> list[Object]:
-    """Return the ConfigMap, the StatefulSet and the disruption budget.
+    """Return the brokers' ConfigMap and StatefulSet, and their disruption budget if there are several brokers.
 
     :param urls: the URLs of all brokers, by name.
     :param leaving: the brokers that will be removed.
@@ -60,7 +60,8 @@ def objects(
 
 
 def keep_config_hash(wanted: Object, live: Object | None) -> Object:
-    """Return the wanted StatefulSet with the live pods' configuration hash if nothing changed for these pods.
+    """Return the wanted StatefulSet with the configuration hash of the live pods, so that they are not replaced, if
+    nothing changed for them. Otherwise return it unchanged.
 
     Brokers re-read the list of brokers while they run, so scaling is no reason to restart any of them.
     """
@@ -80,7 +81,8 @@ def keep_config_hash(wanted: Object, live: Object | None) -> Object:
 
 
 def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
-    """Return the Services of all brokers together: the headless one and the clients'."""
+    """Return two Services that select all brokers: the headless one for the pods' DNS names, and the one for
+    clients."""
     headless = {
         "clusterIP": "None",
         # Brokers connect to each other, and the operator asks them, before they are ready.
@@ -104,7 +106,7 @@ def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
 
 
 def service_monitor(owner: ResourceOwner, settings: OperatorSettings) -> Object:
-    """Return a ServiceMonitor of the headless Service, which has the brokers' administration ports, ready or not."""
+    """Return a ServiceMonitor, by which Prometheus scrapes the administration ports of all brokers, ready or not."""
     endpoint = {"port": "admin"} | ({"interval": settings.monitor_interval} if settings.monitor_interval else {})
     spec = {"selector": {"matchLabels": names.selector(owner.name, names.BROKER)}, "endpoints": [endpoint]}
     monitor = build_object(
@@ -125,7 +127,7 @@ def _stateful_set(
 ) -> Object:
     """Return the StatefulSet of the brokers.
 
-    :param read: configuration whose change replaces the pods.
+    :param read: the configuration that pods read at start; a change replaces the pods.
     """
     spec = cluster.spec.brokers
     # The URL is read first, so that a missing file stops the broker instead of advertising 0.0.0.0.

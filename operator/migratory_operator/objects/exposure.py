@@ -19,7 +19,7 @@ DEFAULT_WEIGHT = 100
 
 
 def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
-    """Return one Service per broker, if the cluster is exposed by Services."""
+    """Return one Service per broker if the cluster is exposed as NodePort or LoadBalancer, else none."""
     type_ = cluster.spec.brokers.expose.type
     if type_ not in ("NodePort", "LoadBalancer"):
         return []
@@ -46,7 +46,7 @@ def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
 
 
 def urls(cluster: KubernetesCluster, owner: ResourceOwner, present: Mapping[str, Object]) -> dict[str, str]:
-    """Return the URLs by broker. A broker whose address is not known yet is missing.
+    """Return the clients' WebSocket URLs by broker, without the brokers whose address is not known yet.
 
     :param present: the Services that exist, by name.
     """
@@ -59,7 +59,8 @@ def urls(cluster: KubernetesCluster, owner: ResourceOwner, present: Mapping[str,
 
 
 def server_entries(cluster: KubernetesCluster, urls: Mapping[str, str], ready: Set[str]) -> list[Object]:
-    """Return the server list as the status has it: every broker whose URL is known."""
+    """Return the entries of the status field `servers`: URL, weight and readiness of every broker whose URL is
+    known."""
     weights = cluster.spec.brokers.weights
     return [
         {
@@ -74,7 +75,10 @@ def server_entries(cluster: KubernetesCluster, urls: Mapping[str, str], ready: S
 
 
 def server_list(owner: ResourceOwner, entries: list[Object]) -> Object:
-    """Return the ConfigMap with the ready brokers, in the form of a broker's `GET /v1/servers`."""
+    """Return the ConfigMap with the URLs and weights of the ready brokers, in the form of a broker's `GET /v1/servers`.
+
+    :param entries: the result of `server_entries`.
+    """
     servers = [{"url": entry["url"], "weight": entry["weight"]} for entry in entries if entry["ready"]]
     data = {"servers.json": json.dumps({"servers": servers}, indent=2) + "\n"}
     return build_object("v1", "ConfigMap", names.servers_name(owner.name), names.BROKER, owner, data=data)

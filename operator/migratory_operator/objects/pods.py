@@ -1,4 +1,5 @@
-"""Parts that pods share: unprivileged security contexts, the template of broker and ZooKeeper pods, ports; pure."""
+"""Parts that pods have in common: security contexts without privileges, the template of broker and ZooKeeper pods,
+ports; pure."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ USER = 10001
 
 
 def pod_security_context() -> Object:
-    """Return the security context of a pod: the images' user, which also owns its volumes."""
+    """Return the security context of a pod: it runs as the images' user, whose group owns the volumes."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -28,7 +29,7 @@ def pod_security_context() -> Object:
 
 
 def container_security_context() -> Object:
-    """Return the security context of a container: no privileges, no writable root."""
+    """Return the security context of a container: no privileges, and a root file system that cannot be written."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -42,9 +43,10 @@ def pod_template(
 ) -> Object:
     """Return the pod template of brokers or ZooKeeper members.
 
-    :param configuration: text whose change replaces the pods, one after the other.
+    :param configuration: texts by name, of which the template has a hash: a change replaces the pods, one after the
+        other.
     :param grace: seconds from SIGTERM to SIGKILL.
-    :param spec: containers and volumes.
+    :param spec: more fields of the pod's spec, such as containers and volumes.
     """
     template: Object = {
         "metadata": {
@@ -75,7 +77,10 @@ def pod_template(
 
 
 def container(name: str, image: str, resources: PodResources, settings: OperatorSettings, **fields: Any) -> Object:
-    """Return a container of a broker or ZooKeeper pod."""
+    """Return a container of a broker or ZooKeeper pod, with the operator's pull policy and security context.
+
+    :param fields: more fields of the container, such as `command` and `ports`.
+    """
     return {
         "name": name,
         "image": image,
@@ -99,7 +104,7 @@ server or an older operator, which the API server rejects beside OnDelete."""
 
 
 def from_field(name: str, path: str) -> Object:
-    """Return an environment variable with the value of a field of the pod."""
+    """Return an environment variable whose value is the field of the pod at `path`."""
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
@@ -109,12 +114,12 @@ def port(name: str, number: int) -> Object:
 
 
 def service_port(name: str, number: int) -> Object:
-    """Return a port of a Service, which is also its target."""
+    """Return a port of a Service that leads to the same port number of the pod."""
     return {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
 
 
 def digest(configuration: dict[str, str]) -> str:
-    """Return a short hash of configuration files."""
+    """Return a hash of texts by name, as 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()[:16]
 
 

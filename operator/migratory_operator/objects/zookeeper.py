@@ -1,4 +1,4 @@
-"""The objects of the ZooKeeper ensemble; pure.
+"""Builders of the objects of the ZooKeeper ensemble; pure.
 
 Members start in parallel, and their DNS names are published before they are ready: otherwise the ensemble would wait
 for its first member, which waits for a quorum. The size is immutable. A member's id is its ordinal + 1.
@@ -26,7 +26,8 @@ _JAVA_SECURITY = "networkaddress.cache.ttl=1\nnetworkaddress.cache.negative.ttl=
 
 
 def servers(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
-    """Return the connection string for the brokers."""
+    """Return ZooKeeper's connection string for the brokers, `host:port,…`: of the external ensemble if there is one,
+    else of the cluster's own members."""
     external = cluster.spec.zookeeper.external
     if external is not None:
         return external
@@ -34,7 +35,8 @@ def servers(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
 
 
 def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> list[Object]:
-    """Return the objects of the ensemble; none with an external ensemble."""
+    """Return the ensemble's ConfigMap, Service and StatefulSet, and a disruption budget if there are several members;
+    nothing with an external ensemble."""
     if cluster.spec.zookeeper.external is not None:
         return []
     configuration = {

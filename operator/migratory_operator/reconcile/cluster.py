@@ -1,4 +1,5 @@
-"""Reconciles one cluster: observe, decide, apply. Safe to repeat and to interrupt at any point."""
+"""Reconciles one MigratoryCluster: observe, decide, apply. A reconciliation can be repeated, and interrupted at any
+point."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterReconciler:
-    """The reconciler of clusters. It observes a cluster, and carries out what `decide` decides about it."""
+    """The reconciler of clusters. It observes a cluster, and carries out the plan that `decide` makes for it."""
 
     def __init__(
         self,
@@ -46,9 +47,13 @@ class ClusterReconciler:
         self._metrics = metrics
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """Reconcile once. Return the seconds until the next time; 0 when something must change first.
+        """Reconcile a cluster once: apply and delete objects, replace pods, write the status.
 
-        :raises ApiError: a request was rejected or not answered; the next reconciliation repeats it.
+        Return the seconds until the next reconciliation; 0 if none is needed before something that is watched changes,
+        or if the cluster is gone.
+
+        :raises ApiError: a request was rejected or not answered. The other changes were still made, and the next
+            reconciliation repeats the request.
         """
         resource = await self._api.get(CLUSTER, namespace, name)
         if resource is None:
@@ -104,7 +109,10 @@ class ClusterReconciler:
         return replace(observed, pages=pages, modes=modes)
 
     async def _apply(self, plan: ClusterPlan) -> dict[ObjectKey, ApiError]:
-        """Apply and delete all objects, and return the errors: one failure does not stop the rest."""
+        """Apply and delete the objects of the plan. Return the errors by object: one failure does not stop the rest.
+
+        When the namespace is being deleted, stop and return no errors.
+        """
         errors = {}
         for item in plan.apply:
             try:
@@ -125,8 +133,10 @@ class ClusterReconciler:
         return errors
 
     async def _replace_pods(self, plan: ClusterPlan) -> tuple[ClusterPlan, list[ApiError]]:
-        """Evict or delete the pods that the plan replaces. Return the plan with a status that says why one could
-        not be replaced, and the errors."""
+        """Evict or delete the pods that the plan replaces. Return the plan, and the errors of the requests.
+
+        When a pod could not be replaced, the condition Progressing of the returned plan says why.
+        """
         errors = []
         for replacement in plan.replace:
             name = replacement.pod["metadata"]["name"]

@@ -27,7 +27,7 @@ ROLLING_OUT, ROLLOUT_STOPPED, SETTLED, REJECTED = "RollingOut", "RolloutStopped"
 
 @dataclass(frozen=True)
 class ClusterProgress:
-    """The operator's current activity, as far as the pods do not show it."""
+    """The results of `decide` that the conditions describe beside the observed state."""
 
     desired_brokers: int
     """The number of brokers in the end; there are more while some are being removed."""
@@ -45,9 +45,9 @@ class ClusterProgress:
 def cluster_conditions(
     cluster: KubernetesCluster, observed: ObservedCluster, progress: ClusterProgress
 ) -> list[ConditionValue]:
-    """Return the conditions of a cluster whose spec is valid.
+    """Return the conditions Ready, Progressing, Degraded and CoordinationAvailable of a cluster whose spec is valid.
 
-    :param cluster: with as many brokers as there may be now.
+    :param cluster: the cluster with the number of brokers that may exist now; `progress` has the desired number.
     """
     coordination = coordination_condition(cluster, observed)
     progressing = _progressing(cluster, observed, progress)
@@ -60,7 +60,8 @@ def cluster_conditions(
 
 
 def blocked_conditions(reason: str, message: str) -> list[ConditionValue]:
-    """Return the conditions of a cluster that the operator can't reconcile."""
+    """Return the four conditions of a cluster that the operator can't reconcile, such as one with an invalid spec. All
+    have this reason and message."""
     return [
         ConditionValue("Ready", "False", reason, message),
         ConditionValue("Progressing", "False", reason, message),

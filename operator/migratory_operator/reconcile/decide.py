@@ -1,7 +1,8 @@
-"""The decision about a cluster: from its observed state to the objects to apply and delete, and the status; pure.
+"""The decision about a cluster: from its observed state to the objects to apply and delete, the pods to replace, and
+the status; pure.
 
-Level-based: it considers the whole state and not what happened, so the next pass repairs whatever was missed, undone or
-done by somebody else. It uses neither clock nor API.
+Level-based: it considers the whole state and not what happened, so the next reconciliation repairs whatever was missed,
+undone or done by somebody else. It uses neither clock nor API.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ class ClusterPlan:
 
 
 def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan:
-    """Return the changes to make now, and the new status."""
+    """Return the changes to make now, and the new status.
+
+    A cluster that is being deleted gets an empty plan. A cluster with an invalid spec or the annotation that pauses the
+    operator gets only a status.
+    """
     if "deletionTimestamp" in observed.resource["metadata"]:
         # The garbage collector deletes the objects with their owner.
         return ClusterPlan()
@@ -125,7 +130,8 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
 
 
 def with_blocked_replacement(plan: ClusterPlan, message: str) -> ClusterPlan:
-    """Return the plan with a status that says why a pod could not be replaced."""
+    """Return the plan with `message` as the message of the condition Progressing, for a pod that could not be
+    replaced."""
     conditions = [
         {**condition, "message": truncate_message(message)} if condition["type"] == "Progressing" else condition
         for condition in plan.status["conditions"]
@@ -134,7 +140,7 @@ def with_blocked_replacement(plan: ClusterPlan, message: str) -> ClusterPlan:
 
 
 def required_keys(resource: Object, settings: OperatorSettings) -> list[ObjectKey]:
-    """Return the keys of all objects that the cluster needs, whatever their content; none of an invalid cluster."""
+    """Return kind and name of every object that the cluster needs; none if the cluster's spec is invalid."""
     try:
         cluster = read_cluster(resource)
     except ClusterFileError:
@@ -144,7 +150,8 @@ def required_keys(resource: Object, settings: OperatorSettings) -> list[ObjectKe
 
 
 def _keep_running(item: Object, observed: ObservedCluster) -> Object:
-    """Return the object, changed so that it restarts no broker without need."""
+    """Return the object. The brokers' StatefulSet gets the configuration hash of the live pods if they need no
+    restart."""
     key = key_of(item)
     if key != ("StatefulSet", names.brokers_name(observed.owner.name)):
         return item
@@ -155,12 +162,13 @@ _BROKER_KINDS = ("ConfigMap", "StatefulSet", "PodDisruptionBudget")
 
 
 def _affects_pods(kind: str, name: str, owner: ResourceOwner) -> bool:
-    """Return whether pods are made from the object or read it. No pod is replaced before it is applied."""
+    """Return whether the object is a StatefulSet or a ConfigMap that pods read. Pods are replaced only after such an
+    object has been applied."""
     return kind in ("ConfigMap", "StatefulSet") and name != names.servers_name(owner.name)
 
 
 def _rollout_since(observed: ObservedCluster, rollout: Rollout) -> Object:
-    """Return the time at which the rollout in progress began, as a part of the status.
+    """Return the status field with the time at which the rollout in progress began, or {} if there is no rollout.
 
     It is a field of its own because conditions may have other reasons meanwhile.
     """
@@ -209,7 +217,8 @@ def _plan(
 
 
 def _condition_events(conditions: Sequence[ConditionValue], previous: Sequence[Object]) -> list[KubernetesEvent]:
-    """Return an Event for each condition that turned good or bad; most changes of a reason have none."""
+    """Return an Event for each condition that turned good or bad, was paused, or has a new reason that a person should
+    know."""
     previous_by_type = {condition.get("type"): condition for condition in previous}
     events = []
     for new in conditions:
@@ -239,7 +248,11 @@ def _rollout_events(old_since: str | None, new_since: Object, rollout: Rollout) 
 
 
 def _restored_events(observed: ObservedCluster, apply: Sequence[Object]) -> list[KubernetesEvent]:
-    """Return an Event for each object that existed for this generation of the spec and was deleted."""
+    """Return an Event for each object that will be created again because somebody deleted it.
+
+    Nothing is reported for a new generation of the spec or a cluster that is still being created: there, missing
+    objects are not restored but new.
+    """
     status, metadata = observed.status, observed.resource["metadata"]
     if status.get("observedGeneration") != metadata.get("generation", 1) or not observed.objects:
         return []

@@ -1,4 +1,4 @@
-"""Comparison of a live object with the wanted one; pure.
+"""Comparison of a live object of Kubernetes with the wanted one, to decide whether to apply it; pure.
 
 Only the fields that a builder sets are compared, also within entries of lists: the API server adds defaults, and others
 add fields of their own. Lists must have the same length and order. A wanted false, 0, "", empty list or empty mapping
@@ -19,7 +19,8 @@ def differs(wanted: Object, live: Object | None) -> bool:
 
 
 def first_difference(wanted: Any, live: Any, path: str = "") -> str | None:
-    """Return the path of the first value that is not as wanted, or None."""
+    """Return the path of the first wanted value that the live object does not have, such as `.spec.ports[0].port`, or
+    None if it has all."""
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             # The API server drops empty mappings.

@@ -4,9 +4,9 @@ A topic group with `minCopies` 2 on three brokers keeps working without one of t
 next broker is removed, all others must be available and connected: each a synced member of every topic group, none
 fenced, every group with a coordinator whose member list has them all.
 
-The functions return the first problem found, "" when there is none. `excluding` names the pods that would be removed,
-whose own state does not matter. A message stays the same while the problem does: it becomes a condition's message, and
-every change of it is a write.
+The functions whose names end in `problem` return the first problem as text, "" when there is none. `excluding` names
+the pods that would be removed, whose own state does not matter. A message stays the same while the problem does: it
+becomes a condition's message, and every change of a message is a write.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from migratory_operator.status import ConditionValue
 
 
 def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
-    """Return why the brokers `excluding` must not be removed: the first problem of the others, "" if there is none."""
+    """Return the first problem for which the brokers in `excluding` must not be removed, "" if there is none."""
     wanted = cluster.broker_names
     others = [broker for broker in wanted if broker not in excluding]
     if problem := _pod_problem(wanted, observed.pods_by_name(names.BROKER), observed.now, excluding):
@@ -50,17 +50,17 @@ def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, exclud
 
 
 def ensemble_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
-    """Return why the members `excluding` must not be removed: the first problem of the others, "" if there is none.
+    """Return the first problem for which the ZooKeeper members in `excluding` must not be removed, "" if there is none.
 
-    A member is ready when it serves with a quorum. The members of an external ensemble are not checked; whether brokers
-    reach it is part of `coordination_condition`.
+    A member's pod is ready when the member serves with a quorum. With an external ensemble there is nothing to check
+    here; `coordination_condition` says whether the brokers reach it.
     """
     members = observed.pods_by_name(names.ZOOKEEPER)
     return _pod_problem(member_names(cluster, observed), members, observed.now, excluding)
 
 
 def member_names(cluster: KubernetesCluster, observed: ObservedCluster) -> tuple[str, ...]:
-    """Return the names of ZooKeeper's pods; none with an external ensemble."""
+    """Return the names of the ZooKeeper pods, in the order of their ordinals; none with an external ensemble."""
     if cluster.spec.zookeeper.external is not None:
         return ()
     name = names.zookeeper_name(observed.owner.name)
@@ -74,7 +74,8 @@ def ready_brokers(cluster: KubernetesCluster, observed: ObservedCluster) -> list
 
 
 def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster) -> ConditionValue:
-    """Return the condition CoordinationAvailable."""
+    """Return the condition CoordinationAvailable: True if ZooKeeper has a quorum, a broker is connected to it, and
+    every topic group has a coordinator; Unknown while no broker answers."""
 
     def condition(status: str, reason: str, message: str) -> ConditionValue:
         return ConditionValue("CoordinationAvailable", status, reason, message)
@@ -97,7 +98,7 @@ def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster
 
 
 def _page_problem(page: BrokerStatusPage) -> str:
-    """Return why other brokers can't be removed, from this broker's own status."""
+    """Return the reason in a broker's own status for which other brokers must not be removed, "" if there is none."""
     if page.draining:
         return "is shutting down"
     if page.fenced:
@@ -112,8 +113,8 @@ def _page_problem(page: BrokerStatusPage) -> str:
 
 
 def _pod_problem(wanted: Sequence[str], pods: Mapping[str, Object], now: datetime, excluding: Set[str]) -> str:
-    """Return the problem of the first pod that is not wanted, or that is missing or not available and not in
-    `excluding`; "" if there is none."""
+    """Return the first problem of these pods, "" if there is none: a pod that is not in `wanted`, or a wanted one that
+    is missing, terminating, not ready or not available for long enough. Pods in `excluding` are not checked."""
     for name in sorted(pods):
         if name not in wanted:
             return f"{name} is terminating"

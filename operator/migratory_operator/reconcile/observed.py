@@ -16,7 +16,7 @@ ObjectKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class ObservedCluster:
-    """The plain data from which the operator decides everything about a cluster."""
+    """The observed state of a cluster. The operator decides everything about the cluster from these plain data."""
 
     resource: Object
     now: datetime
@@ -36,36 +36,36 @@ class ObservedCluster:
 
     @property
     def owner(self) -> ResourceOwner:
-        """The owner of the cluster's objects."""
+        """This cluster, as the owner of the objects that are created for it."""
         return ResourceOwner.of(self.resource)
 
     @property
     def status(self) -> Object:
-        """The status that was written last."""
+        """The cluster's status when it was observed; {} if none has been written yet."""
         status: Object = self.resource.get("status") or {}
         return status
 
     @property
     def permanently_rejected(self) -> dict[ObjectKey, str]:
-        """Objects that the API server will reject again, with the error."""
+        """The objects that the API server would reject again, with the error."""
         return {key: error for key, error in self.rejected.items() if error}
 
     @property
     def listed_brokers(self) -> frozenset[str]:
-        """Brokers on the member list of any topic group."""
+        """The names of the brokers that are on the member list of at least one topic group."""
         return frozenset[str]().union(*(page.listed for page in self.pages.values()))
 
     def pods_of(self, component: str) -> list[Object]:
-        """Return the pods of a component."""
+        """Return the pods of a component, which is `broker` or `zookeeper`."""
         wanted = names.selector(self.owner.name, component).items()
         return [pod for pod in self.pods if wanted <= pod["metadata"].get("labels", {}).items()]
 
     def pods_by_name(self, component: str) -> dict[str, Object]:
-        """Return the pods of a component by name."""
+        """Return the pods of a component, by pod name."""
         return {pod["metadata"]["name"]: pod for pod in self.pods_of(component)}
 
     def services(self) -> dict[str, Object]:
-        """Return the Services by name."""
+        """Return the Services that the cluster owns, by name."""
         return {name: service for (kind, name), service in self.objects.items() if kind == "Service"}
 
 

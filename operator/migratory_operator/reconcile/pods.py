@@ -1,4 +1,4 @@
-"""The state of a single pod: ready, terminating, in trouble, failed; pure."""
+"""Functions that tell from a Kubernetes pod whether it is ready, terminating, in trouble or failed; pure."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def is_ready(pod: Object) -> bool:
 
 
 def ready_condition(pod: Object) -> Object:
-    """Return the condition Ready; empty when the pod has none."""
+    """Return the pod's condition Ready, or {} if the pod has none."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return next((condition for condition in conditions if condition["type"] == "Ready"), {})
 
 
 def find_trouble(pod: Object) -> tuple[str, str] | None:
-    """Return reason and message of a pod that will not become ready without intervention; None when none is known.
+    """Return reason and message if the pod will not become ready without intervention; None if no such reason is known.
 
-    The reason stays the same while the trouble does, because each change of it posts an Event.
+    Such reasons are: no node fits the pod, an image cannot be pulled, a container ends repeatedly. The reason stays the
+    same while the trouble does, because each change of a reason posts an Event.
     """
     status = pod.get("status", {})
     name = pod["metadata"]["name"]
@@ -63,7 +64,8 @@ def find_trouble(pod: Object) -> tuple[str, str] | None:
 
 
 def find_failure(pod: Object, now: datetime) -> str:
-    """Return why a pod that is not ready will not become ready without intervention; "" when nothing is known.
+    """Return the reason for which a pod that is not ready has failed: the trouble of `find_trouble`, or not ready for
+    longer than READY_DEADLINE. Return "" if the pod has not failed.
 
     A terminating pod has not failed: its condition is from the time when it was ready.
     """
@@ -79,7 +81,8 @@ def find_failure(pod: Object, now: datetime) -> str:
 
 
 def was_never_ready(pod: Object) -> bool:
-    """Return whether the condition Ready is as old as the pod; the kubelet writes both at the same moment."""
+    """Return whether the pod is not ready and never was: its condition Ready is as old as the pod. The kubelet writes
+    both at the same moment."""
     condition, started = ready_condition(pod), _parse_time(pod.get("status", {}).get("startTime"))
     since = _parse_time(condition.get("lastTransitionTime"))
     if condition.get("status") == "True" or since is None or started is None:
@@ -88,7 +91,8 @@ def was_never_ready(pod: Object) -> bool:
 
 
 def unsettled_reason(pod: Object, now: datetime) -> str:
-    """Return why a ready pod does not count as available yet; "" when it does."""
+    """Return the reason for which a ready pod does not count as available yet: it has been ready for less than its
+    settle time. Return "" if it counts."""
     restarts = max((int(status.get("restartCount", 0)) for status in _container_statuses(pod)), default=0)
     settle_time = min(SETTLE_TIME * 2 ** min(restarts, 10), MAX_SETTLE_TIME)
     since = _parse_time(ready_condition(pod).get("lastTransitionTime"))
@@ -99,7 +103,8 @@ def unsettled_reason(pod: Object, now: datetime) -> str:
 
 
 def _is_crash_looping(container: Object) -> bool:
-    """Return whether a running container is between two crashes, as far as its last lifetime shows."""
+    """Return whether a container that is not ready has restarted at least twice, the last time after less than
+    CRASH_LOOP_LIFETIME."""
     last = container.get("lastState", {}).get("terminated", {})
     if container.get("ready") or int(container.get("restartCount", 0)) < 2:
         return False

@@ -1,6 +1,7 @@
-"""The work queue: reconciles a resource when it changed, with backoff after a failure, and when it asks to be requeued.
+"""The work queue, which runs reconciliations: when a resource changed, after a backoff when one failed, and when a
+resource asks to be requeued.
 
-One resource is reconciled by one task at a time. Changes in the meantime lead to one more reconciliation.
+One resource is reconciled by one task at a time. Changes during a reconciliation lead to one more.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 class WorkQueue:
-    """A queue with one task per resource.
+    """A queue of clusters or of reports, with one task per resource.
 
-    :param reconcile: reconciles one resource and returns the seconds after which to requeue it, 0 for not at all.
+    :param reconcile: reconciles the resource of this namespace and name, and returns the seconds after which to requeue
+        it, 0 for not at all.
     """
 
     def __init__(self, reconcile: Callable[[str, str], Awaitable[float]], metrics: OperatorMetrics) -> None:
@@ -39,7 +41,8 @@ class WorkQueue:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     def wake(self, namespace: str, name: str) -> None:
-        """Schedule a reconciliation of the resource after a moment in which more changes may arrive."""
+        """Schedule a reconciliation of the resource, after a moment in which more changes may arrive. Add the resource
+        to the queue if it is new."""
         key = (namespace, name)
         if key not in self._tasks:
             self._wakeups[key] = asyncio.Event()
@@ -47,18 +50,19 @@ class WorkQueue:
         self._wakeups[key].set()
 
     def resource_keys(self) -> list[ResourceKey]:
-        """Return all resources in the queue."""
+        """Return namespace and name of every resource in the queue."""
         return list(self._tasks)
 
     async def forget(self, namespace: str, name: str) -> None:
-        """Remove a resource that no longer exists, and cancel its reconciliation."""
+        """Remove a resource that no longer exists, and cancel its reconciliation. Do nothing if it is not in the
+        queue."""
         task = self._tasks.pop((namespace, name), None)
         self._wakeups.pop((namespace, name), None)
         if task is not None:
             await _cancel(task)
 
     async def close(self) -> None:
-        """Stop all reconciliations."""
+        """Cancel all reconciliations, and remove all resources."""
         for key in self.resource_keys():
             await self.forget(*key)
 
