@@ -1,5 +1,3 @@
-"""The cores, pure functions of events and time: `logic` is what brokers must agree on, `edge` what connections need.
-
-Their surfaces are `logic/events.py` and `edge/events.py`. The simulation runs this very code
-(docs/contributing/simulation.md).
-"""
+"""The two cores of a broker, without I/O: `logic` holds what brokers must agree on, `edge` what client connections
+need. Both change only by `step(event, now)`. Their events and effects are in `logic/events.py` and `edge/events.py`.
+The broker's `runtime` and the simulation (docs/contributing/simulation.md) run the same code."""

@@ -1,4 +1,5 @@
-"""The edge core: client connections, subscriptions, the splice of replay and live, delivery. Begin with core.py."""
+"""The edge core: the client connections of a broker, their subscriptions and replays, and delivery. Begin with
+core.py."""
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.core import Edge

@@ -1,9 +1,9 @@
-"""Admission: which clients an edge accepts, what they may do, and when they must leave or move.
+"""Admission, for the edge core: which clients an edge accepts, what they may do, and when they must leave or move.
 
-`ClientAuthorizer` is the interface of authentication and permission checks, of which this release has only one that
-allows everything. `AdmissionGate` accepts or refuses connections and closes them at the end of a drain. `Rebalancer`
-chooses the clients that are asked to move to another broker. A refusal carries the close code that tells a client where
-to connect next (`migratory_protocol.errors`).
+`ClientAuthorizer` is the interface of authentication and permission checks. This release has one implementation, which
+allows everything. `AdmissionGate` decides whether a connection is refused, and when all connections must be closed.
+`Rebalancer` chooses the clients that are asked to move to another broker. A refusal carries the close code that tells a
+client where to connect next (`migratory_protocol.errors`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from migratory_broker.core.logic.events import Admission, ClientCounts, MoveClie
 
 @dataclass(slots=True, frozen=True)
 class Grant:
-    """An authenticated identity, valid for `lifetime` seconds from now (None: without limit)."""
+    """An authorizer's answer to an accepted `connect`: the client's identity, valid for `lifetime` seconds from now
+    (None: without limit)."""
 
     identity: str = ""
     lifetime: float | None = None
@@ -35,20 +36,20 @@ class Grant:
 
 @dataclass(slots=True, frozen=True)
 class Denial:
-    """A refused `connect`. `text` is sent to the client."""
+    """An authorizer's answer to a refused `connect`. `text` is the reason, which is sent to the client."""
 
     text: str
 
 
 class ClientAuthorizer(Protocol):
-    """The checks of identity and permission that every connect, subscribe and publish passes.
+    """The interface of the checks of identity and permission that every connect, subscribe and publish must pass.
 
-    It is called inside the core: it decides by what it already holds (keys, rules) and must not do I/O.
+    The core calls the checks in its own step: they decide from data in memory (keys, rules) and must not do I/O.
     """
 
     def connect(self, client: str, token: str | None, remote: str) -> Grant | Denial:
-        """Authenticate a client. `remote` is its address as HOST:PORT, or "" when a connected client renews its
-        token."""
+        """Return a Grant for an authentic client, else a Denial. `client` is the name that the client gives itself.
+        `remote` is its address as HOST:PORT, or "" when a connected client renews its token."""
 
     def subscribe(self, identity: str, topic: str) -> bool: ...
 
@@ -56,7 +57,8 @@ class ClientAuthorizer(Protocol):
 
 
 class AllowAllClients:
-    """The authorizer of a cluster without one of its own: allows everything, without a time limit."""
+    """The default `ClientAuthorizer`: allows every connect, subscribe and publish, with an empty identity and no time
+    limit."""
 
     _grant = Grant()
 
@@ -82,11 +84,12 @@ REFUSALS: Final = {
     "fenced": (CloseCode.FENCED, "the broker is cut off from its cluster"),
     "stopping": (CloseCode.RESTARTING, "the broker is stopping"),
 }
-"""Close code and text by the reason of an `Admission` that is not open."""
+"""Close code and text that a client is refused or closed with, by the `reason` of an `Admission` that is not open."""
 
 
 class AdmissionGate:
-    """The decision whether an edge accepts clients. It begins closed: a broker first learns the histories."""
+    """The state from which an edge decides whether it accepts clients, and the `welcome` that it sends them. The gate
+    begins closed, with the reason "learning": a starting broker first copies the topics from the other brokers."""
 
     def __init__(self, config: EdgeConfig) -> None:
         self._config = config
@@ -96,8 +99,11 @@ class AdmissionGate:
         self.drained_at: float | None = None  # end of the drain period: remaining clients are closed then
 
     def refusal(self, clients: int) -> tuple[CloseCode, str] | None:
-        """Return close code and text of the refusal of a new client, or None to accept it. `clients` is the number of
-        clients with the new one."""
+        """Return the close code and text with which to refuse a new client, or None to accept it.
+
+        `clients` is the number of connections, the new one included. A client is refused while the broker's admission
+        is closed or its drain has begun, and above `EdgeConfig.max_clients`.
+        """
         if not self.admission.open:
             return REFUSALS[self.admission.reason]
         if self.drained_at is not None:
@@ -107,10 +113,12 @@ class AdmissionGate:
         return None
 
     def closing(self, now: float) -> tuple[CloseCode, str, str] | None:
-        """Return code, text and metric label with which all clients are closed now, or None to keep them.
+        """Return the close code, text and metric label with which to close all clients now, or None while they may
+        stay.
 
-        A drain ends after its period by this edge's clock, or earlier when the broker says so. Clients get the same
-        code and text in both cases.
+        All clients are closed when the broker's `Admission` has `ends` set, or when a drain is over: at the end of its
+        period by this edge's clock, or earlier when the broker says so. Clients get the same code and text in both
+        cases of a drain.
         """
         reason = self.admission.reason
         if self.admission.ends and reason != "drained":
@@ -120,12 +128,13 @@ class AdmissionGate:
         return None
 
     def set_servers(self, servers: tuple[Server, ...]) -> None:
-        """Replace the server list of `welcome`."""
+        """Replace the server list that `welcome` names, and drop the encoded `welcome` frames."""
         self.servers = servers
         self._welcomes.clear()
 
     def welcome(self, format: Format) -> bytes:
-        """Return the frame of `welcome`, which is the same for every client and so encoded once per format."""
+        """Return the encoded frame of `welcome` in this format. It is the same for every client, so the frame is cached
+        until the server list changes."""
         data = self._welcomes.get(format)
         if data is None:
             config = self._config
@@ -150,16 +159,16 @@ class AdmissionGate:
 # ---- rebalancing -----------------------------------------------------------------------------------------------
 
 ASKED: Final = 4
-"""In place of the number of moves: this broker has already asked the client to move. Smaller values are the number of
-moves that the client reported, 3 for three or more."""
+"""A value of `ClientConnection.moves` in place of a number of moves: this broker has already asked the client to move.
+Smaller values are the number of moves that the client reported, 3 for three or more."""
 
 
 class Rebalancer:
-    """The choice of clients to move to another broker, and the client counts that the logic needs for it.
+    """The counts of an edge's clients by the number of times that they moved, reported to the logic, and the choice of
+    the clients that are asked to move.
 
-    The logic decides how many clients move. The edge chooses the clients that changed their broker least often by
-    their own report, and among those the longest connected. Clients that were asked before come last, whether they
-    could not move or did not.
+    The logic decides how many clients move. The edge chooses first the clients that report the fewest moves, and among
+    equals the longest connected. Clients that this broker has asked before are chosen last.
     """
 
     def __init__(self, number: int, delivery: EdgeDelivery) -> None:
@@ -169,7 +178,7 @@ class Rebalancer:
         self._reported = tuple(self._counts)
 
     def add(self, connection: ClientConnection, moves: int) -> None:
-        """Count a client that sent `connect` and reported its number of moves."""
+        """Count a client whose `connect` was accepted. `moves` is the number of changes of broker that it reported."""
         connection.moves = min(moves, ASKED - 1)
         self._counts[connection.moves] += 1
 
@@ -177,14 +186,17 @@ class Rebalancer:
         self._counts[connection.moves] -= 1
 
     def report(self) -> None:
-        """Send the logic the counts, if they have changed since the last tick."""
+        """Send the counts to the logic as `ClientCounts`, if they have changed since the last report."""
         counts = tuple(self._counts)
         if counts != self._reported:
             self._reported = counts
             self._delivery.emit(ClientCounts(self._number, counts))
 
     def move(self, connections: Iterable[ClientConnection], event: MoveClients) -> None:
-        """Ask `event.count` clients to move. Passes over `connections` once per number of moves, usually once."""
+        """Ask up to `event.count` open clients to move to `event.server`, by the message `drain`.
+
+        Reads `connections` once per number of moves among the chosen clients, usually once.
+        """
         chosen: list[ClientConnection] = []
         for moves, available in enumerate(self._counts):
             wanted = min(available, event.count - len(chosen))

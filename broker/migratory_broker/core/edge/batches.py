@@ -1,15 +1,15 @@
-"""Batching: a fan-out waits in its topic for a moment, and is written together with later ones.
+"""Batching, for `EdgeDelivery`: a fan-out waits in its topic for a moment, and is written together with later ones.
 
 A delivery costs one system call and little else. Several publications in one write cost hardly more than one, so a
-client with many publications per second costs a fraction. Batching loses and reorders nothing: any other write to a
-connection, a close frame as well, first flushes the connection's batches. A batch is written when its time is up
+client with many publications per second costs a fraction. Batching loses and reorders nothing: before any other write
+to a connection, also of a close frame, the connection's batches are written. A batch is written when its time is up
 (`EdgeConfig.batch_delay` after its first publication) or when it is large enough: `batch_bytes` in one topic, or in all
 topics together the queue limit of one client.
 
-A chunk is held once per topic, and not touched per subscriber until it is written. Chunks are numbered across all
-topics, and a connection knows the last number up to which it has everything (`ClientConnection.last_chunk`). Its
-pending chunks are the later ones of the topics in which it is live. So a connection must be sent its pending chunks
-before it joins or leaves a topic (`Batcher.take`).
+A chunk is one fan-out in a batch. It is held once per topic, and not touched per subscriber until it is written. Chunks
+are numbered across all topics. `ClientConnection.last_chunk` is the number up to which the connection has been sent
+every chunk; its pending chunks are those with larger numbers, in the topics in which it receives fan-outs. So a
+connection must be sent its pending chunks before it joins or leaves a topic (`Batcher.take`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.edge.state import Batch, Chunk, ClientConnection, EdgeTopic
 
 EARLY_FRACTION = 0.1
-"""Part of the delay. Batches that are due within it are written as well, so that one timer serves many."""
+"""Fraction of the batch delay. Batches that are due within it are written as well, so that one timer serves many."""
 
 
 class Batcher:
-    """The batches of all topics of an edge. There are none when `delay` is 0. `topics` are those with a batch."""
+    """The batches of all topics of an edge. `topics` are those with a batch: none while `delay`, in seconds, is 0."""
 
     def __init__(self, config: EdgeConfig) -> None:
         self.delay = config.batch_delay
@@ -41,7 +41,7 @@ class Batcher:
 
     @property
     def next_due(self) -> float | None:
-        """The time at which the next batch is to be written, None when no batch is pending."""
+        """The time at which the next batch must be written, or None when no batch is pending."""
         while self._due:
             due, number, topic = self._due[0]
             if _is_pending(topic, number):
@@ -50,7 +50,8 @@ class Batcher:
         return None
 
     def add(self, topic: EdgeTopic, data: dict[Format, bytes], publications: int, now: float) -> list[EdgeTopic]:
-        """Add a fan-out, encoded in each format. Return the topics to flush at once because of a size limit.
+        """Add a fan-out, `data` in each format, to its topic's batch. Return the topics to flush at once because a size
+        limit is reached, usually none.
 
         This is the whole cost of a publication until it is written.
         """
@@ -69,13 +70,14 @@ class Batcher:
         return [topic] if batch.size >= self._topic_limit else []
 
     def pending(self, connection: ClientConnection) -> list[Chunk]:
-        """Return the connection's pending chunks, in order."""
+        """Return the chunks that the connection still has to be sent, in order. Nothing changes."""
         if connection.last_chunk == self._last_number:
             return []
         return self._pending(connection, self._batched_topics(connection))
 
     def _batched_topics(self, connection: ClientConnection) -> tuple[EdgeTopic, ...] | frozenset[EdgeTopic]:
-        """Return the connection's topics with a batch, or its only topic."""
+        """Return those of the connection's topics that may have a batch: all with a batch, or the only topic of a
+        connection with one subscription."""
         topics = connection.topics
         return topics if isinstance(topics, tuple) else frozenset(topics.keys() & self.topics.keys())
 
@@ -90,14 +92,14 @@ class Batcher:
         return chunks
 
     def take(self, connection: ClientConnection) -> list[Chunk]:
-        """Return the connection's pending chunks, and mark them as sent: they are not pending any more."""
+        """Return the connection's pending chunks, in order, for the caller to send, and count them as sent."""
         chunks = self.pending(connection)
         connection.last_chunk = self._last_number
         return chunks
 
     def due_chunks(self, now: float) -> Iterator[tuple[EdgeTopic, int]]:
-        """Remove every chunk that is due from the schedule, and yield topic and number of those that a subscriber
-        still needs, for `flush`."""
+        """Remove every chunk that is due from the schedule. Yield topic and number of each that a subscriber still has
+        to be sent, as arguments for `flush`."""
         until = now + self.delay * EARLY_FRACTION
         while self._due and self._due[0][0] <= until:
             _, number, topic = self._due.popleft()
@@ -105,10 +107,11 @@ class Batcher:
                 yield topic, number
 
     def flush(self, topic: EdgeTopic, number: int | None = None) -> list[tuple[bytes, Recipients, int]]:
-        """Flush the subscribers of a topic for which chunk `number` is pending (None: any chunk of the topic).
+        """Return the writes that send a topic's pending chunks, and count these chunks as sent.
 
-        Returns what to write: the bytes, their recipients, and the number of publications in them. The bytes include
-        the recipients' pending chunks of other topics.
+        Only subscribers for which chunk `number` is pending are written to (None: the topic's latest chunk, so all that
+        lack any). A write is its bytes, their recipients and the number of publications in them. It includes the
+        recipients' pending chunks of other topics. Chunks that every subscriber now has are dropped.
         """
         batch = topic.batch
         assert batch is not None
@@ -133,7 +136,8 @@ class Batcher:
     def _group_members(
         self, members: Iterable[ClientConnection], number: int
     ) -> Iterable[tuple[list[Chunk], list[int]]]:
-        """Group the members for which chunk `number` is pending by their pending chunks, and count these as sent."""
+        """Group those members for which chunk `number` is pending, so that one write serves a group. Return for each
+        group its pending chunks and its connections' numbers, and count the chunks as sent."""
         groups: dict[object, tuple[list[Chunk], list[int]]] = {}
         for connection in members:
             last_chunk = connection.last_chunk
@@ -149,7 +153,8 @@ class Batcher:
         return groups.values()
 
     def _drop_sent(self, topic: EdgeTopic, batch: Batch, number: int) -> None:
-        """Drop the topic's chunks up to a number that all its subscribers have."""
+        """Remove the topic's chunks up to `number`, which all its subscribers have been sent, and the topic's batch if
+        none is left."""
         self._size -= batch.size
         batch.chunks = batch.since(number)
         batch.size = sum(chunk.size for chunk in batch.chunks)
@@ -160,7 +165,7 @@ class Batcher:
 
 
 def _is_pending(topic: EdgeTopic, number: int) -> bool:
-    """Return whether any subscriber may still need the chunk."""
+    """Return whether the topic's batch still holds the chunk, so that some subscriber may have to be sent it."""
     return topic.batch is not None and topic.batch.chunks[0].number <= number
 
 

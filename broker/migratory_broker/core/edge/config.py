@@ -1,4 +1,5 @@
-"""The configuration of an edge: limits and identity. Times are seconds, sizes bytes; comments justify the defaults."""
+"""The configuration of an edge, made by the runtime: limits and identity. Times are seconds, sizes bytes; comments
+justify the defaults."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from migratory_protocol import limits
 
 @dataclass(slots=True, frozen=True)
 class ConflationRule:
-    """A pattern of topics (see `TopicPattern`) whose live subscribers get only the latest publication of each
-    `interval`, in seconds."""
+    """A rule of conflation: subscribers of the topics that match the pattern `topics` (see `TopicPattern`) receive only
+    the latest QoS 0 publication of each `interval`, in seconds. Raises ValueError for an interval that is not above
+    0."""
 
     topics: str
     interval: float
@@ -22,7 +24,7 @@ class ConflationRule:
 
 @dataclass(slots=True, frozen=True)
 class EdgeConfig:
-    """The configuration of all edges of a broker. Raises ValueError for an invalid limit."""
+    """The limits and the identity that all edges of a broker share. Raises ValueError for a value below its minimum."""
 
     cluster: str = "cluster"
     broker: str = "broker"
@@ -60,7 +62,7 @@ class EdgeConfig:
 
     @property
     def max_message(self) -> int:
-        """Bytes of the longest message that a client may send, after defragmentation and inflation."""
+        """The largest number of bytes of a message from a client, after defragmentation and inflation."""
         return self.max_payload + self.envelope
 
     def __post_init__(self) -> None:

@@ -1,13 +1,13 @@
-"""Conflation: of a topic's QoS 0 publications only the latest of each interval is sent, and it names those it replaces.
+"""Conflation, for the edge core: of a topic's QoS 0 publications only the latest of each interval is sent.
 
 The first publication after a quiet interval is sent at once and begins an interval. During an interval the latest QoS 0
 publication replaces the one before; at the end it is sent and the next interval begins. All live subscribers of a topic
-share the interval, so conflation costs nothing per subscriber. Nothing is left out silently: the next message names the
-first sequence number that it replaces.
+share the interval, so conflation costs nothing per subscriber. Nothing is left out silently: the message that is sent
+names the first sequence number that it replaces.
 
 A QoS 1 publication is never delayed or left out, because it was acknowledged. It replaces the QoS 0 publications that
-were pending before it. Replays bring everything that is cached. The pending publication is sent before another
-subscriber joins and before a gap is reported, so that every subscriber gets messages in order.
+were pending before it. Replays are not conflated: they bring everything that is cached. The pending publication is sent
+before another subscriber joins and before a gap is reported, so that every subscriber gets messages in order.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.state import ConflationState, EdgeTopic
 
 SLACK = 0.005
-"""Seconds. Intervals that end within it end together, so that one timer serves many topics."""
+"""Seconds. Intervals that end within this time from now are ended together, so that one timer serves many topics."""
 
 
 class Conflator:
-    """The conflated topics of an edge.
+    """The conflated topics of an edge, with their intervals and pending publications.
 
     `_running` holds the end of each topic's current interval, by the interval's length: intervals of one length end in
     the order in which they began.
@@ -41,7 +41,8 @@ class Conflator:
         }
 
     def add_topic(self, topic: EdgeTopic) -> None:
-        """Conflate a topic with its first subscriber, if a rule matches it."""
+        """Set up conflation for a topic that has its first subscriber, by the first rule that matches. Without one:
+        nothing."""
         for pattern, interval in self._rules:
             if pattern.matches(topic.name):
                 topic.conflation = ConflationState(interval)
@@ -50,15 +51,16 @@ class Conflator:
     def remove_topic(self, topic: EdgeTopic) -> None:
         """End the conflation of a topic without subscribers, and drop its pending publication.
 
-        It is dropped now and not at the end of the interval: clients that subscribe and leave would pile up many.
+        Both are dropped now, not at the end of the interval: otherwise clients that subscribe and leave would leave the
+        state of many topics in memory.
         """
         if topic.conflation is not None:
             self._running[topic.conflation.interval].pop(topic, None)
             topic.conflation = None
 
     def fanout(self, topic: EdgeTopic, conflated: ConflationState, publications: Sequence[Publication]) -> None:
-        """Send a QoS 1 publication to the live subscribers at once, and a QoS 0 publication at once or at the end of
-        the interval."""
+        """Send new publications of a conflated topic to its live subscribers: each QoS 1 publication at once, the
+        latest QoS 0 publication at once if no interval is running, else at the end of the interval."""
         for publication in publications:
             if not conflated.first:
                 conflated.first = publication.sequence
@@ -69,14 +71,14 @@ class Conflator:
             self._send(topic, conflated)
 
     def flush(self, topic: EdgeTopic) -> None:
-        """Send the topic's pending publication now, if it has one."""
+        """Send the topic's pending publication now. Without one, or without conflation: nothing."""
         conflated = topic.conflation
         if conflated is not None and conflated.pending is not None:
             self._multicast(topic, conflated, conflated.pending)
 
     def handle_timer(self) -> None:
-        """End the intervals that are due: send the pending publication, or leave the topic quiet. Set the timer for the
-        next one."""
+        """End the intervals that are due, and set the timer for the next one. A topic with a pending publication sends
+        it and begins another interval."""
         for topic, conflated in self._ended():
             conflated.running = False
             if conflated.pending is not None:
@@ -94,7 +96,7 @@ class Conflator:
                 yield topic, topic.conflation
 
     def _send(self, topic: EdgeTopic, conflated: ConflationState) -> None:
-        """Send the pending publication and begin an interval."""
+        """Send the topic's pending publication, begin an interval and set the timer for its end."""
         self.flush(topic)
         conflated.running = True
         due = self._delivery.now + conflated.interval

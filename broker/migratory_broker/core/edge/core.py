@@ -1,12 +1,12 @@
-"""The edge: the client connections of a broker, as one function from events to effects.
+"""The edge core's entry point: `Edge`, the client connections of a broker as one function from events to effects.
 
-`Edge(config, number).step(event, now) -> effects`. `now` is a monotonic clock. Apply the effects in their order, before
-the next step. `Paused` may come late by some effects, whose bytes the transport holds. `step` does not raise, whatever
-a client sends.
+`Edge(config, number).step(event, now) -> effects`. `now` is seconds of a monotonic clock. Apply the effects in their
+order, before the next step. `Paused` may be stepped a few effects late: the transport buffers the bytes written until
+then. `step` does not raise, whatever a client sends.
 
 Read on in lifecycle.py (the state machine of a connection), inbox.py (input in order), subscriptions.py, splice.py
-(replay into live), delivery.py (fan-out and queues), publishing.py and admission.py. state.py has the data of each
-connection and topic.
+(from replay to live publications), delivery.py (fan-out and queues), publishing.py and admission.py. state.py has the
+data of each connection and topic.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ from migratory_broker.core.logic.events import (
 )
 
 MAX_SLOW_IN_STATUS = 20
-"""Slow clients that the status names: those with the longest queues."""
+"""The largest number of slow clients that the status lists: those with the longest queues."""
 
 
 class Edge:
-    """One edge of a broker. The properties are for /metrics; the end of a connection is also observed as it happens."""
+    """One edge of a broker. `number` distinguishes it from the broker's other edges. The properties are for /metrics;
+    each end of a connection is also reported as an `Observe` effect."""
 
     def __init__(self, config: EdgeConfig, number: int = 0, authorizer: ClientAuthorizer | None = None) -> None:
         authorizer = authorizer if authorizer is not None else AllowAllClients()
@@ -81,7 +82,8 @@ class Edge:
         }
 
     def step(self, event: events.Event, now: float) -> list[events.Effect]:
-        """Handle an event, and return the effects to apply in order."""
+        """Handle an event at time `now`, and return the effects to apply in order. Clients with a queue over its limit
+        are closed."""
         delivery = self._delivery
         delivery.now = now
         self._handlers[type(event)](event)
@@ -106,7 +108,8 @@ class Edge:
             self._connections.inbox.resume(connection)
 
     def _close_slow(self, connection: ClientConnection, limit: str) -> None:
-        """Close a slow consumer before it costs the other clients anything. It can resume."""
+        """Close a slow consumer, so that its queue cannot cost other clients memory. `limit` is the limit that was
+        exceeded. The client can connect again and resume."""
         status = self._queue_status(connection)
         reason = (
             f"over {self._config.queue_per_client} bytes, the limit of one client"
@@ -165,7 +168,7 @@ class Edge:
         self._close_all_when_due()
 
     def _close_all_when_due(self) -> None:
-        """Close all connections when the broker drains, is fenced or stops."""
+        """Close all connections if the broker is fenced or stops, or if its drain is over. Otherwise: nothing."""
         closing = self._gate.closing(self._delivery.now)
         if closing is None:
             return
@@ -180,7 +183,7 @@ class Edge:
 
     @property
     def clients(self) -> int:
-        """The number of connections in the state OPEN: accepted clients."""
+        """The number of connections whose `connect` was accepted and that are not closing."""
         return self._connections.clients
 
     @property
@@ -190,22 +193,22 @@ class Edge:
 
     @property
     def topics(self) -> int:
-        """Topics with a subscriber on this edge."""
+        """The number of topics with a subscriber on this edge."""
         return len(self._splice.topics)
 
     @property
     def queue_bytes(self) -> int:
-        """Bytes queued for paused connections. Bytes in several queues count for each."""
+        """The number of bytes queued for paused connections. Bytes that several queues share count once per queue."""
         return self._delivery.queue_bytes
 
     @property
     def published(self) -> int:
-        """The number of publications accepted from clients so far."""
+        """The number of publications accepted from clients so far. Refused ones do not count."""
         return self._publishing.published
 
     @property
     def delivered(self) -> int:
-        """Publications times the subscribers that they were written to."""
+        """The number of deliveries so far: each publication times the subscribers that it was written to."""
         return self._delivery.delivered
 
     @property
@@ -215,11 +218,12 @@ class Edge:
 
     @property
     def closed(self) -> Mapping[str, int]:
-        """The number of connections that ended so far, by reason."""
+        """The number of connections that ended so far, by reason (the label of `migratory_closed_total`)."""
         return self._connections.closed
 
     def status(self) -> dict[str, object]:
-        """Return the status for /v1/status as JSON values. `slow` are the clients with the longest queues."""
+        """Return the edge's part of /v1/status as JSON values. `slow` lists the paused clients with the longest
+        queues."""
         slowest = sorted(self._delivery.paused, key=queued_bytes, reverse=True)[:MAX_SLOW_IN_STATUS]
         admission = self._gate.admission
         return {

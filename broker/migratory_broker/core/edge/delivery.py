@@ -1,4 +1,4 @@
-"""Delivery: writes publications to subscribers, and queues bytes for slow clients.
+"""Delivery, the output of the edge core: writes publications to subscribers, and queues bytes for slow clients.
 
 The fast path. `Fanout(topic, publications)` becomes one `Multicast` per wire format: encoded once, framed once, joined
 into one write, to `Recipients` that only change when a subscriber joins, leaves, or changes between writable and
@@ -8,11 +8,11 @@ With batching (batches.py) fan-outs wait in their topic instead. They are writte
 with the same pending chunks, or before anything else that is written to a connection.
 
 The slow path. A connection with a full transport moves from the audiences to each topic's `paused`, and gets a queue of
-the same shared bytes. A client whose queue is over its limit is closed, and so is the longest queue when all together
-are over theirs (`overfull_connections`). Other clients are not affected.
+the same shared bytes. A client whose queue is over its limit is closed. When all queues together are over their limit,
+the clients with the longest queues are closed (`overfull_connections`). Other clients are not affected.
 
-Effects leave in the order in which they were emitted. Replies to one connection are collected and joined, and every
-later effect comes behind them.
+Effects are returned in the order in which they were emitted. Successive writes to one connection are joined into one
+`Send`; writes to another connection and multicasts come after it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ bytes. A tenth of the heartbeat interval, where that is less."""
 
 
 class EdgeDelivery:
-    """The output of an edge. Attributes without an underscore are for /metrics and /v1/status."""
+    """The effects that an edge's step has emitted so far, and the queues and batches behind them. Attributes without an
+    underscore are for the other modules of the edge, /metrics and /v1/status."""
 
     def __init__(self, config: EdgeConfig) -> None:
         self._config = config
@@ -61,7 +62,8 @@ class EdgeDelivery:
 
     @property
     def coarse_now(self) -> float:
-        """`now`, up to `COARSE_SECONDS` old."""
+        """`now`, or an earlier value of it that is less than `COARSE_SECONDS` old (a tenth of the heartbeat interval,
+        where that is less)."""
         if not self._coarse_now <= self.now < self._coarse_now + self._coarse_seconds:
             self._coarse_now = self.now
         return self._coarse_now
@@ -69,7 +71,7 @@ class EdgeDelivery:
     # ---- effects ---------------------------------------------------------------------------------------------
 
     def emit_ordered(self, effect: events.Close) -> None:
-        """Emit an effect that must come behind everything written before."""
+        """Emit a `Close`, after everything that was written before it."""
         self._join_writes()
         self._effects.append(effect)
 
@@ -85,12 +87,14 @@ class EdgeDelivery:
         | Observe
         | Note,
     ) -> None:
-        """Emit an effect whose place among the writes does not matter. Replies around it are still joined."""
+        """Emit an effect whose place among the writes does not matter. Writes to a connection before and after it are
+        still joined into one `Send`."""
         self._forwarding = None  # a publication behind a subscription must not join the request before it
         self._effects.append(effect)
 
     def forward(self, edge: int, connection: ClientConnection, publication: ForwardedPublication) -> None:
-        """Send a publication to the logic, together with those that the same client published just before."""
+        """Send a publication to the logic. It joins the `PublishRequest` of the publications that the same connection
+        sent just before, if no other effect was emitted in between."""
         request = self._forwarding
         if request is None or request.reference != connection.number:
             request = self._forwarding = PublishRequest(edge, connection.number, [])
@@ -98,7 +102,7 @@ class EdgeDelivery:
         request.publications.append(publication)
 
     def take_effects(self) -> list[events.Effect]:
-        """Remove and return the effects of this step, in order."""
+        """Remove and return the effects that were emitted in this step, in order."""
         if self._writing is not None:
             self._join_writes()
         self._forwarding = None
@@ -119,14 +123,16 @@ class EdgeDelivery:
         self.write(connection, connection.format.frame(message))
 
     def reply_all(self, connection: ClientConnection, messages: Sequence[BrokerMessage]) -> None:
-        """Send messages in as few frames as possible."""
+        """Send messages to one connection in as few frames as possible."""
         if len(messages) == 1:
             self.reply(connection, messages[0])
         else:
             self.write(connection, connection.format.frame_all(messages))
 
     def write(self, connection: ClientConnection, data: bytes, publications: int = 0) -> None:
-        """Write bytes, or queue them while the connection is paused. `publications` is the number in `data`."""
+        """Write bytes to a connection, or queue them while it is paused. `publications` is the number of publications
+        in `data`, for the count of deliveries. Bytes that would exceed the queue's limit are dropped, and the
+        connection is marked as overfull."""
         if connection.queue is not None:
             self._enqueue(connection, connection.queue, data, publications)
             return
@@ -134,14 +140,15 @@ class EdgeDelivery:
         self.write_past_queue(connection, data)
 
     def write_past_queue(self, connection: ClientConnection, data: bytes) -> None:
-        """Write bytes past the queue, after the pending batches: for a close frame, behind which nothing is sent."""
+        """Write the connection's pending batches and then `data`, even if the connection is paused. Used for a close
+        frame, after which nothing is sent."""
         self.flush_batches(connection)
         self._select(connection)
         self._written.append(data)
         self.sent_bytes += len(data)
 
     def flush_batches(self, connection: ClientConnection) -> None:
-        """Write the connection's pending batches now."""
+        """Write the connection's pending batches now. Without one: nothing."""
         if self._batcher.topics and (chunks := self._batcher.take(connection)):
             self._select(connection)
             self._written += [chunk.data[connection.format] for chunk in chunks]
@@ -150,7 +157,8 @@ class EdgeDelivery:
                 self.sent_bytes += len(chunk.data[connection.format])
 
     def _select(self, connection: ClientConnection) -> None:
-        """Make the connection the one that is written to."""
+        """Make `connection` the one whose writes are collected. Emit the writes collected for another connection
+        first."""
         if self._writing is not connection:
             self._join_writes()
             self._writing = connection
@@ -158,13 +166,14 @@ class EdgeDelivery:
     # ---- to many ---------------------------------------------------------------------------------------------
 
     def fanout(self, topic: EdgeTopic, publications: Sequence[Publication], count: int) -> None:
-        """Send `count` publications to the live subscribers of a topic."""
+        """Send `count` publications to all subscribers of a topic that are not replaying, and queue them for the paused
+        ones."""
         name = topic.name
         self.multicast(topic, lambda format: format.live(name, publications), count)
 
     def multicast(self, topic: EdgeTopic, encode: Callable[[Format], bytes], publications: int = 0) -> None:
-        """Send the result of `encode`, called once per format, to the live subscribers of a topic: at once, or with
-        batching later. It is queued for the paused ones."""
+        """Send the result of `encode`, called once per format, to a topic's live subscribers: at once, or with batching
+        later. Queue it for the paused ones. `publications` is the number of publications in it."""
         encoded: dict[Format, bytes] = {}
         if self._writing is not None:
             self._join_writes()
@@ -187,7 +196,8 @@ class EdgeDelivery:
             self.write(connection, queued, publications)
 
     def write_to_all(self, connections: Iterable[ClientConnection], data: bytes) -> None:
-        """Write the same bytes to each connection, in one effect for those without a queue or a pending batch."""
+        """Write the same bytes to each connection: with one `Multicast` to all that have neither a queue nor a pending
+        batch, else one by one."""
         numbers: list[int] = []
         for connection in connections:
             if connection.queue is None and not self._batcher.pending(connection):
@@ -200,7 +210,7 @@ class EdgeDelivery:
             self.sent_bytes += len(data) * len(numbers)
 
     def broadcast(self, connections: Iterable[ClientConnection], message: BrokerMessage) -> None:
-        """Send the same message to each connection."""
+        """Send the same message to each connection, encoded once per format."""
         encoded: dict[Format, bytes] = {}
         for connection in connections:
             data = encoded.get(connection.format)
@@ -218,13 +228,13 @@ class EdgeDelivery:
             self.set_timer(due)
 
     def set_timer(self, at: float) -> None:
-        """Emit a `Later` for that time, unless an earlier one is pending."""
+        """Emit a `Later` for the time `at`, unless one for that time or an earlier one is pending."""
         if at < self._timer:
             self._timer = at
             self.emit(events.Later(at))
 
     def handle_timer(self, event: events.Later) -> None:
-        """Write the batches that are due, and set the timer for the next one."""
+        """Write the batches that are due, and set the timer for the next batch, if there is one."""
         if event.at == self._timer:  # else an earlier one is pending
             self._timer = float("inf")
         for topic, number in self._batcher.due_chunks(self.now):
@@ -234,30 +244,33 @@ class EdgeDelivery:
             self.set_timer(due)
 
     def _flush_topic(self, topic: EdgeTopic, number: int | None = None) -> None:
-        """Write the topic's pending batch. No replies may be collected at this moment."""
+        """Write the topic's pending batch to the subscribers that lack chunk `number` (None: its latest chunk). No
+        writes to a single connection may be collected at this moment."""
         for data, recipients, publications in self._batcher.flush(topic, number):
             self._effects.append(events.Multicast(data, recipients))
             self.delivered += publications * len(recipients.connections)
             self.sent_bytes += len(data) * len(recipients.connections)
 
     def join(self, topic: EdgeTopic, connection: ClientConnection) -> None:
-        """Add the connection to the topic's fan-outs from now on."""
+        """Add the connection to the topic's fan-outs from now on. Its pending batches are written first."""
         self.flush_batches(connection)
         topic.add_live(connection)
 
     def part(self, topic: EdgeTopic, connection: ClientConnection) -> None:
-        """Remove the connection from the topic's fan-outs, after it was sent the earlier ones."""
+        """Remove the connection from the topic's fan-outs. Its pending batches are written first, so that it has every
+        earlier fan-out."""
         self.flush_batches(connection)
         topic.remove_live(connection)
 
     def drop_batches(self, connection: ClientConnection) -> None:
-        """Drop the pending batches of a connection that is gone."""
+        """Count the pending batches of a connection as sent without writing them: its socket is gone."""
         self._batcher.take(connection)
 
     # ---- queues ----------------------------------------------------------------------------------------------
 
     def pause(self, connection: ClientConnection) -> None:
-        """Begin a queue, with the connection's pending batches: the transport is above its high-water mark."""
+        """Give the connection a queue, which begins with its pending batches, and queue its fan-outs from now on: its
+        transport is above its high-water mark."""
         pending = self._batcher.take(connection)
         for topic in connection.topics:
             if topic.remove_live(connection):
@@ -268,7 +281,8 @@ class EdgeDelivery:
             self._enqueue(connection, connection.queue, chunk.data[connection.format], chunk.publications)
 
     def resume(self, connection: ClientConnection) -> None:
-        """Write the queue at once, before anything new: the transport accepts bytes again."""
+        """Remove the connection's queue and write the queued bytes at once: its transport accepts bytes again. Its
+        fan-outs are written again from now on."""
         queue = self.drop_queue(connection)
         self._batcher.take(connection)  # its queue has the batches of its topics
         for topic in connection.topics:
@@ -278,7 +292,8 @@ class EdgeDelivery:
             self.write(connection, b"".join(queue.chunks), queue.publications)
 
     def drop_queue(self, connection: ClientConnection) -> SendQueue:
-        """Remove and return the queue of a paused connection, which is not paused any more. Nothing is written."""
+        """Remove and return the queue of a paused connection. The connection is not paused any more, and nothing is
+        written."""
         queue = connection.queue
         assert queue is not None
         connection.queue = None
@@ -301,10 +316,11 @@ class EdgeDelivery:
             self.has_overfull = True
 
     def overfull_connections(self) -> list[tuple[ClientConnection, str]]:
-        """Remove from the overfull connections and return those to close before the step ends, each with the limit that
-        it exceeds.
+        """Return the connections to close before the step ends, each with the limit that was exceeded (`CLIENT_LIMIT`
+        or `TOTAL_LIMIT`), and clear the record of overfull connections.
 
-        All queues together may exceed their limit by the bytes of one step, which the queues share.
+        A connection over its own limit is always returned. While all queues together are over their limit, so are the
+        connections with the longest queues. All queues together may exceed their limit by the bytes of one step.
         """
         closing = list(self._overflowing.items())
         self._overflowing = {}

@@ -1,8 +1,8 @@
-"""The events and effects of an edge: the whole interface of `Edge.step(event, now) -> effects`.
+"""The events and effects of an edge: the whole interface of `Edge.step(event, now) -> effects`, for the runtime's pump.
 
-An edge owns the client connections. It exchanges few, large messages with the logic: the logic's `EdgeEffect`s are
-events here, and `LogicRequest`s, which are events of the logic, are effects here. An edge in a process of its own also
-says which topics it needs (`Attach`, `Detach`).
+An edge exchanges few, large messages with the logic: the logic's `EdgeEffect`s are events here, and `LogicRequest`s,
+which are events of the logic, are effects here. Where edges run in processes of their own, `Attach` and `Detach` also
+say which topics an edge needs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from migratory_broker.core.logic.events import (
 
 
 class Opened(Struct, frozen=True, gc=False):
-    """A finished WebSocket handshake.
+    """Event: the WebSocket handshake of a new connection is finished.
 
     connection   a number that is never reused in the life of an edge
-    wire         the negotiated subprotocol
+    wire         the wire format of the negotiated subprotocol
+    remote       the client's address as HOST:PORT
+    deflate      whether permessage-deflate was negotiated
     opened       the time of the TCP accept, None for now; `connect` must come within the handshake limit from it
     """
 
@@ -40,40 +42,42 @@ class Opened(Struct, frozen=True, gc=False):
 
 
 class Received(Struct, frozen=True, gc=False):
-    """Bytes from the connection's socket: WebSocket frames, cut anywhere."""
+    """Event: bytes from the connection's socket. They are WebSocket frames, cut at any place."""
 
     connection: int
     data: bytes
 
 
 class Paused(Struct, frozen=True, gc=False):
-    """The connection's transport is above its high-water mark: queue until `Resumed`."""
+    """Event: the connection's transport is above its high-water mark. The edge queues what it writes to it until
+    `Resumed`."""
 
     connection: int
 
 
 class Resumed(Struct, frozen=True, gc=False):
-    """The connection's transport accepts bytes again."""
+    """Event: the connection's transport, which was above its high-water mark, accepts bytes again."""
 
     connection: int
 
 
 class Lost(Struct, frozen=True, gc=False):
-    """The connection's socket was closed or has failed."""
+    """Event: the connection's socket was closed or has failed."""
 
     connection: int
 
 
 class More(Struct, frozen=True, gc=False):
-    """Effect and event: a request to continue with a connection's input. Step this effect as an event, behind the
-    events that are waiting already. The edge handles input in parts, so that other connections have their turn in
+    """Effect and event: a request to continue with a connection's input. The runtime steps this effect as an event,
+    after the events that already wait. The edge handles input in parts, so that other connections have their turn in
     between."""
 
     connection: int
 
 
 class Later(Struct, frozen=True, gc=False):
-    """Effect and event: a timer. Step this effect as an event when `now` has reached `at`, or soon after."""
+    """Effect and event: a timer. The runtime steps this effect as an event when `now` has reached `at`, or soon
+    after."""
 
     at: float
 
@@ -92,36 +96,38 @@ class Recipients(Struct, frozen=True, eq=False, weakref=True):
 
 
 class Multicast(Struct, frozen=True, gc=False):
-    """Write the same bytes to every recipient."""
+    """Effect: write the same bytes to every recipient."""
 
     data: bytes
     recipients: Recipients
 
 
 class Send(Struct, frozen=True, gc=False):
-    """Write bytes to one connection."""
+    """Effect: write bytes to one connection."""
 
     connection: int
     data: bytes
 
 
 class Close(Struct, frozen=True, gc=False):
-    """Write pending bytes, then close the socket; the close frame was sent before. `abort`: drop pending bytes."""
+    """Effect: write the bytes that the transport has buffered, then close the socket. The close frame, if any, was
+    written before. `abort`: close at once and drop the buffered bytes."""
 
     connection: int
     abort: bool = False
 
 
 class Hold(Struct, frozen=True, gc=False):
-    """Stop (`on`) or resume reading from the socket. Bytes that were read before are still given to the edge."""
+    """Effect: stop (`on`) or resume (not `on`) reading from the socket. Bytes that were already read are still given to
+    the edge."""
 
     connection: int
     on: bool
 
 
 class Detach(EdgeMessage, frozen=True, gc=False):
-    """The topic has no subscribers on this edge any more: its publications need not come until the next `Attach`.
-    (They may still come.)"""
+    """Effect: the topic has no subscribers on this edge any more. The edge needs none of its publications until its
+    next `Attach`, and ignores any that come."""
 
     edge: int
     topic: str

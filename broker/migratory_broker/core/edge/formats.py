@@ -1,8 +1,8 @@
-"""Wire formats: encoding a message into the bytes that every connection of one format gets.
+"""Wire formats, for the edge core: encoding a message into the bytes that every connection of one format gets.
 
 There are four: JSON or MessagePack, plain or compressed. A publication is encoded, compressed and framed once for each
-format with a subscriber, however many subscribers there are. Messages are compressed without context takeover
-(RFC 7692, 7.1.1 allows that to every sender), so that connections can share them and need no deflate window here.
+format with a subscriber, however many subscribers there are. Messages are compressed without context takeover (RFC
+7692, 7.1.1 allows that to every sender), so that connections can share them and need no deflate window here.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from migratory_protocol.messages import BrokerMessage, Message
 from migratory_protocol.peer import Publication
 
 MESSAGES_PER_FRAME = 500
-"""Messages joined into one frame, such as the answers to a publisher: at most 400 KB with the longest names."""
+"""The largest number of messages joined into one frame, such as the answers to a publisher: 400 KB with the longest
+names."""
 
 MIN_DEFLATE_BYTES = 128
-"""Bytes of the shortest message that is compressed. Shorter ones do not get smaller."""
+"""Bytes of the shortest message that is compressed. Compression does not make shorter ones smaller."""
 
 
 class Format:
-    """A wire format, shared by its connections, with a cache of encoded replay messages: many clients resume from the
-    same position."""
+    """The encoding of one wire format, shared by all its connections. It caches encoded replay messages, up to
+    `replay_cache` bytes, because many clients resume from the same position."""
 
     def __init__(self, wire: codec.Codec, deflate: bool, replay_cache: int) -> None:
         self.codec = wire
@@ -44,23 +45,27 @@ class Format:
         return frames.encode_frame(self._opcode, payload)
 
     def frame_all(self, messages: Sequence[BrokerMessage]) -> bytes:
-        """Return several messages in as few frames as possible."""
+        """Return several messages joined into as few WebSocket frames as possible, at most `MESSAGES_PER_FRAME` in
+        each."""
         encode = self.codec.encode_all
         parts = [messages[start : start + MESSAGES_PER_FRAME] for start in range(0, len(messages), MESSAGES_PER_FRAME)]
         return b"".join([self._frame_payload(encode(part)) for part in parts])
 
     def live(self, topic: str, publications: Sequence[Publication]) -> bytes:
-        """Return one frame per publication, joined for a single write."""
+        """Return one WebSocket frame per publication, joined for a single write. The messages are not marked as
+        replayed."""
         if len(publications) == 1:
             return self._frame_publication(topic, publications[0], replayed=False)
         return b"".join([self._frame_publication(topic, publication, replayed=False) for publication in publications])
 
     def conflated(self, topic: str, publication: Publication, first: int) -> bytes:
-        """Return the frame of a live publication that replaces all from sequence number `first` on (0: only itself)."""
+        """Return the frame of a live publication that names `first` as the lowest sequence number that it replaces (0:
+        it replaces none)."""
         return self._frame_publication(topic, publication, replayed=False, first=first)
 
     def replay(self, topic: str, publications: Iterable[Publication]) -> bytes:
-        """Return one frame per publication, marked as replayed and joined for a single write."""
+        """Return one WebSocket frame per publication, joined for a single write. The messages are marked as
+        replayed."""
         return b"".join([self._cached_replay(topic, publication) for publication in publications])
 
     def _cached_replay(self, topic: str, publication: Publication) -> bytes:
@@ -84,7 +89,7 @@ class Format:
 
 
 class Formats:
-    """The formats of one edge, each created for the first connection that negotiates it."""
+    """The wire formats of one edge. `get` creates each for the first connection that negotiates it."""
 
     def __init__(self, replay_cache: int) -> None:
         self._replay_cache = replay_cache

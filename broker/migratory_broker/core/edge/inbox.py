@@ -1,16 +1,18 @@
-"""The inbox: parses the bytes of a socket into messages and handles them in the order in which they were sent.
+"""The inbox of the edge core: parses the bytes of a socket into messages and handles them in the order in which they
+were sent.
 
-While a subscribe request is pending at the logic (subscriptions.py), everything that its client sends behind it waits
-in the connection's backlog, unparsed: a publication never overtakes the subscription before it, and a close frame comes
-last. `Hold` stops reading from the socket meanwhile. `EdgeConfig.backlog_per_client` bounds what was read before.
+While a subscribe request is pending at the logic (subscriptions.py), everything that its client sends after it waits in
+the connection's backlog, unparsed: a publication never overtakes the subscription before it, and a close frame comes
+last. Meanwhile the effect `Hold` stops reading from the socket. `EdgeConfig.backlog_per_client` bounds the bytes that
+were read before.
 
-A backlog resumes with the logic's answers, or when a full transport accepts bytes again, and not before: receipts must
-not fill their client's queue. Each step handles a part, the rest of one read; `More` asks for the next step.
+A backlog is continued at the logic's answers, or when a full transport accepts bytes again, and not before: receipts
+must not fill their client's queue. Each step handles a part, the rest of one read; `More` asks for the next step.
 
 One read can hold tens of thousands of frames, and one frame thousands of messages and topics. After
-`EdgeConfig.messages_per_turn` of them the rest waits as well until the other connections had their turn: a flood slows
-down its sender and nobody else. A compressed frame is inflated in its turn, because it may become a thousand times as
-long.
+`EdgeConfig.messages_per_turn` of them the rest also waits until the other connections had their turn: a flood slows
+down its sender and nobody else. A compressed frame is inflated only when it is handled, because it may become a
+thousand times as long.
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ from migratory_broker.core.edge.state import Backlog, ClientConnection, State
 from migratory_broker.core.edge.subscriptions import SubscriptionTable
 
 PIECE_BYTES = 32_768
-"""Bytes that are parsed at once. A read of 256 KiB may hold 40,000 frames, each an object while it waits."""
+"""Bytes that are parsed at once. A read of 256 KiB may hold 40,000 frames, and each is an object until it is
+handled."""
 
 BYTES_PER_MESSAGE = 4096
-"""Bytes of a message that count as another message of a turn: parsing a long one takes time as well."""
+"""Bytes of a message that count as one more message of a turn: parsing a long message takes time as well."""
 
 BYTES_PER_BAD_MESSAGE = 32
-"""Bytes of a frame with a bad message that count as a message of a turn: each of its values is examined."""
+"""Bytes of a frame with a bad message that count as one more message of a turn: each of its values is examined."""
 
 ENTRY_BYTES = 256
 """Bytes of memory that a parsed frame or a decoded message needs besides its data: objects and the place in a list."""
@@ -44,12 +47,12 @@ CloseConnection = Callable[[ClientConnection, CloseCode, str, str], None]
 
 
 class UnprocessedBytes:
-    """The bytes received from all clients that are not processed yet: incomplete frames and messages, and backlogs, of
-    which inflated frames and decoded messages count with the memory that they take.
+    """The numbers of bytes received from all clients that are not processed yet: incomplete frames and messages, and
+    backlogs. Parsed frames and decoded messages in a backlog count with the memory that they take.
 
-    Each client alone may hold one message of the largest size and a backlog. Thousands of them that never complete a
-    message would hold gigabytes. Over `limit` the largest holders are closed until an eighth is free, so that the
-    search for them is not repeated for every read.
+    Each client alone may hold one message of the largest size and a backlog. Thousands of clients that never complete a
+    message would hold gigabytes. Over `limit` bytes the largest holders are closed until an eighth of the limit is
+    free, so that the search for them is not repeated for every read.
     """
 
     def __init__(self, limit: int) -> None:
@@ -58,7 +61,7 @@ class UnprocessedBytes:
         self.total = 0
 
     def update(self, connection: ClientConnection) -> None:
-        """Count the connection's bytes anew. Call after every change."""
+        """Count the connection's bytes again. Call this after every change of its parser or backlog."""
         parser, backlog = connection.parser, connection.backlog
         if parser is None and backlog is None:
             if connection in self._held:
@@ -71,8 +74,8 @@ class UnprocessedBytes:
         self._held[connection] = held
 
     def over_limit(self) -> list[ClientConnection]:
-        """Return the connections to close, largest first, until an eighth of the limit is free. For a total over the
-        limit."""
+        """Return the connections to close so that an eighth of the limit is free, those with the most bytes first.
+        Empty if that is free already."""
         total = self.total
         closing = []
         for connection in sorted(self._held, key=self._held.__getitem__, reverse=True):
@@ -84,7 +87,7 @@ class UnprocessedBytes:
 
 
 class Inbox:
-    """The received bytes of all connections of an edge.
+    """The received bytes of all connections of an edge, and their handling in order. Its callbacks:
 
     handle           handles a message, or the error of a bad one
     close            begins the closing handshake
@@ -111,8 +114,8 @@ class Inbox:
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
-        """Handle bytes from the socket, or add them to the connection's backlog. Close the largest holders if all
-        clients together hold too many."""
+        """Handle bytes from the socket, or add them to the connection's backlog if it has one. Close the clients that
+        hold the most unprocessed bytes if all clients together hold too many."""
         connection.heard_at = self._delivery.coarse_now
         self._receive(connection, data)
         self._enforce_total(connection)
@@ -147,7 +150,7 @@ class Inbox:
                 return
 
     def resume(self, connection: ClientConnection) -> None:
-        """Continue with the connection's backlog, if it has one: an event that it may wait for has happened."""
+        """Continue with the connection's backlog. Without a backlog, or while the connection is paused: nothing."""
         backlog = connection.backlog
         if backlog is None or connection.queue is not None:
             return
@@ -179,24 +182,26 @@ class Inbox:
                 self.drop_backlog(connection)
 
     def charge(self, topics: int) -> None:
-        """Count the topics of a request for the turn."""
+        """Subtract the topics of a request from the number of messages that this turn may still handle."""
         self._budget -= topics
 
     def drop_backlog(self, connection: ClientConnection) -> None:
-        """Drop the connection's backlog and resume reading from its socket: all is handled, or the connection ends."""
+        """Drop the connection's backlog, if it has one, and resume reading from its socket: either all input is
+        handled, or the connection ends."""
         if connection.backlog is not None:
             connection.backlog = None
             self._delivery.emit(Hold(connection.number, False))
             self.unprocessed.update(connection)
 
     def release(self, connection: ClientConnection) -> None:
-        """Drop everything that is held for the connection."""
+        """Drop the parser and the backlog of a connection that ends, and with them all its unprocessed input."""
         connection.parser = None
         self.drop_backlog(connection)
         self.unprocessed.update(connection)
 
     def _enforce_total(self, connection: ClientConnection) -> None:
-        """Count the connection's bytes, and close the largest holders when all together are over the limit."""
+        """Count the connection's bytes again, and close the clients that hold the most while all together are over the
+        limit."""
         unprocessed = self.unprocessed
         unprocessed.update(connection)
         if unprocessed.total > self._config.incoming_total:
@@ -208,7 +213,8 @@ class Inbox:
     # ---- frames ----------------------------------------------------------------------------------------------
 
     def _parse(self, connection: ClientConnection, data: bytes) -> bool:
-        """Parse frames and handle them. Return whether all of them were handled."""
+        """Parse bytes into frames and handle them. Return whether all were handled; otherwise the rest is in the
+        backlog."""
         deflate = connection.format.deflate
         parser = connection.parser or self._idle_parsers[deflate]
         try:
@@ -226,7 +232,8 @@ class Inbox:
         return frames.FrameParser("server", self._config.max_message, deflate, inflate=False)
 
     def _assign_parser(self, connection: ClientConnection, parser: frames.FrameParser, deflate: bool) -> None:
-        """Give the connection the parser that holds its incomplete frame. It is not shared any more."""
+        """Give the connection the shared parser that now holds its incomplete frame, and create another shared parser.
+        Without effect if the connection has a parser."""
         if connection.parser is None:
             connection.parser = parser
             self._idle_parsers[deflate] = self._new_parser(deflate)
@@ -234,7 +241,7 @@ class Inbox:
     def _handle_events(
         self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError]
     ) -> bool:
-        """Handle frame events. Return whether all were handled; the rest goes to the backlog otherwise."""
+        """Handle frame events. Return whether all were handled; otherwise the rest is in the backlog."""
         for event in events:
             if connection.format.deflate and isinstance(event, frames.DeflatedReceived):
                 if connection.state > State.OPEN:
@@ -270,7 +277,8 @@ class Inbox:
     def _keep(
         self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError], size: int = 0
     ) -> None:
-        """Replace the backlog's frames with the rest of `events`, and stop reading from the socket.
+        """Store the rest of `events` in the backlog, in place of its frames. A new backlog stops reading from the
+        socket.
 
         `size` is the memory in bytes of the frame before them if its messages were handled only in part, else 0.
         """
@@ -298,7 +306,8 @@ class Inbox:
         return iter(messages)
 
     def _handle_messages(self, connection: ClientConnection, messages: Iterator[object]) -> bool:
-        """Handle the messages of a frame. Return whether all were handled; the rest goes to the backlog otherwise."""
+        """Handle the messages of a frame. Return whether all were handled; otherwise the rest is in the backlog,
+        because a subscribe request is pending or the turn's number of messages is used up."""
         for message in messages:
             if connection.state > State.OPEN:
                 return True
@@ -314,7 +323,7 @@ class Inbox:
         return True
 
     def _backlog_of(self, connection: ClientConnection) -> Backlog:
-        """Return the connection's backlog. A new one stops reading from the socket."""
+        """Return the connection's backlog. If it has none, create one and stop reading from the socket."""
         if connection.backlog is None:
             connection.backlog = Backlog()
             self._delivery.emit(Hold(connection.number, True))

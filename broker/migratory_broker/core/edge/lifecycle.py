@@ -1,4 +1,4 @@
-"""The lifecycle of client connections: from the finished WebSocket handshake to the closed socket.
+"""The lifecycle of client connections in the edge core: from the finished WebSocket handshake to the closed socket.
 
     OPENING ── connect, welcome ──> OPEN ── broker's close frame ──> CLOSING ── client's, or timeout ──> GONE
        └────────── refused, too slow, bad input ───────────────────────^
@@ -7,8 +7,8 @@ From every state a lost socket, or the client's own close frame, leads straight 
 publishes. In CLOSING everything but a close frame is ignored and nothing is sent; the queue was dropped on the way
 there. A connection that is GONE is in no table: late events with its number are ignored.
 
-Heartbeat: an OPEN connection that was silent for one interval is pinged, and after two intervals it is dead. Received
-bytes are a sign of life, and so are bytes that a full transport got rid of.
+Heartbeat: a connection in OPEN that was silent for one interval is pinged, and after two intervals it is dead. Received
+bytes show that a client lives, and so does a full transport that accepts bytes again.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ from migratory_broker.core.logic.events import Note, Observe
 PING = frames.ping_frame()
 
 STALL_SECONDS = 1.0
-"""Seconds between two ticks from which on this process was stopped, and the silence is not its clients' fault."""
+"""Seconds between two ticks above which this process is taken to have been stopped. Its clients' silence until then
+does not count."""
 
 
 class ConnectionLifecycle:
-    """All connections of an edge. `clients` (in OPEN) and `closed` (by reason) are for /metrics."""
+    """All connections of an edge, and their changes of state. `clients` (the number in OPEN) and `closed` (ended
+    connections by reason) are for /metrics."""
 
     def __init__(
         self,
@@ -82,13 +84,14 @@ class ConnectionLifecycle:
         return self._delivery.now
 
     def open_connections(self) -> list[ClientConnection]:
-        """Return the connections in OPEN."""
+        """Return the connections in the state OPEN."""
         return [connection for connection in self.table.values() if connection.state is State.OPEN]
 
     # ---- the socket ------------------------------------------------------------------------------------------
 
     def opened(self, event: events.Opened) -> None:
-        """Add a connection, and refuse it at once when the edge accepts no clients."""
+        """Add a connection in the state OPENING, with a time limit for its `connect`. Close it at once if the edge
+        accepts no clients."""
         format = self._formats.get(event.wire, event.deflate)
         connection = ClientConnection(event.connection, format, event.remote, self._delivery.coarse_now)
         self.table[event.connection] = connection
@@ -97,13 +100,13 @@ class ConnectionLifecycle:
         self._admit(connection)
 
     def received(self, event: events.Received) -> None:
-        """Handle bytes from a connection's socket."""
+        """Handle bytes from a connection's socket. An unknown connection is ignored."""
         connection = self.table.get(event.connection)
         if connection is not None:
             self.inbox.receive(connection, event.data)
 
     def more(self, event: events.More) -> None:
-        """Handle the next part of a connection's backlog."""
+        """Handle the next part of a connection's backlog. An unknown connection is ignored."""
         connection = self.table.get(event.connection)
         if connection is not None:
             self.inbox.resume(connection)
@@ -116,7 +119,8 @@ class ConnectionLifecycle:
         self._finish(connection, abort=False)
 
     def lost(self, event: events.Lost) -> None:
-        """End a connection whose socket is gone."""
+        """Remove a connection whose socket is closed or failed, with its subscriptions. An unknown connection is
+        ignored."""
         connection = self.table.pop(event.connection, None)
         if connection is not None:
             self._delivery.drop_batches(connection)
@@ -128,8 +132,8 @@ class ConnectionLifecycle:
             connection.state = State.GONE
 
     def close(self, connection: ClientConnection, code: CloseCode, reason: str, text: str) -> None:
-        """Begin the closing handshake: end the subscriptions, drop the queue, and send a close frame. No effect on a
-        connection that is closing already. `reason` is the metric's label, `text` is sent to the client."""
+        """Begin the closing handshake: end the subscriptions, drop the queue, and send a close frame. A connection that
+        is already closing does not change. `reason` is the metric's label, `text` is sent to the client."""
         if connection.state <= State.OPEN:
             self._count(reason)
             self._leave(connection)
@@ -138,7 +142,7 @@ class ConnectionLifecycle:
             self._wheel.schedule(connection, self.now + self._config.closing)
 
     def _finish(self, connection: ClientConnection, *, abort: bool) -> None:
-        """Close the socket and forget the connection."""
+        """Remove the connection and emit the effect that closes its socket. `abort`: without writing buffered bytes."""
         del self.table[connection.number]
         self.inbox.release(connection)
         self._wheel.cancel(connection)
@@ -150,7 +154,8 @@ class ConnectionLifecycle:
         self._delivery.emit(Observe("migratory_closed_total", label=reason))
 
     def _leave(self, connection: ClientConnection) -> None:
-        """End everything of a connection but its socket. Only a close frame is sent from here on."""
+        """End the subscriptions, the backlog and the queue of a connection, and stop counting it as a client. Only a
+        close frame may be sent to it afterwards."""
         if connection.state is State.OPEN:
             self.clients -= 1
             self._rebalancer.remove(connection)
@@ -192,12 +197,13 @@ class ConnectionLifecycle:
             self._delivery.reply(connection, Error(error.code, error.text, error.request, error.topic))
 
     def _refuse(self, connection: ClientConnection, code: str, text: str, close: CloseCode, reason: str) -> None:
-        """Send an error that ends the connection."""
+        """Send an error that says that it ends the connection, and begin the closing handshake."""
         self._delivery.reply(connection, Error(code, text, closes=True))
         self.close(connection, close, reason, text)
 
     def _connect(self, connection: ClientConnection, message: Connect) -> None:
-        """Open a connection. On an open one, renew the token."""
+        """Handle `connect`: check version, name, admission and token, then send `welcome` and enter OPEN, or refuse the
+        client. In OPEN it only renews the token."""
         if message.version != VERSION:
             text = f"protocol version {message.version} is not supported; use version {VERSION}"
             self._refuse(connection, errors.UNSUPPORTED_VERSION, text, CloseCode.BAD_MESSAGE, "bad_message")
@@ -224,7 +230,7 @@ class ConnectionLifecycle:
         self._delivery.write(connection, self._gate.welcome(connection.format))
 
     def _admit(self, connection: ClientConnection) -> bool:
-        """Return whether the edge accepts the client. A refused connection is closed."""
+        """Return whether the edge accepts the client. If not, the connection is closed."""
         refusal = self._gate.refusal(len(self.table))
         if refusal is not None:
             self.close(connection, refusal[0], "refused", refusal[1])
@@ -233,7 +239,8 @@ class ConnectionLifecycle:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Handle the timers that are due: handshake and closing limits, heartbeats, expired tokens."""
+        """Handle the timers that are due: close connections without `connect`, abort those without a closing handshake,
+        ping silent clients, end dead ones and those with expired tokens."""
         if self._ticked_at is not None and self.now - self._ticked_at > STALL_SECONDS:
             self._woke_at = self.now
         self._ticked_at = self.now
@@ -250,7 +257,7 @@ class ConnectionLifecycle:
         self._delivery.write_to_all(silent, PING)
 
     def _check_heartbeat(self, connection: ClientConnection) -> bool:
-        """Return whether to ping the connection. Close it when it is dead or its token has expired."""
+        """Return whether to ping the connection. End it if it is dead, and close it if its token has expired."""
         if connection.token_expires_at is not None and self.now >= connection.token_expires_at:
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)
@@ -263,7 +270,8 @@ class ConnectionLifecycle:
         return silent >= self._config.heartbeat
 
     def _end_dead(self, connection: ClientConnection, silent: float) -> None:
-        """End a dead connection without a close frame, which its client would not read."""
+        """Close the socket of a dead connection without a close frame, which its client would not read. `silent` is the
+        seconds since it was last heard."""
         self._count("heartbeat")
         fields = {**log_fields(connection), "silent_seconds": round(silent, 3)}
         self._delivery.emit(Note("info", "dead_client", fields, connection.number))
@@ -272,7 +280,8 @@ class ConnectionLifecycle:
         self._finish(connection, abort=True)
 
     def _schedule_heartbeat(self, connection: ClientConnection) -> None:
-        """Set the timer of an OPEN connection for its next ping, its death or the end of its token."""
+        """Set the timer of an OPEN connection for its next ping, its death or the end of its token, whichever is
+        first."""
         heard_at = max(connection.heard_at, self._woke_at)
         intervals = 1 if self.now - heard_at < self._config.heartbeat else 2
         due = heard_at + intervals * self._config.heartbeat
@@ -281,5 +290,5 @@ class ConnectionLifecycle:
 
 
 def log_fields(connection: ClientConnection) -> dict[str, object]:
-    """Return the fields of a log line about the connection. The runtime adds the address."""
+    """Return the fields that name the connection in a log line: client id and number. The runtime adds the address."""
     return {"client": connection.client, "connection": connection.number}

@@ -1,4 +1,5 @@
-"""Publishing: valid publications of clients go to the logic, and the logic's answers back to the clients.
+"""Publishing, in the edge core: valid publications of clients go to the logic, and the logic's answers back to the
+clients.
 
 A refused publication affects only its sender. QoS 1 is refused with `nack`, which names the message, QoS 0 with
 `error`.
@@ -18,11 +19,12 @@ from migratory_broker.core.edge.state import ClientConnection
 from migratory_broker.core.logic.events import PublishAnswers
 
 BUSY_RETRY_AFTER = 0.1
-"""Seconds after which a client with too many unanswered publications may retry."""
+"""Seconds that a client with too many unanswered publications is asked to wait before it sends again."""
 
 
 class PublishHandler:
-    """The publications of all clients of an edge. `published` counts the accepted ones, for /metrics."""
+    """The checks of the publications of an edge's clients, and the way of the answers back. `published` counts the
+    accepted publications, for /metrics."""
 
     def __init__(self, config: EdgeConfig, number: int, delivery: EdgeDelivery, authorizer: ClientAuthorizer) -> None:
         self._config = config
@@ -32,7 +34,8 @@ class PublishHandler:
         self.published = 0
 
     def publish(self, connection: ClientConnection, message: Publish) -> None:
-        """Forward a publication to the logic, or refuse it.
+        """Forward a publication to the logic, or refuse it with `nack` or `error`: for an invalid field, a missing
+        permission, or too many unanswered QoS 1 publications.
 
         The request's reference is the connection's number: topic, publisher and id of an answer identify the message.
         """
@@ -62,7 +65,8 @@ class PublishHandler:
         self._delivery.reply_all(connection, event.answers)
 
     def _validate(self, connection: ClientConnection, message: Publish) -> tuple[str, str] | None:
-        """Return code and text of a publication's error, or None. The codec has checked the ids."""
+        """Return code and text of the error for an invalid or forbidden publication, None for a valid one. The codec
+        has already checked id and mark."""
         config = self._config
         try:
             check_topic(message.topic, config.max_topic)

@@ -1,4 +1,5 @@
-"""The splice: joins the replay of a resumed subscription to the live stream, without a gap or a repetition.
+"""The splice of the edge core: joins the replay of a resumed subscription to the live stream, without a gap or a
+repetition.
 
 A subscription's life:
 
@@ -7,12 +8,12 @@ A subscription's life:
 
 The logic's effects arrive in order, and a `Fanout` that arrives during a replay is also part of one of its later replay
 pages. So nothing is buffered and nothing merged: fan-outs skip a replaying subscriber until the answer that is `done`,
-behind which only fan-outs follow. Sequence numbers check every step: a publication is never sent twice, and a gap that
+after which only fan-outs follow. Sequence numbers check every step: a publication is never sent twice, and a gap that
 the logic did not report becomes a receipt for the subscriber and an error in the log.
 
 Each connection has one replay page pending at a time, in turn over its topics, and none while its transport is paused:
-a replay of any length holds one page in memory. Answers that nobody waits for any more (unsubscribed, closed, replaced
-by a reset) are ignored.
+a replay of any length holds one page in memory. Answers to a cancelled replay (unsubscribed, closed, replaced by a
+reset) are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from migratory_broker.core.logic.events import Attach, Attached, Fanout, Gap, Ne
 
 
 class Splice:
-    """The topics of an edge with all replays in progress."""
+    """The topics that have subscribers on an edge, with the replays in progress."""
 
     def __init__(self, config: EdgeConfig, number: int, delivery: EdgeDelivery) -> None:
         self._config = config
@@ -47,7 +48,7 @@ class Splice:
 
     @property
     def pending_requests(self) -> int:
-        """The number of requests to the logic without an answer."""
+        """The number of requests to the logic (`Attach`, `NextPage`) that are not answered yet."""
         return len(self._pending)
 
     # ---- requests to the logic -------------------------------------------------------------------------------
@@ -61,8 +62,13 @@ class Splice:
         snapshot: bool,
         page: int,
     ) -> None:
-        """Begin a subscription with a replay, and request it from the logic. The first answer may bring `page` bytes
-        of publications."""
+        """Begin a replay for a new subscription, and send the logic an `Attach` for it.
+
+        request    the number of the client's subscribe request, for the receipt
+        after      the position to resume after, None to start with new publications
+        snapshot   whether to send the latest publication too
+        page       bytes of publications that the first answer may bring
+        """
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         replay.page = page
         connection.replay_count += 1
@@ -71,7 +77,8 @@ class Splice:
         self._delivery.emit(Attach(self._number, reference, topic.name, after, snapshot, page))
 
     def request_page(self, connection: ClientConnection) -> None:
-        """Request the connection's next replay page, unless one is pending or its transport is paused."""
+        """Request the next page of one of the connection's replays. Nothing if none needs one, if one is pending or if
+        the transport is paused."""
         if connection.paged_replays and connection.pending_page is None and connection.queue is None:
             replay, _ = connection.paged_replays.popitem(last=False)
             connection.pending_page = replay
@@ -80,8 +87,8 @@ class Splice:
             self._delivery.emit(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
 
     def cancel(self, replay: Replay) -> None:
-        """End a replay that is not needed any more. Its pending answer will be ignored; if that was a page, request the
-        connection's next one."""
+        """End a replay whose subscription ended or became live. An answer to it that is still to come will be ignored.
+        If a page of this replay was pending, request a page for another topic."""
         connection = replay.connection
         if replay.requests:
             replay.requests = ()  # its `Attached` is still to come, and counts in `pending_attaches` until then
@@ -96,19 +103,21 @@ class Splice:
             self.request_page(connection)
 
     def add_topic(self, name: str) -> EdgeTopic:
-        """Create and return a topic for its first subscriber."""
+        """Create and return the state of a topic that has its first subscriber."""
         topic = self.topics[name] = EdgeTopic(name)
         self.conflator.add_topic(topic)
         return topic
 
     def remove_topic(self, topic: EdgeTopic) -> None:
-        """Remove a topic without subscribers, with its pending conflated publication, and detach it from the logic."""
+        """Remove a topic without subscribers, with its pending conflated publication, and emit `Detach`: the logic need
+        not send its publications any more."""
         del self.topics[topic.name]
         self.conflator.remove_topic(topic)
         self._delivery.emit(Detach(self._number, topic.name))
 
     def _register(self, replay: Replay) -> int:
-        """Assign the replay a new reference, by which the logic's answer is matched to it, and return the reference."""
+        """Assign the replay a new reference, by which the logic's next answer is matched to it, and return the
+        reference."""
         self._last_reference += 1
         replay.reference = self._last_reference
         self._pending[replay.reference] = replay
@@ -117,14 +126,16 @@ class Splice:
     # ---- answers of the logic --------------------------------------------------------------------------------
 
     def match_attached(self, event: Attached) -> Replay | None:
-        """Remove and return the replay that waits for this answer, or None if it was cancelled."""
+        """Return the replay that this answer belongs to, and do not wait for the answer any more. None if no replay
+        waits for it."""
         replay = self._pending.pop(event.reference, None)
         if replay is not None:
             replay.connection.pending_attaches -= 1
         return replay
 
     def begin_replay(self, replay: Replay, event: Attached) -> None:
-        """Send the receipt, before everything that it covers, and the first publications."""
+        """Send the receipt, then the answer's publications. If these are larger than the replay's page, they are left
+        out and requested in pages."""
         self._send_receipt(replay, TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last))
         first = event.publications
         if sum(len(publication.payload) for publication in first) > replay.page:
@@ -137,17 +148,18 @@ class Splice:
         self._continue(replay, event, event.position)
 
     def refuse(self, replay: Replay, event: Attached) -> None:
-        """Send the receipt of a topic that the logic refuses. The caller ends the replay."""
+        """Send a receipt with the error of a topic that the logic refused. The caller ends the replay."""
         self._send_receipt(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text))
 
     def _send_receipt(self, replay: Replay, receipt: TopicReceipt) -> None:
-        """Answer every request that waits for the receipt."""
+        """Send the receipt once for every subscribe request that waits for it."""
         for request in replay.requests:
             self._delivery.reply(replay.connection, Subscribed(request, [receipt]))
         replay.requests = ()
 
     def handle_page(self, event: Page) -> None:
-        """Send the next replay page, after a receipt if publications were evicted or the history ended meanwhile."""
+        """Send the publications of a replay page, after a receipt if publications were evicted or the history ended
+        meanwhile. Ignore the page of a cancelled replay."""
         replay = self._pending.pop(event.reference, None)
         if replay is None:
             return
@@ -164,8 +176,8 @@ class Splice:
         self._continue(replay, event, position)
 
     def _continue(self, replay: Replay, answer: Attached | Page, position: Position) -> None:
-        """Send the publications of an answer that the subscriber lacks. When it is `done`, the subscriber is live from
-        `position` or the last publication on."""
+        """Send those publications of an answer that the subscriber lacks. If the answer is `done`, end the replay at
+        `position` or at the last publication sent, whichever is later; otherwise request the next page."""
         connection = replay.connection
         if answer.receipt == "truncated":
             replay.cursor = Position(position.epoch, answer.last)
@@ -190,7 +202,8 @@ class Splice:
         self.request_page(connection)
 
     def _finish(self, replay: Replay, cursor: Position) -> None:
-        """End a replay: the subscriber has everything up to `cursor`, and only fan-outs follow."""
+        """Make the subscriber live: it has everything up to `cursor`. If the replay is ahead of the fan-outs, wait
+        until they have reached it. If it is behind them, report the gap."""
         topic = replay.topic
         if topic.last is None:
             topic.last = cursor
@@ -204,7 +217,7 @@ class Splice:
             self._delivery.reply(replay.connection, _truncated(missed, cursor.sequence))
 
     def _join_live(self, replay: Replay) -> None:
-        """End the replay state of a subscriber and add it to the topic's fan-outs."""
+        """End the replay state of a subscriber and add the subscriber to the topic's fan-outs."""
         self.conflator.flush(replay.topic)  # to the subscribers before it: this one has that publication already
         del replay.topic.replays[replay.connection]
         replay.connection.replay_count -= 1
@@ -213,10 +226,11 @@ class Splice:
     # ---- the live stream -------------------------------------------------------------------------------------
 
     def fanout(self, event: Fanout) -> None:
-        """Send committed publications to the live subscribers. Replaying ones get them in a replay page.
+        """Send committed publications to the topic's live subscribers. Replaying ones get them in a replay page. A
+        topic without subscribers is ignored.
 
-        While no subscriber was ever live, all publications are part of answers that are still to come. The fan-out must
-        not count as the begin of the live stream: it may have been sent before this edge left the topic, and what
+        While no subscriber was ever live, all publications are part of answers that are still to come. Such a fan-out
+        must not count as the begin of the live stream: it may have been sent before this edge left the topic, and what
         followed it was not sent.
         """
         topic = self.topics.get(event.topic)
@@ -241,10 +255,10 @@ class Splice:
     def _new_publications(
         self, topic: EdgeTopic, last: Position, publications: Sequence[Publication]
     ) -> Sequence[Publication]:
-        """Return the publications that the topic's subscribers do not have.
+        """Return those of the publications that the topic's live subscribers have not been sent.
 
-        When the logic left out others without a report, which is a fault of this broker, the subscribers get a receipt:
-        nothing is lost silently.
+        If the logic left out publications without reporting a gap, which is a fault of this broker, log an error and
+        send the subscribers a receipt: nothing is lost silently.
         """
         first = publications[0]
         unknown = last.epoch == 0 and first.sequence > 1  # no history was known when the topic was attached
@@ -267,10 +281,10 @@ class Splice:
         )
 
     def handle_gap(self, event: Gap) -> None:
-        """Report missing publications to the live subscribers.
+        """Report missing publications to the live subscribers, with a receipt. Nothing if they have these publications.
 
-        The next replay page of a replaying subscriber reports what it misses of the same history. A new history ends
-        its replay here: everything that follows is live.
+        The next replay page of a replaying subscriber reports what is missing for it in the same history. A new history
+        (`reset`) ends its replay here: everything that follows is live.
         """
         topic = self.topics.get(event.topic)
         if topic is None:
@@ -303,7 +317,8 @@ class Splice:
 
 
 def replays_ahead(topic: EdgeTopic) -> list[tuple[Replay, int]]:
-    """Return the finished replays that are ahead of the fan-outs, with the sequence numbers that they have reached."""
+    """Return the replays whose subscribers have been sent everything, up to a higher position than the fan-outs have
+    reached, each with the sequence number that it has reached."""
     return [
         (replay, replay.cursor.sequence)
         for replay in topic.replays.values()
@@ -312,5 +327,5 @@ def replays_ahead(topic: EdgeTopic) -> list[tuple[Replay, int]]:
 
 
 def _truncated(gap: Gap, has: int) -> Subscribed:
-    """Return the report of a gap to a subscriber that has everything up to sequence number `has`."""
+    """Return the report of a gap for a subscriber that has everything up to sequence number `has`."""
     return Subscribed(0, [TopicReceipt(gap.topic, "truncated", gap.position, max(gap.first, has + 1), gap.last)])

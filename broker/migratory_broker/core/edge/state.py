@@ -1,4 +1,5 @@
-"""The state of an edge per connection and per topic: data with little behaviour of their own.
+"""The state of an edge per connection and per topic, for the modules of the edge core: data with little behaviour of
+their own.
 
 An idle subscribed client is one `ClientConnection`, one entry in the table of connections and one in its topic's
 audience. Everything that only a busy, slow or resuming client needs is None until then.
@@ -22,7 +23,7 @@ from migratory_broker.core.edge.formats import Format
 
 
 class State(IntEnum):
-    """The states of a connection. lifecycle.py has the transitions."""
+    """The states of a client connection, in their order. lifecycle.py has the transitions."""
 
     OPENING = 0  # waits for `connect`
     OPEN = 1
@@ -31,7 +32,9 @@ class State(IntEnum):
 
 
 class SendQueue:
-    """The bytes that wait for a paused connection, oldest first. The chunks are shared with other queues."""
+    """The bytes that wait for a paused connection, oldest first. Their `bytes` objects are shared with other
+    connections' queues. `size` is their number of bytes, `publications` the number of publications in them, `since` the
+    time of the pause."""
 
     __slots__ = ("chunks", "publications", "since", "size")
 
@@ -43,8 +46,9 @@ class SendQueue:
 
 
 class Chunk(NamedTuple):
-    """One fan-out to the live subscribers of a topic, encoded in each of their formats, that waits in a batch
-    (batches.py). Chunks are numbered in order across all topics of the edge."""
+    """One fan-out to the live subscribers of a topic that waits in a batch (batches.py), encoded in each of their
+    formats. `number` rises across all topics of the edge. `publications` is how many it holds, `size` the bytes of the
+    longest encoding."""
 
     number: int
     data: dict[Format, bytes]
@@ -53,7 +57,7 @@ class Chunk(NamedTuple):
 
 
 class Batch:
-    """The chunks that wait in a topic, oldest first. It is never empty."""
+    """The chunks that wait in a topic, oldest first, at least one. `size` is the sum of their sizes, in bytes."""
 
     __slots__ = ("chunks", "size")
 
@@ -62,7 +66,7 @@ class Batch:
         self.size = 0
 
     def since(self, number: int) -> list[Chunk]:
-        """Return the chunks with larger numbers."""
+        """Return the chunks with numbers above `number`."""
         return [chunk for chunk in self.chunks if chunk.number > number]
 
 
@@ -70,8 +74,9 @@ class ConflationState:
     """The conflation of a topic (conflation.py).
 
     interval   seconds
-    running    an interval is running
-    pending    the publication to send at its end; it replaces all from sequence number `first` on
+    running    whether an interval is running
+    pending    the publication to send at its end, or None
+    first      the lowest sequence number that `pending` replaces; 0 without `pending`
     """
 
     __slots__ = ("first", "interval", "pending", "running")
@@ -84,9 +89,10 @@ class ConflationState:
 
 
 class SubscribeRequest:
-    """A subscribe request that is not completely carried out.
+    """A client's subscribe request of which some topics are not attached or answered yet.
 
-    topics    still to be attached, with the position to resume from and whether a snapshot is wanted
+    number    the request's number, given by the client
+    topics    still to be attached: name, position to resume after, and whether a snapshot is wanted
     refused   receipts still to be sent
     page      bytes of publications in the first answer for each topic
     """
@@ -107,8 +113,11 @@ class SubscribeRequest:
 
 
 class Backlog:
-    """The input of a client behind a pending request, oldest first: the rest of a frame, the other frames of its read,
-    and `size` bytes of unparsed `chunks`. `parsed` is the bytes of memory of that frame and the frames."""
+    """The input of a client that waits: for a pending request, or for the other connections' turn.
+
+    It is handled in this order: `messages`, the rest of a frame; `frames`, the other frames of the same read; `chunks`,
+    unparsed bytes. `size` is the number of bytes in `chunks`, `parsed` the bytes of memory of the first two.
+    """
 
     __slots__ = ("chunks", "frames", "messages", "parsed", "size")
 
@@ -121,8 +130,8 @@ class Backlog:
 
 
 class ClientConnection:
-    """A client's connection. `queue` exists exactly while the transport is paused. `topics` is the topic's own shared
-    tuple for a client with one subscription, and a dict in order of subscription for more."""
+    """A client's connection to an edge. `queue` exists exactly while the transport is paused. `topics` is a tuple
+    shared by all connections with that single subscription, or a dict in order of subscription for several."""
 
     __slots__ = (
         "backlog",
@@ -173,7 +182,7 @@ class ClientConnection:
 
 
 class TopicAudience:
-    """The live, writable subscribers of a topic in one format."""
+    """The subscribers of a topic in one wire format that get its fan-outs: neither replaying nor paused."""
 
     __slots__ = ("_recipients", "members")
 
@@ -183,8 +192,8 @@ class TopicAudience:
 
     @property
     def recipients(self) -> Recipients:
-        """The members' numbers. The same immutable object until a member is added or removed, so that an effect that
-        holds it stays right."""
+        """The members' connection numbers. It is the same immutable object until a member is added or removed, so an
+        effect that holds it stays valid."""
         if self._recipients is None:
             self._recipients = Recipients(tuple([member.number for member in self.members]))
         return self._recipients
@@ -194,7 +203,7 @@ class TopicAudience:
         self._recipients = None
 
     def remove(self, connection: ClientConnection) -> bool:
-        """Remove a connection. Return whether it was a member."""
+        """Remove a connection if it is a member, and return whether it was one."""
         if connection not in self.members:
             return False
         del self.members[connection]
@@ -203,12 +212,12 @@ class TopicAudience:
 
 
 class Replay:
-    """A subscription that is not live yet.
+    """A subscription whose publications still come from the cache and not by fan-out.
 
-    requests   wait for the receipt; empty once it is sent, or when the subscription has ended
+    requests   numbers of the requests that wait for the receipt; empty once it is sent or the subscription has ended
     page       bytes of publications that may come with the receipt
     cursor     the last position that was sent
-    ahead      everything is sent, but fan-outs that are still to come would repeat the end of it
+    ahead      whether everything is sent, but fan-outs that are still to come would repeat the end of it
     snapshot   the sequence number of a snapshot that the receipt covers and that is still to be sent, else 0
     """
 
@@ -226,8 +235,8 @@ class Replay:
 
 
 class EdgeTopic:
-    """A topic with subscribers on this edge. `last` is the position of the newest publication that the logic has sent
-    to this edge, None while it is unknown."""
+    """A topic with subscribers on this edge. `last` is the position up to which live subscribers have every publication
+    or a report of the gap, None while no subscriber was live yet."""
 
     __slots__ = ("audiences", "batch", "conflation", "last", "name", "only_this", "paused", "replays")
 
@@ -242,11 +251,11 @@ class EdgeTopic:
         self.replays: dict[ClientConnection, Replay] = {}
 
     def is_empty(self) -> bool:
-        """Return whether the topic has no subscribers."""
+        """Return whether the topic has no subscribers: neither live, nor paused, nor replaying."""
         return not (self.replays or self.paused or any(audience.members for audience in self.audiences.values()))
 
     def add_live(self, connection: ClientConnection) -> None:
-        """Add a connection to the fan-outs from now on. For a paused one they are queued."""
+        """Add a connection to the fan-outs from now on. Those for a paused connection are queued."""
         assert connection.state is State.OPEN, "a closed connection must not be added to an audience"
         if connection.queue is not None:
             self.paused[connection] = None
@@ -257,7 +266,7 @@ class EdgeTopic:
         audience.add(connection)
 
     def remove_live(self, connection: ClientConnection) -> bool:
-        """Remove a connection from the fan-outs. Return whether it was live."""
+        """Remove a connection from the fan-outs, and return whether it got them, directly or queued."""
         audience = self.audiences.get(connection.format)
         if audience is not None and audience.remove(connection):
             return True

@@ -1,13 +1,15 @@
-"""Subscriptions: which connections follow which topics, and which edges need which topics.
+"""Subscriptions, in the edge core: which connections follow which topics, and (for the runtime) which edges need which
+topics.
 
-A request is accepted or refused as a whole by the limit of subscriptions; an invalid or forbidden topic is refused
+A request is refused as a whole if it exceeds the limit of subscriptions; an invalid or forbidden topic is refused
 alone, in its receipt. Subscribing again to a subscribed topic is answered again and changes nothing, so that a client
 can repeat a request without growing memory or getting publications twice.
 
 A request names little more topics than a client may have, and is carried out in pieces. At most
-`EdgeConfig.attaches_per_client` topics of one connection are pending at the logic, and each answer frees a place: other
-clients' requests wait behind those only. Refusals count as well, because each is many times as long as the topic's
-name. What the client sends behind the request waits until its last topic is requested (inbox.py).
+`EdgeConfig.attaches_per_client` topics of one connection are pending at the logic, and each answer makes room for
+another topic: so other clients' requests wait only for those. Refusals are sent in pieces too, because each is many
+times as long as the topic's name. What the client sends after the request waits until its last topic is requested
+(inbox.py).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from migratory_broker.core.logic.events import Attached
 
 
 class SubscriptionTable:
-    """The subscriptions of all clients of an edge. `count` is their number, for /metrics."""
+    """The subscriptions of all clients of an edge, begun and ended here. `count` is their number, for /metrics."""
 
     def __init__(
         self, config: EdgeConfig, delivery: EdgeDelivery, splice: Splice, authorizer: ClientAuthorizer
@@ -49,8 +51,8 @@ class SubscriptionTable:
         self.count = 0
 
     def subscribe(self, connection: ClientConnection, message: Subscribe) -> None:
-        """Check a whole request, and begin it, or refuse it as a whole when it exceeds the limit of subscriptions. Most
-        receipts are sent later, as the logic attaches the topics."""
+        """Check a request, and begin its subscriptions, or refuse the whole request with `error` if it exceeds the
+        limit of subscriptions. Most receipts are sent later, as the logic attaches the topics."""
         limit = self._config.subscriptions_per_client
         if len(message.topics) > limit + self._config.attaches_per_client:  # some may be repeated or refused
             self._refuse_request(connection, message, f"{len(message.topics)} topics in one request")
@@ -80,9 +82,10 @@ class SubscriptionTable:
         self._delivery.reply(connection, Error(errors.TOO_MANY_SUBSCRIPTIONS, text, request=message.request))
 
     def resume(self, connection: ClientConnection, request: SubscribeRequest) -> None:
-        """Carry out another piece of the connection's request.
+        """Attach and answer further topics of the connection's request, as many as are allowed to be pending at once.
 
-        Afterwards the request is finished, or an answer of the logic or `More` will resume it.
+        Afterwards either the request is finished, or an answer of the logic or the effect `More` will lead to the next
+        call.
         """
         window = self._config.attaches_per_client
         refused = request.refused
@@ -109,7 +112,8 @@ class SubscriptionTable:
             self._delivery.emit(More(connection.number))
 
     def _check_topic(self, connection: ClientConnection, request: TopicRequest) -> Position | None:
-        """Return the position to resume from. Raises TopicRefused."""
+        """Return the position to resume after, None if the client gave none. Raises TopicRefused for an invalid name or
+        position, or a missing permission."""
         try:
             check_topic(request.topic, self._config.max_topic)
         except BadTopic as error:
@@ -124,8 +128,9 @@ class SubscriptionTable:
             raise TopicRefused(errors.BAD_POSITION, str(error)) from None
 
     def _repeat_receipt(self, connection: ClientConnection, topic: EdgeTopic, request: int) -> TopicReceipt | None:
-        """Return the receipt for a topic that is subscribed already, or None while its first receipt is pending: the
-        request is then answered with it."""
+        """Return the receipt for a topic to which the connection is subscribed already. Return None while its first
+        receipt is pending: `request` is then answered together with the first. Too many such requests are refused with
+        `retry`."""
         replay = topic.replays.get(connection)
         if replay is None:
             self._splice.conflator.flush(topic)  # a pending publication must come before a receipt that covers it
@@ -139,9 +144,10 @@ class SubscriptionTable:
         return None
 
     def handle_attached(self, event: Attached) -> ClientConnection | None:
-        """Handle the logic's answer to an attach. Return its connection, or None when nobody waits for it.
+        """Handle the logic's answer to an `Attach`, and return the connection that it belongs to. Return None if no
+        replay waits for the answer.
 
-        A refused topic is not subscribed any more behind the receipt that refuses it.
+        The answer begins the replay, or ends the subscription after a receipt that refuses the topic.
         """
         replay = self._splice.match_attached(event)
         if replay is None:
@@ -156,8 +162,8 @@ class SubscriptionTable:
         return replay.connection
 
     def unsubscribe(self, connection: ClientConnection, message: Unsubscribe) -> None:
-        """End subscriptions and answer. Nothing of their topics is sent behind the answer, whatever is still
-        pending."""
+        """End the subscriptions to the named topics and answer. After the answer nothing of these topics is sent,
+        whatever is still pending. Topics without a subscription are named in the answer too."""
         for name in message.topics:
             topic = self._splice.topics.get(name)
             if topic is not None and is_subscribed(connection, topic):
@@ -165,7 +171,7 @@ class SubscriptionTable:
         self._delivery.reply(connection, Unsubscribed(message.request, message.topics))
 
     def drop_all(self, connection: ClientConnection) -> None:
-        """End all subscriptions of a connection that ends."""
+        """End all subscriptions of a connection that ends, and its subscribe request. Nothing is answered."""
         connection.paged_replays = None
         connection.request = None
         for topic in connection.topics:
@@ -201,7 +207,7 @@ class SubscriptionTable:
 
 
 class TopicRefused(Exception):
-    """The refusal of one topic of a request."""
+    """The refusal of one topic of a subscribe request. `code` and `text` are for the receipt."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -215,11 +221,11 @@ def is_subscribed(connection: ClientConnection, topic: EdgeTopic | None) -> bool
 
 
 class TopicInterest:
-    """The edges that need the publications of each topic. Used where edges run in processes of their own: a
-    publication crosses only to the edges that need it.
+    """For each topic the numbers of the edges that need its publications. Used where edges run in processes of their
+    own: a publication is sent only to the edges that need it.
 
-    An edge registers with its `Attach`, before the logic has answered it, because everything behind that answer is
-    needed. It leaves with `Detach`. Both must be applied in the order in which the edge sent them.
+    An edge is added with its `Attach`, before the logic has answered it, because everything after that answer is
+    needed. It is removed with `Detach`. Apply both in the order in which the edge sent them.
     """
 
     def __init__(self) -> None:
@@ -227,7 +233,7 @@ class TopicInterest:
         self._alone: dict[int, tuple[int, ...]] = {}  # one shared tuple for all topics that only this edge needs
 
     def __len__(self) -> int:
-        """Return the number of topics that any edge needs."""
+        """Return the number of topics that at least one edge needs."""
         return len(self._edges)
 
     def add(self, edge: int, topic: str) -> None:
@@ -253,5 +259,5 @@ class TopicInterest:
         self._alone.pop(edge, None)
 
     def edges_of(self, topic: str) -> tuple[int, ...]:
-        """Return the edges that need the topic."""
+        """Return the numbers of the edges that need the topic, () if none does."""
         return self._edges.get(topic, ())

@@ -1,4 +1,4 @@
-"""A timer wheel: one timer per connection, at a constant cost however many connections there are."""
+"""A timer wheel, for the connections of an edge: one timer each, at a constant cost however many there are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from migratory_broker.core.edge.state import ClientConnection
 
 GRAIN = 0.1
-"""Seconds of one slot. A timer is late by this and one tick at most."""
+"""Seconds of one slot. A timer expires late by at most this and the time between two calls of `expire`."""
 
 
 class TimerWheel:
-    """The timers of all connections, in slots of `GRAIN` seconds. `ClientConnection.slot` 0 means no timer.
+    """The timers of all connections, in slots of `GRAIN` seconds. A connection whose `slot` is 0 has no timer.
 
     A timer that is replaced or cancelled is removed at once. If it stayed until its time, it would keep its connection
     in memory: with long limits, connections that come and go would pile up for minutes.
@@ -22,7 +22,7 @@ class TimerWheel:
         self._expired_slot = 0
 
     def schedule(self, connection: ClientConnection, due: float) -> None:
-        """Set the connection's timer, in place of its former one."""
+        """Set the connection's only timer to the time `due`. An earlier timer of the connection is replaced."""
         slot = max(int(due / GRAIN) + 1, self._expired_slot + 1)
         if slot != connection.slot:
             self.cancel(connection)
@@ -44,7 +44,7 @@ class TimerWheel:
         connection.slot = 0
 
     def expire(self, now: float) -> Iterator[ClientConnection]:
-        """Remove all timers due before `now` and yield their connections."""
+        """Remove all timers that are due at `now`, one after the other, and yield their connections."""
         target = int(now / GRAIN)
         if len(self._slots) < target - self._expired_slot:  # the first call, or the process was stopped
             expired = sorted(slot for slot in self._slots if slot <= target)
