@@ -1,7 +1,7 @@
 """The resync loop: lists all clusters and reports regularly, and wakes the work queues.
 
-Watches of the objects that belong to them only shorten the delay, so a watch that has gone silent costs seconds and
-never a change.
+Watches of their pods and other objects only shorten the delay, so a watch that has gone silent costs seconds and never
+a change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class ResyncLoop:
-    """The main loop of the operator. `interval`: seconds between two lists."""
+    """The main loop of the operator.
+
+    :param clusters: the work queue of clusters.
+    :param interval: seconds between two lists of all clusters and reports.
+    """
 
     def __init__(
         self,
@@ -45,7 +49,8 @@ class ResyncLoop:
         self._interval = interval
 
     async def run(self) -> None:
-        """List, wake and watch until cancelled."""
+        """List all clusters and reports regularly, and watch the objects that belong to them, until cancelled. Failed
+        requests are logged and repeated."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._list_regularly())
             for kind in (*OWNED_KINDS, POD):

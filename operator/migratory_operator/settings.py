@@ -1,4 +1,4 @@
-"""Settings of the operator, from environment variables: images, namespaces, monitoring."""
+"""Settings of the operator, from environment variables: images, namespaces, intervals, monitoring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """The settings that the installation of the operator decides."""
+    """The settings of an operator, which its Deployment gives as environment variables."""
 
     broker_image: str
     zookeeper_image: str
@@ -40,9 +40,9 @@ _POLICIES = ("Always", "IfNotPresent", "Never")
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
-    """Return the settings from environment variables.
+    """Return the settings from the environment variables `MIGRATORY_…`.
 
-    :raises SettingsError: if a variable is missing or invalid.
+    :raises SettingsError: a variable is missing or invalid.
     """
     policy = environment.get(f"{_PREFIX}PULL_POLICY", "IfNotPresent")
     if policy not in _POLICIES:

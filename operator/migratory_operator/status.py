@@ -1,4 +1,4 @@
-"""Conditions and Events of a resource's status, and how times are written; pure."""
+"""Conditions and Events of clusters and reports, as values and as Kubernetes objects, and the form of times; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True)
 class ConditionValue:
-    """The value of a condition, before it has a transition time."""
+    """The content of a condition: all but its transition time and generation, which `condition_object` adds."""
 
     type: str
     status: str
@@ -25,7 +25,7 @@ class ConditionValue:
 
 @dataclass(frozen=True)
 class KubernetesEvent:
-    """An Event to post about a resource, once."""
+    """The content of an Event about a cluster or report, which is posted once."""
 
     type: str
     reason: str
@@ -33,27 +33,29 @@ class KubernetesEvent:
 
 
 def truncate_message(message: str) -> str:
-    """Return the message, cut to the length that the schema allows."""
+    """Return the first 1,000 characters of the message; the schema allows 1,024."""
     return message[:_MAX_MESSAGE_LENGTH]
 
 
 def format_time(time: datetime) -> str:
-    """Return the time as Kubernetes writes it, in UTC."""
+    """Return the time as Kubernetes writes it, in UTC and whole seconds: `2026-01-31T12:00:00Z`."""
     return time.astimezone(UTC).strftime(_TIME_FORMAT)
 
 
 def parse_time(text: str) -> datetime:
-    """Return the time that `format_time` wrote as `text`.
+    """Return the time that `text` gives in the form of `format_time`.
 
-    :raises ValueError: if it is not in that form.
+    :raises ValueError: the text does not have that form.
     """
     return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
 
 
 def condition_object(value: ConditionValue, previous: Sequence[Object], generation: int, now: datetime) -> Object:
-    """Return the condition as the status has it. The transition time stays while the status does.
+    """Return the condition as an entry of `status.conditions`. Its transition time changes only when its status (True,
+    False, Unknown) does.
 
     :param previous: the conditions of the present status.
+    :param generation: the generation of the spec from which the condition was derived.
     """
     old = next((condition for condition in previous if condition.get("type") == value.type), None)
     unchanged = old is not None and old.get("status") == value.status
@@ -68,7 +70,8 @@ def condition_object(value: ConditionValue, previous: Sequence[Object], generati
 
 
 def status_differs(wanted: Object, present: Object) -> bool:
-    """Return whether a part of the wanted status is not in the present one. Conditions are compared one by one."""
+    """Return whether the present status lacks a field or a condition of the wanted one, or has another value. Fields
+    that are only in the present status do not count."""
     conditions = present.get("conditions", [])
     return any(present.get(key) != value for key, value in wanted.items() if key != "conditions") or any(
         condition not in conditions for condition in wanted.get("conditions", ())

@@ -1,4 +1,4 @@
-"""Which pod is replaced next because it is not of its StatefulSet's current revision; pure.
+"""The rollout: decides which pod is replaced next because it is not of its StatefulSet's current revision; pure.
 
 The StatefulSets leave their pods alone (`OnDelete`): whether the cluster can do without a pod depends on more than
 readiness (`health.py`). The rules apply in this order. Each follows from observed state, so a restarted operator
@@ -31,7 +31,7 @@ from migratory_operator.reconcile.pods import find_failure, find_trouble, is_rea
 
 @dataclass(frozen=True)
 class Replacement:
-    """A pod to be replaced."""
+    """A pod that the operator removes, so that its StatefulSet creates it again with the current revision."""
 
     pod: Object
     evict: bool
@@ -54,9 +54,10 @@ UNKNOWN_ROLLOUT = Rollout("unknown")
 
 
 def next_rollout_step(cluster: KubernetesCluster, observed: ObservedCluster, in_progress: bool) -> Rollout:
-    """Return the next step of the rollout.
+    """Return the state of the rollout and the pods to replace now.
 
-    :param in_progress: whether a rollout has started already; it ends when the cluster is healthy.
+    :param in_progress: True if a rollout has started already. It then ends only when all pods are up to date and the
+        cluster is healthy.
     """
     member_revision, broker_revision = _revision(observed, names.ZOOKEEPER), _revision(observed, names.BROKER)
     if member_revision is None or broker_revision is None:
@@ -89,7 +90,8 @@ def next_rollout_step(cluster: KubernetesCluster, observed: ObservedCluster, in_
 
 
 def outdated_members(observed: ObservedCluster) -> list[Object]:
-    """Return ZooKeeper's pods that are to be replaced, whose modes decide the order."""
+    """Return the ZooKeeper pods that are to be replaced. The caller asks them for their modes, which decide the
+    order."""
     revision = _revision(observed, names.ZOOKEEPER)
     member_pods = tuple(sorted(observed.pods_by_name(names.ZOOKEEPER)))
     return _outdated(member_pods, observed, names.ZOOKEEPER, revision or "")
@@ -102,7 +104,7 @@ _MODE_ORDER = {"follower": 0, "leader": 2}
 def _revision(observed: ObservedCluster, component: str) -> str | None:
     """Return the current revision of a component's pods.
 
-    "" if there is no StatefulSet; None while its controller has not processed the last change.
+    "" if there is no StatefulSet; None while Kubernetes has not processed the StatefulSet's last change.
     """
     name = {names.ZOOKEEPER: names.zookeeper_name, names.BROKER: names.brokers_name}[component](observed.owner.name)
     stateful_set = observed.objects.get(("StatefulSet", name))
@@ -115,7 +117,8 @@ def _revision(observed: ObservedCluster, component: str) -> str | None:
 
 
 def _outdated(wanted: Sequence[str], observed: ObservedCluster, component: str, revision: str) -> list[Object]:
-    """Return the pods of another revision, in the order of `wanted`."""
+    """Return the existing pods named in `wanted` whose revision is not `revision`, in the order of `wanted`; none if
+    `revision` is ""."""
     pods = observed.pods_by_name(component)
     present = [pods[name] for name in wanted if name in pods]
     return [pod for pod in present if revision and pod["metadata"]["labels"].get(names.REVISION) != revision]
@@ -148,10 +151,13 @@ def _replace_one(
     outdated: Sequence[Object],
     idle: Set[str] = frozenset(),
 ) -> Rollout:
-    """Return the rollout that replaces the first of `pods` that can be replaced now.
+    """Return the rollout that replaces the first of `pods` that can be replaced now, or one that waits and says for
+    what.
 
-    :param blocker: returns why the cluster can't do without the pods of these names.
-    :param idle: pods that are not ready and hold nothing.
+    :param pods: pods of an old revision, in the order of their replacement.
+    :param blocker: returns the reason for which the cluster can't do without the pods of these names, "" if it can.
+    :param outdated: all pods of an old revision, for the message.
+    :param idle: the names of pods that are not ready and whose brokers are on no member list.
     """
     reason = blocker(frozenset())
     if not reason:
@@ -164,7 +170,7 @@ def _replace_one(
 
 
 def _member_blocker(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str]) -> str:
-    """Return why the ensemble can't do without one more member now."""
+    """Return the reason for which the ensemble can't do without one more member now, "" if it can."""
     if problem := ensemble_problem(cluster, observed, excluding):
         return problem
     pods = observed.pods_by_name(names.BROKER)
@@ -180,7 +186,7 @@ def _member_blocker(cluster: KubernetesCluster, observed: ObservedCluster, exclu
 
 
 def _broker_blocker(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str]) -> str:
-    """Return why the cluster can't do without one more broker now."""
+    """Return the reason for which the cluster can't do without one more broker now, "" if it can."""
     return ensemble_problem(cluster, observed) or broker_problem(cluster, observed, excluding)
 
 

@@ -1,9 +1,9 @@
-"""How many brokers there may be next, on the way to fewer; pure.
+"""Scaling: how many brokers may exist next, while the number of brokers is reduced; pure.
 
-A topic group needs a quorum of the brokers on its last member list. Removing two brokers at once may lose it, removing
-one can't. So the last broker is removed when all that stay are healthy, and the next one when the topic groups have
-adapted. All brokers learn from the start which ones will be removed (`leaving`), so that no client is sent to one of
-them.
+A topic group needs a quorum of the brokers on its last member list. Removing two brokers at once may lose the quorum,
+removing one can't. So the last broker is removed when all brokers that stay are healthy, and the next one when the
+topic groups have adapted their member lists. All brokers learn from the start which ones will be removed (`leaving`),
+so that no client is sent to one of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from migratory_operator.reconcile.observed import ObservedCluster
 
 @dataclass(frozen=True)
 class ScaleStep:
-    """The number of brokers for now, on the way to the desired number."""
+    """The number of brokers that may exist now, which is the desired number or, while brokers are removed, a larger
+    one."""
 
     cluster: KubernetesCluster
     """The cluster with as many brokers as there may be now: the desired number, or more for a while."""
@@ -34,7 +35,11 @@ class ScaleStep:
 
 
 def next_scale_step(desired: KubernetesCluster, observed: ObservedCluster) -> ScaleStep:
-    """Return the next step from the brokers that exist to the desired number."""
+    """Return the next step from the number of brokers that exist to the desired number.
+
+    A larger number is reached in one step. For a smaller one, the step removes the last broker, or says what blocks
+    that.
+    """
     live = observed.objects.get(("StatefulSet", names.brokers_name(observed.owner.name)))
     present, replicas = int(live["spec"]["replicas"]) if live is not None else 0, desired.spec.brokers.replicas
     if present <= replicas:
@@ -49,7 +54,10 @@ def next_scale_step(desired: KubernetesCluster, observed: ObservedCluster) -> Sc
 
 
 def _removal_blocker(current: KubernetesCluster, leaving: Sequence[str], observed: ObservedCluster) -> str:
-    """Return why the last broker can't be removed yet. Of ZooKeeper only a quorum is required."""
+    """Return the reason for which the last broker can't be removed yet, "" if it can.
+
+    Unlike a rollout, this does not require that all ZooKeeper members are ready; a quorum suffices.
+    """
     last = current.broker_names[-1]
     pod = observed.pods_by_name(names.BROKER).get(last)
     if pod is None or pod.get("status", {}).get("phase") == "Pending":
@@ -68,8 +76,10 @@ def _removal_blocker(current: KubernetesCluster, leaving: Sequence[str], observe
 
 
 def _config_blocker(leaving: Sequence[str], observed: ObservedCluster) -> str:
-    """Return a reason if the last broker has not read yet which others leave, and so would send its clients to them;
-    else "". A changed ConfigMap takes up to a minute to reach the broker's pod.
+    """Return a reason while the last broker has clients and has not read yet which other brokers leave: it would send
+    its clients to them. Else return "".
+
+    A changed ConfigMap takes up to a minute to reach the broker's pod.
     """
     *others, last = leaving
     page = observed.pages.get(last)

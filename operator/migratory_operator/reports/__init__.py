@@ -1,7 +1,8 @@
-"""SLAReports: each one is a Spark job in pods, whose result becomes its status. Schedules create them.
+"""SLAReports: the operator runs each as a Spark job in pods, and copies the result to its status. Schedules create
+reports.
 
 `controller` observes and applies; `decide` is the pure decision about one report between. `resolve` combines a report's
-spec with its cluster's, `job` and `spark` build the objects of its `run`, `outcome` tells how a run ended. `schedule`
-decides when a cluster is due for a report, `sla_condition` what its reports say about it. `fetch` is for the command
-line.
+spec with its cluster's, `job` and `spark` build the objects of a run, which `run` names, and `outcome` says how a run
+ended. `schedule` decides when a cluster is due for a report, `sla_condition` derives the condition SLAMet from its
+reports. `fetch` is for the command line.
 """

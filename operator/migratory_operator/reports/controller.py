@@ -1,6 +1,7 @@
-"""Reconciles reports: carries out the decision about each, creates those that schedules ask for, and sets SLAMet.
+"""Reconciles reports: carries out the decision about each, creates those that schedules ask for, and sets the clusters'
+condition SLAMet.
 
-`resync` is called with all clusters and reports regularly. Waking the queue only shortens the delay.
+The resync loop calls `resync` with all clusters and reports regularly. Waking the queue only shortens the delay.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReportController:
-    """The work queue of reports, and the schedules of clusters."""
+    """The reconciler of reports, with their work queue, and of the clusters' report schedules and SLAMet."""
 
     def __init__(self, api: KubernetesApi, settings: OperatorSettings, metrics: OperatorMetrics) -> None:
         self._api = api
@@ -55,17 +56,19 @@ class ReportController:
         self._cluster_lock = asyncio.Lock()
 
     async def close(self) -> None:
-        """Stop all reconciliations."""
+        """Cancel all reconciliations of reports."""
         await self.queue.close()
 
     async def resync(
         self, clusters: Sequence[Object], reports: Sequence[Object], beat: Callable[[], None] = lambda: None
     ) -> None:
-        """Wake the queue of every unfinished report, forget deleted ones, and reconcile every cluster's schedule and
+        """Wake the queue of every unfinished report, remove deleted ones, and reconcile every cluster's schedule and
         SLAMet.
 
-        A failed cluster is logged, and the others continue.
+        A failure of one cluster is logged, and the others continue.
 
+        :param clusters: all clusters that the operator watches.
+        :param reports: all reports that the operator watches.
         :param beat: called before each cluster, because many clusters take long if the API server is slow.
         """
         present = {_resource_key(report) for report in reports}
@@ -85,7 +88,10 @@ class ReportController:
                     _log.warning("%s/%s: %s", *_resource_key(cluster), error)
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """Reconcile one report. Return the seconds until the next time; 0 when something must change first.
+        """Reconcile one report: create or delete the objects of its run, and write its status.
+
+        Return the seconds until the next reconciliation; 0 if none is needed before something that is watched changes,
+        or if the report or its namespace is being deleted.
 
         :raises ApiError: a request was rejected or not answered; the next reconciliation repeats it.
         """
@@ -160,7 +166,10 @@ class ReportController:
                 raise
 
     async def _reconcile_cluster(self, namespace: str, name: str) -> None:
-        """Create the report that the cluster's schedule asks for, and write what its reports say about it.
+        """Create the report that the cluster's schedule asks for, delete old ones, and write SLAMet and the last report
+        to the cluster's status.
+
+        Do nothing for a cluster that is missing, being deleted or invalid.
 
         :raises ApiError: a request was rejected or not answered.
         """
@@ -217,6 +226,7 @@ def _resource_key(resource: Object) -> tuple[str, str]:
 
 
 def _report_parts(status: Object) -> set[str]:
-    """Return the parts of a cluster's status that are about reports."""
+    """Return the parts of a cluster's status that ReportController writes and that are present: names of fields, and
+    `SLAMet`."""
     fields = {"lastReport", "lastSlot"} & status.keys()
     return fields | {condition["type"] for condition in status.get("conditions", ()) if condition["type"] == SLA_MET}

@@ -1,8 +1,8 @@
 """The decision about one report; pure. Level-based: it considers what exists, however that came about.
 
 A result decides before everything else, then how pods have ended, then the time. Objects that exist already are
-adopted, and continue with the request that they were given. A report in a final phase is never started again. Its
-leftovers are deleted then, but not before the status says how it ended.
+adopted, and continue with their request file. A report in a final phase is never started again. The leftovers of its
+run are deleted, but not before the status says how it ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ class ReportPlan:
 
 
 def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:
-    """Return the changes to make now, and the new status."""
+    """Return the objects to create and delete now, and the new status.
+
+    The plan is empty for a report that is being deleted. A report in a final phase keeps its status; only leftovers are
+    deleted.
+    """
     if "deletionTimestamp" in observed.resource["metadata"]:
         # The garbage collector deletes the objects with their owner.
         return ReportPlan()
@@ -76,8 +80,9 @@ def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:
 
 
 def _run(observed: ObservedReport, deadline: timedelta, create: tuple[Object, ...] = ()) -> ReportPlan:
-    """Return the plan for a report whose run has begun, or begins now.
+    """Return the plan for a report whose run has begun, or begins now: its progress, or its failure.
 
+    :param deadline: the time after which the run has failed.
     :param create: the objects of the run, if there is no Job.
     """
     start_time = observed.status.get("startTime")
@@ -175,9 +180,9 @@ def _status(
 
 
 def _leftovers(observed: ObservedReport) -> tuple[Object, ...]:
-    """Return the objects that a report in a final phase no longer needs.
+    """Return the pods and the Job that a report in a final phase no longer needs.
 
-    A driver that failed by itself stays, with its log, and so does the Job that it may be a part of.
+    A driver that failed by itself stays, with its log, and so does the Job that the driver may be a part of.
     """
     driver = observed.driver
     leftovers = list(observed.executors)

@@ -14,12 +14,13 @@ from migratory_operator.names import Object
 
 
 class ReportUnavailable(Exception):
-    """A report that does not exist, or whose files can't be read; the message says which."""
+    """Raised when a report does not exist, or its files are missing or can't be read; the message says which."""
 
 
 @dataclass(frozen=True)
 class FetchedReport:
-    """A finished report. `verdict` is None if it failed; `message` says why, or summarizes the result."""
+    """A finished report, with its files by name. If it failed, `verdict` is None, there are no files, and `message`
+    says why; otherwise `message` summarizes the result."""
 
     verdict: str | None
     message: str
@@ -27,9 +28,9 @@ class FetchedReport:
 
 
 async def fetch(api: KubernetesApi, namespace: str, name: str) -> FetchedReport | None:
-    """Return a finished report, also a failed one (without files). Return None while it runs.
+    """Return a finished report; a failed one has no verdict and no files. Return None while the report is not finished.
 
-    :raises ReportUnavailable: there is no such report, or its files are gone.
+    :raises ReportUnavailable: there is no such report, or its files are missing or can't be unpacked.
     :raises ApiError: a request was rejected or not answered.
     """
     report = await api.get(REPORT, namespace, name)

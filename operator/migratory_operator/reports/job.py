@@ -1,7 +1,9 @@
-"""The objects of a run: the Job that starts it, the templates of Spark's pods, and their permissions; pure.
+"""Builders of the objects of a run: the Job that starts it, the templates of Spark's pods, and their permissions; pure.
 
-The submitter creates the driver and its parts. The driver creates executors and writes its result into one ConfigMap.
-Executors have no permissions. The operator holds all of these permissions itself, or it could not grant them.
+With executors, the Job's pod is the submitter, which creates the driver's pod and its Service and ConfigMap. The driver
+creates executors. Without executors, the Job's pod is the driver. The driver writes its result into one ConfigMap.
+Executors have no permissions. The operator has all of these permissions itself, because Kubernetes lets nobody grant
+permissions that they lack.
 """
 
 from __future__ import annotations
@@ -42,12 +44,13 @@ def objects(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) 
 
 
 def deadline(job: Object) -> timedelta:
-    """Return the deadline of the report that this Job was created for."""
+    """Return the report's deadline, read back from the time limit of its Job."""
     return timedelta(seconds=job["spec"]["activeDeadlineSeconds"]) - GRACE
 
 
 def _permissions(run: ReportRun, is_single_pod: bool) -> list[Object]:
-    """Return service accounts and roles. A single pod has no submitter, and creates no pods."""
+    """Return service accounts, roles and role bindings for the driver and, unless it is a single pod, for the
+    submitter. A single pod may create no pods."""
     result = _rule("", ["configmaps"], ["patch"], resourceNames=[run.result])
     executors = _rule("", ["pods"], ["get", "list", "watch", "create", "delete"])
     built = _account_with_role(run, run.driver, [result] if is_single_pod else [result, executors])
@@ -180,5 +183,5 @@ def _resources(pod: SparkPodSpec) -> Object:
 
 
 def _time_limit(report: ResolvedReport) -> int:
-    """Return the kubelet's time limit in seconds."""
+    """Return the seconds after which the kubelet ends the report's pods: the report's deadline and GRACE."""
     return math.ceil(report.spark.deadline + GRACE.total_seconds())

@@ -1,4 +1,5 @@
-"""How a run ends: the result that its pod wrote into the ConfigMap, or why there is none; pure.
+"""How a run ends: reads the result that its pod wrote into the ConfigMap, or finds the reason for which there is none;
+pure.
 
 Exit codes decide nothing. A run with a result has succeeded, whatever became of its pod. A run that ended without a
 result has failed, even with exit code 0.
@@ -35,9 +36,12 @@ class StatusReason:
 
 
 def read_result(run: ReportRun, config_map: Object | None) -> Object | StatusReason | None:
-    """Return the part of the status that the result makes, why there is none, or None if there is no result yet.
+    """Return the result as fields of the report's status, a StatusReason if the result is invalid or reports a failure,
+    or None if there is no result yet.
 
     The result comes from a pod, so it is validated like any input from outside.
+
+    :param config_map: the ConfigMap for the result, None if it does not exist.
     """
     text = ((config_map or {}).get("data") or {}).get(RESULT_KEY)
     if text is None:
@@ -59,7 +63,11 @@ def read_result(run: ReportRun, config_map: Object | None) -> Object | StatusRea
 
 
 def summarize(status: Object) -> str:
-    """Return a result in words, for a condition and an Event."""
+    """Return one sentence for a condition and an Event: the missed objectives, else those with insufficient data, else
+    that all were met; and the window.
+
+    :param status: the fields that `read_result` returns.
+    """
     missed = [result["name"] for result in status["objectives"] if result["verdict"] == "missed"]
     unclear = [result["name"] for result in status["objectives"] if result["verdict"] == "insufficient"]
     window = f"from {status['window']['start']} to {status['window']['end']}"
@@ -71,7 +79,11 @@ def summarize(status: Object) -> str:
 
 
 def find_failure(observed: ObservedReport, deadline: timedelta, started: datetime) -> StatusReason | None:
-    """Return why there will be no result; None while there may still be one."""
+    """Return the reason for which the run will have no result: a pod failed, was deleted or cannot start, or the
+    deadline has passed. Return None while there may still be a result.
+
+    :param deadline: the time from `started` after which the run has failed.
+    """
     driver = observed.driver
     if driver is not None and (failure := _driver_failure(driver)) is not None:
         return failure
@@ -89,7 +101,7 @@ def find_failure(observed: ObservedReport, deadline: timedelta, started: datetim
 
 
 def waiting_reason(observed: ObservedReport) -> StatusReason | None:
-    """Return what keeps a pod of the run from starting, None if Kubernetes reports nothing."""
+    """Return the reason for which a pending pod of the run does not start, None if Kubernetes reports none."""
     for pod in (observed.driver, observed.submitter, *observed.executors):
         if pod is not None and _phase(pod) == "Pending" and (trouble := find_trouble(pod)) is not None:
             return StatusReason(*trouble)
@@ -158,7 +170,8 @@ def _phase(pod: Object) -> str:
 
 
 def _disruption(status: Mapping[str, object]) -> str:
-    """Return the message of the condition that reports evictions, preemptions and lost nodes; "" without it."""
+    """Return the message of the pod's condition DisruptionTarget, which reports evictions, preemptions and lost nodes;
+    "" without it."""
     conditions = status.get("conditions")
     for condition in conditions if isinstance(conditions, list) else ():
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
@@ -167,7 +180,7 @@ def _disruption(status: Mapping[str, object]) -> str:
 
 
 def _terminated_state(status: Mapping[str, object]) -> Object:
-    """Return the `terminated` state of a pod's container, {} while it runs."""
+    """Return the state of the pod's first container that has ended, {} if none has."""
     containers = status.get("containerStatuses")
     for container in containers if isinstance(containers, list) else ():
         terminated: Object = container.get("state", {}).get("terminated") or {}
@@ -177,6 +190,7 @@ def _terminated_state(status: Mapping[str, object]) -> Object:
 
 
 def _last_lines(terminated: Object) -> str:
-    """Return the last four lines that the pod logged, as one line of at most 600 characters."""
+    """Return the last four lines of output in a container's state, joined with " | " and cut to the last 600
+    characters; "" without output."""
     lines = [line.strip() for line in str(terminated.get("message", "")).splitlines() if line.strip()]
     return " | ".join(lines[-4:])[-600:]

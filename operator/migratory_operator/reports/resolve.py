@@ -1,4 +1,5 @@
-"""Resolves a report: its own spec, with its cluster's settings for everything that it does not give; pure."""
+"""Resolves an SLAReport: its own spec, with the settings of its cluster for everything that the spec does not give;
+pure."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from migratory_operator.status import parse_time
 
 
 class UnresolvableReport(Exception):
-    """A report that can't be made, with a reason in one word. `retryable`: it may become possible."""
+    """Raised for a report that can't be made, with a reason in one word. `retryable` is True if a change of the cluster
+    may make it possible."""
 
     def __init__(self, reason: str, message: str, retryable: bool = False) -> None:
         super().__init__(message)
@@ -41,7 +43,9 @@ class ResolvedReport:
 def resolve_report(resource: Object, cluster: Object | None) -> ResolvedReport:
     """Return the settings of a report's run.
 
-    :raises UnresolvableReport: if the spec is invalid, or the cluster is missing, invalid or without Prometheus.
+    :param resource: the SLAReport.
+    :param cluster: its MigratoryCluster, None if there is none.
+    :raises UnresolvableReport: the spec is invalid, or the cluster is missing, invalid or without Prometheus.
     """
     spec = _read_spec(resource)
     if cluster is None:

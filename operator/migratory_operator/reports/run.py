@@ -1,7 +1,7 @@
-"""A run: the objects that make one report. Their names and labels, and their observed state; pure.
+"""A run: the Kubernetes objects that make one report. Their names and labels, and their observed state; pure.
 
-All names derive from the report's UID, so that a restarted or second operator finds what exists and can't create it
-twice. The longest name is an executor's: 36 characters, "-exec-" and its number.
+All names derive from the report's UID, so that a restarted or second operator finds the existing objects and can't
+create them twice. The longest name is an executor's: 36 characters, "-exec-" and its number.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ PARTS = "sla-run"
 
 @dataclass(frozen=True)
 class ReportRun:
-    """The names and labels of one report's run."""
+    """The names and labels of the objects of one report's run. `owner` is the report."""
 
     owner: ResourceOwner
 
     @property
     def id(self) -> str:
-        """The prefix of all names."""
+        """The prefix of the names of all objects of the run: "sla-" and 32 hexadecimal digits, from the report's
+        UID."""
         uid = self.owner.uid.replace("-", "").lower()
         return f"sla-{uid if re.fullmatch('[0-9a-f]{32}', uid) else hashlib.sha256(uid.encode()).hexdigest()[:32]}"
 
@@ -46,12 +47,12 @@ class ReportRun:
 
     @property
     def result(self) -> str:
-        """The name of the ConfigMap for the result."""
+        """The name of the ConfigMap into which the driver writes the result."""
         return self.id
 
     @property
     def request(self) -> str:
-        """The name of the ConfigMap with the request and the pod templates."""
+        """The name of the ConfigMap with the request file and the pod templates."""
         return f"{self.id}-request"
 
     @property
@@ -65,7 +66,7 @@ class ReportRun:
         return f"{self.id}-submit"
 
     def labels(self, component: str) -> dict[str, str]:
-        """Return the labels of a component's objects."""
+        """Return the labels of a component's objects; the constants above name the components."""
         return {
             "app.kubernetes.io/name": "migratory-sla",
             "app.kubernetes.io/instance": self.id,
@@ -75,7 +76,10 @@ class ReportRun:
         }
 
     def build_object(self, api_version: str, kind: str, name: str, **fields: object) -> Object:
-        """Return an object of the run, with its labels and its owner reference."""
+        """Return an object of the run that is not a pod, with its labels and the report as owner.
+
+        :param fields: the top-level fields beside `metadata`, such as `spec` or `data`.
+        """
         return {
             "apiVersion": api_version,
             "kind": kind,
@@ -91,10 +95,10 @@ class ReportRun:
 
 @dataclass(frozen=True)
 class ObservedReport:
-    """The observed state of one report at one moment.
+    """The observed state of one report and its run at one moment.
 
-    It is read in this order: the Job, the pods, the result. So if a Job has ended, a driver that it created is among
-    the pods or gone; and if the driver has ended, its result is read.
+    Job, pods and result are read in this order. So if a Job has ended, a driver that it created is among the pods or
+    gone; and if the driver has ended, its result is read.
     """
 
     resource: Object
@@ -106,12 +110,12 @@ class ObservedReport:
 
     @property
     def run(self) -> ReportRun:
-        """The report's run."""
+        """The names and labels of the report's run."""
         return ReportRun(ResourceOwner.of(self.resource))
 
     @property
     def status(self) -> Object:
-        """The status that was written last."""
+        """The report's status when it was observed; {} if none has been written yet."""
         status: Object = self.resource.get("status") or {}
         return status
 

@@ -1,7 +1,7 @@
-"""When a cluster gets a scheduled report, and which old reports are deleted. Pure.
+"""Decides when a cluster gets a scheduled report, and which old reports are deleted; pure.
 
-A slot is a time of the schedule. A report's name contains its slot, so a slot never gets two reports. Of missed slots
-only the newest gets a report. The next slot waits until the previous report has ended.
+A slot is a time of the schedule. A report's name contains its slot, so a slot never gets two reports. When several
+slots were missed, only the newest gets a report. The next slot waits until the previous report has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from migratory_operator.status import format_time, parse_time
 
 @dataclass(frozen=True)
 class ScheduleDecision:
-    """The reports to create and delete now."""
+    """The scheduled reports of a cluster to create and delete now."""
 
     slot: str | None = None
     """The newest slot that is dealt with once `create` has been carried out."""
@@ -35,7 +35,9 @@ class ScheduleDecision:
 def decide_schedule(
     cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> ScheduleDecision:
-    """Return the scheduled reports of a cluster to create and to delete now.
+    """Return the scheduled reports of a cluster to create and to delete now. Without a schedule none is created.
+
+    Of the ended reports, the newest `sla.history_limit` stay and the others are deleted.
 
     :param reports: all reports about this cluster.
     """
@@ -64,7 +66,11 @@ def decide_schedule(
 
 
 def newest_slot(cron: str, zone: str, now: datetime) -> datetime | None:
-    """Return the last slot up to `now`, in UTC; None if there was none for decades."""
+    """Return the last slot at or before `now`, in UTC; None if there was none for decades.
+
+    :param cron: the schedule in cron syntax.
+    :param zone: the time zone in which the schedule is read.
+    """
     # The library starts with the minute before the one that it is given.
     next_minute = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
     slot = next(CronSim(cron, next_minute.astimezone(ZoneInfo(zone)), reverse=True), None)

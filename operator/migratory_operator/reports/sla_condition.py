@@ -1,7 +1,7 @@
-"""The condition SLAMet of a cluster, its last report, and Events when the verdict turns; pure.
+"""Derives a cluster's condition SLAMet, its last report, and Events when SLAMet becomes False or True again; pure.
 
-The newest report that has ended counts, of those that judge the cluster's own objectives. A report with objectives of
-its own says nothing about what the cluster promises.
+The newest ended report on the cluster's own objectives decides. A report with objectives of its own says nothing about
+what the cluster promises.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _WITHOUT_VERDICT = ("Unknown", "InsufficientData")
 def sla_status(
     cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> tuple[Object, tuple[KubernetesEvent, ...]]:
-    """Return the part of the cluster's status about reports, and Events; empty if there is no report and no schedule.
+    """Return the part of the cluster's status about reports, and Events; both empty if no report counts and there is no
+    schedule.
 
     :param reports: all reports about this cluster.
     """
@@ -50,7 +51,8 @@ def sla_status(
 
 
 def _judged_generation(newest: Object, cluster: Object, generation: int) -> int:
-    """Return the generation of the cluster when the report was first counted: later edits have not been judged."""
+    """Return the generation of the cluster's spec that the report judged: the present one if the report is new to the
+    status, else the one that the status has. Later edits have not been judged."""
     status = cluster.get("status") or {}
     if (status.get("lastReport") or {}).get("name") != newest["metadata"]["name"]:
         return generation
@@ -67,7 +69,7 @@ def _counts(report: Object) -> bool:
 
 
 def _age_key(report: Object) -> tuple[str, str]:
-    """Return the end of the window that the report judges, and its creation time."""
+    """Return the sort key of a report's age: the end of its window, then its creation time, as text."""
     created = report["metadata"]["creationTimestamp"]
     return report.get("spec", {}).get("end") or created, created
 

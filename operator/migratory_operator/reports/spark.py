@@ -1,8 +1,9 @@
-"""The input of a run's pods: the arguments of `spark-submit`, and the request file that the pipeline reads; pure.
+"""Builds the input of a run's pods: the arguments of `spark-submit`, and the request file that the pipeline reads;
+pure.
 
-The options turn off whatever the driver need not do at the API server, so that it needs no permission for it: no
-ConfigMap for executors, no deletion of Services and volumes at its end. The operator removes the driver's pod, and the
-garbage collector everything that the report owns.
+The options turn off what the driver need not do at the API server, so that it needs no permission for that: no
+ConfigMap for executors, no deletion of Services and volumes at its end. The operator deletes the driver's pod, and the
+garbage collector deletes everything that the report owns.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _SESSION = {
 
 
 def request_document(run: ReportRun, report: ResolvedReport) -> str:
-    """Return the request as the pipeline's pod reads it; docs/how-to/reports.md describes its form."""
+    """Return the request as JSON, which the pipeline's pod reads; docs/how-to/reports.md describes its form."""
     return json.dumps(
         {
             "run": run.id,
@@ -66,12 +67,13 @@ def request_document(run: ReportRun, report: ResolvedReport) -> str:
 
 
 def image(report: ResolvedReport, settings: OperatorSettings) -> str:
-    """Return the image of the run's pods."""
+    """Return the image of the run's pods: that of the report, or else that of the operator's settings."""
     return report.spark.image or settings.spark_image
 
 
 def submit_arguments(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> list[str]:
-    """Return the arguments of the submitter, in cluster mode: driver and executors are pods of their own."""
+    """Return the arguments of the submitter's container: `spark-submit` in cluster mode, with driver and executors as
+    pods of their own."""
     spark = report.spark
     options = {
         **_SESSION,
@@ -106,7 +108,7 @@ def submit_arguments(run: ReportRun, report: ResolvedReport, settings: OperatorS
 
 
 def single_pod_arguments(report: ResolvedReport) -> list[str]:
-    """Return the arguments of a single pod that is driver and executor at once."""
+    """Return the arguments of the container of a single pod that is driver and executor at once."""
     options = {**_SESSION, "spark.driver.memory": f"{_heap_mib(report.spark.driver)}m"}
     return ["alone", "--master", "local[1]", "--name", "sla", *_arguments(options)]
 
@@ -117,8 +119,8 @@ def _arguments(options: dict[str, str]) -> list[str]:
 
 
 def _heap_mib(pod: SparkPodSpec) -> int:
-    """Return the size of the JVM's heap in MiB: half of the pod's memory. The other half is for Python's
-    aggregation and the rest of the JVM."""
+    """Return the size of the JVM's heap in MiB: half of the pod's memory. The other half is for Python's aggregation
+    and for what the JVM needs beside its heap."""
     return pod.memory // 2**21
 
 

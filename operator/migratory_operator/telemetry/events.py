@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 async def post_events(
     api: KubernetesApi, about: ResourceOwner, events: Iterable[KubernetesEvent], now: datetime
 ) -> None:
-    """Post the Events. A failure is only logged: nothing depends on an Event."""
+    """Post the Events about this cluster or report. A failure is logged and not raised: nothing depends on an Event."""
     for event in events:
         await _post_event(api, about, event, now)
 

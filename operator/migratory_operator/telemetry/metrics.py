@@ -1,4 +1,4 @@
-"""The operator's metrics; docs/reference/operator.md lists them."""
+"""The operator's Prometheus metrics; docs/reference/operator.md lists them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,18 @@ class OperatorMetrics:
         self._condition_types: dict[tuple[str, str], set[str]] = {}
 
     def reconciled(self, result: str) -> None:
-        """Count a reconciliation.
+        """Count a reconciliation of a cluster or report.
 
-        :param result: done; failed (the API server refused or did not answer); broken (a fault of the operator).
+        :param result: done; failed (the API server rejected a request or did not answer); broken (a fault of the
+            operator).
         """
         self._reconciles.labels(result).inc()
 
     def listed(self, time: float) -> None:
-        """Record the time at which all clusters were listed."""
+        """Record the time at which all clusters were listed.
+
+        :param time: seconds since 1970.
+        """
         self._last_list.set(time)
 
     def count_changes(self, *, applied: int, deleted: int, replaced: int) -> None:
@@ -63,13 +67,13 @@ class OperatorMetrics:
         self._changes.labels("replace").inc(replaced)
 
     def record_status(self, namespace: str, name: str, status: Object) -> None:
-        """Set the gauges of a cluster (its conditions and its number of ready brokers) from its status."""
+        """Set a cluster's gauges (conditions, number of ready brokers) from its status."""
         self._condition_types.setdefault((namespace, name), set())
         self.set_conditions(namespace, name, status["conditions"])
         self._ready.labels(namespace, name).set(status.get("readyBrokers", 0))
 
     def set_conditions(self, namespace: str, name: str, conditions: Iterable[Object]) -> None:
-        """Set the gauges of conditions, of a cluster that was reconciled before."""
+        """Set the gauges of a cluster's conditions. Do nothing before the first `record_status` of the cluster."""
         types = self._condition_types.get((namespace, name))
         if types is None:
             return
@@ -79,13 +83,14 @@ class OperatorMetrics:
             self._condition.labels(namespace, name, condition["type"]).set(value)
 
     def remove_condition(self, namespace: str, name: str, type_: str) -> None:
-        """Remove the series of a condition that the cluster no longer has, or its alert would never end."""
+        """Remove the series of a condition that the cluster no longer has, because an alert on the series would never
+        end."""
         if type_ in self._condition_types.get((namespace, name), ()):
             self._condition_types[namespace, name].remove(type_)
             self._condition.remove(namespace, name, type_)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Remove the series of a deleted cluster."""
+        """Remove all series of a deleted cluster."""
         types = self._condition_types.pop((namespace, name), None)
         if types is None:
             return

@@ -1,4 +1,4 @@
-"""The operator's HTTP server: /healthz, /readyz, /metrics. It answers even while the API server does not."""
+"""The operator's HTTP server: /healthz, /readyz, /metrics. The server answers even while the API server does not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ STUCK_SECONDS = 180.0
 
 
 class TelemetryServer:
-    """An HTTP server for the kubelet's probes and for Prometheus."""
+    """An HTTP server for the kubelet's probes and for Prometheus.
+
+    :param clock: returns seconds that never go back.
+    """
 
     def __init__(self, port: int, metrics: OperatorMetrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._port = port
@@ -26,7 +29,7 @@ class TelemetryServer:
         self._runner: web.AppRunner | None = None
 
     def beat(self) -> None:
-        """Record that the resync loop makes progress."""
+        """Record that the resync loop made progress, for /healthz."""
         self._last_beat = self._clock()
 
     @property
@@ -35,11 +38,11 @@ class TelemetryServer:
         return self._clock() - self._last_beat
 
     def set_ready(self) -> None:
-        """Let /readyz succeed: all clusters have been listed once."""
+        """Let /readyz succeed from now on. The resync loop calls this when it has listed all clusters."""
         self._is_ready = True
 
     async def start(self) -> None:
-        """Start to listen on the port of the settings."""
+        """Start to listen on all interfaces, on the port given to the constructor."""
         app = web.Application()
         app.add_routes(
             [
