@@ -350,7 +350,7 @@ class Slow:
     """A counter of system calls that takes a while to attach."""
 
     def __init__(self, attaches_after: float) -> None:
-        self.since = 0.0
+        self.since = float("inf")
         self.after = attaches_after
 
     def start(self) -> None:
@@ -368,10 +368,12 @@ class Slow:
 async def test_syscalls_are_counted_after_strace_attached(
     monkeypatch: pytest.MonkeyPatch, after: float, expected: float | None
 ) -> None:
+    """The first round ends the clients' silence and is not counted; the second begins when strace is attached."""
     counter = Slow(after)
+    attached: list[bool] = []
 
     async def run_round(*_: Any, **__: Any) -> tuple[Any, None]:
-        assert counter.attached
+        attached.append(counter.attached)
         return SimpleNamespace(deliveries=40), None
 
     made: Any = lambda _: counter  # noqa: E731
@@ -380,6 +382,7 @@ async def test_syscalls_are_counted_after_strace_attached(
     monkeypatch.setattr(fanout, "_ATTACH_TIMEOUT", 1.0)
     rig: Any = SimpleNamespace(system=SimpleNamespace(pids=[1]), work=SimpleNamespace(rate=1.0), run_round=run_round)
     assert await fanout._count_syscalls(rig) == expected
+    assert attached == ([False, True] if expected else [False])
 
 
 def test_untraced_process_is_not_attached() -> None:
