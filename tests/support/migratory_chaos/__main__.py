@@ -1,4 +1,5 @@
-"""`python -m migratory_chaos run|check|kubernetes`: see docs/contributing/chaos.md."""
+"""The command line of chaos runs, `python -m migratory_chaos run|check|kubernetes`. docs/contributing/chaos.md
+describes it."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ SEED = click.option("--seed", type=int, default=draw_seed, show_default="random"
 
 
 def parse_kinds(text: str) -> list[str]:
-    """Return the kinds of a list such as `kill,scale`, or all for an empty text. :raises click.UsageError:"""
+    """Return the kinds of faults in a list such as `kill,scale`, each once, or all kinds for an empty text. :raises
+    click.UsageError: a kind does not exist."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in KINDS]:
         raise click.UsageError(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS)}")
@@ -104,7 +106,7 @@ def check(folder: Path) -> None:
 
 @main.group()
 def kubernetes() -> None:
-    """The same on a Kubernetes."""
+    """Inject faults into a cluster on a Kubernetes."""
 
 
 @kubernetes.command("run")

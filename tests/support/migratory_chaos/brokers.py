@@ -1,5 +1,5 @@
-"""The values that both targets read from their brokers' metrics (coordinators, fencing, takeovers, health), and the
-scene of faults whose proofs read them."""
+"""The values that both targets (`processes`, `kubernetes`) read from their brokers' metrics: coordinators, fencing,
+takeovers, health. Also the scene of faults whose proofs read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from migratory_local.metrics.exposition import SeriesTable
 from migratory_chaos.engine import Observation, Scene
 
 Metrics = dict[tuple[str, str], float]
-"""(metric, role or "") to the sum of its samples."""
+"""Maps (metric, value of its label `role` or "") to the sum of its samples."""
 
 
 def parse_metrics(broker: str, page: str) -> Metrics:
@@ -37,7 +37,8 @@ class ObservedCluster(ABC):
         """Return a broker's metrics, or None when it does not answer."""
 
     async def read_all(self, metric: str, role: str = "", brokers: Sequence[str] | None = None) -> dict[str, float]:
-        """Return a metric of all brokers, or of the named ones. Those that do not answer are left out."""
+        """Return a metric, summed over its samples with this role, of all brokers or of the named ones, by broker.
+        Brokers that do not answer are left out."""
         names = self.broker_names() if brokers is None else brokers
         answers = await asyncio.gather(*(self.metrics(name) for name in names))
         return {
@@ -51,7 +52,11 @@ class ObservedCluster(ABC):
         return {name: int(value) for name, value in (await self.read_all("migratory_groups", "coordinator")).items()}
 
     async def find_unhealthy_brokers(self, groups: int) -> list[str]:
-        """Return what is wrong: brokers that are silent, fenced or no synced member, groups without a coordinator."""
+        """Return one text for each thing that is wrong, or [] when all brokers are healthy.
+
+        Wrong are: a broker that does not answer, is fenced or is not a member of every group; groups that wait; and
+        another number of coordinated groups than `groups`.
+        """
         found = []
         coordinated = 0
         names = self.broker_names()
@@ -75,8 +80,8 @@ class BrokerScene(Scene):
     cluster: ObservedCluster
 
     async def expect_takeovers(self, victims: Sequence[str]) -> Callable[[], Awaitable[None]]:
-        """Return a function that proves, when awaited later, that other brokers took over the victims' groups. Without
-        such groups nothing is to be proved."""
+        """Return a function that proves, when awaited later, that the other brokers took over as many groups as the
+        victims coordinate now. It does nothing if they coordinate none."""
         coordinated = await self.cluster.count_coordinated()
         groups = sum(coordinated.get(name, 0) for name in victims)
         others = [name for name in self.cluster.broker_names() if name not in victims]
@@ -97,7 +102,8 @@ class BrokerScene(Scene):
         return prove
 
     async def wait_fenced(self, broker: str, within: float) -> None:
-        """Prove that the broker fences itself within `within` seconds, as one does that hears no other for too long."""
+        """Prove that the broker fences itself within `within` seconds, because it has received nothing from the
+        other brokers for too long."""
 
         async def look() -> Observation:
             value: Any = (await self.cluster.read_all("migratory_fenced", brokers=[broker])).get(broker, "no answer")

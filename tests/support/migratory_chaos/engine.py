@@ -17,11 +17,11 @@ POLL_SECONDS = 0.25
 """Seconds between two polls of the cluster. Short beside all limits here, which are seconds to minutes."""
 T = TypeVar("T")
 Observation = tuple[bool, object]
-"""(the expected effect was seen, the value that was seen)"""
+"""(whether the expected effect was seen, the value that was seen)"""
 
 
 class LoadError(Exception):
-    """The load ended or missed a time limit. Nothing is known about the run then."""
+    """An error of the load: it ended early or missed a time limit."""
 
 
 async def poll_until(
@@ -30,7 +30,7 @@ async def poll_until(
     interval: float = POLL_SECONDS,
     transient: tuple[type[Exception], ...] = (),
 ) -> T:
-    """Return the first true value of `look`, or its last value after `within` seconds.
+    """Call `look` every `interval` seconds. Return its first true value, or its last value after `within` seconds.
 
     Errors listed in `transient` count as a false value, and are raised if one comes at the end.
     """
@@ -65,8 +65,8 @@ class FaultRecord:
 
     `began`: the first injection. `released`: the cluster recovers from then on. `healthy`: cluster and clients were
     healthy again; None if not in time, and then `unhealthy` says what was wrong. `injections`: milliseconds of the
-    monotonic clock; `in_flight`: unacknowledged publications at each of them. `marks`: the range of the load
-    generator's marks that belong to this fault.
+    monotonic clock; `in_flight`: unacknowledged publications at each of them. `marks`: the range of the moments, marked
+    in the load generator, that belong to this fault.
     """
 
     kind: str
@@ -88,7 +88,7 @@ class FaultRecord:
         return None if self.healthy is None or self.released is None else round(self.healthy - self.released, 2)
 
     def problems(self) -> list[str]:
-        """Return the reasons for which this fault fails a run."""
+        """Return the reasons for which this fault fails a run; empty if there are none."""
         name = f"{self.kind} at {self.began:g} s"
         found = [
             f"{name} was not proved: {proof.what}: expected {proof.expected}, seen {proof.seen}"
@@ -119,7 +119,7 @@ class FaultRecord:
         }
 
     def summary(self) -> str:
-        """Return a line about the fault, and one for each problem."""
+        """Return a text of one line about the fault, and one more for each of its problems."""
         options = "".join(f" {key}={value}" for key, value in self.options.items() if not isinstance(value, dict))
         recovery = self.recovery_seconds
         return (
@@ -131,14 +131,15 @@ class FaultRecord:
 
 
 class Scene:
-    """The surroundings of one fault: its random numbers, and the record that it fills. Targets add a cluster.
+    """The context in which one fault is injected and proved: its random numbers, and the record that it fills. Targets
+    add a cluster.
 
     :param load_began: seconds of the monotonic clock.
     """
 
     PROOF_SECONDS: ClassVar[float] = 120.0
-    """Seconds for the effect of a fault to show, at most. The slowest is a takeover on a busy machine: it needs a
-    session's end and a quorum."""
+    """Seconds for the effect of a fault to show, at most. The slowest is a takeover on a busy machine: it needs the
+    expiry of a ZooKeeper session, and a quorum."""
     PROOF_INTERVAL: ClassVar[float] = 0.1
     TRANSIENT: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that count as "not yet" while a proof is awaited."""
@@ -154,7 +155,7 @@ class Scene:
         return round(time.monotonic() - self.load_began, 2)
 
     def note_injection(self, *victims: str) -> None:
-        """Record the moment right before something is taken away from `victims`."""
+        """Record that the fault hits `victims` now. It is called right before each injection."""
         record = self.record
         if not record.injections:
             record.began = self.now
@@ -195,7 +196,8 @@ S = TypeVar("S", bound=Scene)
 
 
 class Fault(ABC, Generic[S]):
-    """A typed fault. Subclasses are frozen dataclasses: what a seed drew is data. Victims are chosen at injection."""
+    """A fault of one type. Subclasses are frozen dataclasses, whose fields a seed drew. The victims are chosen at
+    injection."""
 
     @abstractmethod
     async def inject(self, scene: S) -> None:
@@ -204,8 +206,8 @@ class Fault(ABC, Generic[S]):
 
 @dataclass(frozen=True)
 class Kind(Generic[S]):
-    """A kind of fault: how a seed draws one, what it needs of the machine or cluster, and its weight after the first
-    round."""
+    """A kind of fault: how a seed draws one, what it needs of the machine or cluster, and the weight with which it
+    is drawn after the first round."""
 
     draw: Callable[[random.Random], Fault[S]]
     needs: str | None = None
@@ -214,9 +216,11 @@ class Kind(Generic[S]):
 
 @dataclass(frozen=True)
 class Schedule(Generic[S]):
-    """The faults of one run: one of each kind in random order, then, if `endless`, more of them by weight.
+    """The faults of one run, as (kind, fault): one of each kind in random order, then, if `endless`, more of them by
+    weight.
 
-    The first round makes sure that a short run does not depend on luck. Kinds with unmet `needs` are left out.
+    The first round makes sure that a short run does not depend on luck. Kinds whose `needs` are not `offered` are left
+    out.
     """
 
     kinds: Mapping[str, Kind[S]]
@@ -259,12 +263,15 @@ class Engine(ABC, Generic[S]):
     """Seconds for which cluster and clients must have been healthy before the next fault."""
     HEALTH_INTERVAL: ClassVar[float] = POLL_SECONDS
     FAULT_SECONDS: ClassVar[float]
-    """Seconds after which a fault is ended and fails the run."""
+    """Seconds after which a fault that has not ended is cancelled. It then fails the run."""
     PAUSE_SECONDS: ClassVar[tuple[float, float]] = (0.0, 0.0)
     """The range in seconds of the random pause between two faults."""
 
     def __init__(self, schedule: Schedule[S], seed: int, minutes: float | None, say: Callable[[str], None]) -> None:
-        """:param say: receives a line about each step."""
+        """Prepare a run of `minutes` (None: until the schedule ends) with the random numbers of `seed`.
+
+        :param say: receives a line about each step.
+        """
         self.schedule = schedule
         self.seed = seed
         self.minutes = minutes
@@ -278,13 +285,16 @@ class Engine(ABC, Generic[S]):
 
     @abstractmethod
     async def find_unhealthy(self) -> list[str]:
-        """Return what is wrong with the cluster, or for its clients. :raises LoadError: the load ended."""
+        """Return what is wrong with the cluster or for its clients; empty when all are healthy. :raises LoadError:
+        the load ended."""
 
     async def save_diagnostics(self) -> None:
-        """Save the state of the cluster that did not become healthy, for the reader of the result."""
+        """Save the state of a cluster that did not become healthy, for the reader of the result. By default do
+        nothing."""
 
     async def inject_faults(self) -> list[str]:
-        """Run the loop. Return what is wrong when the cluster was not healthy before the first fault."""
+        """Run the loop, which fills `records`. Return what was wrong when the cluster was not healthy before the
+        first fault, otherwise []."""
         if wrong := await self.wait_healthy():
             return [f"not healthy before any fault: {'; '.join(wrong)}"]
         chance = random.Random(f"run {self.seed}")

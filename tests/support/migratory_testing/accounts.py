@@ -11,7 +11,8 @@ from migratory_protocol.positions import Position
 
 
 def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6) -> TopicRecord:
-    """Return an account of one publisher in which everything was acknowledged and delivered to everybody."""
+    """Return the run record of a topic with one publisher, whose publications were all acknowledged and delivered to
+    every subscriber."""
     entries = [DeliveryRecord(Position(1, number), f"{topic}#{number}") for number in range(1, publications + 1)]
     sent = [PublicationRecord(entry.digest, 0, entry.position.sequence, entry.position) for entry in entries]
     return TopicRecord(
@@ -28,7 +29,7 @@ def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6)
 def rewrite(
     account: TopicRecord, place: int, change: Callable[[list[DeliveryRecord]], list[DeliveryRecord]]
 ) -> SubscriberRecord:
-    """Change the deliveries of the subscriber at `place` and leave all others as they are."""
+    """Replace the deliveries of the subscriber at index `place` with the result of `change`. Return the subscriber."""
     subscriber = account.subscribers[place]
     changed = change(list(account.deliveries(subscriber)))
     account.transcripts.append(changed)
@@ -38,21 +39,22 @@ def rewrite(
 
 
 def drop(account: TopicRecord, place: int, delivery: int) -> Position:
-    """Remove one delivery; return its position."""
+    """Remove the delivery at index `delivery` from the subscriber at index `place`. Return its position."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
     rewrite(account, place, lambda entries: entries[:delivery] + entries[delivery + 1 :])
     return position
 
 
 def double(account: TopicRecord, place: int, delivery: int) -> Position:
-    """Repeat one delivery; return its position."""
+    """Repeat the delivery at index `delivery` of the subscriber at index `place`. Return its position."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
     rewrite(account, place, lambda entries: entries[: delivery + 1] + entries[delivery:])
     return position
 
 
 def swap(account: TopicRecord, place: int, delivery: int) -> Position:
-    """Exchange a delivery with the next one; return the position that now comes too late."""
+    """Exchange the delivery at index `delivery` of the subscriber at index `place` with the next one. Return the
+    position of the delivery that now comes too late."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
 
     def change(entries: list[DeliveryRecord]) -> list[DeliveryRecord]:

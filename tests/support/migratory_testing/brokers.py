@@ -59,13 +59,13 @@ M = TypeVar("M")
 
 
 def both_ends(one: str, other: str) -> tuple[str, str]:
-    """Return the name of a link or cut, the same from either end."""
+    """Return the two names in alphabetical order: the key of a link or cut, the same from either end."""
     return (one, other) if one <= other else (other, one)
 
 
 @dataclass
 class Broker:
-    """One broker: its logic, session and effects so far."""
+    """A broker of the test cluster: its logic, its ZooKeeper session, and all effects that the logic emitted so far."""
 
     name: str
     logic: Logic
@@ -117,7 +117,8 @@ class Cluster:
         return self.brokers[name].logic
 
     def start(self, *names: str) -> None:
-        """Start brokers, all by default."""
+        """Queue the start of these brokers, all by default, each with a new ZooKeeper session. `run` or `settle`
+        handles it."""
         for name in names or self.names:
             config = LogicConfig("test", name, self.names, f"ws://{name}", name, groups=self.groups, **self.config)  # type: ignore[arg-type]
             self._session += 1
@@ -126,15 +127,15 @@ class Cluster:
             self.give(name, ev.ZkSession("connected", self._session))
 
     def up(self, seconds: float = 3.0) -> Cluster:
-        """Start all brokers and run for `seconds`, after which they must be ready."""
+        """Start all brokers, run for `seconds`, check that all are ready, and return the cluster."""
         self.start()
         self.run(seconds)
         assert all(broker.logic.membership.ready for broker in self.brokers.values())
         return self
 
     def crash(self, name: str, *, expire: bool = True) -> None:
-        """End a broker: its queued events and links are gone, and its session unless `expire` is false. Its peers are
-        notified."""
+        """Stop a broker: drop its queued events, close its links and notify its peers. Expire its session unless
+        `expire` is false."""
         broker = self.brokers[name]
         broker.running = False
         self._queue = deque((other, event) for other, event in self._queue if other is not broker)
@@ -202,7 +203,7 @@ class Cluster:
     # ---- ZooKeeper -------------------------------------------------------------------------------------------
 
     def expire(self, name: str) -> None:
-        """Expire the session of a broker, which is notified and gets a new one."""
+        """Expire the ZooKeeper session of a broker, notify the broker, and connect it with a new session."""
         broker = self.brokers[name]
         self.store.expire(broker.session)
         self._watches()
@@ -212,7 +213,7 @@ class Cluster:
         self.give(name, ev.ZkSession("connected", broker.session))
 
     def zookeeper(self, there: bool, *names: str) -> None:
-        """Connect (`there`) or disconnect ZooKeeper for these brokers, all by default."""
+        """Connect these brokers (all by default) to ZooKeeper if `there` is true, or disconnect them."""
         for name in names or tuple(self.brokers):
             broker = self.brokers[name]
             broker.zookeeper = there
@@ -259,7 +260,8 @@ class Cluster:
         return [(to, message) for by, to, message in self.sent if by == sender and isinstance(message, kind)]
 
     def hears_load(self, name: str, peer: str, load: ClientLoad | None) -> None:
-        """Deliver a heartbeat of `peer`, even while its own are held."""
+        """Deliver to the broker `name` a heartbeat of `peer` that reports `load`, even while the test holds
+        messages."""
         hold, self.hold = self.hold, lambda sender, receiver, message: False
         self._execute(self[peer], ev.SendPeer(name, Heartbeat(0.0, [], [], True, True, load)))
         self.settle()
@@ -272,7 +274,7 @@ class Cluster:
         self._queue.append((self.brokers[name], event))
 
     def step(self, name: str, event: ev.Event) -> list[ev.Effect]:
-        """Handle one event now, execute its effects and return them."""
+        """Step the broker's logic with one event now, execute the effects and return them."""
         broker = self.brokers[name]
         effects = broker.logic.step(event, self.now)
         broker.effects.extend(effects)
@@ -342,7 +344,7 @@ class Cluster:
             self.crash(broker.name, expire=False)
 
     def release(self) -> None:
-        """Deliver the held messages in order and stop holding."""
+        """Stop holding, and deliver the held messages in order, except those whose links are closed."""
         self.hold = lambda sender, receiver, message: False
         held, self.held = self.held, []
         for sender, receiver, message in held:
@@ -361,8 +363,11 @@ class Cluster:
         id: int = 0,
         mark: int | None = None,
     ) -> int:
-        """Publish with QoS 1 when there is an id, by default with the id as mark. Return the reference of the
-        answer."""
+        """Publish at the broker `name`: with QoS 1 if there is an `id`, whose default mark is the id, otherwise with
+        QoS 0.
+
+        Return the reference under which `answers` has the answer.
+        """
         self._reference += 1
         publication = ForwardedPublication(
             topic,
@@ -386,7 +391,8 @@ class Cluster:
         max_bytes: int = 65536,
         wait: float = 0.0,
     ) -> ev.Attached | None:
-        """Subscribe; return the answer if it comes within `wait` seconds."""
+        """Subscribe at the broker `name` to the publications after the position `after`, and run for `wait` seconds.
+        Return the answer, or None if there is none yet."""
         self._reference += 1
         position = None if after is None else Position(*after)
         self.give(name, ev.Attach(0, self._reference, topic, position, snapshot, max_bytes))
@@ -395,14 +401,15 @@ class Cluster:
         return found[0] if found else None
 
     def page(self, name: str, topic: str, after: tuple[int, int], max_bytes: int = 65536) -> ev.Page:
-        """Request and return the next page of a replay."""
+        """Request the page of a replay that begins after the position `after`, and return it."""
         self._reference += 1
         effects = self.step(name, ev.NextPage(0, self._reference, topic, Position(*after), max_bytes))
         (page,) = [effect for effect in effects if isinstance(effect, ev.Page)]
         return page
 
     def delivered(self, name: str, topic: str) -> list[tuple[int, str]]:
-        """Return the sequence number and payload of everything that a broker gave to its edges."""
+        """Return (sequence number, payload) of each publication of a topic that the broker's logic passed to its
+        edges so far."""
         return [
             (publication.sequence, publication.payload.decode())
             for fanout in self[name].of(ev.Fanout)
@@ -411,7 +418,8 @@ class Cluster:
         ]
 
     def coordinators(self, group: int = 0) -> list[str]:
-        """Return the brokers that consider themselves coordinator; one that is cut off may be among them."""
+        """Return the running brokers that consider themselves the group's coordinator; one that is cut off may be
+        among them."""
         return [
             name
             for name, broker in self.brokers.items()
@@ -419,19 +427,19 @@ class Cluster:
         ]
 
     def coordinator(self, group: int = 0) -> str:
-        """Return the only coordinator."""
+        """Return the group's coordinator. Fail unless exactly one running broker considers itself coordinator."""
         names = self.coordinators(group)
         assert len(names) == 1, names
         return names[0]
 
     def others(self, group: int = 0) -> list[str]:
-        """Return all brokers but the coordinator."""
+        """Return the names of all brokers, running or not, except the group's coordinator."""
         return [name for name in self.names if name != self.coordinator(group)]
 
     def running(self) -> list[str]:
-        """Return the running brokers."""
+        """Return the names of the running brokers."""
         return [name for name, broker in self.brokers.items() if broker.running]
 
     def fenced(self) -> list[str]:
-        """Return the running brokers that are fenced."""
+        """Return the names of the running brokers that have fenced themselves."""
         return [name for name in self.running() if self.logic(name).ctx.fenced]

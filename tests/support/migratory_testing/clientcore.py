@@ -36,7 +36,8 @@ def message(topic: str, epoch: int, sequence: int) -> Message:
 
 
 class CoreDriver:
-    """A client core under test. `effects` are those of the last call, `history` all so far."""
+    """A client core whose clock and network the test plays. `effects` are those of the last call, `history` all so
+    far."""
 
     def __init__(
         self,
@@ -70,7 +71,8 @@ class CoreDriver:
         return self.step(ev.Received(link, list(messages)))
 
     def until(self, moment: float) -> list[ev.Effect]:
-        """Advance the clock, with a tick at each deadline, up to the next `Dial`. Return the effects."""
+        """Advance the clock to `moment`, with a tick at each deadline, but stop at the first tick that emits `Dial`.
+        Return the effects."""
         effects: list[ev.Effect] = []
         while self.core.deadline <= moment:
             assert self.core.deadline < inf
@@ -93,7 +95,8 @@ class CoreDriver:
         return dials[-1]
 
     def accept(self, dial: ev.Dial, reply: wire.Welcome | None = None) -> int:
-        """Let an attempt succeed. Return its link."""
+        """Let the connection attempt `dial` succeed, with `reply` or the default welcome. Return the number of its
+        link."""
         self.step(ev.Connected(dial.link))
         self.receive(dial.link, reply or welcome())
         return dial.link
@@ -103,7 +106,7 @@ class CoreDriver:
         return self.accept(self.next_dial(), reply)
 
     def answer(self, link: int, *receipts: wire.TopicReceipt) -> list[ev.Effect]:
-        """Answer the last subscribe request."""
+        """Answer the last subscribe request on `link` with these receipts. Return the effects."""
         return self.receive(link, wire.Subscribed(self.request(link).request, list(receipts)))
 
     def request(self, link: int) -> wire.Subscribe:
@@ -132,7 +135,7 @@ class CoreDriver:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def delivered(self, topic: str | None = None) -> list[tuple[int, int]]:
-        """Return the positions of all deliveries so far, or of those of one topic."""
+        """Return (epoch, sequence number) of all deliveries so far, or of those of one topic."""
         return [
             (effect.message.position.epoch, effect.message.position.sequence)
             for effect in self.history

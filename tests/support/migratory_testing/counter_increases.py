@@ -1,4 +1,5 @@
-"""The increase of counters from sample to sample, as a report adds them up."""
+"""The increases of counters from sample to sample, computed by the product's SLA pipeline, for tests of that
+pipeline."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Increase(NamedTuple):
 
 @dataclass(frozen=True)
 class IncreasesPass:
-    """A pass over the samples that returns (series, time, increase) of every sample."""
+    """A pass over the samples that returns (number of the series, time in ms, increase) of every sample."""
 
     index: SeriesIndex
 
@@ -55,8 +56,8 @@ def increases(
     metric_names: Iterable[str],
     max_local_samples: int = MAX_LOCAL_SAMPLES,
 ) -> list[Increase]:
-    """Return the increases of samples with start < time <= end, ordered by metric and time. Increases of 0 are among
-    them."""
+    """Return the increases of `metric_names` at samples with start < time <= end, ordered by metric, time and
+    increase. Increases of 0 are included."""
     chosen = set(metric_names)
     start_series = {metrics.PROCESS_START, *(f"{metrics.family(metric)}_created" for metric in chosen)}
     store = open_store(

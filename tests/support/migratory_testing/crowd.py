@@ -23,7 +23,7 @@ LIMIT = 120.0
 """Seconds for all clients to connect or to end."""
 
 SPARE = 500
-"""Descriptors of this process and of a broker in addition to the connections."""
+"""Open file descriptors that this process or a broker may need beside those of the connections."""
 
 _PINGED = bytes((0x80 | PING, 0))
 _PONG = frame(PONG, b"")
@@ -97,9 +97,11 @@ def _hello(topic: str) -> bytes:
 async def gather(
     broker: Broker, count: int, topics: int = 10, at_once: int = 200, source: str = ""
 ) -> list[CrowdClient]:
-    """Connect and subscribe `count` clients. `source` is the loopback address to connect from: each has 28,000 ports.
+    """Connect and subscribe `count` clients, `at_once` at a time, spread over `topics` topics, and return them.
 
-    Raise ConnectionError or TimeoutError when one can't join."""
+    `source` is the loopback address to connect from: each has 28,000 ports. If a client fails, abort all connections
+    and raise an ExceptionGroup with its ConnectionError; raise TimeoutError after `LIMIT` seconds.
+    """
     address = broker.address("clients")
     loop = asyncio.get_running_loop()
     crowd: list[CrowdClient] = []
@@ -125,15 +127,18 @@ async def gather(
 
 
 async def all_ended(crowd: list[CrowdClient]) -> None:
-    """Wait until all connections have ended."""
+    """Wait until all connections have ended. Raise TimeoutError after `LIMIT` seconds."""
     async with asyncio.timeout(LIMIT):
         for member in crowd:
             await member.ended
 
 
 def allow_descriptors(wanted: int) -> int:
-    """Raise the limit of open descriptors of this process and its children as far as allowed. Return the number of
-    clients that the limit permits."""
+    """Raise the limit of open descriptors of this process and its later children for `wanted` clients, as far as
+    allowed.
+
+    Return the number of clients that the limit permits, at most `wanted`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + SPARE
     if soft < needed:
@@ -142,19 +147,19 @@ def allow_descriptors(wanted: int) -> int:
 
 
 def descriptors(broker: Broker) -> int:
-    """Return the open descriptors of a broker."""
+    """Return the number of open file descriptors of a broker's process."""
     assert broker.process is not None
     return psutil.Process(broker.process.pid).num_fds()
 
 
 def resident(broker: Broker) -> int:
-    """Return the bytes of a broker's resident memory."""
+    """Return the resident memory of a broker's process, in bytes."""
     assert broker.process is not None
     return psutil.Process(broker.process.pid).memory_info().rss
 
 
 def closed(broker: Broker, reason: str) -> float:
-    """Return the number of connections that ended for this reason."""
+    """Return the number of connections that a broker closed for this reason, from its metrics."""
     lines = broker.get("/metrics")[1].splitlines()
     found = [line for line in lines if line.startswith("migratory_closed_total{") and f'reason="{reason}"' in line]
     return sum(float(line.rpartition(" ")[2]) for line in found)

@@ -67,12 +67,12 @@ def publications(first: int, last: int, epoch: int = 1) -> tuple[Publication, ..
 
 
 def receipts(messages: list[Subscribed]) -> list[tuple[int, str | None, int, int]]:
-    """Return (request, receipt, first, last) of each receipt."""
+    """Return (request, receipt, first, last) of each topic's receipt in these messages."""
     return [(m.request, r.receipt, r.first, r.last) for m in messages for r in m.topics]
 
 
 class Reader:
-    """A client. `received` has the broker's messages in order, `writes` the bytes of each write."""
+    """A client of a `Bench`. `received` has the broker's messages in order, `writes` the bytes of each write."""
 
     def __init__(self, bench: Bench, number: int, wire: Literal["json", "msgpack"], deflate: bool) -> None:
         self.bench = bench
@@ -88,7 +88,11 @@ class Reader:
         self.paused = False  # the transport is full, and the edge was told
 
     def write(self, data: bytes) -> None:
-        """Receive a write of the edge. Raises AssertionError behind a close frame or after the end of the socket."""
+        """Receive and decode a write of the edge.
+
+        Fail if it comes after a close frame or the end of the socket, or if it is no close frame and the transport is
+        full.
+        """
         assert self.socket == "open", f"written to a socket that is {self.socket}: {data!r}"
         assert self.close_code is None, f"written after the close frame: {data!r}"
         assert not self.paused or data[0] == 0x88, f"written to a full transport: {data!r}"
@@ -103,7 +107,7 @@ class Reader:
                 self.controls.append(event)
 
     def parse(self, data: bytes) -> list[frames.FrameEvent]:
-        """Return the frames of a write. The edge never writes a part of a frame."""
+        """Return the frames of a write. Fail if the write ends within a frame: the edge never writes a part of one."""
         parser = frames.FrameParser("client", 64 * 1024 * 1024, self.deflate)
         events = parser.feed(data)
         assert parser.is_idle
@@ -117,7 +121,7 @@ class Reader:
         return frames.encode_frame(frames.BINARY if self.codec.binary else frames.TEXT, data, MASK)
 
     def send_text(self, text: str) -> list[Effect]:
-        """Send one text frame."""
+        """Send one text frame with this text, and return the edge's effects."""
         return self.send_bytes(frames.text_frame(text.encode("utf-8", "surrogatepass"), MASK))
 
     def send_bytes(self, data: bytes) -> list[Effect]:
@@ -136,7 +140,8 @@ class Reader:
         return attach
 
     def subscribe_live(self, topic: str, position: Position = NOTHING) -> None:
-        """Subscribe, and be live from `position` on."""
+        """Subscribe to a topic, and answer for the logic that the subscription is complete and live after
+        `position`."""
         attach = self.subscribe(topic)
         self.bench.step(Attached(0, attach.reference, topic, "complete", position))
 
@@ -152,13 +157,13 @@ class Reader:
         self.bench.step(Lost(self.number))
 
     def take(self, kind: type[T]) -> list[T]:
-        """Return the received messages of a kind, and drop all received messages."""
+        """Return the received messages of a kind, and drop all received messages of every kind."""
         messages: list[T] = [message for message in self.received if isinstance(message, kind)]
         self.received.clear()
         return messages
 
     def sequences(self, topic: str) -> list[int]:
-        """Return the sequence numbers of the received messages of a topic."""
+        """Return the sequence numbers of the received messages of a topic that were not yet taken."""
         return [m.position.sequence for m in self.received if isinstance(m, Message) and m.topic == topic]
 
 
@@ -232,7 +237,7 @@ class Bench:
         return reader
 
     def client(self, name: str = "", wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False) -> Reader:
-        """Return a connected client."""
+        """Return a client that has sent `connect` and received its welcome."""
         reader = self.open(wire, deflate=deflate)
         reader.send(Connect(client=name))
         assert len(reader.take(Welcome)) == 1
@@ -249,7 +254,8 @@ class Bench:
         self.step(Page(0, request.reference, request.topic, publications, done, **rest))
 
     def request_of(self, kind: type[T]) -> T:
-        """Return the only request of a kind since the last call."""
+        """Return the only request of a kind since the last call, and drop all requests. Fail unless there is exactly
+        one."""
         (request,) = self.requests_of(kind)
         return request
 
@@ -260,15 +266,16 @@ class Bench:
         return requests
 
     def published(self) -> list[ForwardedPublication]:
-        """Return the publications for the logic since the last call, and drop all requests."""
+        """Return the publications that the edge passed to the logic since the last call, and drop all requests."""
         return [publication for request in self.requests_of(PublishRequest) for publication in request.publications]
 
     def answer(self, reader: Reader, *answers: Ack | Nack) -> None:
-        """Answer the client's publications."""
+        """Give the edge the logic's answers to publications of the client `reader`."""
         self.step(PublishAnswers(0, reader.number, list(answers)))
 
     def wait(self, seconds: float, tick: float = 0.1) -> None:
-        """Advance the time, with timers and ticks."""
+        """Advance the clock by `seconds`, with a tick every `tick` seconds, and return to the edge each timer that
+        is due."""
         for _ in range(round(seconds / tick)):
             self.now = round(self.now + tick, 6)
             while due := [later for later in self.later if later.at <= self.now + 1e-9]:

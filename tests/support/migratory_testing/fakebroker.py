@@ -59,7 +59,7 @@ class Memory:
 
 
 class FakeConnection:
-    """The connection of one client."""
+    """The connection of one client to a fake broker. `received` holds the client's messages in order."""
 
     def __init__(self, broker: FakeBroker, connection: ServerConnection, codec: Codec) -> None:
         self.broker = broker
@@ -115,7 +115,7 @@ class FakeBroker:
         return [connection for connection in self.connections if not connection.ended.is_set()]
 
     async def start(self) -> None:
-        """Listen, on the same port again after a stop."""
+        """Listen on a free port, or after a stop on the same port again."""
         subprotocols = [websockets.Subprotocol(codec.subprotocol) for codec in CODECS]
         self._server = await serve(
             self._serve, "127.0.0.1", self.port, subprotocols=subprotocols, ping_interval=None, compression=None,
@@ -141,7 +141,8 @@ class FakeBroker:
         await self.stop()
 
     def publish(self, topic: str, payload: bytes, sent: float | None = None) -> Position:
-        """Publish as another client. The subscribers of all brokers that share the memory get the message."""
+        """Publish as another client, and return the position. Subscribers of all brokers with this memory, except
+        mute ones, get the message."""
         message = self.memory.append(topic, payload, sent)
         for broker in self.memory.brokers:
             for connection in broker.live:
@@ -218,7 +219,8 @@ class FakeBroker:
 
 @asynccontextmanager
 async def fake_cluster(size: int, copies: Callable[[wire.Message], int] = lambda message: 1) -> AsyncIterator[Memory]:
-    """Run `broker-0`, `broker-1` and so on, which share the returned memory and name each other to clients."""
+    """Run `size` fake brokers, `broker-0`, `broker-1` and so on, which share the yielded memory and list each other
+    to clients."""
     memory = Memory()
     memory.copies = copies
     async with AsyncExitStack() as running:

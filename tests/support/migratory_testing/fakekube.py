@@ -19,8 +19,9 @@ from migratory_operator.names import Object
 class FakeKube:
     """A fake API server.
 
-    It answers only while `is_answering` is set. `refuse` maps a part of a method and path to an HTTP status, with the
-    message `reason`. If `token` is set, requests with another token are refused. `protected` pods can't be evicted.
+    It answers only while `is_answering` is set. `refuse` maps a part of "METHOD path" to the HTTP status with which
+    such requests are refused, with the message `reason`. If `token` is set, requests with another token are refused.
+    Pods in `protected` can't be evicted.
     """
 
     def __init__(self) -> None:
@@ -171,11 +172,11 @@ class FakeKube:
 
 
 _PLURALS = ("pods", "configmaps", "services", "serviceaccounts")
-"""Plurals of the core group, whose lists have paths as short as a group's own."""
+"""Kinds that can be listed in all namespaces: the paths of such lists are as short as those of API groups."""
 
 
 def _discovery(path: str) -> Object:
-    """Return the resources of a group, as far as kopf asks for them."""
+    """Return the description of an API group, of all groups or of the core API: the parts of it that kopf reads."""
     version = {"groupVersion": "migratory.dev/v1alpha1", "version": "v1alpha1"}
     match path:
         case "api":

@@ -1,5 +1,5 @@
-"""A web server whose replies a test chooses, as those of a Prometheus that misbehaves. Beside it: nine series of a
-minute, and the options that ask for them."""
+"""A web server whose replies a test chooses, for a Prometheus that misbehaves; also nine series of a minute, and
+source options that request them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ class FakePrometheus:
             daemon_threads = True
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """Print nothing when a client went away or its handshake failed: the test sees its own side of it."""
+                """Print nothing when a client disconnected or its handshake failed: the test sees the error at its
+                own end."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if tls is not None:
@@ -117,7 +118,8 @@ def options(*servers: FakePrometheus | str, **given: str) -> SourceOptions:
 
 
 def good(request: Request) -> Reply:
-    """Return the reply of a real server: the samples of the requested window."""
+    """Return the reply of a real server: the samples of `MANY` in the requested window, without series that have
+    none."""
     first, last = made.window_of(request.body)
     inside = [(labels, [one for one in samples if first <= one[0] <= last]) for labels, samples in MANY]
     return Reply(made.streamed([(labels, samples) for labels, samples in inside if samples]))

@@ -33,8 +33,8 @@ Event = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """The result of parsing some bytes: the events, the close code (None: still open) and its reason, the parser's
-    state afterwards, and whether it waits for the rest of a frame."""
+    """The result of parsing some bytes: the events, the close code (None: still open) with its reason, the parser's
+    state afterwards, and whether the parser waits for the rest of a frame."""
 
     events: list[Event]
     code: int | None
@@ -83,8 +83,8 @@ def _state(parser: FrameParser) -> tuple[object, ...]:
 
 
 def theirs(data: bytes, deflate: bool, role: Role = "server") -> Read:
-    """Return the result of parsing with `websockets`, with joined fragments and checked UTF-8, which it leaves to its
-    callers."""
+    """Return the result of parsing `data` with `websockets`. This function joins fragments and checks UTF-8, because
+    `websockets` leaves both to its callers."""
     protocol = Protocol(SERVER if role == "server" else CLIENT, max_size=LIMIT)
     if deflate:
         protocol.extensions = [
@@ -130,7 +130,9 @@ def theirs(data: bytes, deflate: bool, role: Role = "server") -> Read:
 
 
 def assert_alike(mine: Read, other: Read, deflate: bool) -> None:
-    """Raise AssertionError when the two results differ in another way than the known ones:
+    """Raise AssertionError when the two results differ in another way than the known ones.
+
+    In this list "here" is the product's parser (`mine`), and "there" is `websockets` (`other`):
 
     - a length that is not in its shortest form, a control frame's as well, is 1002 here (RFC 6455, 5.2 and 5.5) and
       passes there;
@@ -167,6 +169,6 @@ def assert_alike(mine: Read, other: Read, deflate: bool) -> None:
 
 
 def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
-    """Return `data` in pieces, cut at these places (modulo its length)."""
+    """Return `data` in pieces, cut at these offsets (modulo its length + 1)."""
     bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
     return [data[start:end] for start, end in pairwise(bounds)]

@@ -47,7 +47,7 @@ def only(verdict: Verdict, kind: str, count: int = 1) -> list[Finding]:
 
 
 def stream(history: TopicHistory) -> list[Delivered | Gap]:
-    """Return the events of the subscriber that the test breaks."""
+    """Return the events of the subscriber `s1`, which the tests damage."""
     return history.subscribers["s1"].events
 
 

@@ -1,4 +1,4 @@
-"""I/O processes as their broker sees them: each process is replaced by the other end of its channel."""
+"""Fakes of I/O processes, for tests of their broker: each process is replaced with the other end of its channel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVER = {"handshakes_waiting": 0, "handshakes_too_slow": 0, "requests_malformed
 
 
 class Io:
-    """The other end of the channel, with the interface of `subprocess.Popen`."""
+    """A fake I/O process: the other end of a broker's channel, with the interface of `subprocess.Popen`."""
 
     def __init__(self, ends: tuple[int, int]) -> None:
         self.sock, self.way = (socket.socket(fileno=os.dup(end)) for end in ends)
@@ -103,7 +103,7 @@ class Io:
 
 
 class Site:
-    """A broker's pump and its I/O processes. Time stands still except in `later`."""
+    """A broker's pump and its pool of fake I/O processes. Time stands still except in `later`."""
 
     def __init__(self, logic: Any, log: Any, processes: int) -> None:
         self.now = 100.0
@@ -147,7 +147,8 @@ class Site:
             self.pump.to_edge(effect)
 
     def later(self, seconds: float) -> None:
-        """Advance the clock by `seconds`, in steps that do not count as a standstill."""
+        """Advance the clock by `seconds` in steps of 0.1 s with a tick of the pool at each. Longer steps would count
+        as a standstill of the broker."""
         until = self.now + seconds
         while self.now < until:
             self.now = min(until, self.now + 0.1)

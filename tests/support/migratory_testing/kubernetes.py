@@ -24,7 +24,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def cluster(spec: Object | None = None, name: str = "quotes", **metadata: Any) -> Object:
-    """Return a MigratoryCluster."""
+    """Return a MigratoryCluster object with this spec, in the namespace "market"."""
     return {
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "MigratoryCluster",
@@ -60,7 +60,7 @@ def report(
 def pod(
     name: str, component: str, instance: str = "quotes", *, ready: bool = True, revision: str = NEW, **status: Any
 ) -> Object:
-    """Return a pod of a component."""
+    """Return a pod of a component, such as a broker, of the cluster `instance`."""
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     labels = {**names.labels(instance, component), names.REVISION: revision}
     return {
@@ -72,7 +72,7 @@ def pod(
 
 
 def pods(brokers: int = 3, zookeepers: int = 3, instance: str = "quotes", revision: str = NEW) -> tuple[Object, ...]:
-    """Return ready pods."""
+    """Return ready pods: these numbers of brokers and of ZooKeeper members of the cluster `instance`."""
     return (
         *(pod(f"{instance}-broker-{number}", names.BROKER, instance, revision=revision) for number in range(brokers)),
         *(
@@ -108,7 +108,8 @@ def pages_of(brokers: int = 3) -> dict[str, BrokerStatusPage]:
 
 
 def settled(item: Object) -> Object:
-    """Return an object as the API has it some time after it was applied; only StatefulSets change."""
+    """Return an object as the API has it some time after it was applied. Only a StatefulSet changes: all its
+    replicas are ready and updated."""
     if item["kind"] != "StatefulSet":
         return item
     replicas = item["spec"]["replicas"]
@@ -128,12 +129,13 @@ HEALTHY_PAGES = pages_of(3)
 
 
 def observe(resource: Object, **fields: Any) -> ObservedCluster:
-    """Return an observed cluster with nothing but what is given."""
+    """Return an observed cluster, at the time NOW, that has only the given fields."""
     return ObservedCluster(resource=resource, now=NOW, **fields)
 
 
 def healthy_cluster(resource: Object | None = None, **fields: Any) -> ObservedCluster:
-    """Return a cluster with all pods ready, all objects present, and the status that the operator wrote for that."""
+    """Return an observed cluster with all pods ready, all objects present, and the status that the operator writes
+    in this state. `fields` replace fields at the end."""
     resource = resource or cluster()
     observed = observe(resource, pods=pods(), pages=HEALTHY_PAGES)
     for _ in range(3):
@@ -145,35 +147,36 @@ def healthy_cluster(resource: Object | None = None, **fields: Any) -> ObservedCl
 
 
 def condition(plan: ClusterPlan, type_: str) -> tuple[str, str]:
-    """Return status and reason of a condition."""
+    """Return (status, reason) of the condition `type_` in the plan's status."""
     found = next(entry for entry in plan.status["conditions"] if entry["type"] == type_)
     return found["status"], found["reason"]
 
 
 def message(plan: ClusterPlan, type_: str) -> str:
-    """Return the message of a condition."""
+    """Return the message of the condition `type_` in the plan's status."""
     return str(next(entry["message"] for entry in plan.status["conditions"] if entry["type"] == type_))
 
 
 def next_pass(observed: ObservedCluster, **fields: Any) -> tuple[ObservedCluster, ClusterPlan]:
-    """Return the cluster with the changed fields and the status of the new decision, and that decision."""
+    """Let the operator decide about the cluster with the changed fields. Return that cluster with the status of the
+    decision, and the decision."""
     changed = replace(observed, **fields)
     plan = decide(changed, SETTINGS)
     return replace(changed, resource={**changed.resource, "status": plan.status}), plan
 
 
 def events_of(plan: ClusterPlan) -> list[tuple[str, str]]:
-    """Return type and reason of each Event."""
+    """Return (type, reason) of each Kubernetes Event that the plan emits."""
     return [(event.type, event.reason) for event in plan.events]
 
 
 def config_hash(stateful_set: Object) -> str:
-    """Return the configuration hash of the pods."""
+    """Return the configuration hash in the pod template of a StatefulSet."""
     return str(stateful_set["spec"]["template"]["metadata"]["annotations"][names.CONFIG_HASH])
 
 
 def replace_pods(pods: Iterable[Object], *changed: Object) -> tuple[Object, ...]:
-    """Return the pods, with those of the same names replaced."""
+    """Return the pods with `changed` in place of those of the same names. The changed pods come last."""
     names_changed = {pod["metadata"]["name"] for pod in changed}
     return (*(pod for pod in pods if pod["metadata"]["name"] not in names_changed), *changed)
 
@@ -193,5 +196,5 @@ _Readable.add_representer(str, _text)
 
 
 def readable(items: Iterable[Object]) -> str:
-    """Return YAML for people to review."""
+    """Return the objects as YAML documents for people to review."""
     return yaml.dump_all(items, Dumper=_Readable, sort_keys=False, width=120)

@@ -13,7 +13,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 
 def load_machine(beside: str, file: str, name: str) -> Any:
-    """Return the machine in a file beside `beside` (tests are not a package)."""
+    """Return the state machine `name` from `file`.py in the folder of `beside`. It is loaded by its path because
+    tests are not a package."""
     spec = util.spec_from_file_location(file, Path(beside).with_name(f"{file}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -24,7 +25,7 @@ def load_machine(beside: str, file: str, name: str) -> Any:
 
 
 def assert_caught(machine: Any, examples: int = 300, steps: int = 50) -> None:
-    """Run the machine until it fails. Raises when it does not fail within `examples` runs."""
+    """Run the machine until it fails. Raise when it does not fail within `examples` runs of `steps` steps."""
     quick = settings(
         max_examples=examples,
         stateful_step_count=steps,

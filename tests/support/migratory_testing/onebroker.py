@@ -47,7 +47,7 @@ def zookeeper_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 def broker(
     zookeeper_member: ZooKeeperEnsemble, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Broker]:
-    """Run the only broker of a cluster."""
+    """Run one real broker for the tests of a file. It is the only broker of its cluster."""
     settings: dict[str, Any] = {"delivery": {"minCopies": 1}, **getattr(request.module, "SETTINGS", {})}
     folder = tmp_path_factory.mktemp("broker")
     name = Path(str(request.module.__file__)).stem

@@ -41,14 +41,14 @@ class Log:
 
 
 class OneLogic:
-    """The logs of all topics. A history is named by its first epoch."""
+    """A logic with the logs of all topics. `history` is the first epoch of the current history."""
 
     def __init__(self, epoch: int = 1) -> None:
         self.history = self.epoch = epoch
         self.logs: dict[str, Log] = defaultdict(lambda: Log(self.epoch))
 
     def publish(self, topic: str, *payloads: bytes) -> list[Publication]:
-        """Commit publications. `flush` fans them out."""
+        """Commit publications of a topic with these payloads, and return them. `flush` fans them out."""
         log = self.logs[topic]
         new = []
         for payload in payloads:
@@ -67,7 +67,7 @@ class OneLogic:
         return events
 
     def evict(self, topic: str, count: int) -> None:
-        """Evict the oldest publications from the cache."""
+        """Evict the `count` oldest publications of a topic from the cache."""
         log = self.logs[topic]
         for publication in log.cached[:count]:
             log.base = publication.sequence
@@ -75,7 +75,8 @@ class OneLogic:
         del log.cached[:count]
 
     def skip(self, topic: str, count: int) -> list[Event]:
-        """Skip publications that this broker never received. Return the fan-outs and the gap."""
+        """Skip `count` sequence numbers, as a broker that never received these publications, and empty the topic's
+        cache. Return the pending fan-outs and the gap."""
         events = self.flush()
         log = self.logs[topic]
         first = log.position.sequence + 1
@@ -85,7 +86,7 @@ class OneLogic:
         return [*events, Gap(topic, "truncated", log.position, first, log.base)]
 
     def lose_history(self) -> list[Event]:
-        """Begin a new history for all topics. Return the fan-outs and the resets."""
+        """Drop all publications and begin a new history for all topics. Return the pending fan-outs and the resets."""
         events = self.flush()
         self.epoch += 10
         self.history = self.epoch
@@ -140,7 +141,8 @@ class OneLogic:
 
     @staticmethod
     def _cut(log: Log, after: int, max_bytes: int) -> tuple[list[Publication], bool]:
-        """Return the publications behind `after`, up to `max_bytes` but at least one, and whether these are all."""
+        """Return the cached publications after the sequence number `after`, up to `max_bytes` but at least one, and
+        whether these are all."""
         rest = [publication for publication in log.cached if publication.sequence > after]
         page: list[Publication] = []
         size = 0

@@ -1,5 +1,5 @@
-"""A model of the clients of a `Cluster` as counts: they move where brokers ask them to, after a while. No client
-code."""
+"""A model of the clients of a `Cluster`, without client code: each moves to the broker to which it is asked to move,
+after a while."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UP = 3.0
 
 
 class ModelClient:
-    """One client. `moves` are the causes of its changes of broker."""
+    """One client of a `Population`. `broker` is its broker, `moves` are the causes of its changes of broker so far."""
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
@@ -28,7 +28,8 @@ class ModelClient:
 
 
 class Population:
-    """All clients, with `counts` for each broker at the start. With `stays`, clients ignore moves for balance."""
+    """All clients of a cluster. `counts` has the number of clients of each broker at the start. While `stays` is
+    true, clients ignore requests to move for balance."""
 
     def __init__(self, cluster: Cluster, seed: int = 1, **counts: int) -> None:
         self.cluster = cluster
@@ -65,7 +66,7 @@ class Population:
             self.report_counts()
 
     def run_until_stable(self, seconds: float, within: float) -> None:
-        """Run until no client moves for `seconds`. Fail after `within` seconds."""
+        """Run until no client has moved for `seconds`. Fail after `within` seconds."""
         quiet, moves = 0.0, -1
         while quiet < seconds:
             assert within > 0, f"clients never come to rest: {self.counts()}"
@@ -95,16 +96,16 @@ class Population:
         client.planned_move = (when, server.url.removeprefix("ws://"), cause)
 
     def forget(self, name: str) -> None:
-        """Forget the effects of an earlier life of this broker."""
+        """Read the effects of this broker from the first one on: it was restarted, and its list of effects is new."""
         self._seen[name] = 0
 
 
 def uneven(**counts: int) -> tuple[Cluster, Population]:
-    """Return a cluster that is up, with these numbers of clients at each broker."""
+    """Return a cluster that is up and its clients, with these numbers of clients at each broker."""
     cluster = Cluster(tuple(counts)).up()
     return cluster, Population(cluster, **counts)
 
 
 def asked(cluster: Cluster, *names: str) -> int:
-    """Return the number of clients that these brokers, or all, asked to move so far."""
+    """Return the number of clients that these brokers (all by default) asked so far to move for balance."""
     return sum(effect.count for name in names or cluster.names for effect in cluster[name].of(MoveClients))

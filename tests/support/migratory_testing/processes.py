@@ -162,7 +162,8 @@ class Brokers:
             broker.wait_ready()
 
     def coordinator(self, topic: str, asked: str) -> Broker:
-        """Return the broker that `asked` reports as coordinator of the topic's group, once there is one."""
+        """Return the coordinator of the topic's group, as the broker `asked` reports it. Wait until `asked` reports
+        one."""
         from migratory_protocol.topics import topic_group
 
         number = topic_group(topic, self.settings["topics"]["groups"])

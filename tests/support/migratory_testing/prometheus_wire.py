@@ -1,5 +1,7 @@
-"""An encoder of what a Prometheus server sends, independent of the product's decoder: XOR chunks, and both kinds of
-answers to remote reads. It also parses the requests. It is simple and slow."""
+"""An encoder of the answers of a Prometheus server, independent of the product's decoder.
+
+It writes XOR chunks and both kinds of answers to remote reads, and parses the requests. It is simple and slow.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ Samples = Sequence[tuple[int, float]]
 
 
 def bits(number: int, size: int) -> str:
-    """Return the lowest `size` bits of a number as text."""
+    """Return the lowest `size` bits of a number as text of 0 and 1, the highest first."""
     return format(number & ((1 << size) - 1), f"0{size}b") if size else ""
 
 
 def packed(text: str) -> bytes:
-    """Return bytes of these bits, filled up with zeros."""
+    """Return the bytes of a text of 0 and 1, which is filled up with zeros at its end."""
     text += "0" * (-len(text) % 8)
     return int(text or "0", 2).to_bytes(len(text) // 8, "big")
 
@@ -110,7 +112,8 @@ def frame(content: bytes) -> bytes:
 
 
 def streamed(series: Iterable[tuple[Labels, Samples]], per_chunk: int = 120, per_frame: int = 1000) -> bytes:
-    """Return the streamed answer to a remote read. A series of more than `per_frame` chunks takes several frames."""
+    """Return the streamed answer to a remote read, with `per_chunk` samples in a chunk and at most `per_frame`
+    chunks in a frame."""
     found = b""
     for pairs, samples in series:
         pieces = [samples[at : at + per_chunk] for at in range(0, len(samples), per_chunk)]
@@ -167,7 +170,7 @@ def _read(data: bytes, at: int) -> tuple[int, int]:
 
 
 def window_of(request: bytes) -> tuple[int, int]:
-    """Return the first and the last ms that a compressed `ReadRequest` asks for."""
+    """Return the first and the last time, in ms, that a snappy-compressed `ReadRequest` asks for."""
     size, _ = _read(request, 0)
     told = dict(fields(pa.decompress(request, decompressed_size=size, codec="snappy", asbytes=True)))
     query = dict(fields(told[1]))

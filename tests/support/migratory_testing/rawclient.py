@@ -85,7 +85,7 @@ def masking(payload: bytes) -> bytes:
 def request(
     path: str = "/ws", host: str = "localhost", wire: str = "json", deflate: bool = False, *headers: tuple[str, str]
 ) -> bytes:
-    """Return the HTTP request of a handshake."""
+    """Return the HTTP request of a WebSocket handshake. `wire` is "json" or "msgpack"."""
     lines = [
         f"GET {path} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade",
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
@@ -98,8 +98,8 @@ def request(
 
 
 async def answer(address: tuple[str, int], data: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers (names in lower case) and body of the answer to any bytes. The server must end the
-    connection."""
+    """Send any bytes, and return status, headers (names in lower case) and body of the answer. The server must end
+    the connection, except after status 101."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(data)
@@ -168,7 +168,8 @@ class RawClient:
 
     @classmethod
     async def join(cls, broker: Broker, wire: str = "json", *, name: str = "raw", **options: Any) -> Self:
-        """Connect to a broker as the client `name`."""
+        """Connect to a broker, complete the handshake, send `connect` as the client `name`, and wait for the
+        welcome."""
         client = await cls.open(broker.address("clients"), wire, **options)
         try:
             await client.connect(name)
@@ -212,7 +213,8 @@ class RawClient:
         return receipt
 
     def send_publish(self, topic: str, payload: bytes, number: int, publisher: str = "raw") -> None:
-        """Send a publication with QoS 1, as the lowest unanswered one of its topic."""
+        """Send a publication with QoS 1 whose message id and mark are `number`, as if it were the only unanswered
+        one of its topic."""
         if self.wire == "json":
             data = {"data64": base64.b64encode(payload).decode()}
             self.send("publish", topic=topic, **data, qos=1, publisher=publisher, id=number, mark=number)
@@ -222,8 +224,8 @@ class RawClient:
     async def publish(
         self, topic: str, payload: bytes, number: int, publisher: str = "raw", limit: float = LIMIT
     ) -> Any:
-        """Publish, and again after `retry` and `gap`, as a client must. Return the position of the acknowledgement.
-        Raise TimeoutError after `limit` seconds."""
+        """Publish with QoS 1, and again after each refusal with `retry` or `gap`, as a client must. Return the
+        acknowledged position. Raise TimeoutError after `limit` seconds."""
         async with asyncio.timeout(limit):
             while True:
                 self.send_publish(topic, payload, number, publisher)
@@ -267,7 +269,7 @@ class RawClient:
                 return self.decode(received.payload)
 
     def decode(self, payload: bytes) -> list[Message]:
-        """Return the messages of a frame's payload."""
+        """Decode a frame's payload, and return its messages."""
         if self.wire == "json":
             data = json.loads(payload)
             return data if isinstance(data, list) else [data]
@@ -299,7 +301,7 @@ class RawClient:
                     return error
 
     async def ping(self) -> None:
-        """Ping the broker, and return when it has answered."""
+        """Send the protocol's `ping` message, and return when the broker has answered."""
         self.send("ping")
         await self.receive("pong")
 

@@ -66,7 +66,8 @@ class Prometheus:
             return None
 
     def value(self, query: str) -> float | None:
-        """Return the value of an instant query with at most one result, or None without a result."""
+        """Return the value of an instant query with at most one result. Return None without a result or while the
+        server does not answer."""
         answer = self.get("/api/v1/query?" + urllib.parse.urlencode({"query": query}))
         result = answer["data"]["result"] if answer else []
         return float(result[0]["value"][1]) if result else None
@@ -87,7 +88,7 @@ class Prometheus:
 
 
 def backfill(folder: Path, lines: Sequence[str]) -> Path:
-    """Make `folder` the folder of a server whose data are these OpenMetrics lines, and return it."""
+    """Import these OpenMetrics lines into `folder` as the data of a server, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / "samples.openmetrics"
     text.write_text("".join(f"{line}\n" for line in lines) + "# EOF\n")

@@ -18,7 +18,7 @@ from migratory_loadtest.meter import BEFORE, Meter
 from migratory_local.metrics.recorder import SCHEMA
 
 START, SECONDS = 1_767_225_600, 60
-"""2026-01-01T00:00:00Z, and how long."""
+"""Start of the recording (2026-01-01T00:00:00Z) in seconds since 1970, and its length in seconds."""
 BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0)
 DELIVERIES = 50 * SECONDS + 50 * (SECONDS // 2)
 
@@ -37,9 +37,11 @@ def recording(
     start: int = START,
     latency: Callable[[int], float | None] = lambda second: 0.009,
 ) -> list[Sample]:
-    """Return the samples of the minute, scraped each second and once before the first delivery. The last scrape counts
-    `lost` deliveries as lost, as a verifier reports them. `latency` returns that of a second's deliveries, in
-    seconds, or None for a second without publications."""
+    """Return the samples of the minute, scraped each second and once before the first delivery.
+
+    The last scrape counts `lost` deliveries as lost, as a verifier reports them. `latency` maps a second, counted from
+    0, to the latency in seconds of its deliveries, or to None for a second without publications.
+    """
     meter = Meter(BOUNDS, settle=1.0)
     exporter = MeterCollector(meter, cluster, started_at=start - 1.0)
     found = [*_scrape(exporter, start)]
@@ -88,7 +90,7 @@ def openmetrics(samples: Iterable[Sample]) -> str:
 
 
 def _scrape(exporter: MeterCollector, moment: int) -> list[Sample]:
-    """Return the samples of one scrape. Labels without a value are left out, as Prometheus does."""
+    """Return the samples of one scrape at `moment` (s). Labels without a value are left out, as Prometheus does."""
     target = {"job": "bench", "instance": "127.0.0.1:9100"}
     return [
         Sample(sample.name, given({**sample.labels, **target}), moment * 1000, float(sample.value))

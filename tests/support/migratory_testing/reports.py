@@ -1,6 +1,6 @@
 """SLA reports without Spark: of samples that a test makes, and of a recording in which a broker dies.
 
-Packing, merging, keeping and both passes are the product's own code. Only the Spark session is replaced.
+Packing, merging, storing and both passes are the product's own code. Only the Spark session is replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAP = pa.map_(pa.string(), pa.string())
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "sla-report.v1alpha2.json"
 END = START + SECONDS
 DEAD, SILENT = SECONDS // 2, SECONDS // 6
-"""The seconds in which `b1` dies, and without a publication."""
+"""The second of the recording in which `b1` dies, and the one without a publication."""
 
 
 def batches(samples: Sequence[Sample], sources: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -98,7 +98,8 @@ EVERY_KIND = [
         slices={"length": "10s", "percentile": "99", "threshold": "250ms"},
     ),
 ]  # fmt: skip
-"""Objectives of every kind, for what is made of objectives. Slices are short, so that a run of a minute has some."""
+"""Objectives of every kind, for tests of everything that is generated from objectives. Slices are short, so that a
+run of a minute has some."""
 
 
 @cache
@@ -122,7 +123,8 @@ def empty_report() -> SlaReport:
 
 
 def _scrapes_of_brokers() -> list[Sample]:
-    """Return the brokers' own metrics: `b0` gets the clients of `b1`, and takes its groups over."""
+    """Return samples of the brokers' own metrics: after the death of `b1`, `b0` has the clients of both, and has
+    taken four groups over."""
     found: list[Sample] = []
     for second in range(SECONDS + 1):
         for broker, alive, clients in (("b0", True, 25 if second <= DEAD else 50), ("b1", second <= DEAD, 25)):

@@ -11,11 +11,12 @@ import signal
 from pathlib import Path
 
 HANG = signal.SIGUSR1
-"""The loop stands for a minute. Other threads run, as that of the ZooKeeper client."""
+"""The signal that blocks the event loop for a minute. Other threads run, such as that of the ZooKeeper client."""
 HOLD = signal.SIGUSR2
-"""The loop stands for a minute in a call that holds the interpreter's lock, so that no other thread runs either."""
+"""The signal that blocks the event loop for a minute in a call that holds the interpreter's lock, so that no other
+thread runs either."""
 PAUSE = signal.SIGRTMIN
-"""The loop stands for a second and a half."""
+"""The signal that blocks the event loop for a second and a half."""
 
 _CODE = f"""
 import ctypes, signal, time
@@ -36,6 +37,6 @@ signal.signal({int(PAUSE)}, pause_here)
 
 
 def stallable_path(folder: Path) -> str:
-    """Return the module path with which a Python process can be stalled. `folder` gets the module."""
+    """Write the module into `folder`, and return the PYTHONPATH with which a Python process can be stalled."""
     (folder / "sitecustomize.py").write_text(_CODE)
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))

@@ -13,7 +13,8 @@ SECOND = 60
 
 
 def scenario(cluster: LocalCluster) -> Scenario:
-    """Return a scenario that is longer than any test, which ends it when it has enough traffic."""
+    """Return a load scenario that lasts longer than any test. The test ends the load when it has seen enough
+    traffic."""
     return Scenario(
         servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=150.0, warmup=2.0, seed=7,
         workers=1, groups=cluster.resource.spec.topics.groups,
@@ -28,7 +29,7 @@ def flawless(result: LoadResult) -> None:
 
 
 class Traffic:
-    """The progress of a load: pass it as `Load(scenario, traffic)`."""
+    """The progress of a load, as its observer receives it: `Load(scenario, traffic)`."""
 
     def __init__(self) -> None:
         self._last: LoadEvent | None = None
@@ -37,8 +38,8 @@ class Traffic:
         self._last = event
 
     async def flows(self, publications: int, within: float) -> None:
-        """Wait until this number of further publications is acknowledged, and delivered to a subscriber. Fail after
-        `within` seconds."""
+        """Wait until this number of further publications is acknowledged and there are as many further deliveries.
+        Fail after `within` seconds."""
         acknowledged, received = self._counts()
         deadline = time.monotonic() + within
         while True:

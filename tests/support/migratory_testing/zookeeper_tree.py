@@ -50,7 +50,8 @@ def children(paths: Iterable[str], path: str) -> tuple[str, ...]:
 def staged(
     nodes: Mapping[str, Stored], session: int, operations: Iterable[ZkOperation]
 ) -> tuple[dict[str, Stored | None], tuple[int, ...]]:
-    """Return the changed nodes (None: deleted) and the version that each operation returns. Raise Refused."""
+    """Return the nodes that a transaction would change (None: deleted) and the version that each operation returns.
+    Raise Refused if an operation does not apply. Change nothing."""
     changes: dict[str, Stored | None] = {}
     versions: list[int] = []
 
@@ -96,8 +97,8 @@ class Store:
         self.fired: list[tuple[str, str]] = []  # (broker, path)
 
     def answer(self, broker: str, session: int, request: ZkGet | ZkChildren | ZkCommit) -> ZkReply:
-        """Carry out a request and return the answer. A read may leave a watch, a commit fires those of changed
-        nodes."""
+        """Carry out a request and return the answer. A read may set a watch. A commit fires the watches of the nodes
+        that it changes; one that does not apply is refused as a whole."""
         if isinstance(request, ZkCommit):
             try:
                 versions = self._commit(request.operations, session)
@@ -115,13 +116,14 @@ class Store:
         return ZkReply(request.request, "ok", children=children(self.nodes, request.path))
 
     def expire(self, session: int) -> None:
-        """End a session: delete its ephemerals and fire watches."""
+        """End a session: delete its ephemerals and fire their watches."""
         for path in [path for path, node in self.nodes.items() if node.owner == session]:
             del self.nodes[path]
             self.fire(path, True)
 
     def fire(self, path: str, with_parent: bool) -> None:
-        """Fire the watches of a node and, with `with_parent`, of its parent's children."""
+        """Fire the watches of a node and, with `with_parent`, those on the list of its parent's children. `fired`
+        collects them."""
         for key in (path, path.rsplit("/", 1)[0] + "/*" if with_parent else ""):
             for broker in sorted(self.watches.pop(key, ())):
                 self.fired.append((broker, key.removesuffix("/*")))

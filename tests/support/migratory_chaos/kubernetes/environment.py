@@ -31,11 +31,12 @@ SMALL_CLUSTER: Object = {
         ],
     },
 }
-"""The spec of a cluster that is made, which fits a small node."""
+"""The spec of a cluster that is made for a run. It fits a small node."""
 
 
 class Operator:
-    """An operator, and `kube` for its namespace. `deployment` is its Deployment, or None if it runs in no pod."""
+    """An operator of the product. `kube` calls kubectl in its namespace. `deployment` is its Deployment, or None if
+    it runs in no pod."""
 
     def __init__(self, kube: Kubectl, deployment: Object | None) -> None:
         self.deployment = deployment
@@ -53,7 +54,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Environment:
-    """A ready cluster, its namespace (`kube`) and its operator."""
+    """A ready cluster, kubectl calls in its namespace (`kube`), and its operator."""
 
     kube: Kubectl
     cluster: str
@@ -116,7 +117,8 @@ def watched_namespaces(deployment: Object) -> tuple[str, ...]:
 
 
 def install_operator(kube: Kubectl, manifest: str) -> Operator:
-    """Install the operator of a manifest, for this namespace alone."""
+    """Install the operator of a manifest, and the resource definitions if they are missing. Wait for the operator
+    and return it."""
     if kube.get("crd", "migratoryclusters.migratory.dev") is None:
         kube("apply", "--server-side", "--force-conflicts", "-k", CRDS)
     kube("apply", "-f", "-", given=manifest)

@@ -12,7 +12,7 @@ NEEDS = {
     "operator": "the operator does not run in a pod",
     "zookeeper": "needs a ZooKeeper ensemble of the cluster's own with three members",
 }
-"""Needs, and the reason for which a kind is left out where its need is not met."""
+"""The needs of faults, each with the reason for which a kind is left out where its need is not met."""
 
 KINDS: dict[str, Kind[KubernetesScene]] = {
     "kill": Kind(lambda _: pod_faults.DeleteBroker(forced=False)),

@@ -1,4 +1,5 @@
-"""The node when it is this machine's own (`migratory_node`): its kubelet, containerd, containers and firewall.
+"""Access to a cluster's node that is this machine itself (`migratory_node`): its kubelet, containerd, containers and
+firewall.
 
 Processes are ended by the ids that `migratory_node` recorded. Firewall rules carry a comment with the namespace, and no
 other rules are removed. Needs root.
@@ -16,12 +17,12 @@ from migratory_node.processes import Processes, run, succeeds
 from migratory_chaos.processes.network import Rule
 
 DAEMONS = ("kubelet", "containerd")
-"""In the order in which they are stopped. They start in the reverse order."""
+"""The daemons of the node, in the order in which they are stopped. They start in the reverse order."""
 START_SECONDS = 60.0
 
 
 class LocalNode:
-    """The node of `NodePaths.default()`, for one namespace."""
+    """The node of `NodePaths.default()`, as runs in one namespace use it."""
 
     name = NODE
 
@@ -33,7 +34,8 @@ class LocalNode:
 
     @classmethod
     def find(cls, kubeconfig: Path, namespace: str) -> LocalNode | None:
-        """Return the node, or None when the cluster is another one or this process is not root."""
+        """Return the node, or None when `kubeconfig` is that of another cluster, this process is not root, or the
+        kubelet does not run."""
         paths = NodePaths.default()
         local = paths.kubeconfig.exists() and paths.kubeconfig.samefile(kubeconfig)
         if not local or os.geteuid() != 0 or not Processes(paths.state).running("kubelet"):
@@ -41,7 +43,7 @@ class LocalNode:
         return cls(paths, namespace)
 
     def process_ids(self) -> dict[str, int]:
-        """Return the ids of the daemons that run."""
+        """Return the process ids of the daemons that run, by name."""
         running = [name for name in DAEMONS if self._processes.running(name)]
         return {name: int((self._paths.state / f"{name}.pid").read_text().split()[0]) for name in running}
 
@@ -52,7 +54,7 @@ class LocalNode:
             self._processes.stop(name)
 
     def start_daemons(self) -> None:
-        """Start the daemons that `stop_daemons` stopped, with the same commands."""
+        """Start the daemons that `stop_daemons` stopped, with the same commands, and wait until containerd answers."""
         for name in reversed(DAEMONS):
             if name in self._commands:
                 self._processes.start(name, self._commands[name])
@@ -60,7 +62,7 @@ class LocalNode:
                 self._processes.wait(name, lambda: succeeds([*self._ctr(), "version"]), START_SECONDS, name)
 
     def kill_container(self, identity: str) -> None:
-        """Send SIGKILL to its first process. :param identity: containerd://ID, as in a pod's status."""
+        """Send SIGKILL to the first process of a container. :param identity: containerd://ID, as in a pod's status."""
         container = identity.removeprefix("containerd://")
         run([*self._ctr(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", container])
 
@@ -68,19 +70,19 @@ class LocalNode:
         return ["ctr", "-a", str(self._paths.containerd_socket)]
 
     def cut(self, address: str) -> list[Rule]:
-        """Drop what is forwarded between a pod and all other pods, both ways. What the node itself sends (probes, DNS,
-        the API server) is not forwarded, and passes."""
+        """Drop the packets that are forwarded between a pod and all other pods, both ways, and return the two
+        firewall rules. Packets of the node itself (probes, DNS, the API server) are not forwarded, and pass."""
         return [
             Rule(["-s", source, "-d", target, "-j DROP"], "FORWARD", comment=f"{self._comment} {way}")
             for way, source, target in (("from", address, PODS), ("to", PODS, address))
         ]
 
     def heal(self) -> None:
-        """Remove all rules of this namespace's runs, including those of a run that was killed."""
+        """Remove the firewall rules of all runs in this namespace, including those of a run that was killed."""
         for words in self.rules():
             run(["iptables", "-w", "-D", *words[1:]])
 
     def rules(self) -> list[list[str]]:
-        """Return the rules of this namespace's runs, as words of the commands that made them."""
+        """Return the firewall rules of all runs in this namespace, each as the words of the command that made it."""
         listed = [shlex.split(line) for line in run(["iptables", "-w", "-S", "FORWARD"]).splitlines()]
         return [words for words in listed if any(word.startswith(f"{self._comment} ") for word in words)]

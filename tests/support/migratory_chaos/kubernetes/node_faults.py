@@ -1,4 +1,4 @@
-"""Faults that need the node's own processes: only where the node is this machine's (`local_node.py`)."""
+"""Faults on a Kubernetes that need the node's own processes, where the node is this machine (`local_node.py`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ FENCED_AFTER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class CrashBroker(Fault[KubernetesScene]):
-    """SIGKILL to the process of the busiest coordinator. Its container is started again in the same pod."""
+    """The broker that coordinates most groups is killed with SIGKILL. Its container is started again in the same
+    pod."""
 
     async def inject(self, scene: KubernetesScene) -> None:
         cluster = scene.cluster
@@ -43,8 +44,8 @@ class CrashBroker(Fault[KubernetesScene]):
 
 @dataclass(frozen=True)
 class PartitionBroker(Fault[KubernetesScene]):
-    """A broker's pod cut off from all other pods. The node reaches it, so that its probes succeed. `inject`
-    removes the partition before it returns."""
+    """A broker's pod is cut off from all other pods for `seconds`. The node still reaches the pod, so its probes
+    succeed. `inject` removes the partition before it returns."""
 
     seconds: float
 
@@ -70,7 +71,7 @@ class PartitionBroker(Fault[KubernetesScene]):
 
 @dataclass(frozen=True)
 class RestartNode(Fault[KubernetesScene]):
-    """kubelet and containerd stopped for a while. The containers keep running."""
+    """The node's kubelet and containerd are stopped for `seconds`. The containers keep running."""
 
     seconds: float
 

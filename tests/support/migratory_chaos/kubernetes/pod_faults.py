@@ -1,4 +1,4 @@
-"""Faults that delete pods: of brokers, ZooKeeper members and the operator. Any kubeconfig will do."""
+"""Faults on a Kubernetes that delete pods: of brokers, ZooKeeper members and the operator. Any kubeconfig will do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ BUDGET = "disruption budget"
 
 @dataclass(frozen=True)
 class DeleteBroker(Fault[KubernetesScene]):
-    """A broker's pod deleted: a random one, or the one that coordinates most groups. With its grace period it drains,
-    hands its groups over and moves its clients; `forced`, it has none."""
+    """A broker's pod is deleted: a random one, or with `coordinator` the one that coordinates most groups. In its
+    grace period the broker drains, hands its groups over and moves its clients; with `forced` there is no grace
+    period."""
 
     forced: bool
     coordinator: bool = False
@@ -45,7 +46,7 @@ class DeleteBroker(Fault[KubernetesScene]):
 
 @dataclass(frozen=True)
 class DeleteZooKeeper(Fault[KubernetesScene]):
-    """ZooKeeper members deleted without grace: a follower, the leader, or all of them at once."""
+    """ZooKeeper members' pods are deleted without grace: a follower, the leader, or all of them at once."""
 
     which: Literal["member", "leader", "all"]
 
@@ -84,7 +85,8 @@ class DeleteZooKeeper(Fault[KubernetesScene]):
 
 @dataclass(frozen=True)
 class EvictBroker(Fault[KubernetesScene]):
-    """A broker evicted through the API, as a node's drain does it. A second eviction at the same time is refused."""
+    """A broker is evicted through the API, as when a node is drained. A second eviction at the same time must be
+    refused."""
 
     async def inject(self, scene: KubernetesScene) -> None:
         victim = await scene.pick_broker()
@@ -106,7 +108,7 @@ class EvictBroker(Fault[KubernetesScene]):
         await scene.wait_reconnects(clients)
 
     def _evict(self, scene: KubernetesScene, pod: str) -> str:
-        """Return why the API server refuses an eviction; empty when it accepts."""
+        """Return the error with which the API server refuses to evict a pod; empty when it accepts."""
         kube = scene.cluster.kube
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": kube.namespace}}
         try:
@@ -118,8 +120,8 @@ class EvictBroker(Fault[KubernetesScene]):
 
 @dataclass(frozen=True)
 class DeleteOperator(Fault[KubernetesScene]):
-    """The operator's pod deleted without grace. With `away` there is no operator for that many seconds: an object that
-    is deleted meanwhile comes back with it."""
+    """The operator's pod is deleted without grace. If `away` is not 0, there is no operator for that many seconds:
+    an object that is deleted meanwhile is restored only once the operator is back."""
 
     away: float
 

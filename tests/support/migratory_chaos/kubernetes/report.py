@@ -1,6 +1,5 @@
-"""The SLAReport of a run's time: created like any other, and read from its status. Without a Prometheus there is none,
-and the result says why.
-"""
+"""The SLAReport of a run: created like any other, and read from its status. Without a Prometheus there is no report,
+and the result says why."""
 
 from __future__ import annotations
 
@@ -18,17 +17,18 @@ from migratory_chaos.kubernetes.result import NO_REPORT
 from migratory_chaos.kubernetes.target import Target
 
 REPORT_SECONDS = 600.0
-"""Seconds for Spark to start, read and write on a busy machine."""
+"""Seconds to wait for a report: for Spark to start, read and write on a busy machine."""
 _CONTENT = ("verdict", "window", "coverage", "delivery", "objectives", "percentiles", "gaps", "reasons")
 """Keys of a status that are copied into the result. The others are about how the report was made."""
 
 
 @contextmanager
 def provide_prometheus(kube: Kubectl, choice: str) -> Iterator[str]:
-    """Yield the URL, as pods reach it, of a Prometheus that scrapes brokers and load; empty for the one of the spec.
+    """Yield the URL, as pods reach it, of a Prometheus that scrapes brokers and load; empty for the one in the
+    cluster's spec.
 
-    :param choice: `own`: one is started for the run, which needs its images in the node (`make images`); `none`;
-        `auto`: `own` where the node is this machine's, else `none`; anything else: the URL of an existing one.
+    :param choice: `own`: one is started for the run, which needs its images in the node (`make images`); `none`: empty;
+      `auto`: `own` where the node is this machine, else `none`; anything else: the URL of an existing one.
     """
     if choice == "auto":
         usual = NodePaths.default().kubeconfig
@@ -41,7 +41,8 @@ def provide_prometheus(kube: Kubectl, choice: str) -> Iterator[str]:
 
 
 async def create_report(target: Target, name: str, began: datetime, ended: datetime, prometheus: str) -> dict[str, Any]:
-    """Return the report's content, or why there is none; then `failed` says whether there should be one.
+    """Create an SLAReport of the time from `began` to `ended`, and wait for it. Return its content, or the reason for
+    which there is none; then `failed` says whether there should be one.
 
     :param prometheus: its URL as pods reach it; empty: the one of the cluster's spec.
     """
@@ -79,7 +80,8 @@ def no_report(reason: str, failed: bool = False) -> dict[str, Any]:
 
 
 def final_status(report: Object) -> Object:
-    """Return the status of a report that has ended, or {}."""
+    """Return the status of a report that has ended, or {} while it has not. A rejected report has ended with the
+    phase `Failed`."""
     status: Object = report.get("status", {})
     rejected = [one for one in status.get("conditions", []) if one["type"] == "Accepted" and one["status"] == "False"]
     if rejected:
@@ -88,7 +90,7 @@ def final_status(report: Object) -> Object:
 
 
 def read_status(status: Object) -> dict[str, Any]:
-    """Return the report of a final status."""
+    """Return the report's content from its final status, or the reason for which it failed."""
     if status["phase"] != "Succeeded":
         reasons = [f"{one['reason']}: {one['message']}" for one in status["conditions"] if one["status"] == "False"]
         return no_report(f"phase {status['phase']}: {'; '.join(reasons) or 'no reason'}", failed=True)

@@ -1,4 +1,6 @@
-"""The result of a run: the load generator's result, an entry for each fault, the SLA report, and the verdict. Pure.
+"""The result of a run: the load generator's result, an entry for each fault, the SLA report, and the verdict. Without
+I/O.
+
 docs/contributing/chaos.md describes the keys.
 """
 
@@ -39,7 +41,7 @@ class KubernetesRunResult:
 
     @property
     def broken_promises(self) -> list[str]:
-        """The promises of the product that it did not keep."""
+        """One text for each of the product's promises that was broken in the run."""
         load = self.load
         found = [f"{load[key]} {key}" for key in VIOLATIONS if load.get(key)]
         if load.get("failed"):
@@ -53,7 +55,7 @@ class KubernetesRunResult:
 
     @property
     def missing_evidence(self) -> list[str]:
-        """The evidence that the run failed to give."""
+        """One text for each piece of evidence that the run lacks: without it, kept promises show nothing."""
         load = self.load
         found = list(self.errors)
         if not load:
@@ -77,8 +79,8 @@ class KubernetesRunResult:
         return found + self._report_problems()
 
     def _report_problems(self) -> list[str]:
-        """Compare the SLA report with the load generator. Its verdict on objectives is a finding about a cluster
-        under faults, and fails no run."""
+        """Return the differences between the counts of the SLA report and of the load generator, or why a report is
+        missing. The report's verdict on objectives is not judged: the cluster was under faults."""
         if self.report["verdict"] == NO_REPORT:
             return [f"the SLA report: {self.report['reason']}"] if self.report.get("failed") else []
         delivery = self.report.get("delivery") or {}
@@ -93,7 +95,7 @@ class KubernetesRunResult:
         return "missed" if self.broken_promises else "insufficient" if self.missing_evidence else "met"
 
     def fault_entry(self, fault: FaultRecord) -> dict[str, Any]:
-        """Return a fault's entry in the result."""
+        """Return a fault's entry in the result: its record, and how long clients and publishers were interrupted."""
         marks = self.load.get("marks", [])[slice(*fault.marks)]
         gaps = [mark["publish_gap_seconds"]["max"] for mark in marks if mark["publish_gap_seconds"]["max"] is not None]
         last = self.moments[-1].elapsed if self.moments else fault.began
@@ -135,7 +137,7 @@ class KubernetesRunResult:
 
 
 def find_unserved(moments: Sequence[LoadEvent], index: int, publishers: int) -> list[str]:
-    """Return what was wrong for clients at an entry; empty when all subscribers and publishers are served."""
+    """Return what was wrong for clients at the entry `index`; empty when all subscribers and publishers were served."""
     now = moments[index]
     found = []
     if now.connected < now.subscribers:
@@ -152,7 +154,8 @@ def find_unserved(moments: Sequence[LoadEvent], index: int, publishers: int) -> 
 
 
 def clients_recovery(moments: Sequence[LoadEvent], began: float, ended: float, publishers: int) -> float | None:
-    """Return the seconds from `began` until clients were served without a break up to `ended`.
+    """Return the seconds from `began` until all clients were served again and stayed so up to `ended`. Times are
+    seconds since the load began.
 
     0 means that nothing was wrong at any entry between (one a second), None that clients were not served at the end.
     """
@@ -167,7 +170,7 @@ def clients_recovery(moments: Sequence[LoadEvent], began: float, ended: float, p
 
 
 def count_reconnects(moments: Sequence[LoadEvent], began: float, ended: float) -> int:
-    """Return how many connections clients lost or left between two times."""
+    """Return how many connections clients lost or left between two times, in seconds since the load began."""
 
     def total(at: float) -> int:
         before = [moment.reconnects for moment in moments if moment.elapsed <= at]

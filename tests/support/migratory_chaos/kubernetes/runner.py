@@ -1,7 +1,7 @@
-"""A run on a Kubernetes: load, faults one after the other, then the accounts.
+"""A chaos run on a Kubernetes: load, faults one after the other, then the accounts.
 
-A run is met when nothing acknowledged was lost, duplicated or reordered, everything published was answered, every fault
-was proved, and cluster and clients were healthy in time after each.
+The verdict is `met` when nothing acknowledged was lost, duplicated or reordered, everything published was answered,
+every fault was proved, and cluster and clients were healthy in time after each.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ LOAD: dict[str, Any] = {
     "patience": 60.0,
     "resume_limit": 60.0,
 }
-"""The load generator's scenario."""
+"""The scenario of the load generator in every run."""
 MIN_LOAD_SECONDS = 80.0
 """Seconds that a load with a report lasts at least: the report's window has a minute at least."""
 LAST_SCRAPES_SECONDS = 10.0
-"""Seconds after the end for the last scrapes to get the final counts. The load's pages stay up for longer."""
+"""Seconds after the end of the load in which the last scrapes get the final counts. The load's metrics pages stay up
+for longer."""
 
 
 class KubernetesRun(Engine[KubernetesScene]):

@@ -20,8 +20,8 @@ from migratory_chaos.kubernetes.target import BROKER, Target
 class KubernetesScene(BrokerScene):
     """The scene of a fault on a Kubernetes.
 
-    :param marks: the number of marks of the load so far.
-    :param wait_healthy: returns what is wrong when cluster and clients do not become healthy in time.
+    :param marks: the number of moments that were marked in the load generator so far. :param wait_healthy: returns what
+    is wrong when cluster and clients do not become healthy in time.
     """
 
     PROOF_SECONDS: ClassVar[float] = 150.0
@@ -57,7 +57,8 @@ class KubernetesScene(BrokerScene):
         return self._node
 
     def start_injection(self, *victims: str, broker: str | None = None) -> None:
-        """Mark an injection in the load. With `broker` the load notes its clients, and whether all of them resume."""
+        """Mark this moment in the load generator, and record the injection. With `broker` the load generator notes
+        that broker's clients, and whether all of them resume."""
         self._reconnects = self._count_reconnects()
         self.load.mark(self.record.kind, broker)
         first, end = self.record.marks
@@ -82,7 +83,7 @@ class KubernetesScene(BrokerScene):
         await self.wait_until("another pod of the name", ", ".join(sorted(uids)), look, within)
 
     async def wait_reconnects(self, clients: int) -> None:
-        """Prove that at least that many clients reconnected since the injection. Wait for it up to a minute."""
+        """Prove that at least `clients` clients reconnected since the injection. Wait for it up to a minute."""
 
         async def look() -> Observation:
             seen = self._count_reconnects() - self._reconnects
@@ -95,7 +96,7 @@ class KubernetesScene(BrokerScene):
         return int((self.load.status().get("connections") or {}).get(broker, 0))
 
     async def pick_broker(self, coordinator: bool = False) -> str:
-        """Return a random ready broker, or the one that coordinates most topic groups."""
+        """Return the broker that coordinates most topic groups if `coordinator`, otherwise a random ready broker."""
         if coordinator:
             groups = await self.cluster.count_coordinated()
             return max(sorted(groups), key=lambda name: groups[name])

@@ -1,5 +1,5 @@
-"""Faults made by edits of the resource's spec: changes that people make, and mistakes. How the operator applies them is
-its own affair. An edit is undone, or is harmless and stays."""
+"""Faults made by edits of the resource's spec, such as people make on purpose or by mistake. The proofs check the
+result of an edit, not the operator's steps. An edit is undone, or is harmless and stays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ ROLLOUT_SECONDS = 400.0
 
 @dataclass(frozen=True)
 class BadImage(Fault[KubernetesScene]):
-    """An image that does not exist, then the previous one. At most one broker may be missing meanwhile."""
+    """The brokers' image is set to one that does not exist, then to the previous one. At most one broker may be
+    missing meanwhile."""
 
     async def inject(self, scene: KubernetesScene) -> None:
         cluster = scene.cluster
@@ -103,7 +104,7 @@ class Roll(Fault[KubernetesScene]):
 
 @dataclass(frozen=True)
 class Scale(Fault[KubernetesScene]):
-    """One or two brokers more, and back once the cluster is healthy with them."""
+    """The cluster gets `more` additional brokers, and loses them again once it is healthy with them."""
 
     more: int
 

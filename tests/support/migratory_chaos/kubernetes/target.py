@@ -1,4 +1,4 @@
-"""The cluster under test, as the API server and the brokers' metrics show it. Reads only."""
+"""The cluster under test on a Kubernetes, as the API server and the brokers' metrics show it. Reads only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPEC = {BROKER: "brokers", ZOOKEEPER: "zookeeper"}
 
 
 class Target(ObservedCluster):
-    """The cluster called `name` in `kube`'s namespace."""
+    """The cluster called `name` in the namespace of `kube`."""
 
     def __init__(self, kube: Kubectl, name: str) -> None:
         self.kube = kube
@@ -35,7 +35,7 @@ class Target(ObservedCluster):
         return found
 
     def pods(self, component: str) -> dict[str, Object]:
-        """Return pods by name, including those that are being deleted."""
+        """Return the pods of a component by name, including those that are being deleted."""
         labels = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
         return {pod["metadata"]["name"]: pod for pod in self.kube.list("pods", labels)}
 
@@ -72,7 +72,7 @@ class Target(ObservedCluster):
     # ---- health -----------------------------------------------------------------------------------------------------
 
     async def find_unhealthy(self) -> list[str]:
-        """Return what differs from the resource; empty when the cluster is healthy. Cheap requests come first."""
+        """Return how the cluster differs from its resource; empty when it is healthy. Cheap requests come first."""
         try:
             if found := self._unhealthy_status() or self._unhealthy_pods():
                 return found

@@ -12,7 +12,8 @@ from migratory_chaos.processes.scene import FENCING_SECONDS, ProcessScene, proce
 
 @dataclass(frozen=True)
 class KillBrokers(Fault[ProcessScene]):
-    """SIGKILL to `count` brokers, which are started again after `down` seconds."""
+    """`count` brokers are killed with SIGKILL, and started again after `down` seconds. With `coordinator` the one
+    with most groups is among them."""
 
     count: int
     coordinator: bool
@@ -31,7 +32,8 @@ class KillBrokers(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class CrashLoop(Fault[ProcessScene]):
-    """One broker killed `times` times, each time `alive` seconds after its start, while it catches up."""
+    """The broker with most groups is killed `times` times, each time `alive` seconds after its start, while it
+    catches up."""
 
     times: int
     alive: float
@@ -53,7 +55,8 @@ class CrashLoop(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class RestartStorm(Fault[ProcessScene]):
-    """Every broker killed in turn, the next one as soon as the cluster is healthy, at most `within` seconds later."""
+    """Every broker is killed in turn, the next one as soon as the cluster is healthy. It must be healthy `within`
+    seconds after each kill."""
 
     within: float = 90.0
 
@@ -69,8 +72,8 @@ class RestartStorm(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class FreezeBrokers(Fault[ProcessScene]):
-    """SIGSTOP, and SIGCONT after `seconds`: a broker holds its sockets, answers nothing, then goes on as if no time had
-    passed."""
+    """`count` brokers are stopped with SIGSTOP for `seconds`: they hold their sockets and answer nothing, then go on
+    as if no time had passed. With `coordinator` the one with most groups is among them."""
 
     count: int
     coordinator: bool
@@ -88,7 +91,8 @@ class FreezeBrokers(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class Stutter(Fault[ProcessScene]):
-    """A broker short of processor time: `pulses` times stopped for `stop` seconds, then running for `run` seconds."""
+    """The broker with most groups is short of processor time: `pulses` times it is stopped for `stop` seconds and
+    then runs for `run` seconds."""
 
     pulses: int
     stop: float

@@ -23,7 +23,7 @@ from itertools import pairwise
 from migratory_chaos.processes.history import REFUSED_LATER, Delivered, Gap, Position, Sent, Stream, TopicHistory
 
 MAX_FINDINGS = 10
-"""Findings named of a kind, client and topic. Counts are exact."""
+"""Findings that are listed at most for one kind, client and topic. Counts are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Finding:
 
 @dataclass(slots=True)
 class Verdict:
-    """Sums over all topics. `unknown_delivered` counts the `unknown` publications that were delivered."""
+    """The result of a check: sums over all topics, and the first findings. `unknown_delivered` counts the `unknown`
+    publications that were delivered."""
 
     topics: int = 0
     submitted: int = 0
@@ -64,7 +65,8 @@ class Verdict:
         return not (self.lost or self.duplicate or self.reordered or self.unexpected)
 
     def problems(self) -> list[str]:
-        """Return why a run with these histories fails. A run in which nothing was promised shows nothing, and fails."""
+        """Return the reasons for which a run with these histories fails; empty if there are none. A run in which
+        nothing was acknowledged shows nothing, and fails."""
         found = []
         if not self.clean or self.reported:
             found.append(
@@ -155,7 +157,8 @@ class _Topic:
         self.report("unexpected", client, doubled, "two publications of this run have one content")
 
     def check_positions(self) -> None:
-        """Check that all clients see one content at a position, and a content at its acknowledged position."""
+        """Check that a position has one content, a content one position, and each publisher's publications the order
+        in which it submitted them, as all clients saw them."""
         content: dict[Position, str] = {}
         position_of = self.position_of
         conflicts: set[Position] = set()

@@ -1,4 +1,4 @@
-"""The process of the recording clients as the run sees it: questions and answers, and an orderly end."""
+"""The process of the recording clients, as a chaos run controls it: commands and answers, and an orderly end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from migratory_chaos.engine import LoadError
 from migratory_chaos.processes.recording_clients import LoadOptions, Sample
 
 CLIENT_ERRORS = ("Exception in ", "Task exception", "Future exception", "Unclosed", "Fatal")
-"""Beginnings of log lines that a client must not cause."""
+"""Beginnings of log lines that show an error in the client."""
 MAX_ERRORS = 10
-"""Lines that are reported."""
+"""Log lines that are reported at most."""
 CONNECT_SECONDS = 60.0
 ANSWER_SECONDS = 20.0
 """Seconds for an answer of the process. No fault freezes it, so it answers at once unless the machine is very busy."""
 END_SECONDS = 200.0
-"""Seconds for the last answers and deliveries, see `PATIENCE_SECONDS` of the clients."""
+"""Seconds for the answer to `stop`, which waits for the last answers and deliveries (`PATIENCE_SECONDS` of the
+clients)."""
 _EXIT_SECONDS = 5.0
 
 
@@ -83,8 +84,8 @@ class ClientProcess:
         return sample
 
     def errors(self) -> list[str]:
-        """Return errors of callbacks and tasks from the log, which a program survives and must not have. Warnings of
-        the client (a broker that does not answer) are none."""
+        """Return the log lines of errors in callbacks and tasks, at most `MAX_ERRORS`: a program survives such
+        errors, but must not have any. Warnings, such as that a broker does not answer, are left out."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
         found = [line for line in lines if line.startswith(CLIENT_ERRORS)]
         in_traceback = False
@@ -97,7 +98,7 @@ class ClientProcess:
         return list(dict.fromkeys(found))[:MAX_ERRORS]
 
     async def close(self) -> None:
-        """End the process in any state. After `end` it ends by itself."""
+        """End the process: after `end` give it time to end by itself, otherwise kill it."""
         if self._process is None:
             return
         if self._ended:

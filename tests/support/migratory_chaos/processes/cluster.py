@@ -18,7 +18,7 @@ from migratory_chaos.engine import poll_until
 from migratory_chaos.processes.network import Network, is_inside, mount_disk
 
 CLIENTS = "clients"
-"""The node of all clients."""
+"""The name of the network node in which all clients run."""
 MEMBERS = tuple(f"zookeeper-{number}" for number in range(3))
 GROUPS = 20
 DISK_MEGABYTES = 64
@@ -35,8 +35,8 @@ spec:
   limits: {{heartbeat: 5s, queuePerClient: 8Mi}}
   security: {{hosts: ["*"]}}
 """
-"""A cluster that caches more than a minute of each topic: clients may be away that long. Hosts are the addresses of
-namespaces."""
+"""The cluster's resource. It caches more than a minute of each topic, because clients may be away that long. `hosts`
+allows the addresses of namespaces."""
 
 
 class ChaosCluster(LocalCluster, ObservedCluster):
@@ -60,7 +60,7 @@ class ChaosCluster(LocalCluster, ObservedCluster):
                 mount_disk(self.workdir / name, DISK_MEGABYTES)
 
     def save_logs(self, folder: Path) -> None:
-        """Copy the logs, whose disk is gone with the run."""
+        """Copy the logs to `folder`: their disk is gone when the run ends."""
         shutil.copytree(self.workdir / "logs", folder, dirs_exist_ok=True)
 
     def broker_names(self) -> list[str]:

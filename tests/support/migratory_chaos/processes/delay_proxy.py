@@ -1,4 +1,5 @@
-"""A TCP proxy that forwards data after a delay, for one kind of link: this kernel has no netem to do it."""
+"""A TCP proxy that forwards data after a delay, for faults of one kind of link. It stands in for netem, which the
+kernel may lack."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _CHUNK = 65_536
 
 @dataclass
 class Passed:
-    """Totals of a proxy. `shortest_delay` is in seconds."""
+    """Totals of what a proxy forwarded. `shortest_delay` is in seconds."""
 
     connections: int = 0
     bytes: int = 0
@@ -21,10 +22,10 @@ class Passed:
 
 
 class DelayProxy:
-    """A proxy that accepts connections at `port` while its context is open. The order of data is kept.
+    """A proxy that accepts connections at `port` while its context is open, and forwards them to the address `to` in
+    order.
 
-    :param delay: seconds in each direction.
-    :param jitter: random seconds that are added at most.
+    :param delay: seconds in each direction. :param jitter: random seconds that are added at most.
     """
 
     def __init__(self, host: str, to: tuple[str, int], delay: float, jitter: float, source: random.Random) -> None:
@@ -59,7 +60,8 @@ class DelayProxy:
         task.add_done_callback(self._open.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward until either side ends, then abort both, as a broken router would."""
+        """Forward one connection in both directions until either side ends, then abort both sides, as a broken
+        router would. If the target does not accept, abort the connection."""
         self.passed.connections += 1
         writers = [writer]
         try:

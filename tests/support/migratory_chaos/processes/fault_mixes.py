@@ -20,7 +20,8 @@ from migratory_chaos.processes.zookeeper_faults import MEMBERS, LoseMembers
 
 ProcessFault = Fault[ProcessScene]
 NAMESPACES = "namespaces"
-"""The need of faults of networks and disks: small disks are mounts, which need what network namespaces need."""
+"""The name of the need of network and disk faults. Small disks are mounts, which need the same rights as network
+namespaces."""
 MIXES = ("all", "network", "processes", "shortages", "zookeeper")
 
 
@@ -64,7 +65,7 @@ def _zookeeper(chance: random.Random) -> ProcessFault:
 
 
 def make_mixes(away: int) -> dict[str, dict[str, Kind[ProcessScene]]]:
-    """Return the kinds of each mix. :param away: the number of brokers that may be away at once."""
+    """Return the kinds of faults of each mix. :param away: the number of brokers that may be away at once."""
 
     def kill(chance: random.Random) -> ProcessFault:
         return KillBrokers(chance.randint(1, away), chance.random() < 0.7, chance.choice((0.0, 1.0, 5.0, 12.0)))

@@ -30,7 +30,7 @@ class BadHistory(ValueError):
 
 
 class Event(Struct, array_like=True, forbid_unknown_fields=True):
-    """A line of a file."""
+    """A line of a history file."""
 
 
 class Submitted(Event, tag="s"):
@@ -117,7 +117,7 @@ class TopicHistory:
 
 
 def digest(payload: bytes) -> str:
-    """Return the identity of a content. A payload that was altered has another one."""
+    """Return the digest that identifies a payload in histories. An altered payload has another one."""
     return blake2b(payload, digest_size=8).hexdigest()
 
 
@@ -207,7 +207,8 @@ def _read_subscriber(file: Path) -> Stream:
 
 
 def _read_events(file: Path, types: Any, add: Callable[[Any], None]) -> None:
-    """Call `add` with each event but the last, which must be an `End` with their number."""
+    """Call `add` with each event but the last, which must be an `End` with their number. :raises BadHistory: it is
+    not, or a line is invalid."""
     *lines, last = file.read_bytes().splitlines(keepends=True) or [b""]
     if last != msgspec.json.encode(End(len(lines))) + b"\n":
         raise BadHistory(f"{file}, line {len(lines) + 1}: {last[:100]!r} is no end after {len(lines)} lines")

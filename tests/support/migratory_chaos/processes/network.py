@@ -22,7 +22,7 @@ from pathlib import Path
 from migratory_local.processes.network import Placement
 
 INSIDE = "MIGRATORY_CHAOS_INSIDE"
-"""The environment variable of a run that is in namespaces of its own."""
+"""The environment variable that is set for a run in namespaces of its own."""
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "ss": "iproute2", "iptables": "iptables"}
 """Programs, and the Debian packages that have them."""
 _UNSHARE = ("unshare", "--mount", "--net", "--propagation", "private")
@@ -83,7 +83,7 @@ class Node:
 
 
 class Rule:
-    """An iptables rule of the router, which counts the packets that match it."""
+    """An iptables rule, inserted at construction, which counts the packets that match it."""
 
     _numbers = itertools.count(1)
 
@@ -132,12 +132,12 @@ class Network:
         return node
 
     def drop(self, source: str, target: str, probability: float = 1.0) -> Rule:
-        """Drop packets from `source` to `target`, each with this probability."""
+        """Drop packets from `source` to `target`, each with this probability. Return the rule."""
         chance = [] if probability >= 1 else ["-m", "statistic", "--mode", "random", "--probability", str(probability)]
         return Rule([*self._between(source, target), *chance, "-j DROP"], "FORWARD")
 
     def redirect(self, source: str, target: str, port: int, to: int) -> Rule:
-        """Redirect new connections from `source` to a port of `target` to the router's port `to`."""
+        """Redirect new connections from `source` to a port of `target` to the router's port `to`. Return the rule."""
         where = f"{self.nodes[source].router}:{to}"
         words = [*self._between(source, target), "-p", "tcp", "--dport", str(port), f"-j DNAT --to-destination {where}"]
         return Rule(words, "PREROUTING", "nat")
@@ -153,7 +153,8 @@ class Network:
         return frozenset(line.split()[2] for line in lines)
 
     def break_connections(self, source: str, target: str, port: int) -> frozenset[str]:
-        """Abort these connections and return them."""
+        """Abort the established connections that `source` made to a port of `target`, and return their source
+        addresses."""
         return self.connections(source, target, port, "-K")
 
     def try_connection(self, source: str, target: str, port: int) -> str:

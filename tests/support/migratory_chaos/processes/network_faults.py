@@ -24,7 +24,8 @@ Link = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Partition(Fault[ProcessScene]):
-    """All packets between one broker and a side are dropped, or those of one direction as the broker sees it."""
+    """All packets between one broker and a side are dropped for `seconds`, or those of one direction as the broker
+    sees it."""
 
     side: Side
     direction: Direction
@@ -45,7 +46,7 @@ class Partition(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class Loss(Fault[ProcessScene]):
-    """A random part of the packets between one broker and a side is dropped, in both directions."""
+    """A random part of the packets between one broker and a side is dropped for `seconds`, in both directions."""
 
     side: Side
     probability: float
@@ -107,7 +108,8 @@ class Delay(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class CutMember(Fault[ProcessScene]):
-    """ZooKeeper's leader, or a follower, is cut off from the other members. Its clients still reach it."""
+    """ZooKeeper's leader, or a follower, is cut off from the other members for `seconds` after it lost its quorum.
+    Its clients still reach it."""
 
     leader: bool
     seconds: float
@@ -137,7 +139,7 @@ class CutMember(Fault[ProcessScene]):
 def _drop(
     scene: ProcessScene, name: str, side: Side, direction: Direction, probability: float
 ) -> Iterator[dict[str, list[Rule]]]:
-    """Drop packets between a broker and a side for the time of the context. Yield the rules by direction."""
+    """Drop packets between the broker `name` and a side for the time of the context. Yield the rules by direction."""
     rules: dict[str, list[Rule]] = {}
     with contextlib.ExitStack() as stack:
         for other in _other_nodes(scene, name, side):
@@ -150,7 +152,8 @@ def _drop(
 
 
 async def _pick_victim(scene: ProcessScene, side: Side, coordinator: bool) -> str:
-    """Return a broker; for faults towards clients the broker that has most of them."""
+    """Return a random broker, with `coordinator` the one with most groups. For faults towards clients return the
+    broker with most clients."""
     if side != "clients":
         return (await scene.pick_brokers(1, coordinator))[0]
     clients = await scene.cluster.read_all("migratory_clients")
@@ -168,8 +171,8 @@ def _other_nodes(scene: ProcessScene, name: str, side: Side) -> list[str]:
 
 
 def _links(scene: ProcessScene, name: str, side: Side) -> list[Link]:
-    """Return the links between a broker and a side. For clients those of all brokers: a client that had an error avoids
-    that broker for a while."""
+    """Return the links between the broker `name` and a side. For the side "clients" return those of all brokers,
+    because a client avoids a broker for a while after an error."""
     cluster = scene.cluster
     if side == "clients":
         return [(CLIENTS, broker.name, broker.ports.clients) for broker in cluster.brokers]
@@ -181,7 +184,8 @@ def _links(scene: ProcessScene, name: str, side: Side) -> list[Link]:
 
 
 async def _prove_silence(scene: ProcessScene, name: str, side: Side) -> None:
-    """Prove that no new connection is made: packets that met a rule do not show that it stopped them."""
+    """Prove that new connections between the broker `name` and a side get no answer. That packets matched a rule
+    does not show that the rule stopped them."""
     ports = {broker.name: broker.ports.clients for broker in scene.cluster.brokers}
     ports |= {member.name: member.port for member in scene.cluster.ensemble.members}
     others = _other_nodes(scene, name, side)
@@ -194,7 +198,8 @@ async def _prove_silence(scene: ProcessScene, name: str, side: Side) -> None:
 
 
 def _prove_packets(scene: ProcessScene, rules: dict[str, list[Rule]]) -> None:
-    """Prove that packets were dropped, in all directions together: a side that receives nothing may send nothing."""
+    """Prove that packets were dropped, counted in all directions together: a side that receives nothing may send
+    nothing."""
     packets = {which: sum(rule.packets() for rule in some) for which, some in rules.items()}
     seen = ", ".join(f"{number} {which}" for which, number in packets.items())
     scene.prove("packets lost", "> 0", seen, sum(packets.values()) > 0)

@@ -41,12 +41,13 @@ from migratory_chaos.processes.history import (
 SUBMIT_INTERVAL = 0.02
 """Seconds between two rounds of submissions: a few publications each at the usual rate."""
 CATCH_UP = 3
-"""A delayed publisher catches up at this multiple of its rate at most, so that a pause does not become a burst."""
+"""The multiple of its rate at which a delayed publisher catches up, at most, so that a pause does not become a
+burst."""
 BURST_SIZE = 400
 """Publications of all publishers together on the command `burst`."""
 MAX_UNANSWERED = 300
-"""Unanswered publications of one publisher and topic. At the limit its other topics get more, so that the rate holds
-while a coordinator is away."""
+"""Unanswered publications of one publisher and topic. At the limit the publisher submits to its other topics
+instead, so that the rate holds while a coordinator is away."""
 PAYLOAD = 64
 """Bytes of a publication: a head that makes it unique, and random ones."""
 CHURN_SECONDS = 20.0
@@ -72,9 +73,11 @@ class LoadOptions(Struct):
 
 
 class Sample(Struct):
-    """Totals so far. `request` is the number of the command. `oldest` is the age in seconds of the oldest unanswered
-    publication. At the end, `seconds` is the time until all were answered, and `behind` are the subscribers that lack
-    deliveries."""
+    """Totals so far. `request` is the number of the command, `connected` the number of clients with a connection,
+    `oldest` the age in seconds of the oldest unanswered publication.
+
+    At the end, `seconds` is the time until all were answered, and `behind` are the subscribers that lack deliveries.
+    """
 
     request: int = 0
     submitted: int = 0
@@ -142,7 +145,8 @@ class RecordingPublisher:
             await asyncio.sleep(SUBMIT_INTERVAL)
 
     def burst(self, count: int) -> None:
-        """Submit `count` publications at once, unless the client is closed at the moment."""
+        """Submit `count` publications at once, spread over the topics. Do nothing while the client is closed, or at
+        the end."""
         if self.open and not self.ended:
             for number in range(count):
                 self.submit(self.topics[number % len(self.topics)])
@@ -172,7 +176,7 @@ class RecordingPublisher:
 
 
 class RecordingSubscriber:
-    """A subscriber of half the topics."""
+    """A subscriber of half the topics, or of all if it is the only one."""
 
     def __init__(self, options: LoadOptions, number: int) -> None:
         self.name = f"subscriber-{number}"
@@ -187,8 +191,8 @@ class RecordingSubscriber:
         self.delivered = 0
 
     async def run(self) -> None:
-        """Receive until cancelled. A client that was closed by `change` is opened again and resumes its stream. Raise
-        RuntimeError if the stream of another ends."""
+        """Receive until cancelled. A client that `change` closes from time to time is opened again and resumes its
+        stream. Raise RuntimeError if the stream of any other client ends."""
         while True:
             changing = asyncio.create_task(self.change()) if self.churns else None
             stream = self.client.subscribe(*self.topics, on_gap=self.gap)
@@ -207,7 +211,7 @@ class RecordingSubscriber:
         await self.client.close()
 
     def receipt(self, receipt: Receipt) -> None:
-        """Record the start of a stream: the first receipt of a topic precedes its messages."""
+        """Record the position at which a topic's stream begins, from the first receipt of the topic."""
         position = receipt.after or receipt.position
         if receipt.topic not in self.started and position is not None:
             self.started.add(receipt.topic)
@@ -247,7 +251,8 @@ class RecordingClients:
         self.files += [file for subscriber in self.subscribers for file in subscriber.files.values()]
 
     async def run(self, commands: asyncio.StreamReader) -> None:
-        """Connect, then carry out commands until `stop`. A subscriber that ends raises its error."""
+        """Connect, wait until all subscriptions began, publish, and carry out commands until `stop`. A subscriber
+        that ends raises its error."""
         async with asyncio.TaskGroup() as tasks:
             await asyncio.gather(*(client.open() for client in self.clients))
             receiving = [tasks.create_task(subscriber.run()) for subscriber in self.subscribers]
@@ -270,7 +275,8 @@ class RecordingClients:
     async def stop(
         self, began: float, publishing: list[asyncio.Task[None]], receiving: list[asyncio.Task[None]]
     ) -> Sample:
-        """End all clients and files. Return what was not answered or delivered in time."""
+        """End all clients and files. Return the number of unanswered publications, and the subscribers that lack
+        deliveries, after waiting for both."""
         for publisher in self.publishers:
             publisher.ended = True
         await asyncio.wait(publishing)
@@ -303,7 +309,7 @@ class RecordingClients:
         return [topic for topic in topics if topic]
 
     def count(self, sample: Sample, request: int) -> Sample:
-        """Return the sample with the totals."""
+        """Fill the totals into the sample, and return it."""
         sample.request = request
         sample.submitted = sum(sum(publisher.numbers.values()) for publisher in self.publishers)
         sample.acknowledged = sum(publisher.acknowledged for publisher in self.publishers)
@@ -317,7 +323,7 @@ class RecordingClients:
 
 
 async def poll(condition: Callable[[], bool], within: float = float("inf")) -> None:
-    """Wait until the condition holds, at most `within` seconds."""
+    """Wait until the condition holds, at most `within` seconds. Return without an error in both cases."""
 
     async def look() -> bool:
         return condition()

@@ -16,14 +16,15 @@ from migratory_chaos.engine import Fault, Observation
 from migratory_chaos.processes.scene import ProcessScene
 
 SPARE_DESCRIPTORS = 2
-"""Descriptors that a broker may still open: fewer than the connections that want one."""
+"""Descriptors that a broker may still open: fewer than `CONNECTIONS` need."""
 CONNECTIONS = 40
-"""Connections that each want a descriptor."""
+"""Connections that are made to the broker. Each needs a descriptor there."""
 
 
 @dataclass(frozen=True)
 class FullMemberDisk(Fault[ProcessScene]):
-    """A ZooKeeper member's disk is full while a coordinator dies, whose groups' records must be written."""
+    """A ZooKeeper member's disk is full (the leader's if `leader`) while a broker with groups dies, so that records
+    must be written."""
 
     leader: bool
 
@@ -50,7 +51,8 @@ class FullMemberDisk(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class FullLogDisk(Fault[ProcessScene]):
-    """The disk of the brokers' logs is full while a coordinator dies and the others log much about it."""
+    """The disk of the brokers' logs is full for `seconds` while the broker with most groups dies and the others log
+    much about it."""
 
     seconds: float
 
@@ -78,7 +80,8 @@ class FullLogDisk(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class NoDescriptors(Fault[ProcessScene]):
-    """A broker may open no more descriptors while clients connect. It closes its clients and refuses others."""
+    """A broker may open no more descriptors for `seconds` while clients connect. It must log the new limit and that
+    it refused connections."""
 
     seconds: float
 
@@ -118,8 +121,8 @@ class NoDescriptors(Fault[ProcessScene]):
 
 @contextlib.contextmanager
 def full_disk(scene: ProcessScene, folder: Path) -> Iterator[None]:
-    """Fill the folder's disk for the time of the context. Raise RuntimeError unless it is a small disk that
-    `cluster.py` mounted."""
+    """Fill the folder's disk for the time of the context, and prove that it is full. Raise RuntimeError unless it is
+    a small disk that `cluster.py` mounted."""
     if not os.path.ismount(folder):
         raise RuntimeError(f"{folder} is not a disk of its own; filling it could fill the machine's disk")
     ballast = folder / "ballast"

@@ -28,7 +28,7 @@ from migratory_chaos.processes.scene import ProcessScene
 ANSWER_SECONDS = 5.0
 """Seconds within which a publication of a healthy cluster is answered."""
 MAX_EMPTY_SHARE = 0.1
-"""Share of the injections at which all publications may have been answered: a machine may be slow to inject."""
+"""The largest share of injections at which no publication may be in flight: a machine may be slow to inject."""
 TOPICS, PUBLISHERS = 10, 5
 _WARMUP_SECONDS = 3.0
 
@@ -128,7 +128,8 @@ class ProcessRun(Engine[ProcessScene]):
         await asyncio.sleep(_WARMUP_SECONDS)
 
     async def _end_load(self) -> None:
-        """Wait until all publications are answered, and every subscriber has the last acknowledged positions."""
+        """Stop the load, wait until all publications are answered and delivered or given up, and record the totals
+        and problems."""
         result = self.result
         final = self._final = await self.clients.end()
         result.seconds = round(time.monotonic() - self.load_began, 1)
@@ -181,7 +182,8 @@ class ProcessRun(Engine[ProcessScene]):
 
 
 def find_missing_lines(verdict: Verdict, counted: Sample) -> list[str]:
-    """Return the events that the clients counted and the histories do not hold, as when a client's file is missing."""
+    """Return a text for each kind of event of which the histories hold fewer than the clients counted, as when a
+    client's file is missing."""
     return [
         f"the histories hold {held} {what}, the clients counted {count}"
         for what in ("submitted", "acknowledged", "delivered")

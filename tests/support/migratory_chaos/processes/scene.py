@@ -52,7 +52,7 @@ class ProcessScene(BrokerScene):
         self.note_injection(*victims)
 
     async def pick_brokers(self, count: int, coordinator: bool) -> list[str]:
-        """Return `count` random brokers, the busiest coordinator first if `coordinator`."""
+        """Return the names of `count` random brokers, or of those with most groups, most first, if `coordinator`."""
         names = self.cluster.broker_names()
         self.random.shuffle(names)
         if coordinator:
@@ -105,7 +105,8 @@ class ProcessScene(BrokerScene):
 
 
 def process_state(pid: int | None) -> str:
-    """Return the kernel's state letter: R, S, T (stopped), Z; empty when there is no such process."""
+    """Return the kernel's letter for the state of a process, such as R, S, T (stopped) or Z; empty when there is no
+    such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -19,7 +19,8 @@ ELECTION_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class LoseMembers(Fault[ProcessScene]):
-    """Members killed, or frozen if `freeze`, for `seconds`. Killed members find their data at the next start."""
+    """ZooKeeper members are killed, or frozen if `freeze`, for `seconds`. Killed members find their data at the next
+    start."""
 
     which: Members
     freeze: bool
@@ -58,7 +59,7 @@ class LoseMembers(Fault[ProcessScene]):
                 return members
 
     async def _prove_leader_lost(self, scene: ProcessScene, victims: list[str]) -> None:
-        """Prove that another member leads, or none when the quorum is lost."""
+        """Prove that another member leads, or, when the victims took the quorum away, that none leads."""
         others = [member for member in scene.cluster.ensemble.members if member.name not in victims]
         has_quorum = self.which == "leader"
 
