@@ -1,1 +1,2 @@
-"""The logic: everything that brokers must agree upon, without a clock, a socket or ZooKeeper. Start at logic.py."""
+"""The logic core: everything that brokers must agree upon, without a clock, a socket or ZooKeeper. Begin with
+logic.py."""

@@ -1,7 +1,5 @@
-"""The configuration of the logic. Durations are seconds, sizes bytes; docs/concepts/replication.md gives the reasons.
-
-Values are checked on creation: one that cannot work raises ValueError and names the field.
-"""
+"""The configuration of the logic, made by the runtime. Durations are seconds, sizes bytes; docs/concepts/replication.md
+gives the reasons."""
 
 from __future__ import annotations
 
@@ -11,7 +9,8 @@ from typing import Literal
 
 @dataclass(slots=True, frozen=True)
 class LogicConfig:
-    """One broker's configuration. `brokers` are the configured names of the whole cluster, this one's included."""
+    """One broker's configuration. `brokers` are the configured names of the whole cluster, this one's included. Raises
+    ValueError, naming the field, for a value that cannot work."""
 
     cluster: str
     name: str

@@ -1,4 +1,5 @@
-"""The state that all parts of the logic share: time, effects of this step, randomness, links; and the assertions."""
+"""The state that all parts of the logic share: time, effects of this step, randomness, links; and `must`, its
+assertions."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ _MASK = 2**64 - 1
 
 
 class InvariantError(AssertionError):
-    """A state that the rules of docs/concepts/replication.md exclude. The process must end."""
+    """The error for a state that the rules of docs/concepts/replication.md exclude. The process must end."""
 
 
 def must(condition: bool, rule: str) -> None:
-    """Raise InvariantError, naming the rule, if the condition is false.
+    """Raise InvariantError with the text `rule` if the condition is false.
 
     Assertions stay in production: a takeover repairs a broker that stops, and nothing repairs wrong data.
     """
@@ -24,13 +25,13 @@ def must(condition: bool, rule: str) -> None:
 
 
 class Random:
-    """A splitmix64 generator: the same numbers in every process and version for the same seed."""
+    """A splitmix64 generator of random numbers. The same seed gives the same numbers in every process and version."""
 
     def __init__(self, seed: int) -> None:
         self._state = seed & _MASK
 
     def integer(self) -> int:
-        """Return an integer of 64 bits."""
+        """Return the next random integer, from 0 to 2**64 - 1."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         z = self._state
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -42,7 +43,8 @@ class Random:
 
 
 class Context:
-    """The state of the broker as a whole. `effects` is what the running step returns."""
+    """The state of one broker that all parts of its logic use and change. `effects` is the list that the running step
+    will return."""
 
     def __init__(self, config: LogicConfig) -> None:
         self.config = config
@@ -69,19 +71,21 @@ class Context:
 
     @property
     def wall(self) -> float:
-        """The wall clock in seconds: as it was at the start, advanced by the monotonic clock, so that it never
-        jumps."""
+        """The wall clock, in seconds since 1970: its value at the start, advanced by the monotonic clock, so that it
+        never jumps."""
         return self._wall_offset + self.now
 
     def linked(self, broker: BrokerId) -> bool:
-        """Return whether `broker` is this broker, or an incarnation to which a link is open."""
+        """Return whether `broker` is this incarnation of this broker, or the incarnation at the other end of an open
+        link."""
         return broker == self.me or self.links.get(broker[0]) == broker[1]
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def send(self, peer: str, message: PeerMessage) -> None:
-        """Send a message over the link to `peer`. Without a link it is lost, as on a link that breaks."""
+        """Send a message over the link to `peer`. Without a link the message is dropped, as it would be on a link that
+        breaks."""
         if peer in self.links:
             self.effects.append(SendPeer(peer, message))
 

@@ -1,4 +1,5 @@
-"""The events and effects of the logic: the whole interface of `Logic.step(event, now) -> effects`.
+"""The events and effects of the logic: the whole interface of `Logic.step(event, now) -> effects`, for runtime and
+simulation.
 
 Times are seconds. `now` is the process's own monotonic clock; `sent` and `Publication.time` are wall-clock. Nothing
 here touches a socket, a clock or ZooKeeper: the runtime and the simulation carry the effects out.
@@ -15,14 +16,15 @@ from msgspec import Struct, field
 
 
 class EdgeMessage(Struct, frozen=True, gc=False, array_like=True, tag=True):
-    """A message between the logic and an edge, sent as MessagePack if the edge is in an I/O process of its own."""
+    """The base class of messages between the logic and an edge. They are encoded as MessagePack if the edge is in an
+    I/O process of its own."""
 
 
 # ---- ZooKeeper, as plain operations ----------------------------------------------------------------------------
 
 
 class ZkCreate(Struct, frozen=True, gc=False):
-    """Create a node; an ephemeral one belongs to the session."""
+    """ZooKeeper operation: create a node, which must not exist. An ephemeral node belongs to the broker's session."""
 
     path: str
     data: bytes
@@ -30,7 +32,7 @@ class ZkCreate(Struct, frozen=True, gc=False):
 
 
 class ZkWrite(Struct, frozen=True, gc=False):
-    """Set a node's data. `version` -1 writes over any version."""
+    """ZooKeeper operation: set a node's data if the node has this version. `version` -1 writes over any version."""
 
     path: str
     data: bytes
@@ -38,14 +40,14 @@ class ZkWrite(Struct, frozen=True, gc=False):
 
 
 class ZkDelete(Struct, frozen=True, gc=False):
-    """Delete a node. `version` -1 deletes any version."""
+    """ZooKeeper operation: delete a node if it has this version. `version` -1 deletes any version."""
 
     path: str
     version: int = -1
 
 
 class ZkCheck(Struct, frozen=True, gc=False):
-    """Refuse the transaction unless the node has this version."""
+    """ZooKeeper operation: refuse the whole transaction unless the node has this version."""
 
     path: str
     version: int
@@ -55,7 +57,7 @@ ZkOperation = ZkCreate | ZkWrite | ZkDelete | ZkCheck
 
 
 class ZkNode(Struct, frozen=True, gc=False):
-    """The result of a read. `owner` is the session of an ephemeral, 0 for a persistent node."""
+    """A node as it was read from ZooKeeper. `owner` is the session id of an ephemeral, 0 for a persistent node."""
 
     data: bytes
     version: int
@@ -63,7 +65,7 @@ class ZkNode(Struct, frozen=True, gc=False):
 
 
 class ZkReply(Struct, frozen=True, gc=False):
-    """Event: the reply to the request of the same number.
+    """Event: the reply to the ZooKeeper request with the number `request`.
 
     `node` answers a get and `children` a listing; both are None if there is no such node. `versions` answer a
     transaction. `outcome`:
@@ -82,20 +84,22 @@ class ZkReply(Struct, frozen=True, gc=False):
 
 
 class ZkSession(Struct, frozen=True, gc=False):
-    """Event: the state of the ZooKeeper session. `session` is the id that owns this broker's ephemerals, 0 if none."""
+    """Event: the ZooKeeper connection changed its state. `session` is the id of the session that owns this broker's
+    ephemerals, 0 if there is none."""
 
     state: Literal["connected", "suspended", "lost"]
     session: int = 0
 
 
 class ZkChanged(Struct, frozen=True, gc=False):
-    """Event: a watch that a read has left fired. It fires once; read the node again."""
+    """Event: a node changed on which an earlier read with `watch` left a watch. A watch fires once; read the node
+    again."""
 
     path: str
 
 
 class ZkGet(Struct, frozen=True, gc=False):
-    """Effect: read a node, answered by a `ZkReply`."""
+    """Effect: read a node's data, answered by a `ZkReply`. `watch`: send `ZkChanged` at its next change."""
 
     request: int
     path: str
@@ -103,7 +107,7 @@ class ZkGet(Struct, frozen=True, gc=False):
 
 
 class ZkChildren(Struct, frozen=True, gc=False):
-    """Effect: list the children of a node, answered by a `ZkReply`."""
+    """Effect: list the children of a node, answered by a `ZkReply`. `watch`: send `ZkChanged` when they change."""
 
     request: int
     path: str
@@ -111,7 +115,7 @@ class ZkChildren(Struct, frozen=True, gc=False):
 
 
 class ZkCommit(Struct, frozen=True, gc=False):
-    """Effect: carry out one transaction, all or nothing, answered by a `ZkReply`."""
+    """Effect: carry out one transaction, all operations or none, answered by a `ZkReply`."""
 
     request: int
     operations: tuple[ZkOperation, ...]
@@ -121,25 +125,26 @@ class ZkCommit(Struct, frozen=True, gc=False):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """The first event of a process. `wall_ms` is the wall clock at `now`; `seed` determines every random choice."""
+    """Event: the process begins; always the first event. `wall_ms` is the wall clock at `now`, in milliseconds; `seed`
+    determines every random choice."""
 
     wall_ms: int
     seed: int
 
 
 class Tick(Struct, frozen=True, gc=False):
-    """Time has passed: sent about every 100 ms. All time limits are checked on it."""
+    """Event: time has passed. It comes about every 100 ms, and all time limits are checked on it."""
 
 
 class Flush(Struct, frozen=True, gc=False):
-    """The end of a turn of the event loop in which other events came: send the batches."""
+    """Event: the end of a turn in which other events came. The logic now sends what it has collected in the turn."""
 
 
 class PeerUp(Struct, frozen=True, gc=False):
-    """A peer link, to the broker `peer`, stands.
+    """Event: a peer link to the broker `peer`, to this incarnation of it, is open.
 
-    Until `PeerDown`, messages arrive in order and none is lost; after it, none arrives. A link with another cluster or
-    protocol version is never reported.
+    Until `PeerDown`, messages arrive in order and none is lost; after it, none arrives. A link to a broker of another
+    cluster or protocol version is never reported.
     """
 
     peer: str
@@ -147,23 +152,23 @@ class PeerUp(Struct, frozen=True, gc=False):
 
 
 class PeerDown(Struct, frozen=True, gc=False):
-    """The peer link to `peer` broke."""
+    """Event: the peer link to the broker `peer` broke."""
 
     peer: str
 
 
 class PeerReceived(Struct, frozen=True, gc=False):
-    """Messages that came over the peer link to `peer` in one read, in order."""
+    """Event: messages that came over the peer link to `peer` in one read, in order."""
 
     peer: str
     messages: tuple[PeerMessage, ...]
 
 
 class PublishRequest(EdgeMessage, frozen=True, gc=False):
-    """Publications of one client of `edge` in one read, in order.
+    """Event: publications of one client of `edge` from one read, in order.
 
-    `reference` is the edge's own and comes back in the `PublishAnswers`. QoS 0 has no publisher, id or mark, and gets
-    no answer.
+    `reference` is chosen by the edge and comes back in the `PublishAnswers`. A QoS 0 publication has no publisher, id
+    or mark, and gets no answer.
     """
 
     edge: int
@@ -172,9 +177,11 @@ class PublishRequest(EdgeMessage, frozen=True, gc=False):
 
 
 class Attach(EdgeMessage, frozen=True, gc=False):
-    """A subscription to `topic` from behind `after`, or from now on if that is None.
+    """Event: a request of an edge for a subscription to `topic`, from the publication after `after` on (None: from now
+    on).
 
-    `snapshot` adds the latest publication. Answered by one `Attached`, after at most the resume limit.
+    `snapshot` asks for the latest publication too. `max_bytes` bounds the payloads in the answer, which is one
+    `Attached`, at the latest after the resume limit.
     """
 
     edge: int
@@ -186,7 +193,8 @@ class Attach(EdgeMessage, frozen=True, gc=False):
 
 
 class NextPage(EdgeMessage, frozen=True, gc=False):
-    """A request for the page of a replay that follows position `after`. Answered at once by a `Page`."""
+    """Event: a request of an edge for the replay page that follows position `after`, of up to `max_bytes` bytes of
+    payload. Answered at once by a `Page`."""
 
     edge: int
     reference: int
@@ -196,21 +204,22 @@ class NextPage(EdgeMessage, frozen=True, gc=False):
 
 
 class ClientCounts(EdgeMessage, frozen=True, gc=False):
-    """The number of clients of `edge`, by how often each moved lately: never, once, and so on. Empty when the edge has
-    ended."""
+    """Event: the number of clients of `edge`, by how often each moved lately: never, once, and so on. Empty when the
+    edge has ended."""
 
     edge: int
     by_moves: tuple[int, ...] = ()
 
 
 class BrokersConfigured(Struct, frozen=True, gc=False):
-    """The cluster's configured brokers from now on, this one included."""
+    """Event: the names of the cluster's configured brokers from now on, this one included."""
 
     brokers: tuple[str, ...]
 
 
 class DrainRequest(Struct, frozen=True, gc=False):
-    """The process is to end within `period` seconds: hand the groups over and leave the server list."""
+    """Event: the process is to end within `period` seconds. The broker hands its groups over, leaves the server list
+    and asks its clients to move."""
 
     period: float
 
@@ -237,20 +246,21 @@ Event = (
 
 
 class ConnectPeers(Struct, frozen=True, gc=False):
-    """Keep peer links to exactly these brokers: name -> (incarnation, "host:port")."""
+    """Effect: connect to exactly these brokers, and close links to others: name -> (incarnation, "host:port")."""
 
     peers: dict[str, tuple[int, str]]
 
 
 class SendPeer(Struct, frozen=True, gc=False):
-    """Send a message over the link to `peer`."""
+    """Effect: send a message over the link to `peer`."""
 
     peer: str
     message: PeerMessage
 
 
 class Fanout(EdgeMessage, frozen=True, gc=False):
-    """To every edge, in order: deliver publications of one topic that were just committed here, oldest first."""
+    """Effect, to every edge: deliver publications of one topic that were just committed at this broker, oldest
+    first."""
 
     topic: str
     publications: tuple[Publication, ...]
@@ -260,7 +270,7 @@ Receipt = Literal["complete", "truncated", "reset"]
 
 
 class Gap(EdgeMessage, frozen=True, gc=False):
-    """To every edge: notify live subscribers of `topic` of missing publications.
+    """Effect, to every edge: report missing publications to the live subscribers of `topic`.
 
     `truncated`: sequence numbers `first`..`last` were evicted before they reached this broker. `reset`: another history
     starts at `position`.
@@ -274,12 +284,12 @@ class Gap(EdgeMessage, frozen=True, gc=False):
 
 
 class Attached(EdgeMessage, frozen=True, gc=False):
-    """To one edge: the answer to `Attach`.
+    """Effect, to one edge: the answer to its `Attach`.
 
     `position` is the current (committed) position, `publications` the first page of the replay. With `done`, every
-    later publication of the topic comes as a `Fanout` after this effect; otherwise the edge sends `NextPage` behind the
-    last publication here. `first`..`last` are the missing sequence numbers of `truncated`. With a `code` the topic was
-    refused, `text` gives the reason, and no other field counts.
+    later publication of the topic comes as a `Fanout` after this effect; otherwise the edge sends `NextPage` for those
+    after the last publication here. `first`..`last` are the missing sequence numbers of `truncated`. With a `code` the
+    topic was refused, `text` gives the reason, and no other field counts.
     """
 
     edge: int
@@ -296,7 +306,7 @@ class Attached(EdgeMessage, frozen=True, gc=False):
 
 
 class Page(EdgeMessage, frozen=True, gc=False):
-    """To one edge: the next replay page, as in `Attached`.
+    """Effect, to one edge: the answer to its `NextPage`, with fields as in `Attached`.
 
     When eviction overtook the replay, `receipt` is `truncated` and `first`..`last` are missing before `publications`.
     When the history ended, it is `reset`.
@@ -314,7 +324,7 @@ class Page(EdgeMessage, frozen=True, gc=False):
 
 
 class PublishAnswers(EdgeMessage, frozen=True, gc=False):
-    """To one edge: the answers of one turn to one client's publications.
+    """Effect, to one edge: the answers of one turn to one client's publications.
 
     An `Ack` without a position is for a duplicate whose entry is no longer cached. The codes of a `Nack` are "gap"
     (send again from the lowest waiting id), "retry" (no coordinator now; send again after `retry_after` seconds), and
@@ -327,11 +337,11 @@ class PublishAnswers(EdgeMessage, frozen=True, gc=False):
 
 
 class Admission(EdgeMessage, frozen=True, gc=False):
-    """To every edge: accept clients or not.
+    """Effect, to every edge: whether to accept clients, and the `reason` if not.
 
     "learning" and "draining" only refuse new clients. With the other reasons the connected ones are closed as well
-    (`ends`): "fenced" (go elsewhere; the client's blacklist applies), "drained" (the drain is over) and "stopping" (the
-    broker ends without a drain).
+    (`ends` is then True): "fenced" (clients must go elsewhere, and blacklist this broker), "drained" (the drain is
+    over) and "stopping" (the broker ends without a drain). "" gives no reason and only refuses new clients.
     """
 
     open: bool
@@ -343,20 +353,21 @@ class Admission(EdgeMessage, frozen=True, gc=False):
 
 
 class ServerList(EdgeMessage, frozen=True, gc=False):
-    """To every edge: the brokers that accept clients, for `welcome`, `servers` and `/v1/servers`."""
+    """Effect, to every edge: the brokers that accept clients, to be sent in `welcome`, in `servers` and at
+    `/v1/servers`."""
 
     servers: tuple[Server, ...]
 
 
 class DrainClients(EdgeMessage, frozen=True, gc=False):
-    """To every edge: ask all clients to move to `servers` within `period` seconds."""
+    """Effect, to every edge: ask all clients to move to `servers` within `period` seconds, and then close the rest."""
 
     period: float
     servers: tuple[Server, ...]
 
 
 class MoveClients(EdgeMessage, frozen=True, gc=False):
-    """To one edge: ask `count` clients, those that moved least, to move to `server` within `period` seconds.
+    """Effect, to one edge: ask `count` clients, those that moved least, to move to `server` within `period` seconds.
 
     This broker keeps running, and a client that cannot reach the server stays.
     """
@@ -368,7 +379,8 @@ class MoveClients(EdgeMessage, frozen=True, gc=False):
 
 
 class Observe(EdgeMessage, frozen=True, gc=False):
-    """A sample for a histogram or counter of docs/reference/metrics.md, without its common labels."""
+    """Effect: add a sample to a histogram, or an amount to a counter, of docs/reference/metrics.md. The runtime adds
+    the labels that all metrics have."""
 
     metric: str
     value: float = 1.0
@@ -376,10 +388,10 @@ class Observe(EdgeMessage, frozen=True, gc=False):
 
 
 class Note(EdgeMessage, frozen=True, gc=False):
-    """A structured log line, for the operator on call.
+    """Effect: write a structured log line, for the operator on call.
 
-    `connection` is that of an edge's client that the line is about, 0 if none. The process that has the socket adds the
-    client's address.
+    `connection` is the number of the connection that the line is about, 0 if it is about none. The process that has the
+    socket adds the client's address.
     """
 
     level: Literal["debug", "info", "warning", "error"]
@@ -389,7 +401,8 @@ class Note(EdgeMessage, frozen=True, gc=False):
 
 
 class Stop(Struct, frozen=True, gc=False):
-    """End the process at once: a newer incarnation of its name lives, or its configuration cannot work."""
+    """Effect: end the process at once, with the exit status `code`: a newer incarnation of its name lives, or its
+    configuration cannot work."""
 
     reason: str
     code: int = 0

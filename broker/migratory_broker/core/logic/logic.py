@@ -1,9 +1,10 @@
-"""`Logic`: everything that brokers must agree upon, behind one method, `step(event, now) -> effects`.
+"""`Logic`, the entry point of the logic core: everything that brokers must agree upon, by `step(event, now) ->
+effects`.
 
 Events and effects are in `events.py`. The parts, by duty:
 
-- `replication/`: the log of each topic group; `group.py` (a member's side), `term.py` (the leader's).
-- `election/`: which broker leads a group next; `election.py`, `history.py` (before the first record, after a loss).
+- `replication/`: the log of each topic group; `group.py` (a member's side), `term.py` (the coordinator's).
+- `election/`: which broker coordinates a group next; `history.py` (before the first record, or after a loss).
 - `membership/`: the other brokers, ZooKeeper's records, fencing.
 - `serving/`: publications and subscriptions of this broker's clients; `commits.py` (what a commit triggers).
 - `balancing/`: groups and clients evenly over the brokers.
@@ -83,15 +84,17 @@ SWEEP_TICKS = 200
 """Ticks in which every topic's log is trimmed by age once: 20 s, in small portions."""
 
 EXPIRY_TICKS = 10
-"""Ticks in which the publisher tables of every group are expired once: 1 s, a tenth of the groups each tick."""
+"""Ticks in which the publisher tables of every group are searched once for rows to forget: 1 s, a tenth of the groups
+each tick."""
 
 READY_NEWS_DELAY = 2.0
-"""Seconds until ZooKeeper has reported that another broker became ready. Clients are better sent to a ready broker,
-and the operator may know of it before this broker does."""
+"""Seconds that a draining broker waits for news that another broker became ready. Clients are better sent to a ready
+broker, and the operator may know of it before this broker does."""
 
 
 class Logic:
-    """The logic of one broker: routes events and messages to its parts, and keeps its admission of clients."""
+    """The logic of one broker: gives each event and peer message to the part that handles it, and decides whether the
+    broker accepts clients."""
 
     def __init__(self, config: LogicConfig, authorizer: Authorizer | None = None) -> None:
         self.config = config
@@ -163,7 +166,8 @@ class Logic:
     def step(self, event: Event, now: float) -> list[Effect]:
         """Handle one event at the monotonic time `now`. Return the effects, to be carried out in their order.
 
-        Raise InvariantError when something happened that the rules exclude: end the process.
+        After a pause of more than `FREEZE_LIMIT` the fencing is checked before the event. Raises InvariantError when
+        something happened that the rules exclude: the process must end.
         """
         ctx = self.ctx
         ctx.now = now
@@ -180,18 +184,17 @@ class Logic:
 
     @property
     def incarnation(self) -> int:
-        """The number of this process's incarnation, as ZooKeeper counts them; 0 until it is registered."""
+        """The number of this process's incarnation, as ZooKeeper counts them; 0 until the broker is registered."""
         return self.ctx.incarnation
 
     @property
     def drained(self) -> bool:
         """True if this broker was asked to drain and the process may end.
 
-        The clients are asked to leave, no group is coordinated here, and no group needs this broker. Each group that
+        The clients were asked to leave, no group is coordinated here, and no group needs this broker. Each group that
         lists it has another coordinator, which has activated its epoch: until then a successor may want this log, and
-        with one copy it is the only one. And no such group has lost another member already, as far as links tell:
-        ZooKeeper tells of a death only a session later, and this broker would be one failure too many. The caller
-        bounds the wait.
+        with one copy it is the only one. And every other member of these groups is linked: ZooKeeper shows a death only
+        a session later, and this broker's end could be the second loss. The caller limits how long it waits for this.
         """
         if not (self.ctx.draining and self._clients_drained) or self.groups.active_terms():
             return False
@@ -295,7 +298,7 @@ class Logic:
 
     @property
     def has_output(self) -> bool:
-        """True if a `Flush` has anything to send."""
+        """True if the event `Flush` would send anything."""
         return bool(self.ctx.dirty) or self.publishing.has_output or self.answers.has_output
 
     # ---- time ------------------------------------------------------------------------------------------------
@@ -320,12 +323,13 @@ class Logic:
         self._drain_clients()
 
     def _listed(self) -> set[str]:
-        """Return the names of all brokers on a list that this broker follows."""
+        """Return the names of all brokers that are on the list of any group, as far as this broker knows."""
         views = [group.replica.view for group in self.groups]
         return {name for view in views if view is not None for name, _ in view.members}
 
     def _fence(self) -> None:
-        """Fence this broker, or end its fencing."""
+        """Check the reasons for fencing. If fencing begins or ends, notify the edges; if it begins, answer pending
+        publications with `retry`. While fenced, resign from all groups if ZooKeeper is heard."""
         reason = self.fencing.reason(self._listed)
         if bool(reason) != self.ctx.fenced:
             self.ctx.fenced = bool(reason)
@@ -337,8 +341,9 @@ class Logic:
             self.election.resign_all()
 
     def _update_readiness(self) -> None:
-        """READY: this broker is ready when it is synced in an activated list in every group. A takeover does not end
-        that; being unlisted does."""
+        """READY: this broker is ready while it is, in every group, a member of an activated list and synced. A takeover
+        does not end that; being unlisted does. If readiness changed, notify the edges. Also announce the server list if
+        that changed."""
         ready = all(group.member for group in self.groups)
         if ready != self.membership.ready:
             self.membership.ready = ready
@@ -347,7 +352,7 @@ class Logic:
         self.membership.announce_servers()
 
     def _admit(self) -> None:
-        """Tell the edges whether clients are accepted, if that changed."""
+        """Emit an `Admission` for the edges if it differs from the last one."""
         if self.ctx.fenced:  # before "draining": clients of a fenced broker cannot wait for the end of the period
             admission = Admission(False, "drained" if self.ctx.draining else "fenced")
         elif self.ctx.draining:
@@ -361,9 +366,11 @@ class Logic:
             self.ctx.emit(admission)
 
     def _drain_clients(self) -> None:
-        """DRAIN-ORDER: ask the clients to leave after the groups, but not later than a quarter of the drain period.
+        """DRAIN-ORDER: ask the clients to move once no group is coordinated here and all other brokers accept clients,
+        but not later than a quarter of the drain period.
 
-        Wait `READY_NEWS_DELAY` for brokers that have just become ready.
+        For other brokers to accept clients this waits at most `READY_NEWS_DELAY`. Nothing without a drain, and after
+        the first request.
         """
         if self._clients_drained:
             return

@@ -1,1 +1,2 @@
-"""Even load: member lists and coordinators of topic groups, and clients, over the brokers."""
+"""Balancing, for `Logic`: even numbers of coordinated topic groups and of clients on the brokers, and which brokers
+each group's list has."""

@@ -1,13 +1,13 @@
-"""Clients that are asked to move to another broker: for balance, and when this broker leaves.
+"""Which clients this broker asks to move to another broker, for `Logic`: for balance, and when this broker leaves.
 
-No broker decides for all. One that has room requests clients, once, with a heartbeat, from those that have too many;
-one that is asked gives what it can. Each broker knows its own number exactly and acts on that: a receiver never gets
+No broker decides for all. A broker that has room requests clients, in one heartbeat, from those that have too many; a
+broker that is asked gives what it can. Each broker knows its own number exactly and acts on that: a receiver never gets
 above its share and a giver never below its own, however old the numbers of the others are. Clients are moved only when
 exactly the configured brokers have been there, ready and of one revision, for a while: a rolling restart or update
 would move the same clients again.
 
-A round takes `move_period`. One in which no client arrived doubles the pause before the next. `shares.py` has the
-arithmetic.
+A round is one request and the moves that follow it; it takes `move_period`. A round in which no client arrived doubles
+the pause before the next. `shares.py` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ MIN_RATE, MAX_RATE = 10.0, 500.0
 long at any size, within these bounds. The upper one is a tenth of the connects per second admitted by default."""
 
 SETTLE_TIME = 2.0
-"""Seconds after a round until its last clients have arrived and every broker has received the new numbers."""
+"""Seconds after a round in which its last clients arrive and every broker receives the new numbers."""
 
 MAX_PAUSE_FACTOR = 16
-"""Times `move_period`: the longest pause after rounds in which no client arrived."""
+"""Multiple of `move_period`: the longest pause after rounds in which no client arrived."""
 
 
 class ClientBalancer:
-    """The balance of clients at this broker: it requests clients from brokers that have too many, and gives clients
-    away."""
+    """The balance of clients between this broker and the others: it requests clients from brokers that have too many,
+    gives clients to brokers that request them, and names destinations when this broker leaves."""
 
     def __init__(self, ctx: Context, membership: Membership) -> None:
         self.ctx = ctx
@@ -72,14 +72,15 @@ class ClientBalancer:
             self._pause = self.ctx.config.move_period
 
     def share(self) -> float:
-        """Return the number of clients that this broker should have, by the last load that each broker reported."""
+        """Return the number of clients that this broker should have, by its own number and the last number that each
+        other broker reported."""
         return shares(self._loads())[self.ctx.config.name]
 
     # ---- the other brokers -----------------------------------------------------------------------------------
 
     def _disturbance(self) -> str:
-        """CALM-FIRST: return why no client may be moved now: the first broker that is missing, not ready, leaving,
-        silent or of another revision. Return "" in a calm cluster."""
+        """CALM-FIRST: return why no client may be moved now, "" if the cluster is calm. The reason names the first
+        broker that is missing, not ready, leaving, silent or of another revision."""
         ctx, membership = self.ctx, self.membership
         config = ctx.config
         if ctx.draining or ctx.fenced or not membership.ready or not membership.zookeeper.connected:
@@ -101,7 +102,8 @@ class ClientBalancer:
         return ""
 
     def _loads(self) -> dict[str, BrokerLoad]:
-        """Return the load of each known broker. One that does not report its clients is left out."""
+        """Return the weight and number of clients of each known broker, this one included. A broker that does not
+        report its clients is left out."""
         loads = {self.ctx.config.name: BrokerLoad(self.ctx.config.weight, self.clients)}
         for name, state in self.membership.peers.items():
             member = self.membership.live.get(name)
@@ -112,12 +114,14 @@ class ClientBalancer:
     # ---- balance ---------------------------------------------------------------------------------------------
 
     def load(self) -> ClientLoad:
-        """Return the client load for this broker's next heartbeat, with its requests for clients of other brokers."""
+        """Return the client load for this broker's next heartbeat, with its requests for clients of other brokers. Such
+        a request begins a round."""
         config = self.ctx.config
         return ClientLoad(self.clients, self.ctx.draining, config.revision, self._request())
 
     def _request(self) -> list[tuple[str, int]]:
-        """RECEIVERS-CALL: return how many clients to request from which brokers now."""
+        """RECEIVERS-CALL: return how many clients to request from which brokers now, [] for none, and begin a round if
+        there are any. After a round in which no client arrived, double the pause and request nothing."""
         config, now = self.ctx.config, self.ctx.now
         if self.waits_for or now - self._calm_since < config.calm or now < self._next_request:
             return []
@@ -138,8 +142,8 @@ class ClientBalancer:
         return wanted
 
     def receive(self, peer: str, load: ClientLoad | None) -> None:
-        """GIVERS-CAP: give clients to a peer that requests some in its heartbeat. Requests are ignored while the
-        cluster is not calm."""
+        """GIVERS-CAP: ask clients to move to `peer` if its heartbeat requests some of this broker. Requests are ignored
+        while the cluster is not calm."""
         for name, count in load.requests if load is not None else ():
             if name == self.ctx.config.name and not self._disturbance():
                 self._give(peer, count)
@@ -163,17 +167,18 @@ class ClientBalancer:
     # ---- leaving ---------------------------------------------------------------------------------------------
 
     def all_accept_clients(self) -> bool:
-        """Return whether every other configured broker accepts clients, by its last known record in ZooKeeper."""
+        """Return whether every other configured broker accepts clients (ready, not draining), by its last known record
+        in ZooKeeper."""
         known = self.membership.known
         others = [known.get(name) for name in self.ctx.config.brokers if name != self.ctx.config.name]
         return all(member is not None and member.ready and not member.draining for member in others)
 
     def destinations(self) -> tuple[Server, ...]:
-        """UPDATED-FIRST: return the brokers to which this broker's clients go when it leaves, with weights by which the
-        receivers come out even.
+        """UPDATED-FIRST: return the brokers to which this broker's clients go when it leaves, with weights in
+        proportion to what each receives. Empty if no broker stays.
 
-        Those are brokers that stay, and of these, while there are any, brokers of another revision. The others are
-        about to be updated as well, and would send the same clients on.
+        Only brokers that stay are named, and of these, if there are any, only brokers of another revision. The others
+        are about to be updated as well, and would send the same clients on.
         """
         config, membership = self.ctx.config, self.membership
         staying = [
@@ -192,6 +197,7 @@ class ClientBalancer:
         return tuple(Server(membership.known[name].url, membership.known[name].weight) for name in staying)
 
     def _revision(self, name: str) -> str:
-        """Return a broker's revision, "" if it is older than revisions are, which counts as another one."""
+        """Return the revision that a broker reports, "" if it reports none. "" counts as another revision than this
+        broker's."""
         state = self.membership.peers.get(name)
         return state.load.revision if state is not None and state.load is not None else ""

@@ -1,5 +1,5 @@
-"""Member lists and coordinators of the groups that this broker leads: list brokers that caught up, unlist brokers that
-are gone, hand groups over.
+"""Changes of the member lists and coordinators of the groups that this broker coordinates, for `Logic`: brokers that
+caught up are listed, brokers that are gone are unlisted, groups are handed over.
 
 Only a few groups are changed at a time: each change of a list is a short pause of its group.
 """
@@ -18,14 +18,14 @@ from migratory_broker.core.logic.replication.group import GroupRegistry
 from migratory_broker.core.logic.replication.term import Term
 
 RETURN_WINDOW = 8
-"""Multiple of `balance_every`: a group that returns within this time was handed over in vain."""
+"""Multiple of `balance_every`: a hand-over failed if this broker coordinates the group again within this time."""
 
 MAX_PAUSE_FACTOR = 16
-"""Times `balance_every`: the longest pause after hand-overs that failed."""
+"""Multiple of `balance_every`: the longest pause between hand-overs for balance, after hand-overs that failed."""
 
 
 class GroupBalancer:
-    """The changes that the leader of active terms makes on its own initiative."""
+    """The changes of lists and coordinators that this broker starts by itself, in the groups that it coordinates."""
 
     def __init__(
         self, ctx: Context, groups: GroupRegistry, membership: Membership, election: Election, gossip: GossipMap
@@ -55,7 +55,8 @@ class GroupBalancer:
     # ---- lists -----------------------------------------------------------------------------------------------
 
     def _relist(self, terms: list[tuple[int, Term]]) -> None:
-        """LISTED-AFTER-CATCHING-UP: list brokers that caught up, and unlist members that are gone."""
+        """LISTED-AFTER-CATCHING-UP: write a new list for groups in which a broker caught up or a member is gone, a few
+        groups at a time, once the change has been wanted for `relist_delay`."""
         listed = {broker for _, term in terms for broker in term.record.members}
         gone = {broker for broker in listed if self.membership.gone(broker)}
         changing: int | None = None
@@ -85,7 +86,8 @@ class GroupBalancer:
             self.election.renew(number, term, members)
 
     def _changing(self) -> int:
-        """Return the number of groups whose list this broker is changing, or about to change."""
+        """Return the number of groups whose list this broker is changing: a request to ZooKeeper is pending, or the new
+        epoch is not activated yet."""
         return sum(
             state.busy or (group.term is not None and group.term.phase in ("syncing", "activating"))
             for group, state in zip(self.groups, self.election.states, strict=True)
@@ -100,7 +102,8 @@ class GroupBalancer:
     # ---- hand-over -------------------------------------------------------------------------------------------
 
     def _successor(self, term: Term, below: float) -> str:
-        """Return the ready listed member with the fewest groups, "" if none has fewer than `below`."""
+        """Return the name of the ready listed member that coordinates the fewest groups, "" if none coordinates fewer
+        than `below`."""
         counts = self.gossip.counts()
         for _, name in self._handing_over.values():
             counts[name] = counts.get(name, 0) + 1
@@ -116,10 +119,11 @@ class GroupBalancer:
         return name if count < below else ""
 
     def _judge_hand_overs(self, led: set[int]) -> None:
-        """Double the pause for each hand-over that its successor did not accept in time, or that came back soon.
+        """Remove the hand-overs whose outcome is clear, and double the pause if any failed: its successor did not
+        accept in time, or the group came back within the return window.
 
-        Each was a pause of its group for nothing, and more of them keep a busy broker busy. `led`: the groups that this
-        broker leads now.
+        A hand-over that failed was a pause of its group for nothing, and more of them would load a busy broker further.
+        `led`: the groups that this broker coordinates now.
         """
         config, now = self.ctx.config, self.ctx.now
         failed = 0
@@ -148,10 +152,11 @@ class GroupBalancer:
                 self._hand_over(number, term, inf)
 
     def _balance(self, terms: list[tuple[int, Term]]) -> None:
-        """Hand over one group, while all configured brokers are ready, until no two brokers differ by more than one.
+        """Hand over one group, if all configured brokers are ready and this broker coordinates at least two groups more
+        than the one with the fewest.
 
-        The successor then has fewer groups than this broker had. So balancing ends, even while the broker with the
-        fewest cannot be reached.
+        The successor then has at most as many groups as this broker keeps. So balancing ends, even while the broker
+        with the fewest cannot be reached.
         """
         config, live = self.ctx.config, self.membership.live
         if self.ctx.now - self._balanced_at < self._pause or self._handing_over:

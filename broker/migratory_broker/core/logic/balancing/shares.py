@@ -1,4 +1,5 @@
-"""How many clients each broker should have, which have too many and which have room: arithmetic, without time or state.
+"""Arithmetic of the balance of clients, for `clients.py`: how many clients each broker should have, give away and
+accept. No time, no state.
 
 A *share* is a broker's part of all clients, by its weight. docs/decisions/0004-balance-of-clients.md says why these
 rules come to rest: a broker gives clients only above HIGH times its share, never below its share, and another accepts
@@ -12,43 +13,47 @@ from math import ceil
 from typing import NamedTuple
 
 HIGH = 1.1
-"""Times its share above which a broker gives clients away. Below the promised 1.15, so that numbers of a heartbeat ago
-do no harm; above the variation that clients coming and going cause by themselves."""
+"""Multiple of its share above which a broker gives clients away. Below the promised 1.15, so that numbers from the last
+heartbeat do no harm; above the variation that clients coming and going cause by themselves."""
 
 AIM = 1.05
-"""Times its share that a giving broker keeps. Each client that stays saves a move."""
+"""Multiple of its share down to which a broker gives clients away. Each client that stays saves a move."""
 
 
 class BrokerLoad(NamedTuple):
-    """A broker's weight, and its number of clients."""
+    """A broker's weight in the server list, and its number of clients."""
 
     weight: int
     clients: int
 
 
 def shares(loads: Mapping[str, BrokerLoad]) -> dict[str, float]:
-    """Return the number of clients that each broker should have; 0 for all if all weights are 0."""
+    """Return the number of clients that each broker should have, a fraction: all clients divided in proportion to the
+    weights. 0 for all if all weights are 0."""
     total = sum(load.clients for load in loads.values())
     weights = sum(load.weight for load in loads.values())
     return {name: total * load.weight / weights if weights else 0.0 for name, load in loads.items()}
 
 
 def surplus(clients: int, share: float) -> int:
-    """Return the number of clients that a broker is to give away. Shares are rounded up: clients cannot be divided."""
+    """Return the number of clients that a broker with `clients` clients gives away: those above AIM times its share if
+    it has more than HIGH times its share, else 0. Shares are rounded up, because clients cannot be divided."""
     if clients <= max(HIGH * share, ceil(share)):
         return 0
     return clients - max(int(AIM * share), ceil(share))
 
 
 def room(clients: int, share: float) -> int:
-    """Return the number of clients that a broker may accept."""
+    """Return the number of clients that a broker may accept until it has its share, rounded up. 0 above the share."""
     return max(0, ceil(share) - clients)
 
 
 def requests(name: str, loads: Mapping[str, BrokerLoad], limit: int) -> list[tuple[str, int]]:
-    """Return how many clients the broker `name` requests from each other broker, at most `limit` in all.
+    """Return how many clients the broker `name` requests from each other broker, at most `limit` in all: (name, number)
+    pairs, the largest surplus first.
 
-    Brokers that have room divide the surplus: each requests its part, from each giver in proportion to what that gives.
+    Brokers that have room divide the surplus in proportion to their rooms. Each requests from every giver in proportion
+    to that giver's surplus.
     """
     wanted = shares(loads)
     surpluses = {other: surplus(load.clients, wanted[other]) for other, load in loads.items()}
@@ -68,10 +73,8 @@ def requests(name: str, loads: Mapping[str, BrokerLoad], limit: int) -> list[tup
 
 
 def targets(leaving: int, loads: Mapping[str, BrokerLoad]) -> dict[str, int]:
-    """Return weights by which `leaving` clients pick one of these brokers so that the brokers come out even.
-
-    Brokers that have their share already get none.
-    """
+    """Return for each broker the number of `leaving` clients that it should receive, so that all come to their shares.
+    The numbers serve as weights. Brokers that already have their share are left out."""
     weights = sum(load.weight for load in loads.values())
     total = leaving + sum(load.clients for load in loads.values())
     rooms = {
@@ -82,6 +85,7 @@ def targets(leaving: int, loads: Mapping[str, BrokerLoad]) -> dict[str, int]:
 
 def least_moved(edges: Mapping[int, tuple[int, ...]], count: int) -> dict[int, int]:
     """Return how many of `count` clients each edge is to choose, so that together they are those that moved least.
+    Edges that choose none are left out.
 
     `edges` has for each edge how many of its clients moved never, once, and so on.
     """

@@ -1,1 +1,2 @@
-"""Which broker leads a topic group next: candidates, records, ephemerals, and the beginning of a history."""
+"""Which broker coordinates a topic group next, for `Logic`: candidates, ZooKeeper records, ephemerals, and the
+beginning of a history."""

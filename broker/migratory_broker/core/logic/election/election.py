@@ -1,8 +1,9 @@
-"""Which broker writes the next ZooKeeper record of a group, when, and with which brokers on its list.
+"""Which broker writes the next ZooKeeper record of a group, when, and with which brokers on its list, for `Logic`.
 
 EAGER: a group without a coordinator's ephemeral is taken over by the live brokers in an order of the group's own, one
 progress timeout after the other. CAS: a record is written against the version that was read, in one transaction with
-the ephemeral. After an unknown outcome it is read again, and is this broker's if owner and epoch are.
+the ephemeral. If the outcome of the write is unknown, the record is read again; it is this broker's if owner and epoch
+are.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ RETRY_INTERVAL = 0.5
 """Seconds between two reads about a group that cannot be taken over yet."""
 
 Cause = Literal["first record", "new history", "take over", "hand over", "relist", "renew", "read again"]
-"""The reason for which a record is written, for the log. It also decides what happens to the ephemeral."""
+"""The reason for which a record is written. It is logged, and it decides how the transaction changes the ephemeral."""
 
 
 class Election:
-    """This broker as a candidate for the lead of every topic group, and as the owner of those that it leads."""
+    """This broker as a candidate to coordinate every topic group, and as the owner of the groups that it
+    coordinates."""
 
     def __init__(
         self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership, histories: Histories
@@ -56,7 +58,8 @@ class Election:
     # ---- which groups have a coordinator ---------------------------------------------------------------------
 
     def list_coordinators(self) -> None:
-        """Read from ZooKeeper which groups have a coordinator's ephemeral, and watch for changes."""
+        """Read from ZooKeeper which groups have a coordinator's ephemeral, and watch for changes. The reply updates
+        `absent_since` of each group."""
         self._listed_at = self.ctx.now
         self.zookeeper.children(COORDINATORS, self._listing, watch=True)
 
@@ -77,8 +80,8 @@ class Election:
             self.list_coordinators()
 
     def new_session(self) -> None:
-        """RESTORE-EPHEMERAL: restore the ephemerals of groups that are led in an activated epoch with nothing higher
-        promised."""
+        """RESTORE-EPHEMERAL: create again, in a new ZooKeeper session, the ephemerals of the groups that this broker
+        coordinates in an activated epoch. Groups from which it resigned are left out."""
         self._known = False
         for number, group in enumerate(self.groups):
             if group.term is not None and group.term.active and not self.states[number].resigned:
@@ -87,8 +90,9 @@ class Election:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Take the next step about each group, with at most one request to ZooKeeper at a time for each, and about
-        surveys. No effect without ZooKeeper."""
+        """Take the next step for every group without a pending ZooKeeper request: verify a write, delete or restore an
+        ephemeral, watch a term's progress or begin a takeover. Start surveys that are due. Nothing without
+        ZooKeeper."""
         if not (self.zookeeper.connected and self.membership.registered):
             return
         if self.ctx.now - self._listed_at >= (self.ctx.config.refresh_interval if self._known else RETRY_INTERVAL):
@@ -111,7 +115,8 @@ class Election:
         self.histories.survey()
 
     def _progress(self, number: int, term: Term) -> None:
-        """PROGRESS: write the next record once, then resign and back off for a random time."""
+        """PROGRESS: act on a term that is stuck or whose ephemeral is gone: restore the ephemeral, write the next
+        record once, then resign and back off for a random time."""
         state = self.states[number]
         term.check_activation()
         if state.busy or self.ctx.now < state.not_before:
@@ -130,14 +135,14 @@ class Election:
                 self.resign(number)
 
     def _quorum_linked(self) -> bool:
-        """Return whether enough brokers are linked to fill a list."""
+        """Return whether this broker and the linked ones are at least `min_copies`, enough for a member list."""
         return len(self.ctx.links) + 1 >= self.ctx.config.min_copies
 
     def _others_live(self) -> bool:
         return any(name != self.ctx.config.name for name in self.membership.live)
 
     def _consider(self, number: int, state: ElectionState) -> None:
-        """Start a takeover if it is this broker's turn."""
+        """Begin the takeover of a group without a coordinator, if it is this broker's turn in the group's order."""
         now, ctx = self.ctx.now, self.ctx
         absent = state.absent_since
         if now < state.not_before or absent is None:
@@ -150,17 +155,19 @@ class Election:
             self._read(number, None)
 
     def order(self, number: int) -> list[str]:
-        """Return the live brokers in the order in which they try to take over a group.
+        """Return the names of the live brokers in the order in which they try to take over a group.
 
-        Ready brokers, which hold the group, come first; draining ones come last. Groups spread evenly over each kind.
+        Ready brokers, which hold a copy of every group, come first; draining ones come last. The order differs from
+        group to group, so that groups spread evenly.
         """
         live = self.membership.live
         ranked = rendezvous(number, live)
         return sorted(ranked, key=lambda name: (live[name].draining, not live[name].ready))
 
     def hand_over(self, number: int, peer: str, epoch: int) -> None:
-        """HAND-OVER: succeed the coordinator `peer`, which numbers until it promises. No effect while a request about
-        the group is pending, during a drain, and without ZooKeeper."""
+        """HAND-OVER: read the record, and succeed `peer` if that still coordinates the group in `epoch`, activated.
+        `peer` numbers until it promises. Nothing while a request about the group is pending, during a drain, and
+        without ZooKeeper."""
         state = self.states[number]
         if state.busy or self.ctx.draining or not self.zookeeper.connected:
             return
@@ -169,8 +176,8 @@ class Election:
     # ---- reading and writing ---------------------------------------------------------------------------------
 
     def _read(self, number: int, predecessor: tuple[str, int] | None) -> None:
-        """Read the group's record and continue from it. `predecessor`: only if it is that owner's, activated, in that
-        epoch."""
+        """Read the group's record from ZooKeeper, and write the next one or wait. With `predecessor` (name, epoch):
+        only if the record is that owner's, of that epoch and activated."""
         state = self.states[number]
         state.busy = True
         state.not_before = self.ctx.now + RETRY_INTERVAL
@@ -194,7 +201,7 @@ class Election:
         self.zookeeper.get(f"{GROUPS}/{number}", receive)
 
     def _record(self, number: int, data: bytes) -> GroupRecord | None:
-        """Return the decoded record, or None for data of another program, with which the group waits for an
+        """Return the decoded record. For data that another program wrote return None: the group then waits for an
         operator."""
         try:
             return decode_group(data)
@@ -203,7 +210,8 @@ class Election:
             return None
 
     def _next(self, number: int, record: GroupRecord, version: int, *, hand_over: bool = False) -> None:
-        """Write the record that follows `record`, or wait if that is not possible."""
+        """Write the record that follows `record`; a new history if this is lost and may be replaced. Record why the
+        group waits if neither is possible. A record older than this broker's promise is ignored."""
         replica = self.groups[number].replica
         if record.epoch < replica.promised and record.history == replica.history:
             return  # a stale read: a higher epoch is promised already
@@ -224,7 +232,7 @@ class Election:
         self._write(number, following, version, "hand over" if hand_over else "take over")
 
     def _no_record(self, number: int) -> None:
-        """Write a group's first record, after a survey."""
+        """Write the first record of a group that has none, if a survey found no copies of the group; otherwise wait."""
         decision = self.histories.bootstrap(number)
         if decision == "first":
             self._begin_history(number, 0, None)
@@ -237,7 +245,9 @@ class Election:
             self._wait(number, "waiting for brokers before the first record")
 
     def _begin_history(self, number: int, known: int, version: int | None) -> None:
-        """FIRST-EPOCH: begin with the wall clock in milliseconds, but above every epoch known."""
+        """FIRST-EPOCH: write the first record of a new history. Its epoch is the wall clock in milliseconds, or one
+        above `known` and every promise if these are higher. `version` is of the record that it replaces, None without
+        one."""
         ctx = self.ctx
         members = self.choose(None)
         if len(members) < ctx.config.min_copies:
@@ -257,13 +267,15 @@ class Election:
         self._write(number, record, version, "new history" if known else "first record")
 
     def choose(self, record: GroupRecord | None) -> list[BrokerId]:
-        """Return the next list: this broker and every linked one, old members and learners alike."""
+        """Return the members of the next list, sorted: this broker and every linked broker, whether it is a member or a
+        learner now. Linked incarnations that were replaced are left out. `record` has no effect."""
         newest = self.membership.newest
         linked = [broker for broker in self.ctx.links.items() if broker[1] >= newest.get(broker[0], 0)]
         return sorted([self.ctx.me, *linked])
 
     def renew(self, number: int, term: Term, members: list[BrokerId] | None = None) -> None:
-        """Write the group's next record in ZooKeeper as the owner of the present one. The ephemeral stays."""
+        """Write the next record of a group that this broker owns, with the list `members` (None: `choose` selects it).
+        The ephemeral stays."""
         must(term.phase != "over", "OWNER: an epoch that is over has no owner to continue it")
         must(not self.states[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
         chosen = members if members is not None else self.choose(term.record)
@@ -271,7 +283,8 @@ class Election:
         self._write(number, following, term.version, "relist" if members is not None else "renew")
 
     def _write(self, number: int, record: GroupRecord, version: int | None, cause: Cause) -> None:
-        """CAS: write a record against `version` (None: create it), with the ephemeral in the same transaction."""
+        """CAS: write a record against the `version` that was read (None: create it), with the ephemeral in the same
+        transaction. The reply begins the term, backs off, or leaves the outcome to be verified."""
         state = self.states[number]
         path, ephemeral = f"{GROUPS}/{number}", f"{COORDINATORS}/{number}"
         data = encode(record)
@@ -307,7 +320,8 @@ class Election:
         self.zookeeper.commit(operations, receive)
 
     def _won(self, number: int, record: GroupRecord, version: int, cause: Cause, retried: bool) -> None:
-        """Begin the term of a record that this broker has written."""
+        """Begin the term of a record that this broker has written, or resign if this broker promised a higher epoch
+        meanwhile."""
         state = self.states[number]
         state.absent_since = None
         state.waiting = ""
@@ -328,8 +342,8 @@ class Election:
         group.begin_term(record, version, retried=retried)
 
     def _verify(self, number: int, record: GroupRecord) -> None:
-        """UNKNOWN-READS-AGAIN: read a record whose write had an unknown outcome; twice if it is not there, because
-        reads may lag behind."""
+        """UNKNOWN-READS-AGAIN: read a record whose write had an unknown outcome, and begin its term if it is there. If
+        it is not, read once more a progress timeout later, because reads may lag, and then give it up."""
         state = self.states[number]
         state.busy = True
 
@@ -354,8 +368,8 @@ class Election:
     # ---- resigning and waiting --------------------------------------------------------------------------------
 
     def resign(self, number: int) -> None:
-        """Delete the own ephemeral, end a term that is not active, and back off for one to three progress timeouts, so
-        that another candidate has its turn."""
+        """Delete the own ephemeral, end a term that is not activated, and back off for one to three progress timeouts,
+        so that another candidate has its turn. An activated term goes on until a higher promise."""
         group, state = self.groups[number], self.states[number]
         term = group.term
         timeout = self.ctx.config.progress_timeout
@@ -368,8 +382,8 @@ class Election:
         self.ephemerals.delete(number)
 
     def resign_all(self) -> None:
-        """Resign from all groups when this broker is cut off from the others but hears ZooKeeper: they must not wait
-        for it."""
+        """Resign from all groups if this broker hears ZooKeeper and is linked to too few brokers, so that the others
+        can take over. Otherwise: nothing."""
         if not self.zookeeper.connected or self._quorum_linked():
             return
         for number, group in enumerate(self.groups):
@@ -378,7 +392,7 @@ class Election:
                 self.resign(number)
 
     def _wait(self, number: int, reason: str, level: str = "warning") -> None:
-        """WAITS-AND-SAYS-SO: record why the group waits, for the log and `/v1/status`."""
+        """WAITS-AND-SAYS-SO: record why the group waits, for `/v1/status`, and log a reason that is new."""
         state = self.states[number]
         if state.waiting != reason:
             state.waiting = reason

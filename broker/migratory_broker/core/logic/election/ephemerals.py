@@ -1,4 +1,5 @@
-"""The ephemerals of the groups that this broker leads: restored, deleted, or given up with a superseded record.
+"""The ephemerals of the groups that this broker coordinates, for `Election`: restored, deleted, or given up when
+another record follows.
 
 An ephemeral keeps other candidates from taking over. So it must exist during its owner's term, and must not outlive it.
 """
@@ -20,7 +21,7 @@ from migratory_broker.core.logic.replication.term import Term
 
 @dataclass(slots=True)
 class ElectionState:
-    """The state of this broker's candidacy for one group."""
+    """This broker's state as a candidate for one group, or as its owner. Times are of the logic's monotonic clock."""
 
     absent_since: float | None = None  # the group's ephemeral does not exist
     not_before: float = 0.0  # end of a back-off
@@ -33,7 +34,7 @@ class ElectionState:
     hidden: bool = False  # refused where a read showed none: others may see an ephemeral that this broker does not
 
     def describe(self) -> list[str]:
-        """Return the conditions that hold, by name, for `election_state` in `/v1/status`."""
+        """Return the names of the conditions that hold, for `election_state` in `/v1/status`. [] in the usual case."""
         conditions = {
             "request_pending": self.busy,
             "outcome_unknown": self.unsure is not None,
@@ -45,12 +46,13 @@ class ElectionState:
 
 
 def claim(record: GroupRecord) -> bytes:
-    """Return the data of an ephemeral: the epoch and its owner."""
+    """Return the data of the ephemeral that belongs to a record: its epoch and its owner, as JSON."""
     return msgspec.json.encode((record.epoch, *record.owner))
 
 
 class Ephemerals:
-    """The election state of each group, and the requests to ZooKeeper that keep ephemerals and terms in step."""
+    """The election state of each group, and the requests to ZooKeeper that create and delete the ephemerals with the
+    terms."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests, on_change: Callable[[], None]) -> None:
         self.ctx = ctx
@@ -59,11 +61,12 @@ class Ephemerals:
         self.states: list[ElectionState] = [ElectionState() for _ in range(ctx.config.groups)]
 
     def delete(self, number: int) -> None:
-        """LET-GO: delete an ephemeral without a term behind it, which would keep every other candidate away.
+        """LET-GO: delete this broker's ephemeral of a group in which it has no term any more, because it would keep
+        every other candidate away.
 
-        The caller repeats this until it is certain that the ephemeral does not exist or is another broker's. Its
-        version tells too little (a successor's node has the same), and the read may lag. So it is deleted only while
-        the record is as it was before the ephemeral was seen: with another's ephemeral comes another's record.
+        The caller repeats this until `claimed` is None: the ephemeral does not exist or is another broker's. A node's
+        version does not distinguish it from a successor's, and the read may lag. So the ephemeral is deleted only while
+        the record is as it was before the ephemeral was read: another broker's ephemeral comes with another record.
         """
         state = self.states[number]
         path, claimed = f"{COORDINATORS}/{number}", state.claimed
@@ -98,12 +101,13 @@ class Ephemerals:
         self.zookeeper.get(f"{GROUPS}/{number}", recorded)
 
     def restore(self, number: int, term: Term) -> None:
-        """RESTORE-EPHEMERAL: create the ephemeral again, unless a request about the group is under way. The next
-        listing tells whether it is still wanted.
+        """RESTORE-EPHEMERAL: create the ephemeral of an activated term again, if it is missing or is this broker's own
+        from an earlier session. Nothing while a request about the group is pending.
 
         HIDDEN-EPHEMERAL: servers that were killed may disagree about the ephemerals of sessions that ended meanwhile
         (issue 3144 of ZooKeeper was one way to that). The server that this broker reads from may lack what the leader
-        has. Then that ephemeral is deleted unseen, while the record is this term's: with it no other broker's comes.
+        has. Then the creation is refused though the read showed nothing, and the next call deletes that ephemeral
+        unseen. It is not another broker's: the transaction requires that the record is still this term's.
         """
         state = self.states[number]
         if state.busy:
@@ -146,10 +150,11 @@ class Ephemerals:
         self.zookeeper.get(path, read)
 
     def superseded(self, number: int, term: Term) -> None:
-        """Read the record of a term whose write was refused, and end the term if another candidate wrote it.
+        """Read the group's record after a write was refused. End the term if another candidate wrote a newer record;
+        otherwise give the term the record as it is now.
 
-        The other candidate may be gone. Then no coordinator is to be expected, and this broker tries again when its
-        turn comes. Or the record is this term's own, activated by a request whose reply was lost.
+        The other candidate may be gone already. Then no coordinator is to be expected, and this broker tries again at
+        its turn. Or the record is this term's own, activated by a request whose reply was lost.
         """
         state = self.states[number]
         state.busy = True

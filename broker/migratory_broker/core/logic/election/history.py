@@ -1,4 +1,5 @@
-"""The beginning of a group's history: before its first ZooKeeper record, and after the brokers that held it are gone.
+"""The beginning of a group's history, for `Election`: before its first ZooKeeper record, and after the loss of every
+copy.
 
 SURVEY: without a record the live brokers are asked whether they hold a promise or entries. If one does, the history is
 unknown and only a new one can continue the group. LOST: so many incarnations of the source list were replaced by newer
@@ -24,12 +25,12 @@ REFRESH_INTERVAL = 1.0
 """Seconds between two reads of all incarnations from ZooKeeper, while some group cannot be taken over."""
 
 SURVEY_TIMEOUT = 2.0
-"""Seconds for the answers to a survey, and for which an empty result permits a first record."""
+"""Seconds for which a survey waits for answers, and for which a survey that found nothing permits a first record."""
 
 
 @dataclass(slots=True)
 class SurveyRound:
-    """One question to all linked brokers about some groups."""
+    """A running survey: the groups asked about, the peers whose answers are awaited, and the epochs reported so far."""
 
     groups: list[int]
     awaited: set[str]
@@ -38,7 +39,7 @@ class SurveyRound:
 
 
 class Histories:
-    """Surveys before first records, and the wait before a new history."""
+    """The surveys before first records, and the record of lost histories with the wait before a new one."""
 
     def __init__(self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership) -> None:
         self.ctx = ctx
@@ -59,8 +60,8 @@ class Histories:
     # ---- the first record ------------------------------------------------------------------------------------
 
     def bootstrap(self, number: int) -> Literal["first", "lost", "wait", ""]:
-        """Return what to do about a group without a record: write the "first", treat it as "lost", "wait" for brokers,
-        or "" while a survey runs. Request the survey if that is needed."""
+        """Return what to do about a group without a record: write the "first", treat it as "lost" because a broker
+        holds something, "wait" for brokers, or "" while a survey runs. If a survey is needed, schedule it."""
         if self.ctx.now - self._clear.pop(number, float("-inf")) <= SURVEY_TIMEOUT:
             return "first"
         if number in self._held:
@@ -80,8 +81,8 @@ class Histories:
         return self._held.get(number, 0)
 
     def survey(self) -> None:
-        """Ask all linked brokers about the groups that need a survey, in one round. Give up a round that takes too
-        long."""
+        """Begin a survey of the groups for which one is scheduled: ask all linked brokers what they hold. While one
+        runs, only give it up if it has taken longer than `SURVEY_TIMEOUT`."""
         survey = self._round
         if survey is not None:
             if self.ctx.now - survey.asked_at > SURVEY_TIMEOUT:
@@ -135,8 +136,8 @@ class Histories:
     # ---- lost histories --------------------------------------------------------------------------------------
 
     def lost(self, number: int, source: SourceEpoch) -> bool:
-        """Return whether the source list's promises can never come, by the incarnations that ZooKeeper knows, and
-        record since when."""
+        """Return whether so many members of the source list were replaced by newer incarnations that enough promises
+        can never come. Record when this was first seen."""
         self._refresh()
         newest = self.membership.newest
         remaining = [
@@ -151,8 +152,8 @@ class Histories:
         return True
 
     def _mark_lost(self, number: int, epoch: int) -> None:
-        """Record that the group's history was lost in `epoch`, with the present time, unless that is recorded already.
-        The wait before a new history counts from then on."""
+        """Record that the group's history was lost in `epoch`, from now on, unless that is recorded already. The wait
+        before a new history counts from this time."""
         if self._lost_since.get(number, (-1, 0.0))[0] != epoch:
             self._lost_since[number] = (epoch, self.ctx.now)
 
@@ -171,10 +172,11 @@ class Histories:
         self.zookeeper.get(f"{BROKERS}/{name}", receive)
 
     def may_begin(self, number: int) -> bool:
-        """NEW-HISTORY-WAITS: return whether replaced processes have had the time to fence themselves.
+        """NEW-HISTORY-WAITS: return whether a new history may begin: the loss has lasted so long that replaced
+        processes have fenced themselves. Always False under `halt`.
 
-        Under `halt` an operator decides. The log says so no sooner than this: a ZooKeeper member that lags may show for
-        a while that there is no record.
+        Under `halt` an operator decides. The log says so only after the same wait: a ZooKeeper server that lags may
+        show for a while that there is no record.
         """
         config = self.ctx.config
         _, since = self._lost_since.get(number, (0, self.ctx.now))
@@ -187,7 +189,7 @@ class Histories:
         return waited
 
     def resolved(self, number: int) -> None:
-        """Forget the loss of a group that continues, or whose new history began."""
+        """Forget the loss, the surveys and the halt of a group that continues or whose new history began."""
         self._lost_since.pop(number, None)
         self._held.pop(number, None)
         self._clear.pop(number, None)

@@ -1,2 +1,2 @@
-"""The other brokers: which of them live, what they say, what ZooKeeper holds, and fencing when they are out of
-reach."""
+"""Membership, for `Logic`: which other brokers live and what they report, ZooKeeper's records, and fencing when others
+are out of reach."""

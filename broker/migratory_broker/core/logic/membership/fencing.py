@@ -1,7 +1,7 @@
-"""When this broker must stop serving clients because others may continue without it.
+"""When this broker must stop serving clients because others may continue without it, checked by `Logic`.
 
 Fencing bounds staleness and waiting. No other rule relies on it, except that a new history is begun only after every
-replaced process has fenced itself (docs/concepts/replication.md). All times are of the own monotonic clock.
+replaced process has fenced itself (docs/concepts/replication.md). All times are of this broker's monotonic clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 
 class Fencing:
-    """The three conditions under which a broker fences itself."""
+    """The three conditions for which a broker fences itself: alone, cut off, isolated."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests, membership: Membership, gossip: GossipMap) -> None:
         self.ctx = ctx
@@ -25,8 +25,9 @@ class Fencing:
         self._ready_since: float | None = None
 
     def reason(self, listed: Callable[[], set[str]]) -> str:
-        """Return why the broker must be fenced now, "" if it must not. `listed` returns every broker on a list that
-        this one follows."""
+        """Return why this broker must be fenced now, "" if it need not be. A broker that is not ready, or only for less
+        than the fencing time, is never fenced. `listed` returns the names of all brokers on the lists that this one
+        follows."""
         if not self.membership.ready:
             self._ready_since = None
             return ""  # it has no clients, and nothing to acknowledge
@@ -37,7 +38,8 @@ class Fencing:
         return self._alone() or self._cut_off() or self._isolated(listed)
 
     def _alone(self) -> str:
-        """FENCE-ALONE: return a reason if fewer than q - 1 other members were heard for the fencing time, else ""."""
+        """FENCE-ALONE: return a reason if fewer than q - 1 other members were heard within the fencing time, else
+        ""."""
         config = self.ctx.config
         heard = [
             peer
@@ -49,11 +51,11 @@ class Fencing:
         return f"heard from {len(heard)} other members in {config.fencing} s"
 
     def _cut_off(self) -> str:
-        """FENCE-CUT: return a reason if others hear a live coordinator that this broker does not hear, else "". A
-        coordinator that nobody hears is in takeover.
+        """FENCE-CUT: return a reason if another broker hears a coordinator that this broker does not hear, else "". A
+        coordinator that no broker hears is in takeover, and is no reason.
 
-        A broker that came back has the fencing time to be heard here. What its earlier incarnation coordinated is in
-        takeover, and links to it, as ZooKeeper's news of it, reach one broker sooner than another.
+        A broker that was restarted has the fencing time to be heard here. What its earlier incarnation coordinated is
+        in takeover, and links to it, as ZooKeeper's news of it, reach one broker sooner than another.
         """
         config, now, membership = self.ctx.config, self.ctx.now, self.membership
         silent = [
@@ -68,8 +70,9 @@ class Fencing:
         return ""
 
     def _isolated(self, listed: Callable[[], set[str]]) -> str:
-        """FENCE-ISOLATED: under `reset`, return a reason if no broker that is connected here hears ZooKeeper, and a
-        listed one is not connected, else "". The listed one may have been replaced, and a new history may begin."""
+        """FENCE-ISOLATED: under `reset`, return a reason if neither this broker nor any that it hears has heard
+        ZooKeeper for the isolation time, and a listed broker is not heard. Otherwise return "". The listed broker may
+        have been replaced, and a new history may begin."""
         config, now = self.ctx.config, self.ctx.now
         limit = config.isolation_sessions * config.session_timeout
         if config.on_history_loss != "reset" or self.zookeeper.age() <= limit:

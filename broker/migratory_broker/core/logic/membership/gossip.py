@@ -1,4 +1,5 @@
-"""State learned from other brokers' heartbeats: the last one of each peer, and the coordinator of each group."""
+"""Gossip, what `Logic` learned from other brokers' heartbeats: the last one of each peer, and the coordinator of each
+group."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from migratory_protocol.peer import ClientLoad
 
 @dataclass(slots=True)
 class PeerState:
-    """The last heartbeat of a peer. Times are of the own clock."""
+    """The last heartbeat of a peer. Times are of this broker's monotonic clock, in seconds."""
 
     heard_at: float
     zookeeper_heard_at: float
@@ -21,9 +22,8 @@ class PeerState:
 
 
 class GossipMap:
-    """The coordinator of each group, as coordinators report it themselves, at activation and with every heartbeat: a
-    hint for routing, never an authority. The higher epoch wins.
-    """
+    """The coordinator of each group, as the coordinators report it themselves at activation and with every heartbeat: a
+    hint for routing, never an authority. A report of a lower epoch than the known one is ignored."""
 
     def __init__(self, groups: int) -> None:
         self._hints: list[tuple[int, str]] = [(0, "")] * groups  # (epoch, broker)
@@ -38,18 +38,19 @@ class GossipMap:
             self._heard_at[group] = now
 
     def coordinator(self, group: int) -> str:
-        """Return the last known coordinator, "" if none was ever named."""
+        """Return the name of the group's last known coordinator, "" if none ever reported itself."""
         return self._hints[group][1]
 
     def epoch(self, group: int) -> int:
         return self._hints[group][0]
 
     def heard_at(self, group: int) -> float:
-        """Return when the group's coordinator last said that it is the coordinator, by the own clock; -inf if never."""
+        """Return the time at which a coordinator last reported that it coordinates the group, by this broker's clock;
+        -inf if none did."""
         return self._heard_at[group]
 
     def counts(self) -> dict[str, int]:
-        """Return the number of groups of each coordinator, as far as known."""
+        """Return the number of groups that each known coordinator coordinates, by its name."""
         if self._counts is None:
             self._counts = dict(Counter(name for _, name in self._hints if name))
         return dict(self._counts)

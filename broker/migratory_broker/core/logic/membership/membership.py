@@ -1,4 +1,4 @@
-"""Which brokers live: registration, ephemerals, links, heartbeats, and the list of servers for clients.
+"""Which brokers live, for the other parts of `Logic`: registration, ephemerals, links, heartbeats, and the server list.
 
 `/brokers/<name>` gives the incarnation, which is kept over ZooKeeper sessions. `/members/<name>` is created again after
 a lost session, by the same incarnation. A broker that learns of a newer incarnation of its own name stops at once.
@@ -41,7 +41,7 @@ from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 
 class Membership:
-    """This broker's registration in ZooKeeper, and its knowledge of the other brokers."""
+    """This broker's registration in ZooKeeper, and its knowledge of the other brokers from ZooKeeper and heartbeats."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests, on_replaced: Callable[[str], None]) -> None:
         self.ctx = ctx
@@ -71,7 +71,8 @@ class Membership:
         return self.registered_at is not None
 
     def _register(self) -> None:
-        """Take the next step of the registration. A lost reply repeats the step: a skipped incarnation does no harm."""
+        """Take the next step of the registration in ZooKeeper: first compare the cluster's record, then obtain an
+        incarnation. If a reply was lost the step is repeated: a skipped incarnation number does no harm."""
         self._busy = True
         if self._step == "cluster":
             self.zookeeper.get(CLUSTER, self._cluster)
@@ -79,7 +80,8 @@ class Membership:
             self.zookeeper.get(f"{BROKERS}/{self.ctx.config.name}", self._broker)
 
     def _cluster(self, reply: ZkReply) -> None:
-        """Compare the cluster's record, or create it."""
+        """Create the cluster's record if there is none, else compare it with this broker's configuration. A different
+        or unreadable record stops the broker."""
         self._busy = False
         configured = ClusterRecord(self.ctx.config.groups)
         if reply.outcome == "ok" and reply.node is None:
@@ -139,14 +141,16 @@ class Membership:
         return MemberRecord(ctx.incarnation, config.url, config.peer, config.weight, ready, ctx.draining)
 
     def announce(self) -> None:
-        """Bring this broker's ephemeral up to date."""
+        """Read this broker's ephemeral `/members/<name>`, and create it or bring it up to date. Nothing while an
+        earlier call is under way."""
         if not self._announcing:
             self._announcing = True
             self.zookeeper.get(f"{MEMBERS}/{self.ctx.config.name}", self._announce)
 
     def _announce(self, reply: ZkReply) -> None:
-        """RESTORE-EPHEMERAL: create this broker's ephemeral. One of an older session or incarnation of this broker is
-        deleted in the same transaction."""
+        """RESTORE-EPHEMERAL: create this broker's ephemeral or write its new content. One of an older session or
+        incarnation of this broker is deleted in the same transaction. If a newer incarnation's is there, stop this
+        broker."""
         self._announcing = False
         if reply.outcome != "ok":
             return
@@ -191,7 +195,7 @@ class Membership:
     # ---- other brokers -----------------------------------------------------------------------------------------
 
     def list_members(self) -> None:
-        """Read which brokers have an ephemeral, and watch for changes."""
+        """Read from ZooKeeper which brokers have an ephemeral and what it says, and watch for changes."""
         self._listed_at = self.ctx.now
         self.zookeeper.children(MEMBERS, self._listing, watch=True)
 
@@ -239,7 +243,7 @@ class Membership:
         self.zookeeper.get(f"{MEMBERS}/{name}", receive, watch=True)
 
     def _member(self, name: str, data: bytes) -> MemberRecord | None:
-        """Return the decoded record, or None for data of another program."""
+        """Return the decoded record of a broker. For data that another program wrote return None and log an error."""
         try:
             return decode_member(data)
         except BadRecord as error:
@@ -247,8 +251,8 @@ class Membership:
             return None
 
     def learn(self, name: str, incarnation: int) -> None:
-        """Record that this incarnation of a broker lives. Stop if it has this broker's own name and is newer. Report a
-        linked incarnation that it replaced."""
+        """Record that this incarnation of a broker lives; an older one than the known is ignored. Stop this broker if
+        it has its own name and is newer. If a link to an older incarnation is open, treat that link as broken."""
         if incarnation <= self.newest.get(name, 0):
             return
         self.newest[name] = incarnation
@@ -263,16 +267,17 @@ class Membership:
             self.appeared[name] = (incarnation, self.ctx.now)
 
     def appeared_at(self, name: str) -> float:
-        """Return when a broker's newest incarnation was first heard of, from ZooKeeper or from a peer; -inf if never.
+        """Return the time at which a broker's newest incarnation was first heard of, from ZooKeeper or from a peer;
+        -inf if never.
 
-        A peer may know sooner. That is a reason to wait for the broker, but does not prove that its incarnation before
-        was replaced.
+        A peer may hear of it earlier than ZooKeeper shows it. That is a reason to wait for the broker, but does not
+        prove that its earlier incarnation was replaced.
         """
         return self.appeared.get(name, (0, float("-inf")))[1]
 
     def _connect(self) -> None:
-        """Emit `ConnectPeers` for all live brokers, if they changed. An open link is kept until ZooKeeper names a
-        newer incarnation."""
+        """Emit `ConnectPeers` for all other live brokers, if they changed since the last time. A broker without an
+        ephemeral is included while its link is open."""
         wanted = {
             name: (member.incarnation, member.peer)
             for name, member in sorted(self.known.items())
@@ -283,7 +288,8 @@ class Membership:
             self.ctx.emit(ConnectPeers(wanted))
 
     def gone(self, broker: BrokerId) -> bool:
-        """Return whether `broker` was replaced by a newer incarnation, or has neither an ephemeral nor a link."""
+        """Return whether `broker`, an incarnation, was replaced by a newer one, or has neither an ephemeral nor a link.
+        False for this broker."""
         name, incarnation = broker
         if broker == self.ctx.me:
             return False
@@ -292,7 +298,8 @@ class Membership:
         return name not in self.live and not self.ctx.linked(broker)
 
     def lost(self, members: list[BrokerId]) -> int:
-        """Return the number of `members` that are `gone`."""
+        """Return the number of `members` that are `gone`: replaced by a newer incarnation, or without an ephemeral and
+        a link."""
         return sum(self.gone(broker) for broker in members)
 
     # ---- links and heartbeats --------------------------------------------------------------------------------
@@ -303,10 +310,10 @@ class Membership:
         self._connect()
 
     def peer_up(self, peer: str) -> None:
-        """Record a new link to `peer`. Keep its last heartbeat only if it is recent and of the same incarnation: then
-        only the link had broken.
+        """Record a new link to `peer`. The last heartbeat from it stays valid only if it is recent and of the same
+        incarnation: then only the link had broken.
 
-        Its next heartbeat may be half a second away. Without the last one, this broker might fence itself for that
+        The next heartbeat may be half a second away. Without the last one, this broker might fence itself for that
         long.
         """
         state = self.peers.get(peer)
@@ -328,7 +335,7 @@ class Membership:
             self._appear(name, incarnation)
 
     def heard_within(self, seconds: float) -> list[str]:
-        """Return the peers from which anything came within the last `seconds`."""
+        """Return the names of the peers from which any message came within the last `seconds`."""
         limit = self.ctx.now - seconds
         return [peer for peer, at in self.heard.items() if at >= limit]
 
@@ -337,7 +344,8 @@ class Membership:
         return self.ctx.now - self._heartbeat_at >= self.ctx.config.heartbeat
 
     def send_heartbeats(self, coordinated: list[tuple[int, int]], load: ClientLoad) -> None:
-        """Send a heartbeat to every peer, and read the own node in ZooKeeper."""
+        """Send a heartbeat to every linked peer, and read this broker's own node in ZooKeeper. `coordinated` has
+        (group, epoch) of each group that this broker coordinates."""
         config = self.ctx.config
         self._heartbeat_at = self.ctx.now
         age = self.zookeeper.age()
@@ -383,7 +391,8 @@ class Membership:
             self.list_members()
 
     def servers(self) -> tuple[Server, ...]:
-        """Return the brokers that accept clients; while ZooKeeper is away, as last known."""
+        """Return the brokers that accept clients, with their weights, this one included if it does. While ZooKeeper is
+        away this is the last known list."""
         me = self.ctx.config.name
         entries = {**self.known, me: self._own_record()}
         return tuple(
@@ -393,7 +402,7 @@ class Membership:
         )
 
     def announce_servers(self) -> None:
-        """Give the edges the list of servers if it changed and is not empty."""
+        """Emit the server list for the edges if it changed and is not empty."""
         servers = self.servers()
         if servers and servers != self._servers:
             self._servers = servers

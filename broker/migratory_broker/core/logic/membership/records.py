@@ -1,4 +1,5 @@
-"""The records in ZooKeeper, as JSON, and the rules by which the next record of a group is made.
+"""The records in ZooKeeper, for membership and election: their JSON, and the rules by which the next record of a group
+is made.
 
 Paths are below the cluster's root: `/brokers/<name>` (its version is the incarnation), `/members/<name>` (ephemeral),
 `/groups/<g>` (the record of the highest epoch), `/coordinators/<g>` (ephemeral of its owner), `/cluster`. `rendezvous`
@@ -31,18 +32,19 @@ R = TypeVar("R", bound=Struct)
 
 
 class BadRecord(ValueError):
-    """Data in a node that no broker wrote. The text says what is wrong with it."""
+    """The error for a node's data that no broker wrote. The text says what is wrong."""
 
 
 class ClusterRecord(Struct, frozen=True):
-    """`/cluster`, written once: brokers that hash topics differently must not form a cluster."""
+    """The content of `/cluster`: the number of topic groups and the hash of topics. Written once, because brokers that
+    hash topics differently must not form a cluster."""
 
     groups: int
     hash: str = "crc32"
 
 
 class MemberRecord(Struct, frozen=True):
-    """`/members/<name>`: a live broker, and how to reach it."""
+    """The content of `/members/<name>`: a live broker. `url` is for clients, `peer` ("host:port") for other brokers."""
 
     incarnation: Incarnation
     url: str
@@ -53,7 +55,8 @@ class MemberRecord(Struct, frozen=True):
 
 
 class SourceEpoch(Struct, frozen=True):
-    """The last activated epoch: its members may hold acknowledged publications."""
+    """The last activated epoch before that of a record: its members may hold acknowledged publications. `copies` is
+    `minCopies` of that epoch."""
 
     epoch: Epoch
     members: Listed
@@ -61,15 +64,15 @@ class SourceEpoch(Struct, frozen=True):
     owner: tuple[str, Incarnation]
 
     def enough(self, answered: Iterable[BrokerId]) -> bool:
-        """TAKEOVER-QUORUM: return whether n - q + 1 members answered, or the owner, whose store is part of every
-        commit's quorum."""
+        """TAKEOVER-QUORUM: return whether `answered` includes n - q + 1 members of this epoch's list, or its owner,
+        which holds every committed publication. n is the length of the list, q is `copies`."""
         listed = [broker for broker in answered if broker in self.members]
         return len(listed) >= len(self.members) - self.copies + 1 or self.owner in listed
 
 
 class GroupRecord(Struct, frozen=True):
-    """`/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a `source`, nothing
-    was ever committed in this history."""
+    """The content of `/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a
+    `source`, nothing was ever committed in this history."""
 
     history: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     first: Epoch
@@ -81,8 +84,8 @@ class GroupRecord(Struct, frozen=True):
     source: SourceEpoch | None
 
     def as_source(self) -> SourceEpoch | None:
-        """SOURCE-IS-ACTIVATED: return the source of the next record: this epoch if it is activated, else this
-        record's own source."""
+        """SOURCE-IS-ACTIVATED: return the source for the next record: this epoch if it is activated, else this record's
+        own source, which may be None."""
         if self.activated:
             return SourceEpoch(self.epoch, self.members, self.copies, self.owner)
         return self.source
@@ -101,7 +104,7 @@ def encode(record: ClusterRecord | MemberRecord | GroupRecord) -> bytes:
 
 
 def decode_group(data: bytes) -> GroupRecord:
-    """Return the group's record in `data`. Raise BadRecord if it is not one."""
+    """Return the group record in `data`. Raises BadRecord if `data` is not one."""
     return _decode(data, GroupRecord)
 
 
@@ -121,14 +124,15 @@ def _decode(data: bytes, kind: type[R]) -> R:
 
 
 def group_number(name: str) -> int | None:
-    """Return the group of a node below /groups or /coordinators, None for a node that no broker wrote."""
+    """Return the number of the group that a node below /groups or /coordinators is named for, None for a name that no
+    broker gives."""
     return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None
 
 
 def rendezvous(group: int, names: Iterable[str]) -> list[str]:
     """Return the names in an order of this group's own, the same at every broker (rendezvous hashing).
 
-    Groups spread evenly over any set of names.
+    Over all groups each name comes first about equally often, whatever the set of names.
     """
     return sorted(names, key=lambda name: (-_mix(group, name), name))
 

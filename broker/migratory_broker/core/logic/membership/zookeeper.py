@@ -1,8 +1,8 @@
-"""Requests to ZooKeeper, and when it was last heard.
+"""Requests of the logic to ZooKeeper, their replies, and the time at which ZooKeeper was last heard.
 
-Each request has a number and a continuation, which also gets an `unknown` outcome: the caller reads again. The broker's
-own small read of `/brokers/<me>` tells, by its sending time, when ZooKeeper was last heard, and whether a newer
-incarnation of this name lives.
+Each request has a number and a function that receives the reply. The reply may have the outcome `unknown`: the caller
+then reads again. The broker's own small read of `/brokers/<me>` shows, by its sending time, when ZooKeeper was last
+heard, and whether a newer incarnation of this name lives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Continuation = Callable[[ZkReply], None]
 
 
 class ZkRequests:
-    """The session with ZooKeeper, and the requests that wait for a reply."""
+    """The state of the session with ZooKeeper, and the requests that wait for a reply."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -27,7 +27,8 @@ class ZkRequests:
         self._waiting: dict[int, Continuation] = {}
 
     def age(self) -> float:
-        """Return the seconds since ZooKeeper was last heard for certain."""
+        """Return the seconds since the last own read was sent that ZooKeeper has answered; infinity if there is
+        none."""
         return self.ctx.now - self.heard_at
 
     def get(self, path: str, receive: Continuation, watch: bool = False) -> None:
@@ -50,8 +51,8 @@ class ZkRequests:
         self._waiting.pop(event.request)(event)
 
     def update_session(self, event: ZkSession) -> bool:
-        """Record the state of the session. Return whether it is a new one, in which the ephemerals must be created
-        again."""
+        """Record the state of the session. Return whether a new session is connected, in which the ephemerals must be
+        created again."""
         self.connected = event.state == "connected"
         if not self.connected:
             return False

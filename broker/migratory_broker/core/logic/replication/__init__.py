@@ -1,5 +1,3 @@
-"""The replicated log of each topic group: positions, copies, commits, and the takeover of a group by a new leader.
-
-Start at `group.py` (one topic group at this broker) and `term.py` (an epoch that this broker leads).
-docs/concepts/replication.md has the rules.
-"""
+"""Replication, for `Logic`: the log of each topic group with positions, copies and commits, and its takeover by a new
+coordinator. Begin with `group.py` (one topic group at this broker) and `term.py` (an epoch that this broker owns).
+docs/concepts/replication.md has the rules."""

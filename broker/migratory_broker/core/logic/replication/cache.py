@@ -1,4 +1,5 @@
-"""The bounds of the cache: entries and age per topic, bytes and publishers over all topics of the broker."""
+"""The bounds of the cache, used by the replicas of all groups: entries and age per topic, bytes and publishers over all
+topics of the broker."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 PUBLISHER_COUNT_INTERVAL = 1.0
-"""Seconds between two counts of all publisher tables. In between, additions are counted and removals are not."""
+"""Seconds between two counts of all publisher tables. Until the next count, added publishers are counted and forgotten
+ones are not subtracted."""
 
 
 class Cache:
-    """All topic logs of this broker, and what they may take up together.
+    """All topic logs of this broker, with the limits of their memory, and the eviction that keeps these.
 
-    Eviction works on two orders: every log in turn for age, and every log that has entries in turn for bytes.
+    For the limit of age all logs are visited in turn, for the limit of bytes all logs that have entries.
     """
 
     def __init__(self, config: LogicConfig) -> None:
@@ -30,18 +32,18 @@ class Cache:
         self._filled: OrderedDict[TopicLog, None] = OrderedDict()
 
     def register(self, log: TopicLog) -> None:
-        """Add a new topic's log to those that are counted and evicted from."""
+        """Add the log of a new topic to those that are counted and trimmed."""
         self._logs.append(log)
         self.grew(log, log.bytes)
 
     def grew(self, log: TopicLog, size: int) -> None:
-        """Account for a change of a log's entries by `size` bytes, which may be negative."""
+        """Add `size` bytes, which may be negative, to the cache's total: the change of a log's entries."""
         self.bytes += size
         if log.entries:
             self._filled[log] = None
 
     def unregister(self, logs: list[TopicLog]) -> None:
-        """Remove logs and their bytes from those that are counted and evicted from."""
+        """Remove logs and their bytes from those that are counted and trimmed."""
         removed = {id(log) for log in logs}
         self._logs = deque(log for log in self._logs if id(log) not in removed)
         for log in logs:
@@ -53,9 +55,12 @@ class Cache:
         return len(self._logs)
 
     def full(self, log: TopicLog, wall: float) -> bool:
-        """Return whether nothing more may be numbered in this log: its uncommitted entries reach the limit of a
-        topic, or all logs together exceed the byte limit. Evicts entries of any topic before the latter is
-        decided."""
+        """Return whether nothing more may be numbered in this log.
+
+        That is so when the log has as many uncommitted entries as a topic may have entries (and the oldest is older
+        than `min_age`), or when all logs together exceed the byte limit even after entries of any topics were evicted.
+        `wall` is the wall clock in seconds.
+        """
         config = self._config
         if log.last - log.committed >= config.messages_per_topic:
             oldest = log.entry(log.committed + 1)
@@ -67,10 +72,11 @@ class Cache:
         return self.bytes > config.max_bytes
 
     def publishers_full(self, wall: float) -> bool:
-        """Return whether `max_publishers` is reached; if not, count one more. `wall` is the wall clock in seconds.
+        """Return whether `max_publishers` is reached; if not, count one more publisher. `wall` is the wall clock in
+        seconds.
 
-        Tables are never evicted. Without the limit, a client that invents a name for every publication would fill the
-        memory of every broker.
+        Rows of publishers are never evicted. Without the limit, a client that invents a name for every publication
+        would fill the memory of every broker.
         """
         if not 0 <= wall - self._counted_at < PUBLISHER_COUNT_INTERVAL:
             self._counted_at = wall
@@ -81,8 +87,8 @@ class Cache:
         return False
 
     def trim(self, log: TopicLog, wall: float) -> None:
-        """Evict the oldest committed entries of this log that exceed the limits of number and age, and entries of any
-        log while all together exceed the byte limit."""
+        """Evict the oldest committed entries of this log that exceed the limits of number and age. If all logs together
+        exceed the byte limit, evict entries of any log too. `wall` is the wall clock in seconds."""
         config = self._config
         while log.base < log.committed:
             age = wall - log.entries[0].time
@@ -100,9 +106,10 @@ class Cache:
         return entry
 
     def _squeeze(self, wall: float) -> None:
-        """Evict the oldest committed entry of one topic after the other until the bytes are within the limit.
+        """Evict the oldest committed entry of one topic after the other until the bytes are within the limit or only
+        uncommitted entries are left.
 
-        Logs without entries leave the order: there may be a hundred thousand, and a squeeze for each publication.
+        Logs without entries are not visited: there may be a hundred thousand, and a call for each publication.
         """
         uncommitted = 0
         while self.bytes > self._config.max_bytes and uncommitted < len(self._filled):
@@ -119,7 +126,8 @@ class Cache:
                 self.short_at = wall
 
     def sweep(self, wall: float, count: int) -> None:
-        """Trim the next `count` topics by age, in turn. Only this trims an idle topic."""
+        """Trim the next `count` topics, each call continuing where the last one ended. Without this an idle topic would
+        never be trimmed by age."""
         for _ in range(min(count, len(self._logs))):
             log = self._logs[0]
             self._logs.rotate(-1)

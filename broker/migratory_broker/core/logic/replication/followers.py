@@ -1,4 +1,4 @@
-"""The other brokers as the owner of an epoch sees them: which are synced, and which are streamed to.
+"""The followers of an epoch, for its owner's `Term`: which brokers have the log, and the entries that are sent to them.
 
 Every linked broker follows, listed or learner, by one path at takeover, re-listing, learning and link repair:
 `InventoryRequest` -> `Inventory` -> `Sync` (what is missing) -> `Synced`, and from the Sync on every entry in order
@@ -29,8 +29,14 @@ from migratory_broker.core.logic.replication.snapshot import for_member, split, 
 
 @dataclass(slots=True)
 class Follower:
-    """One linked broker. `streams`: a Sync was sent over this link, and entries follow it. `snapshot`: the last
-    sequence numbers of that Sync."""
+    """One linked broker.
+
+    streams     a Sync was sent over this link, and every later entry is sent too
+    confirmed   the broker has confirmed that Sync
+    refused     the broker refused a message, because it promised a higher epoch
+    serial      the number of the last Sync
+    snapshot    the last sequence number of each topic in that Sync, until it is confirmed
+    """
 
     broker: BrokerId
     streams: bool = False
@@ -41,7 +47,7 @@ class Follower:
 
 
 class Followers:
-    """The followers of one epoch, by name."""
+    """The followers of one epoch by name, as its owner sees them."""
 
     def __init__(self, ctx: Context, replica: Replica, record: GroupRecord) -> None:
         self.ctx = ctx
@@ -53,26 +59,27 @@ class Followers:
         self._serial = 0
 
     def needs_marks(self, broker: BrokerId) -> bool:
-        """MARK-DECIDES: return whether a broker needs the coordinator's marks to learn of commits. It does unless it is
-        a member of a list with two copies."""
+        """MARK-DECIDES: return whether a broker needs the coordinator's committed marks to learn of commits. A member
+        of a list with two copies does not; every other broker does."""
         return self.record.copies != 2 or broker not in self.record.members
 
     def some_need_marks(self) -> bool:
         return any(follower.streams and self.needs_marks(follower.broker) for follower in self.by_name.values())
 
     def add(self, peer: str) -> None:
-        """Add the broker of a link that was opened, or opened again, as a follower, and request its inventory."""
+        """Add the broker at the other end of a newly opened link as a follower, and request its inventory."""
         self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self.ctx.send(peer, InventoryRequest(self.replica.group, self.record.history, self.record.epoch))
 
     def add_known(self, peer: str, digests: list[LogDigest], useful: bool) -> None:
-        """Sync a broker whose promise had its inventory. `useful`: its log is synced to the source epoch."""
+        """Add a broker as a follower and send it a Sync. `digests` is the inventory from its promise; `useful` says
+        that its log is synced to the source epoch."""
         follower = self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self._sync(follower, digests if useful else None, own=False)
 
     def add_streaming(self, peer: str) -> None:
-        """Add a broker that received the whole previous epoch over this same link. It keeps its log: its Sync is
-        empty."""
+        """Add a broker that received the whole previous epoch over this same link, and send it an empty Sync: it has
+        everything."""
         follower = self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self._send(follower, [[]], whole=False)
 
@@ -80,7 +87,7 @@ class Followers:
         self.by_name.pop(peer, None)
 
     def inventory(self, peer: str, message: Inventory) -> None:
-        """Send `peer` a Sync with what its inventory lacks. Ignore a broker that is not a follower."""
+        """Send `peer` a Sync with what is missing by its inventory. Ignore a broker that is not a follower."""
         follower = self.by_name.get(peer)
         if follower is None:
             return
@@ -92,10 +99,11 @@ class Followers:
         self._sync(follower, message.digests if useful else None, own)
 
     def _sync(self, follower: Follower, digests: Iterable[LogDigest] | None, own: bool) -> None:
-        """Send a Sync with what is missing.
+        """Send a follower a Sync with what its log lacks or has wrong.
 
-        Of a log that is not synced to the source epoch (`digests` None), nothing counts. Of one that is, as much counts
-        as this epoch adopted. Of one that is synced to this very epoch (`own`), all counts.
+        `digests` describes its log. Nothing of a log that is not synced to the source epoch counts (`digests` None). A
+        log synced to the source epoch counts as far as this epoch adopted it, one synced to this very epoch (`own`) as
+        a whole.
         """
         topics = self.replica.topics
         if digests is None:
@@ -136,20 +144,22 @@ class Followers:
             self.ctx.send(follower.broker[0], Accept(replica.group, record.history, record.epoch, [], [], marks))
 
     def stream(self, message: PeerMessage) -> None:
-        """Send a message to every follower that has its Sync. The same object each time, so that the runtime encodes it
-        once."""
+        """Send a message to every follower that was sent its Sync. It is the same object each time, so that the runtime
+        encodes it once."""
         for peer, follower in self.by_name.items():
             if follower.streams:
                 self.ctx.send(peer, message)
 
     def refuse(self, peer: str) -> None:
-        """Stop streaming to a broker that promised a higher epoch, because it refuses every message of this epoch."""
+        """Stop streaming to the follower `peer`, which promised a higher epoch and so refuses every message of this
+        one."""
         if follower := self.by_name.get(peer):
             follower.streams = follower.confirmed = False
             follower.refused = True
 
     def caught_up(self) -> list[BrokerId]:
-        """Return the learners that hold everything and follow, and so are to be listed."""
+        """Return the learners (followers that are not listed) that have confirmed their Sync. They are ready to be
+        listed."""
         return [
             follower.broker
             for follower in self.by_name.values()

@@ -1,7 +1,7 @@
-"""One topic group at this broker: the member's side of every rule, and the term if this broker leads the epoch.
+"""One topic group at this broker, for `Logic`: what it does as a member, and its `Term` if it owns the group's epoch.
 
-Every message about a group is judged here first. One of an epoch below the promise is refused; one of another history
-is ignored.
+Every message about a group is checked here first. A message of an epoch below the promise is refused. Entries of
+another history are refused too; only a `Sync` begins another history here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 
 class TopicGroup:
-    """A topic group's replica, this broker's term in it, and what it sends at the end of the turn."""
+    """A topic group's replica, this broker's term in it, and the confirmations to send at the end of the turn."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class TopicGroup:
     # ---- this broker's term ----------------------------------------------------------------------------------
 
     def begin_term(self, record: GroupRecord, version: int, *, retried: bool = False) -> None:
-        """Lead the epoch of a ZooKeeper record that this broker has written, and end its term before. `retried`: it is
-        the owner's second try."""
+        """Begin the term of a ZooKeeper record that this broker has written, and end its earlier term, if there is one.
+        `version` is that of the record's node. `retried`: the record is the owner's second try."""
         before = self.term
         if before is not None:
             before.sequencer.flush()
@@ -101,7 +101,8 @@ class TopicGroup:
         self.listener.synced(self.number)
 
     def _promise(self, epoch: int) -> None:
-        """Promise `epoch`: refuse lower epochs from now on, and end this broker's own term in a lower one."""
+        """Promise `epoch`: refuse lower epochs from now on, and end this broker's own term in a lower one. Nothing if
+        that epoch or a higher one is promised already."""
         if epoch > self.replica.promised:
             if self.term is not None and self.term.epoch < epoch:
                 self.term.sequencer.flush()
@@ -112,8 +113,8 @@ class TopicGroup:
     # ---- from a candidate or coordinator ---------------------------------------------------------------------
 
     def prepare(self, peer: str, message: Prepare) -> None:
-        """PROMISE: promise the epoch, and send what the candidate lacks of logs that are synced to the source epoch.
-        Refuse an epoch below the promised one."""
+        """PROMISE: promise the epoch, and send a `Promise` with what the candidate `peer` lacks, if this log is synced
+        to the source epoch. Refuse an epoch below the promised one."""
         replica = self.replica
         if message.epoch < replica.promised:
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, replica.promised))
@@ -131,8 +132,8 @@ class TopicGroup:
             self.ctx.send(peer, Promise(self.number, message.history, message.epoch, synced, last, digests, topics))
 
     def inventory_request(self, peer: str, message: InventoryRequest) -> None:
-        """Promise the epoch and send the inventory, so that no lower epoch changes the log that it describes. Refuse an
-        epoch below the promised one."""
+        """Promise the epoch and send `peer` the inventory. The promise prevents that a lower epoch changes the log
+        meanwhile. Refuse an epoch below the promised one."""
         if message.epoch < self.replica.promised:
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, self.replica.promised))
             return
@@ -147,8 +148,8 @@ class TopicGroup:
         )
 
     def sync(self, peer: str, message: Sync) -> None:
-        """Collect the parts of a snapshot. With the last one install it as a whole and confirm it, or send the
-        inventory again if it does not fit. Refuse an epoch below the promised one."""
+        """Collect the parts of a Sync. With the last one install the snapshot as a whole and confirm it, or send the
+        inventory again if it does not fit this log. Refuse an epoch below the promised one."""
         replica = self.replica
         if message.epoch < replica.promised:
             self._staged.pop(peer, None)
@@ -176,7 +177,8 @@ class TopicGroup:
         self.listener.synced(self.number)
 
     def activated(self, peer: str, message: Activated) -> None:
-        """Commit the synced log of an epoch that its owner has activated."""
+        """Commit the log of the epoch that this replica is synced to: its owner has activated it. Ignore other
+        epochs."""
         replica = self.replica
         if message.history == replica.history and message.epoch == replica.synced:
             replica.activate()
@@ -188,11 +190,12 @@ class TopicGroup:
         self.listener.activated(self.number, epoch, coordinator)
 
     def accept(self, peer: str, message: Accept) -> None:
-        """ACCEPT: store an entry if `promised = synced = e`, its coordinator sent it, and it is the next of its topic.
+        """ACCEPT: store each entry if `promised = synced = e`, its coordinator sent it, and it is the next of its
+        topic.
 
-        The first message of an epoch shows that it is activated. Entries are committed at once with two copies, and up
-        to the message's marks. Request the repair of a missing entry. Refuse another history, and an epoch below the
-        promised one.
+        The first message of an epoch shows that it is activated. Stored entries are committed at once by a member of a
+        list with two copies, and otherwise up to the message's marks. A missing entry is requested. Refuse another
+        history, and an epoch below the promised one. Ignore an epoch whose Sync has not come yet.
         """
         replica = self.replica
         if message.history != replica.history or message.epoch < replica.promised:
@@ -223,7 +226,7 @@ class TopicGroup:
                 replica.commit(log, mark)
 
     def _store(self, log: TopicLog, publications: list[Publication]) -> bool:
-        """Append the entries that are not here yet. Return False if one is missing before them."""
+        """Append the entries that the log lacks, and return True. At a hole before an entry stop and return False."""
         replica = self.replica
         for publication in publications:
             if publication.sequence == log.last + 1:
@@ -233,7 +236,8 @@ class TopicGroup:
         return True
 
     def _repair(self, peer: str, epoch: int) -> None:
-        """Request a missing entry, once per epoch, by sending the coordinator this log's inventory."""
+        """Request a missing entry from the coordinator, by sending it this group's inventory. Once per epoch: later
+        calls do nothing."""
         if self._repairing != epoch:
             self._repairing = epoch
             self.ctx.note("warning", "entry_missing", group=self.number, epoch=epoch, peer=peer)
@@ -258,7 +262,8 @@ class TopicGroup:
             self.term.followers.refuse(peer)
 
     def accepted(self, peer: str, message: Accepted) -> None:
-        """BY-INCARNATION: count the vote of the incarnation at the other end of the link."""
+        """BY-INCARNATION: count the votes of the incarnation at the other end of the link, if the message is of this
+        broker's active epoch."""
         term = self.term
         if term is not None and term.active and message.epoch == term.epoch:
             term.sequencer.accepted((peer, self.ctx.links[peer]), message.lasts)
@@ -278,8 +283,8 @@ class TopicGroup:
             self.term.peer_down(peer)
 
     def flush(self) -> None:
-        """Send the entries that this turn numbered, as coordinator, and the confirmations of those that it accepted, as
-        member."""
+        """Send the entries that this broker numbered in this turn, as coordinator, and the confirmations of those that
+        it accepted, as member."""
         if self.term is not None:
             self.term.sequencer.flush()
         view = self.replica.view
@@ -290,10 +295,10 @@ class TopicGroup:
 
 
 class GroupRegistry(list[TopicGroup]):
-    """The topic groups of this broker; the index is the group's number.
+    """The topic groups of this broker, a list whose index is the group's number.
 
-    It is created empty and passed to everything that reads groups, and filled once, before the first event. So groups
-    can be given the listener that in turn leads to readers of groups, and nothing is assigned afterwards.
+    It is created empty, passed to everything that reads groups, and filled once, before the first event. So groups can
+    be given a listener whose parts read the registry, and no reference has to be set later.
     """
 
     def fill(self, groups: list[TopicGroup]) -> None:
@@ -301,5 +306,5 @@ class GroupRegistry(list[TopicGroup]):
         self.extend(groups)
 
     def active_terms(self) -> list[tuple[int, Term]]:
-        """Return the groups that this broker coordinates, with its terms in them."""
+        """Return (group number, term) of each group that this broker coordinates in an activated epoch."""
         return [(group.number, group.term) for group in self if group.term is not None and group.term.active]

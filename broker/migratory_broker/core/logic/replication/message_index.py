@@ -1,8 +1,9 @@
-"""An index from message id to cached entry, for duplicates of publications that are not among the newest.
+"""An index from message id to cached entry, for `TopicLog.find`: duplicates of publications that are not among the
+newest.
 
-Clients that repeat only what they wait for never need it. The first search that goes deep builds it, later ones bring
-it up to date, and it is dropped with the last entry from which it was built. So publishing maintains no index, and a
-search costs the same however much is cached.
+Clients that repeat only what they wait for never need it. The first search beyond the newest entries builds the index,
+later ones bring it up to date, and it is dropped with the last entry from which it was built. So publishing maintains
+no index, and a search costs the same however much is cached.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from itertools import islice
 from migratory_protocol.peer import Publication
 
 MIN_BUCKETS = 64
-"""Buckets of the smallest index; a power of two, as every size."""
+"""Buckets of the smallest index. The number of buckets is always a power of two."""
 
 
 class MessageIndex:
-    """A hash table in two arrays, 8 to 24 bytes an entry where Python's dicts take 150.
+    """A hash table from (publisher, message id) to entries, in two arrays: 8 to 24 bytes an entry where Python's dicts
+    take 150.
 
     An entry is named by its distance from `base`, from 1 up. `heads` has the newest entry of each bucket, `older` the
     one before each entry in the same bucket, 0 where there is none.
@@ -34,11 +36,12 @@ class MessageIndex:
         self.until = base + len(entries)  # once the log begins here, no entry of the first build is left
 
     def fits(self, last: int) -> bool:
-        """Return whether the table is large enough for a log that ends at `last`."""
+        """Return whether the table has enough buckets for a log whose last sequence number is `last`."""
         return last - self._base <= 2 * len(self._heads)
 
     def find(self, base: int, entries: deque[Publication], publisher: str, number: int) -> Publication | None:
-        """Return the newest of the entries behind `base` with this message id, None if there is none."""
+        """Return the newest entry with this publisher and message id among `entries`, None if there is none. `base` is
+        the sequence number before the first entry."""
         self._update(base, entries)
         distance = self._heads[hash((publisher, number)) & (len(self._heads) - 1)]
         while distance > base - self._base:  # older entries are evicted
@@ -49,7 +52,8 @@ class MessageIndex:
         return None
 
     def _update(self, base: int, entries: deque[Publication]) -> None:
-        """Add the entries that came since the last search. The loop decides the cost, so it makes no calls per entry.
+        """Add the entries that were appended since the last search. The loop decides the cost, so it makes no calls per
+        entry.
 
         `hash` differs between processes. No result depends on that; it only keeps clients from aiming at one bucket.
         """

@@ -1,7 +1,9 @@
-"""A broker's copy of one topic group: promises, logs and committed marks. `group.py` has the rules about messages.
+"""A broker's copy of one topic group, used by `group.py` and `term.py`: promises, logs and committed marks. `group.py`
+has the rules about messages.
 
 `promised`: no lower epoch is obeyed. `synced`: the epoch whose coordinator's log this log is a prefix of. `view`: what
-this broker knows of that epoch. All of it lives as long as the process; losing it is a crash.
+this broker knows of that epoch. All of it is in memory and ends with the process, which is therefore a loss of the
+copy.
 """
 
 from __future__ import annotations
@@ -20,20 +22,20 @@ from migratory_broker.core.logic.replication.topic_log import PublisherTable, To
 
 
 class ReplicationListener(Protocol):
-    """The receiver of all that topic groups report, implemented by `serving.commits.CommitListener`."""
+    """The interface through which topic groups report what happened. `serving.commits.CommitListener` implements it."""
 
     def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
         """Handle the commit of publications of one topic at this broker, oldest first."""
 
     def reply(self, contact: str | None, reply: ForwardReply) -> None:
-        """Send the reply of this broker, the coordinator, to a publication of the contact broker `contact`, None for
-        itself."""
+        """Send a reply of this broker, as coordinator, about one publication to its contact broker `contact` (None:
+        this broker itself)."""
 
     def synced(self, group: int) -> None:
-        """Note that the group is synced to another epoch here, or that its epoch was activated."""
+        """Handle that the group is synced to another epoch at this broker, or that the epoch was activated."""
 
     def activated(self, group: int, epoch: int, coordinator: str) -> None:
-        """Note that `coordinator` has activated the epoch that the group is synced to."""
+        """Handle that `coordinator` has activated the epoch that the group is synced to."""
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class EpochView:
 
 
 class Replica:
-    """The logs of one topic group, with the promised epoch and the epoch that they are synced to."""
+    """The logs of one topic group at this broker, with the promised epoch and the epoch that they are synced to."""
 
     def __init__(self, ctx: Context, cache: Cache, group: int, listener: ReplicationListener) -> None:
         self.ctx = ctx
@@ -77,30 +79,32 @@ class Replica:
 
     @property
     def settled(self) -> bool:
-        """True if the replica is synced to an activated epoch that lists this broker, and no higher epoch is
+        """True if the replica is synced to an activated epoch that lists this incarnation, and no higher epoch is
         promised."""
         return self.listed and self.view is not None and self.view.activated and self.promised == self.synced
 
     @property
     def immediate(self) -> bool:
-        """IMMEDIATE-COMMIT: true if an entry is committed as soon as this broker accepts it. With two copies its
-        accept is the second, besides the coordinator's."""
+        """IMMEDIATE-COMMIT: True if an entry is committed as soon as this broker accepts it: a listed member of an
+        activated epoch with two copies holds the second copy, besides the coordinator's."""
         view = self.view
         return view is not None and view.copies == 2 and view.activated and self.listed and view.owner in view.members
 
     def synced_in(self, history: int) -> int:
-        """Return `synced` if it is of that history, else 0: a log of another history is worth nothing in this one."""
+        """Return `synced` if this replica is of the history `history`, else 0: a log of another history counts for
+        nothing."""
         return self.synced if history == self.history else 0
 
     def digests(self) -> list[LogDigest]:
         return [log.digest() for log in self.topics.values()]
 
     def lasts(self) -> dict[str, int]:
-        """Return the last sequence number of each topic."""
+        """Return the last sequence number of each topic, by name."""
         return {name: log.last for name, log in self.topics.items()}
 
     def position(self, topic: str) -> Position:
-        """Return the current (committed) position of a topic."""
+        """Return the current (committed) position of a topic; (first epoch of the history, 0) before its first
+        commit."""
         log = self.topics.get(topic)
         return log.current(self.first) if log else Position(self.first, 0)
 
@@ -111,7 +115,7 @@ class Replica:
         self.promised = epoch
 
     def log(self, topic: str) -> TopicLog:
-        """Return the log of a topic, created if there is none."""
+        """Return the log of a topic. Create an empty one if there is none."""
         log = self.topics.get(topic)
         if log is None:
             log = self.topics[topic] = TopicLog(topic)
@@ -127,8 +131,9 @@ class Replica:
             self.cache.grew(log, size)
 
     def commit(self, log: TopicLog, to: int) -> None:
-        """COMMITTED-ONLY: commit entries up to `to`, which may lie behind. Everything that is delivered, replayed or
-        acknowledged passes here."""
+        """COMMITTED-ONLY: commit the log's entries up to sequence number `to`, report them to the listener and trim the
+        log. Nothing if they are committed already. Everything that is delivered, replayed or acknowledged passes
+        here."""
         to = min(to, log.last)
         if to <= log.committed:
             return
@@ -142,7 +147,8 @@ class Replica:
             self.commit(log, log.last)
 
     def activate(self) -> None:
-        """ACTIVATION-COMMITS: commit the adopted log with its epoch's activation, and not before."""
+        """ACTIVATION-COMMITS: mark the synced epoch as activated and commit its whole log. Nothing if it is activated
+        already."""
         view = self.view
         must(view is not None, "VIEW: an epoch that is activated was synced to")
         if view is not None and not view.activated:
@@ -150,8 +156,8 @@ class Replica:
             self.commit_all()
 
     def begin_history(self, history: int, first: int) -> None:
-        """NEW-HISTORY: drop all logs and begin another history, synced to no epoch. `announce_reset` notifies the
-        subscribers of its topics."""
+        """NEW-HISTORY: drop all logs and begin the history `history` with first epoch `first`, synced to no epoch.
+        Subscribers are notified by `announce_reset`."""
         self.drop(list(self.topics.values()))
         self.ctx.histories += 1
         self.history, self.first = history, first
@@ -159,17 +165,17 @@ class Replica:
         self.view = None
 
     def follow(self, topic: str) -> None:
-        """Remember a topic without a publication whose subscriber was given position (first, 0), so that it is notified
-        of another history. Bounded as the number of topics is: nobody publishes to names beyond that."""
+        """Remember a subscribed topic without a publication, so that its subscribers are notified when another history
+        begins. The number of such topics is limited like that of topics; beyond it, nothing."""
         limit = self.ctx.config.max_topics // self.ctx.config.groups + 100
         if topic not in self.topics and len(self._followed) < limit:
             self._followed.add(topic)
 
     def announce_reset(self, topics: set[str]) -> None:
-        """Notify subscribers that another history begins at the current position of each topic.
+        """Emit a `Gap` of kind `reset` for each topic: another history begins at its current position.
 
-        Topics without a publication are included, and stay followed: a subscriber that is given position (first, 0)
-        here must be notified of the history after this one as well.
+        Topics without a publication that have subscribers are included. They and `topics` are remembered: their
+        subscribers must be notified of the history after this one as well.
         """
         for topic in sorted(topics | self._followed):
             self.ctx.emit(Gap(topic, "reset", self.position(topic)))
@@ -182,10 +188,10 @@ class Replica:
                 del self.topics[log.name]
 
     def adopt(self, parts: dict[str, list[TopicPart]], useful: bool) -> None:
-        """Replace a candidate's log by the log merged from the promises.
+        """Replace this candidate's log by the log merged from the promises.
 
-        `parts` has the topics to which promises add anything. Without `useful` the own log is not synced to the source
-        epoch and counts for nothing.
+        `parts` has the topics to which promises add anything. Without `useful` this broker's own log is not synced to
+        the source epoch, counts for nothing and is dropped.
         """
         if not useful:
             dropped = [log for name, log in self.topics.items() if name not in parts]
@@ -204,8 +210,8 @@ class Replica:
     # ---- Sync ------------------------------------------------------------------------------------------------
 
     def fits(self, sync: Sync, parts: list[TopicPart]) -> bool:
-        """Return whether the snapshot would turn this log into the sender's, judged by the number of topics and the sum
-        of their last sequence numbers."""
+        """Return whether `parts` would turn this log into the Sync's sender's, judged by the number of topics and the
+        sum of their last sequence numbers."""
         same = sync.history == self.history
         lasts = {} if sync.whole or not same else self.lasts()
         for part in parts:
@@ -218,8 +224,9 @@ class Replica:
         return len(lasts) == sync.topics_total and sum(lasts.values()) == sync.lasts_total
 
     def install(self, sync: Sync, parts: list[TopicPart]) -> None:
-        """SYNC-WHOLE: make log, tail and table the sender's in one step; only then `promised = synced = epoch`. Commit
-        what is committed there, and notify subscribers of a history that was replaced."""
+        """SYNC-WHOLE: make logs and publisher tables the sender's in one step; only then `promised = synced = epoch`.
+        If the epoch is activated, commit what is committed at the sender. Notify subscribers of a history that was
+        replaced."""
         must(sync.epoch >= self.promised, "SYNC-PROMISE: a Sync below the promise is refused")
         switched = sync.history != self.history
         before = set(self.topics)
@@ -284,8 +291,9 @@ class Replica:
         self.cache.grew(log, log.bytes - before)
 
     def _restore_committed(self, log: TopicLog, committed: int, silent: bool) -> None:
-        """GAP-TOLD: entries that were evicted elsewhere before they came here were committed; notify live subscribers
-        unless `silent`."""
+        """GAP-TOLD: set the log's committed mark to `committed`, or to the log's beginning if that is later. In the
+        latter case entries were committed and evicted elsewhere before they came here: notify live subscribers of the
+        gap unless `silent`."""
         log.committed = max(committed, log.base)
         if log.base > committed and not silent:
             self.ctx.emit(Gap(log.name, "truncated", log.current(self.first), committed + 1, log.base))

@@ -1,8 +1,8 @@
-"""The coordinator of an activated epoch: it assigns positions, counts copies and commits.
+"""The coordinator's work in an activated epoch, as a part of `Term`: it assigns positions, counts copies and commits.
 
-NUMBERING: a publication is numbered, stored here, and sent to every follower, in that order. COMMIT: committed is the
-q-th largest of the listed incarnations' accepts, the own store included because the coordinator is listed. A duplicate
-is acknowledged once the table position on which it depends is committed, never before.
+NUMBERING: a publication is numbered, stored here, and sent to every follower, in that order. COMMIT: an entry is
+committed when `q` listed incarnations have accepted it; this broker's own store is one of them. A duplicate is
+acknowledged once its position is committed, never before.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from migratory_broker.core.logic.replication.replica import Replica, Replication
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 FORGET_AT_ONCE = 2000
-"""Publishers of one group that leave its tables in one tick: some milliseconds of work, and a message of 1 MB at most.
-They are taken in one pass over the dict, because each new iterator would go past all that were removed before."""
+"""The largest number of publishers of one group that are forgotten at once: some milliseconds of work, and a message of
+1 MB at most. They are removed in one pass over the dict, because each new iterator would go past all that were removed
+before."""
 
 
 class Sequencer:
-    """The numbering of one group in one epoch, and the votes that decide its commits."""
+    """The numbering of one group in one epoch, and the members' votes that decide its commits."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Sequencer:
         self._recent: dict[tuple[str, str], float] = {}  # (topic, publisher) -> last publication, oldest first
 
     def begin(self) -> None:
-        """Start with the activation of the epoch. The duplicate window of every known publisher begins anew."""
+        """Begin the duplicate window of every known publisher anew, at the activation of the epoch."""
         for log in self.replica.topics.values():
             for publisher in log.table.rows:
                 self._recent[(log.name, publisher)] = self.ctx.now
@@ -70,8 +71,9 @@ class Sequencer:
     # ---- numbering -------------------------------------------------------------------------------------------
 
     def number(self, publications: list[ForwardedPublication], contact: str | None) -> None:
-        """Assign positions in this order, or reply with a refusal. The contact broker answers a new publication itself,
-        at its commit."""
+        """Assign the next positions to new publications in this order, store them and queue them for the followers.
+        Duplicates and refused publications get a reply instead. `contact` is the broker that forwarded them, None for
+        this one; it answers a new publication itself, at its commit."""
         replica, ctx = self.replica, self.ctx
         must(replica.promised == replica.synced == self.record.epoch, "NUMBER-PROMISED: promised is the own epoch")
         must(self.record.owner in self.record.members, "OWNER-LISTED: a coordinator is on its own list")
@@ -92,7 +94,8 @@ class Sequencer:
                 self._numbered(log, entry)
 
     def _log(self, publication: ForwardedPublication, contact: str | None) -> TopicLog | None:
-        """Return the log of the publication's topic, created if there is none and the limit of topics allows it."""
+        """Return the log of the publication's topic, created if there is none. If the limit of topics is reached, reply
+        with a refusal and return None."""
         replica = self.replica
         log = replica.topics.get(publication.topic)
         if log is None:
@@ -104,7 +107,8 @@ class Sequencer:
         return log
 
     def _admit(self, log: TopicLog, publication: ForwardedPublication, contact: str | None, wall: float) -> bool:
-        """Return whether the publication is to be numbered. If not, its reply is sent or waits."""
+        """Return whether the publication is new and is to be numbered. Otherwise reply with a refusal, or for a
+        duplicate with its position, now or at its commit."""
         cache = self.replica.cache
         if publication.id:
             verdict = log.table.judge(publication.publisher, publication.id, publication.mark)
@@ -130,7 +134,7 @@ class Sequencer:
         return True
 
     def _numbered(self, log: TopicLog, entry: Publication) -> None:
-        """Queue the entry for the followers and for its commit."""
+        """Queue the numbered entry for the followers, and begin to wait for its commit."""
         name, ctx = log.name, self.ctx
         ctx.dirty[self.replica.group] = None
         ctx.published += 1
@@ -146,7 +150,7 @@ class Sequencer:
             self.waiting_since = ctx.now
 
     def _touch(self, topic: str, publisher: str) -> None:
-        """Begin the duplicate window of a publisher anew."""
+        """Begin the duplicate window of a publisher in a topic anew."""
         key, now = (topic, publisher), self.ctx.now
         if self._recent.get(key) != now:  # the order among those of one moment does not matter
             self._recent.pop(key, None)
@@ -171,8 +175,8 @@ class Sequencer:
             )
 
     def _duplicate(self, log: TopicLog, publication: ForwardedPublication, contact: str | None) -> None:
-        """DUPLICATE-WAITS: acknowledge a duplicate with its position, once that is committed. SAME-PAYLOAD: acknowledge
-        only what is known to be stored, by its cached entry or by the digest of the publisher's last payload."""
+        """DUPLICATE-WAITS: acknowledge a duplicate with its position, once that is committed. SAME-PAYLOAD: refuse it
+        if another payload is stored under its id (`id_reused`) or if that is not known any more (`outcome_unknown`)."""
         publisher, number = publication.publisher, publication.id
         last, epoch, sequence, stored = log.table.rows[publisher]
         digest = payload_digest(publication.payload)
@@ -199,7 +203,8 @@ class Sequencer:
     # ---- copies and commits ----------------------------------------------------------------------------------
 
     def accepted(self, broker: BrokerId, lasts: list[tuple[str, int]]) -> None:
-        """Count a broker's accepts: (topic, last sequence number)."""
+        """Record that `broker` holds each topic up to a sequence number, (topic, number) in `lasts`, and commit what
+        that decides. A broker that is not listed does not count."""
         votes = self.votes.get(broker)
         if votes is None:  # LISTED-VOTES: a learner's copy does not count
             return
@@ -210,8 +215,8 @@ class Sequencer:
                     self.settle(log)
 
     def settle(self, log: TopicLog) -> None:
-        """Commit what `copies` listed incarnations hold, the own store being one of them, and answer the duplicates
-        that waited for it."""
+        """Commit the entries of this log that `copies` listed incarnations hold, this broker's own store being one of
+        them, and acknowledge the duplicates that waited for them."""
         copies = self.record.copies
         if copies == 1:
             to = log.last
@@ -240,8 +245,8 @@ class Sequencer:
     # ---- batches ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what was numbered, forgotten and committed in this turn, in one message. With one copy, commit it
-        first."""
+        """Send followers what was numbered, forgotten and committed in this turn, in one message; nothing if there is
+        nothing. With one copy, first commit what was numbered."""
         if self.record.copies == 1 and self._uncommitted:
             dirty, group = self.ctx.dirty, self.replica.group
             was_dirty = group in dirty
@@ -265,8 +270,9 @@ class Sequencer:
             )
 
     def expire(self) -> None:
-        """FORGET-ALIKE: remove publishers that are silent for the duplicate window from the table, in log order
-        everywhere. After a takeover all of them come due at the same moment; the next ticks remove the rest."""
+        """FORGET-ALIKE: remove publishers from the table that were silent for the duplicate window, and queue the
+        removals for the followers, so that all tables change at the same place in the log. At most `FORGET_AT_ONCE` per
+        call; the next calls remove the rest."""
         limit = self.ctx.now - self.ctx.config.duplicate_window
         leaving: list[tuple[str, str]] = []
         for (topic, publisher), touched in islice(self._recent.items(), FORGET_AT_ONCE):

@@ -1,7 +1,8 @@
-"""Snapshots: the difference between the logs of two brokers, split into parts for the way, and merged in a takeover.
+"""Snapshots, for takeover and Sync: the difference between the logs of two brokers, split into messages, joined and
+merged.
 
-Log and publisher table of a topic are always of one moment. Large snapshots are split into parts; the receiver joins
-them before it uses them.
+Log and publisher table of a topic are always of one moment. Large snapshots are split into several messages; the
+receiver joins their parts before it uses them.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from migratory_broker.core.logic.context import must
 from migratory_broker.core.logic.replication.topic_log import ENTRY_OVERHEAD, PublisherTable, TopicLog
 
 ROW_BYTES = 64
-"""Bytes that a row of a publisher table takes in a snapshot, about."""
+"""Bytes that a row of a publisher table takes in a snapshot, estimated."""
 
 
 def whole(log: TopicLog) -> TopicPart:
-    """Return the whole log as a part."""
+    """Return a part with all cached entries and the publisher table of a log."""
     return TopicPart(
         log.name,
         log.base,
@@ -34,8 +35,8 @@ def whole(log: TopicLog) -> TopicPart:
 
 
 def missing(log: TopicLog, digest: LogDigest, keep: int) -> TopicPart:
-    """Return what turns a log described by `digest` into this one, when its entries up to `keep` are the same as here.
-    If this log begins behind `keep`, the whole log."""
+    """Return the part that turns a log described by `digest` into `log`, given that both have the same entries up to
+    sequence number `keep`. If entries after `keep` were evicted here, return the whole log."""
     if keep < log.base:
         return whole(log)
     older = log.between(log.base, min(digest.base, log.last)) if log.base < digest.base else []
@@ -53,7 +54,8 @@ def missing(log: TopicLog, digest: LogDigest, keep: int) -> TopicPart:
 
 
 def for_candidate(topics: Iterable[TopicLog], digests: Iterable[LogDigest]) -> list[TopicPart]:
-    """Return what a candidate with the logs of `digests` lacks. Both are prefixes of one log, or `digests` is empty."""
+    """Return the parts that a candidate lacks, whose logs are described by `digests`. Its logs and `topics` are
+    prefixes of the same logs, or `digests` is empty: then return everything."""
     known = {digest.topic: digest for digest in digests}
     parts = []
     for log in topics:
@@ -67,10 +69,11 @@ def for_candidate(topics: Iterable[TopicLog], digests: Iterable[LogDigest]) -> l
 def for_member(
     topics: dict[str, TopicLog], digests: Iterable[LogDigest], common: Callable[[str], int | None]
 ) -> list[TopicPart]:
-    """Return what turns logs described by `digests` into these.
+    """Return the parts that turn a member's logs, described by `digests`, into `topics`. Topics that are equal are left
+    out; those that only the member has are marked as deleted.
 
-    `common(topic)` limits how far the receiver's log can be trusted to agree (None: as far as it goes). A tail that was
-    not adopted is cut, however long.
+    `common(topic)` is the sequence number up to which the member's log agrees with this one (None: as far as both go).
+    Entries after it are replaced, however many.
     """
     parts = []
     seen = set()
@@ -90,7 +93,8 @@ def for_member(
 
 
 def split(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
-    """Return the parts in lists of about `size` bytes: at least one list, which may be empty."""
+    """Return the parts in lists of about `size` bytes, one for each message: at least one list, which may be empty. A
+    part that is too large is continued in the next list."""
     lists: list[list[TopicPart]] = [[]]
     filled = 0
     for part in parts:
@@ -131,7 +135,8 @@ def split(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
 
 
 def join(parts: Iterable[TopicPart]) -> list[TopicPart]:
-    """Return the parts as they were before `split`."""
+    """Return the parts as they were before `split`: continued parts are joined with their beginnings, which changes
+    these."""
     joined: list[TopicPart] = []
     for part in parts:
         if part.continued:
@@ -143,7 +148,8 @@ def join(parts: Iterable[TopicPart]) -> list[TopicPart]:
 
 
 def merge(log: TopicLog | None, parts: list[TopicPart]) -> TopicLog:
-    """LONGEST-WINS: merge one topic of the log that a candidate adopts from its own log and the parts in the answers.
+    """LONGEST-WINS: return the log of one topic that a candidate adopts, merged from its own log (None: it has none
+    that counts) and the parts in the answers.
 
     All of them are prefixes of one log, with different beginnings cached. The longest wins with its table, and older
     entries are filled in as far as they join it without a hole.

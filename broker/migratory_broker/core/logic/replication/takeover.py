@@ -1,9 +1,9 @@
-"""The first half of a takeover: promises from the source list, and the log that they add up to.
+"""The first half of a takeover, for `Term`: promises from the source list, and the log that is merged from them.
 
 TAKEOVER-SOURCE: only the source list is asked, never the list of a record that was not activated. TAKEOVER-QUORUM: n -
-q + 1 answers of it are needed, or its owner's own. TAKEOVER-MERGE: only answers with `synced` of at least the source
-epoch are merged; an answer counts when its last part has come. BY-INCARNATION: the other end of a link is one
-incarnation of a broker.
+q + 1 of its members must answer, or its owner. TAKEOVER-MERGE: only answers with `synced` of at least the source epoch
+are merged; an answer counts when its last part has come. BY-INCARNATION: the other end of a link is one incarnation of
+a broker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from migratory_broker.core.logic.replication.snapshot import join
 
 
 class PromiseRound:
-    """A candidate's round of promises for one epoch."""
+    """A candidate's collection of promises for one epoch. `useful` says whether its own log is synced to the source
+    epoch."""
 
     def __init__(self, ctx: Context, replica: Replica, record: GroupRecord, source: SourceEpoch) -> None:
         self.ctx = ctx
@@ -31,7 +32,7 @@ class PromiseRound:
         self._topics: dict[BrokerId, list[TopicPart]] = {}
 
     def begin(self) -> None:
-        """Count the own promise if this broker is on the source list, and ask every linked broker that is."""
+        """Count this broker's own promise if it is on the source list, and ask every linked broker that is on it."""
         me = self.ctx.me
         if me in self.source.members:
             record = self.record
@@ -42,7 +43,8 @@ class PromiseRound:
             self.request(peer)
 
     def request(self, peer: str) -> None:
-        """Ask `peer` for its promise if the linked incarnation is on the source list and has not answered."""
+        """Ask `peer` for its promise if its linked incarnation is on the source list and has not answered. Discard the
+        parts of an unfinished answer."""
         broker = (peer, self.ctx.links[peer])
         self._parts.pop(peer, None)
         if broker in self.source.members and broker not in self.answers:
@@ -55,7 +57,7 @@ class PromiseRound:
             )
 
     def peer_down(self, peer: str) -> None:
-        """Discard the parts of an unfinished answer. A finished one stays valid."""
+        """Discard the parts of an unfinished answer of `peer`. A finished answer stays valid."""
         self._parts.pop(peer, None)
 
     def promise(self, peer: str, message: Promise) -> None:
@@ -73,14 +75,15 @@ class PromiseRound:
         return self.source.enough(self.answers)
 
     def is_useful(self, broker: BrokerId) -> bool:
-        """Return whether that broker has answered with a log synced to the source epoch."""
+        """Return whether that broker has answered, with a log synced to the source epoch or a later one."""
         answer = self.answers.get(broker)
         return answer is not None and answer.synced >= self.source.epoch
 
     def adopt(self) -> int:
         """Merge the answers into the replica's log. Return the number of entries that this broker did not have.
 
-        If the record is of another history than the replica, begin it and notify the subscribers of the old one.
+        If the record is of another history than the replica, begin that history first and notify the subscribers of the
+        old one.
         """
         replica = self.replica
         if replica.history != self.record.history:

@@ -1,4 +1,5 @@
-"""A leader's term: one epoch that this broker owns, from the write of its ZooKeeper record to a higher promise.
+"""A term, for `TopicGroup` and `Election`: one epoch that this broker owns, from the write of its ZooKeeper record to a
+higher promise.
 
 | phase | meaning |
 | --- | --- |
@@ -30,7 +31,8 @@ Phase = Literal["preparing", "syncing", "activating", "active", "over"]
 
 
 class Term:
-    """This broker's lead of one topic group in one epoch."""
+    """This broker's ownership of one epoch of a topic group: from the takeover to the coordinator's work and its
+    end."""
 
     def __init__(
         self,
@@ -72,10 +74,10 @@ class Term:
     # ---- preparing -------------------------------------------------------------------------------------------
 
     def begin(self, before: Term | None) -> None:
-        """Start with the written ZooKeeper record.
+        """Promise the epoch, and adopt a log for it or begin to collect promises.
 
         `before` is the active term that this one continues without a round of promises, because only the list changes:
-        its log is the longest there is.
+        its log is the longest there is. None for any other takeover. Without a source a new, empty history begins.
         """
         replica, record = self.replica, self.record
         replica.promise(record.epoch)
@@ -115,7 +117,8 @@ class Term:
     # ---- syncing ---------------------------------------------------------------------------------------------
 
     def _adopted(self, before: Term | None) -> None:
-        """Begin to bring every linked broker to the replica's log, which is the epoch's log now."""
+        """Begin to bring every linked broker to the replica's log, which is now the epoch's log. `before` is the term
+        that this one continues, or None."""
         replica, record = self.replica, self.record
         self.phase = "syncing"
         replica.synced = record.epoch
@@ -147,7 +150,8 @@ class Term:
         self.followers.inventory(peer, message)
 
     def confirmed(self, peer: str, message: Synced) -> None:
-        """LISTED-VOTES: count a listed incarnation that confirmed the whole snapshot; its entries count as accepted."""
+        """LISTED-VOTES: note that a follower installed its Sync. If it is listed, count it for the activation, and the
+        entries in the Sync as accepted. Confirmations of an older Sync are ignored."""
         follower = self.followers.by_name.get(peer)
         if follower is None or message.epoch != self.epoch or message.serial != follower.serial:
             return
@@ -159,8 +163,8 @@ class Term:
         self.check_activation()
 
     def check_activation(self) -> None:
-        """ACTIVATE-QUORUM: write the activation when `q` listed members are synced, unless more than q - 1 of the list
-        are known to be lost, or ZooKeeper is away."""
+        """ACTIVATE-QUORUM: write the activation when `q` listed members are synced. Wait while more than q - 1 of the
+        list are known to be lost, or ZooKeeper is away."""
         record = self.record
         if self.phase != "syncing" or len(self.synced.intersection(record.members)) < record.copies:
             return
@@ -172,7 +176,8 @@ class Term:
         )
 
     def _activation(self, reply: ZkReply) -> None:
-        """ACTIVATE-CAS: act on the answer to the compare-and-set against the own record."""
+        """ACTIVATE-CAS: handle the reply to the write of the activation: activate the term, or read the record if the
+        write was refused or its outcome is unknown."""
         if self.phase != "activating":
             return
         if reply.outcome == "ok":
@@ -181,8 +186,9 @@ class Term:
             self.zookeeper.get(f"{GROUPS}/{self.replica.group}", self._read_again)
 
     def _read_again(self, reply: ZkReply) -> None:
-        """UNKNOWN-READS-AGAIN: act on the group's record, read after the activation was refused. An earlier try, whose
-        reply was lost, may have succeeded."""
+        """UNKNOWN-READS-AGAIN: handle the group's record, read after the write of the activation failed. Activate the
+        term if an earlier write succeeded, try again if the record is unchanged, and end the term if another candidate
+        wrote a record."""
         if self.phase != "activating":
             return
         if reply.outcome != "ok":
@@ -203,9 +209,10 @@ class Term:
             self.phase = "syncing"  # the next tick tries again
 
     def record_read(self, record: GroupRecord, version: int) -> None:
-        """UNKNOWN-READS-AGAIN: activate the term if its record, read after a later write was refused, is activated.
+        """UNKNOWN-READS-AGAIN: activate the term if `record`, read after a later write was refused, is its own and
+        activated. Otherwise: nothing.
 
-        The reply to the activation may have been lost, and the list have lost too many members since to try again.
+        The reply to the activation may have been lost, and the list may have lost too many members since to try again.
         """
         if self.phase in ("syncing", "activating") and record == self.record.as_activated():
             self._activated(version)
@@ -243,7 +250,8 @@ class Term:
 
     @property
     def stuck(self) -> bool:
-        """PROGRESS: true if this term could not finish its takeover, or commit, within the progress timeout."""
+        """PROGRESS: True if this term could not finish its takeover, or commit an entry, within the progress
+        timeout."""
         limit = self.ctx.now - self.ctx.config.progress_timeout
         if self.phase == "active":
             waiting = self.sequencer.waiting_since

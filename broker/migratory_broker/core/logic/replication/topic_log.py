@@ -1,7 +1,7 @@
-"""The log of one topic as this broker caches it, with its publisher table.
+"""The log of one topic as this broker caches it, with its publisher table, used by the replica and the sequencer.
 
-`base` < entries <= `last`, and `committed` lies between. Entries leave at the front only, and committed ones only. What
-they leave behind (`base`, its epoch, the publisher table) stays, so that an idle topic never forgets its position.
+`base` < entries <= `last`, and `committed` lies between. Only committed entries leave, and only the oldest. `base`, its
+epoch and the publisher table stay after an eviction, so that an idle topic never forgets its position.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from migratory_broker.core.logic.context import must
 from migratory_broker.core.logic.replication.message_index import MessageIndex
 
 ENTRY_OVERHEAD = 200
-"""Bytes that an entry takes besides its payload, about."""
+"""Bytes that an entry takes besides its payload, estimated."""
 
 SCANNED_ENTRIES = 32
-"""Newest entries that a search for a message id goes through one by one. Most duplicates are among them."""
+"""The number of newest entries in which a message id is searched one by one, before an index is used. Most duplicates
+are among them."""
 
 
 class PublisherTable:
     """Each publisher's last message id in one topic, its position, and the digest of its payload.
 
-    The table is part of the log: it travels, is cut and is replaced with it, and is never rebuilt from cached entries.
-    A publisher leaves it when the coordinator says so, `duplicate_window` after its last publication, at every broker
-    alike.
+    The table is part of the log: it is sent, cut and replaced with the log, and never rebuilt from cached entries. A
+    publisher leaves it when the coordinator says so, `duplicate_window` after its last publication, at every broker at
+    the same place in the log.
     """
 
     __slots__ = ("rows",)
@@ -47,12 +48,13 @@ class PublisherTable:
         return [PublisherRow(publisher, *row) for publisher, row in self.rows.items()]
 
     def judge(self, publisher: str, number: int, mark: int) -> Literal["new", "duplicate", "gap", "too high"]:
-        """NEXT-OR-MARK: judge message id `number`. An id above the publisher's last one is new if it is the next, or
-        the mark: the lowest id for which the publisher still waits. Any other is a gap: it would overtake an id that
-        may yet arrive.
+        """NEXT-OR-MARK: judge message id `number` of a publisher. At or below its last id it is a "duplicate". It is
+        "new" if it is the next id, or equals `mark`, the lowest id for which the publisher still waits. Otherwise it is
+        a "gap": it would overtake an id that may yet arrive.
 
-        ID-BOUND: an id far above the last one was not reached by giving ids up, and is too high: it would leave the
-        publisher no ids."""
+        ID-BOUND: an id more than `ID_JUMP` above the next one is "too high": no publisher gave up that many, and the id
+        would leave it none.
+        """
         row = self.rows.get(publisher)
         if row is not None:
             if number <= row[0]:
@@ -65,7 +67,7 @@ class PublisherTable:
 
 
 class TopicLog:
-    """The cached entries of one topic, the committed mark among them, and the publisher table."""
+    """The cached entries of one topic, the sequence number up to which they are committed, and the publisher table."""
 
     __slots__ = ("base", "base_epoch", "bytes", "committed", "entries", "last", "message_index", "name", "table")
 
@@ -81,7 +83,8 @@ class TopicLog:
         self.message_index: MessageIndex | None = None  # made by the first search that goes beyond SCANNED_ENTRIES
 
     def append(self, publication: Publication) -> int:
-        """Add the next entry and return the bytes that it takes. The hot path: once per publication and copy."""
+        """Add the next entry, enter it in the publisher table, and return the bytes that it takes. Called once per
+        publication and copy."""
         sequence = publication.sequence
         must(sequence == self.last + 1, "DENSE: an entry is the next of its topic")
         self.entries.append(publication)
@@ -100,7 +103,7 @@ class TopicLog:
         return None
 
     def between(self, after: int, to: int) -> list[Publication]:
-        """Return entries `after`+1..`to`, all of which must be cached."""
+        """Return the entries with sequence numbers `after` + 1 to `to`, all of which must be cached."""
         entries = self.entries
         start, stop = after - self.base, to - self.base
         if stop - start <= 8:  # mostly the newest: a deque reaches its ends quickly, its middle slowly
@@ -113,14 +116,16 @@ class TopicLog:
         return selected
 
     def epoch_at(self, sequence: int) -> int | None:
-        """Return the epoch of the entry at `sequence`, None if it is no longer known."""
+        """Return the epoch of the entry at `sequence`, None if that entry is neither cached nor the last evicted
+        one."""
         if sequence == self.base and self.base:
             return self.base_epoch
         entry = self.entry(sequence)
         return entry.epoch if entry else None
 
     def current(self, first: int) -> Position:
-        """Return the current (committed) position. `first` is the first epoch of the history."""
+        """Return the current (committed) position: (`first`, 0) before the first commit. `first` is the first epoch of
+        the history."""
         if not self.committed:
             return Position(first, 0)
         epoch = self.epoch_at(self.committed)
@@ -142,7 +147,7 @@ class TopicLog:
         return self.message_index.find(self.base, self.entries, publisher, number)
 
     def drop_first(self) -> Publication:
-        """Evict and return the oldest entry, which must be committed."""
+        """Evict and return the oldest entry, which must be committed (else InvariantError)."""
         must(self.base < self.committed, "EVICT-COMMITTED: only committed entries are evicted")
         entry = self.entries.popleft()
         self.base += 1
@@ -153,7 +158,8 @@ class TopicLog:
         return entry
 
     def replace(self, base: int, base_epoch: int, entries: list[Publication]) -> None:
-        """Replace all entries. The caller sets the committed mark and the table."""
+        """Replace all entries, which must follow `base` without a hole. The caller sets the committed mark and the
+        table."""
         self.base, self.base_epoch = base, base_epoch
         self.entries = deque(entries)
         self.message_index = None

@@ -1,4 +1,5 @@
-"""Publications that wait for an answer at their contact broker, and the answers that leave at the end of the turn.
+"""Publications that wait for an answer at their contact broker, for `publishing.py` and `commits.py`, and the answers
+to send at the end of the turn.
 
 CONTACT-ACKS-COMMITS: a publication is answered at its commit at this broker (with two copies and listed: at its own
 accept), by the coordinator's reply (duplicates and refusals), or with `retry` when the link broke or time is up. It is
@@ -20,7 +21,8 @@ PublicationKey = tuple[str, str, int]  # topic, publisher, message id
 
 
 class PendingAnswer(Struct, frozen=True):
-    """The wait for an answer, shared by all publications of one request that take the same route."""
+    """The clients that wait for an answer to a publication, and until when. It is shared by all publications of one
+    request that take the same route."""
 
     coordinator: str  # the broker that they were forwarded to, "" for this one
     deadline: float
@@ -28,7 +30,7 @@ class PendingAnswer(Struct, frozen=True):
 
 
 class PendingAnswers:
-    """Unanswered publications of this broker's clients, and answers on their way to clients and to other brokers."""
+    """The unanswered publications of this broker's clients, and the answers to send to clients and to other brokers."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -39,11 +41,12 @@ class PendingAnswers:
 
     @property
     def has_output(self) -> bool:
-        """True if `flush` has anything to send."""
+        """True if `flush` would send anything."""
         return bool(self._for_clients or self._for_peers)
 
     def acknowledge(self, topic: str, publications: list[Publication]) -> None:
-        """Acknowledge those publications, committed at this broker, that a client of this broker waits for."""
+        """Acknowledge those of the committed `publications` for which a client of this broker waits. The others are
+        ignored."""
         pending = self.pending
         for entry in publications:
             number = entry.id
@@ -54,7 +57,8 @@ class PendingAnswers:
                     self._acknowledge(waiting, Ack(topic, entry.publisher, number, entry.position))
 
     def resolve(self, reply: ForwardReply) -> None:
-        """Answer the clients that wait for the publication that a coordinator has replied to."""
+        """Answer the clients that wait for the publication that a coordinator has replied to. Ignored if none waits, or
+        if the reply is about another payload under the same id."""
         topic, publisher, number = reply.topic, reply.publisher, reply.id
         found = self.pending.get((topic, publisher, number))
         if found is None:
@@ -79,7 +83,8 @@ class PendingAnswers:
             self._add(client, answer)
 
     def reject(self, client: ClientId, publication: ForwardedPublication, code: str, text: str) -> None:
-        """Refuse a publication of `client` that was not forwarded. QoS 0 publications get no answer."""
+        """Answer a publication of `client` that was not forwarded with a refusal. A QoS 0 publication gets no
+        answer."""
         if publication.id:
             retry_after = self.ctx.config.publish_retry_after if code == "retry" else None
             self._add(client, Nack(publication.topic, publication.publisher, publication.id, code, text, retry_after))
@@ -92,7 +97,8 @@ class PendingAnswers:
             answers.append(answer)
 
     def reply(self, contact: str | None, reply: ForwardReply) -> None:
-        """Send the reply of this coordinator to a publication's contact broker; None is this broker."""
+        """Send this coordinator's reply about a publication to its contact broker (None: this broker, whose clients are
+        answered)."""
         if contact is None:
             self.resolve(reply)
         else:
@@ -101,12 +107,12 @@ class PendingAnswers:
     # ---- giving up -------------------------------------------------------------------------------------------
 
     def retry_all(self, text: str) -> None:
-        """Answer everything that waits with `retry`."""
+        """Answer every publication that waits with `retry`, and the reason `text`."""
         self._retry(list(self.pending), text)
 
     def peer_down(self, peer: str) -> None:
         """Answer publications that were forwarded to `peer` with `retry`: they may be lost, and their publishers send
-        them again with a fresh mark. Drop the replies to `peer`."""
+        them again with a fresh mark. Drop the replies that were to be sent to `peer`."""
         self._for_peers.pop(peer, None)
         unanswered = [key for key, (waiting, _) in self.pending.items() if waiting.coordinator == peer]
         self._retry(unanswered, "the link to the coordinator broke")

@@ -1,7 +1,8 @@
-"""The effects of a commit at this broker: fan-out to the edges, acknowledgement of publishers, release of resumes.
+"""The effects of a commit at this broker, for the topic groups: fan-out to the edges, acknowledgement of publishers,
+answers to waiting resumes.
 
-The topic groups know only the protocol `ReplicationListener`; this module implements it. Calls go one way, from a group
-to here and on to edges and clients: nothing here calls a group.
+The topic groups know only the interface `ReplicationListener`; this module implements it. Calls go one way, from a
+group to here and on to edges and clients: nothing here calls a group.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class CommitListener:
         self.resume = resume
 
     def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
-        """COMMITTED-ONLY: send publications to every edge, acknowledge them, and release the resumes they complete.
-        Every publication passes here once at every broker."""
+        """COMMITTED-ONLY: emit a `Fanout` of the publications, acknowledge them to this broker's clients, and answer
+        the resumes that waited for them. Called once per publication at every broker."""
         ctx, topic = self.ctx, log.name
         ctx.effects.append(Fanout(topic, tuple(publications)))
         ctx.committed += len(publications)
@@ -37,13 +38,15 @@ class CommitListener:
             self.resume.committed(group, log)
 
     def reply(self, contact: str | None, reply: ForwardReply) -> None:
-        """Send the coordinator's reply to the contact broker `contact`, None for this broker."""
+        """Send this coordinator's reply about a publication to its contact broker `contact` (None: to this broker's
+        clients)."""
         self.answers.reply(contact, reply)
 
     def synced(self, group: int) -> None:
-        """Release the resumes that wait for another epoch of the group."""
+        """Check the resumes that wait in this group again: it is synced to another epoch, or its epoch was
+        activated."""
         self.resume.synced(group)
 
     def activated(self, group: int, epoch: int, coordinator: str) -> None:
-        """Record the group's coordinator in the gossip map."""
+        """Record in the gossip map that `coordinator` coordinates the group in `epoch`."""
         self.gossip.learn(group, epoch, coordinator, self.ctx.now)

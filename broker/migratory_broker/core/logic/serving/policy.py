@@ -1,6 +1,6 @@
-"""Permissions and quotas of clients.
+"""Permissions and quotas of clients, for publications and subscriptions in the logic.
 
-`Authorizer` is the interface of permission checks, of which this release has only one that allows everything.
+`Authorizer` is the interface of permission checks. This release has one implementation, which allows everything.
 `TopicQuota` limits the topics that one client may create.
 """
 
@@ -16,22 +16,24 @@ from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import Attach
 
 ClientId = tuple[int, int]
-"""A client's connection: number of the edge, and the edge's own reference."""
+"""A client's connection: the number of its edge, and its number in that edge."""
 
 MAX_TRACKED_CLIENTS = 10_000
-"""Clients whose created topics are counted, the most recent creators, at about 200 bytes each. The count of a client
-beyond it starts again at 0."""
+"""The largest number of clients whose created topics are counted, at about 200 bytes each. Beyond it the count of the
+client that created a topic longest ago is dropped, and starts again at 0."""
 
 MAX_TOPICS_BEING_CREATED = 100_000
-"""Topics whose creation is under way. An older one beyond it is charged for good, even if it was never created."""
+"""The largest number of topics whose creation is watched. Beyond it the oldest is not refunded to its client, even if
+it is never created."""
 
 QUOTA_LOG_INTERVAL = 10.0
-"""Seconds between two log lines about clients over their quota. A QoS 0 publication has no answer, so that the log is
-its only trace; the limit keeps one client from filling it."""
+"""Seconds between two log lines about clients over their quota. The log is the only sign of a refused QoS 0
+publication, because that has no answer; the limit keeps one client from filling it."""
 
 
 class Authorizer(Protocol):
-    """Permission checks. Both methods return the reason for a refusal, or "" when the request is allowed."""
+    """The interface of permission checks. Both methods return the reason for a refusal, or "" when the request is
+    allowed."""
 
     def publish(self, edge: int, reference: int, publication: ForwardedPublication) -> str: ...
 
@@ -39,7 +41,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """The authorizer of this release: every request is allowed."""
+    """The `Authorizer` of this release: every publication and every subscription is allowed."""
 
     def publish(self, edge: int, reference: int, publication: ForwardedPublication) -> str:
         return ""
@@ -64,7 +66,8 @@ class TopicQuota:
         self._logged_at = float("-inf")
 
     def admit(self, topic: str, client: ClientId) -> str:
-        """Charge `client` for a topic that does not exist yet. Return "", or the reason why it may not create it."""
+        """Count a topic that does not exist yet against the quota of `client`, unless its creation is under way
+        already. Return "", or the reason why the client may not create it."""
         if self._histories != self.ctx.histories:
             # A new history has no topics: publishers create theirs again and must not be charged twice.
             self._histories = self.ctx.histories
@@ -89,7 +92,7 @@ class TopicQuota:
         return ""
 
     def tick(self, exists: Callable[[str], bool]) -> None:
-        """Refund the quota for topics that were not created in time."""
+        """Give clients back the quota for topics that were not created within `publish_wait`, as `exists` reports."""
         expired = []
         for topic, (deadline, client) in self._pending.items():
             if deadline > self.ctx.now:

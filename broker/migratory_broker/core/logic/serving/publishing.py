@@ -1,4 +1,4 @@
-"""The contact broker of publishers: route each publication to the coordinator of its topic group.
+"""The way of publications from this contact broker's clients to the coordinators of their topic groups, for `Logic`.
 
 Nothing is held back or sent again from here: marks must be the publisher's own, and fresh. `answers.py` has the
 publications that wait, `commits.py` the acknowledgement.
@@ -20,7 +20,7 @@ from migratory_broker.core.logic.serving.policy import Authorizer, ClientId, Top
 
 
 class PublishRoute(Struct):
-    """The route of one request's publications to one group.
+    """The route of those publications of one request that belong to one group.
 
     `pending` is None while the group has no coordinator. `sequencer` is set when this broker is the coordinator.
     """
@@ -32,7 +32,8 @@ class PublishRoute(Struct):
 
 
 class PublishContact:
-    """This broker as contact broker of its publishers, and as coordinator towards other contact brokers."""
+    """The handling of publications: those of this broker's clients as their contact broker, and those that other
+    contact brokers forward to it as coordinator."""
 
     def __init__(
         self, ctx: Context, groups: GroupRegistry, gossip: GossipMap, authorizer: Authorizer, answers: PendingAnswers
@@ -48,7 +49,8 @@ class PublishContact:
     # ---- from an edge ----------------------------------------------------------------------------------------
 
     def publish(self, event: PublishRequest) -> None:
-        """Route each publication to its group's coordinator, those of one group together, or refuse it."""
+        """Send each publication to its group's coordinator, those of one group together: number it here if that is this
+        broker, else forward it. Refuse it if it is not allowed or there is no coordinator."""
         client = (event.edge, event.reference)
         groups = len(self.groups)
         routes: dict[int, PublishRoute] = {}
@@ -76,7 +78,8 @@ class PublishContact:
         return PublishRoute(group, pending, None, [])
 
     def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
-        """Register the publication as pending and return True, or answer with a refusal and return False."""
+        """Return whether the publication may be sent on, and register a QoS 1 publication as waiting for its answer. If
+        not, answer with a refusal."""
         if refusal := self.authorizer.publish(*client, publication):
             return self._refuse(client, publication, "not_allowed", refusal)
         if self.ctx.fenced:
@@ -112,8 +115,8 @@ class PublishContact:
     # ---- between brokers -------------------------------------------------------------------------------------
 
     def forwarded(self, peer: str, message: Forward) -> None:
-        """Number publications that their contact broker `peer` has forwarded. Reply `retry` when this broker is not the
-        coordinator, or is fenced."""
+        """Number publications that the contact broker `peer` has forwarded. If this broker is not the coordinator, or
+        is fenced, reply `retry` to those of QoS 1."""
         if not 0 <= message.group < len(self.groups):
             return
         term = self.groups[message.group].term
@@ -136,7 +139,7 @@ class PublishContact:
                 )
 
     def replies(self, message: ForwardReplies) -> None:
-        """Answer clients with what a coordinator has replied."""
+        """Answer this broker's clients with a coordinator's replies to forwarded publications."""
         for reply in message.replies:
             self.answers.resolve(reply)
 
@@ -154,7 +157,8 @@ class PublishContact:
         return topic in self.groups[topic_group(topic, len(self.groups))].replica.topics
 
     def flush(self) -> None:
-        """Send the publications that this turn forwards: one message for each coordinator and group."""
+        """Send the publications that were collected in this turn for other coordinators: one message for each
+        coordinator and group."""
         if self._forwards:
             forwards, self._forwards = self._forwards, {}
             for peer, groups in forwards.items():
@@ -163,5 +167,5 @@ class PublishContact:
 
     @property
     def has_output(self) -> bool:
-        """True if `flush` has anything to send."""
+        """True if `flush` would send anything."""
         return bool(self._forwards)
