@@ -1,4 +1,4 @@
-"""`python -m migratory_fuzz run|replay`: see docs/contributing/fuzzing.md."""
+"""The command line of the fuzzers, `python -m migratory_fuzz run|replay`. docs/contributing/fuzzing.md describes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ TARGET = click.Choice(targets.NAMES)
 
 
 def _search(inputs: int, seed: int, keep: bool) -> None:
-    """Search for costly inputs. The search ends at the first one above a bound, which becomes a regression."""
+    """Search for costly inputs, and store the costliest as corpus if `keep`. An input above a bound is stored as a
+    regression and ends the search with its AssertionError."""
     from migratory_fuzz.search import Search, shrink_limits
 
     shrink_limits()

@@ -42,8 +42,8 @@ _SLOWEST = re.compile(r"stat::slowest_unit_time_sec:\s*(\d+)")
 
 @dataclass
 class Outcome:
-    """The result of a run. `failure` is "" when nothing failed; `memory` holds measurements in MiB since the stored
-    inputs were read."""
+    """The result of a run. `failure` is "" when nothing failed. `slowest` is the seconds of the slowest input;
+    `memory` holds measurements in MiB since the stored inputs were read."""
 
     target: str
     seconds: float = 0.0
@@ -80,8 +80,8 @@ def run(
     keep: bool = False,
     executions: int | None = None,
 ) -> Outcome:
-    """Fuzz for `seconds`. The process finds the target as `module`. `keep` stores the minimised corpus; `executions`
-    ends the run after that many inputs, drawn from a fixed seed."""
+    """Fuzz for `seconds`, and return the outcome. The process finds the target as `module`. `keep` stores the
+    minimised corpus; `executions` ends the run after that many inputs, drawn from a fixed seed."""
     outcome = Outcome(target.name)
     with TemporaryDirectory(prefix="migratory-fuzz-") as scratch:
         root = Path(scratch)
@@ -118,7 +118,8 @@ def run(
 
 
 def _follow(command: list[str], seconds: float, outcome: Outcome, say: Callable[[str], None]) -> tuple[int, deque[str]]:
-    """Run the process. Return its status, negative for a signal, and its last lines."""
+    """Run the process, and write its statistics into `outcome`. Return its status, negative for a signal, and its
+    last lines."""
     tail: deque[str] = deque(maxlen=60)
     begun = reported = time.monotonic()
     # the targets are beside this package, wherever it is imported from
@@ -146,7 +147,7 @@ def _follow(command: list[str], seconds: float, outcome: Outcome, say: Callable[
 
 
 def _read(process: subprocess.Popen[str], outcome: Outcome, tail: deque[str]) -> None:
-    """Read the fuzzer's output and extract its statistics."""
+    """Read the fuzzer's output until its end: put its statistics into `outcome` and its lines into `tail`."""
     assert process.stdout is not None
     for line in process.stdout:
         tail.append(line.rstrip("\n"))
@@ -168,7 +169,8 @@ def _measure(pid: int, outcome: Outcome) -> None:
 
 
 def _judge(outcome: Outcome, status: int, tail: deque[str]) -> None:
-    """Set the outcome's failure from the status and the last lines."""
+    """Set the outcome's failure from the status and the last lines: also when nothing was executed, or memory grew
+    too much."""
     if status:
         outcome.failure = _ENDINGS.get(status, f"status {status}")
         if any("TooSlow" in line for line in tail):
@@ -180,7 +182,7 @@ def _judge(outcome: Outcome, status: int, tail: deque[str]) -> None:
 
 
 def _regression(folder: Path, kind: str, data: bytes) -> Path:
-    """Store a failing input under a name that says what failed."""
+    """Store a failing input under a name that says what failed, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kind.replace(' ', '-')}-{sha256(data).hexdigest()[:8]}"
     path.write_bytes(data)

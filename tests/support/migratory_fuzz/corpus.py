@@ -19,13 +19,13 @@ MOST_BYTES = 40_000
 
 
 def kept(name: str) -> list[bytes]:
-    """Return the corpus of a target."""
+    """Return the corpus of a target; [] when there is none."""
     path = ROOT / "corpus" / f"{name}.msgpack"
     return msgspec.msgpack.decode(path.read_bytes(), type=list[bytes]) if path.exists() else []
 
 
 def keep(name: str, inputs: Iterable[bytes]) -> int:
-    """Store the first inputs that fit into the limit. Return their number."""
+    """Replace the target's corpus with the first inputs that fit into `MOST_BYTES`. Return their number."""
     chosen: list[bytes] = []
     size = 0
     for data in inputs:
@@ -40,7 +40,7 @@ def keep(name: str, inputs: Iterable[bytes]) -> int:
 
 
 def regressions(name: str) -> dict[str, bytes]:
-    """Return the regressions of a target by name."""
+    """Return the regressions of a target by file name."""
     folder = ROOT / "regressions" / name
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*"))} if folder.is_dir() else {}
 
@@ -51,6 +51,6 @@ def inputs(target: Target) -> list[bytes]:
 
 
 def unpack(target: Target, folder: Path) -> None:
-    """Write each input to a file of its own, as a fuzzer reads them."""
+    """Write each input of a target to a file of its own in `folder`, as a fuzzer reads them."""
     for index, data in enumerate(inputs(target)):
         (folder / f"{index:05}").write_bytes(data)

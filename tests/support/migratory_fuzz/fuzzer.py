@@ -22,7 +22,8 @@ class TooSlow(Exception):
 
 
 def _mark() -> object:
-    """Return a new function for one label. Its coverage tells the fuzzer that the label was seen."""
+    """Return a new function for one label. A call of it is coverage by which the fuzzer learns that the label was
+    seen."""
     namespace: dict[str, object] = {}
     exec("def mark():\n    return None\n", namespace)
     return atheris.instrument_func(namespace["mark"])

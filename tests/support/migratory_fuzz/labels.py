@@ -29,7 +29,8 @@ def seen_error(text: str) -> None:
 
 
 def mark_each(make: Callable[[], Callable[[], object]]) -> None:
-    """Call, for each label that is seen, the function that `make` returned for it."""
+    """From now on, call for each label that is seen the function that `make` returned for it. Ignore further labels
+    after `MOST`."""
     global _listener
     marks: dict[str, Callable[[], object]] = {}
 

@@ -1,7 +1,7 @@
 """Mutators that keep the form of an input: flipped bytes alone seldom get past a decoder.
 
-`values` decodes JSON or MessagePack, changes one value and encodes it again; `lines` repeats, drops, swaps and
-splices lines. Both leave half of all changes to the fuzzer's own `mutate`.
+`values` decodes JSON or MessagePack, changes one value and encodes it again; `lines` repeats, drops, swaps and splices
+lines. Both leave about half of all changes to the fuzzer's own `mutate`, which may change any byte.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ODD: tuple[Any, ...] = (
 
 
 def values(skip: int, mutate: Mutate) -> Mutator:
-    """Return a mutator of encoded values. The first `skip` bytes mostly stay as they are."""
+    """Return a mutator of encoded values, which leaves the first `skip` bytes to `mutate`."""
 
     def change(data: bytes, most: int, seed: int) -> bytes:
         chance = random.Random(seed)
@@ -75,7 +75,7 @@ def _changed(value: Any, chance: random.Random, depth: int = 0) -> Any:
 
 
 def lines(skip: int, mutate: Mutate) -> Mutator:
-    """Return a mutator of lines. The first `skip` bytes stay as they are."""
+    """Return a mutator of lines, which leaves the first `skip` bytes to `mutate`."""
 
     def change(data: bytes, most: int, seed: int) -> bytes:
         chance = random.Random(seed)

@@ -27,16 +27,16 @@ class Reader:
         return found
 
     def number(self, most: int) -> int:
-        """Return a number from 0 to `most`, at most 65535."""
+        """Consume bytes, and return a number from 0 to `most`, which is at most 65535."""
         wide = (self.byte() << 8 | self.byte()) if most > 255 else self.byte()
         return wide % (most + 1)
 
     def choose(self, values: Sequence[T]) -> T:
-        """Return one of the values."""
+        """Consume bytes, and return one of the values."""
         return values[self.number(len(values) - 1)]
 
     def chance(self, one_in: int) -> bool:
-        """Return true for one value of a byte in `one_in`, and never behind the end of the input."""
+        """Consume a byte. Return true for one of `one_in` of its values, and never behind the end of the input."""
         return self.byte() % one_in == one_in - 1
 
     def take(self, count: int) -> bytes:
@@ -46,5 +46,5 @@ class Reader:
         return found
 
     def rest(self) -> bytes:
-        """Return all unread bytes."""
+        """Consume and return all unread bytes."""
         return self.take(self.left)

@@ -14,8 +14,8 @@ from random import Random
 from migratory_protocol import limits
 
 SCALE = 64
-"""The part of the limits that a search keeps. Cost is bounded by them, so that an input above the bound is above it at
-any scale."""
+"""The divisor of the protocol's limits during a search. The limits bound the cost, so that an input above the bound
+is above it at any scale."""
 
 REPORT_SECONDS = 10.0
 """Seconds between two lines of progress."""
@@ -25,14 +25,14 @@ _LIMITS = ("MESSAGES", "TOPICS", "ITEMS", "JSON_VALUES", "TEXT", "PAYLOAD", "ENV
 
 
 def shrink_limits() -> None:
-    """Shrink the limits of the protocol. Call before any module that reads them is imported."""
+    """Divide the limits of the protocol by `SCALE`. Call it before any module that reads them is imported."""
     assert "migratory_protocol.messages" not in sys.modules, "the decoders have their limits already"
     for name in _LIMITS:
         setattr(limits, name, getattr(limits, name) // SCALE)
 
 
 class Search:
-    """The costliest inputs found so far, by kind. `worst` is the largest cost of a step."""
+    """A search, with the costliest inputs so far by kind. `worst` is the largest cost of a single step."""
 
     def __init__(
         self, measure: Callable[[bytes], Sequence[int]], tokens: Sequence[bytes], most: int, seed: int
@@ -45,7 +45,7 @@ class Search:
         self.worst = 0
 
     def run(self, seeds: Iterable[bytes], inputs: int, say: Callable[[str], None]) -> int:
-        """Measure the seeds, and new inputs until `inputs` of them are measured. Return the number measured."""
+        """Measure the seeds and then `inputs` changed inputs. Return `inputs`."""
         for data in seeds:
             self.try_input(data)
         begun = reported = time.monotonic()
@@ -68,7 +68,8 @@ class Search:
             self.best[kind] = cost, data
 
     def costliest(self) -> list[bytes]:
-        """Return the costliest input of each format, plain and compressed: each takes a second with the real limits."""
+        """Return the costliest input of each format, plain and compressed. With the protocol's real limits each
+        takes about a second."""
         modes: dict[tuple[int, ...], tuple[int, bytes]] = {}
         for kind, found in self.best.items():
             modes[kind[:1]] = max(found, modes.get(kind[:1], found))

@@ -1,4 +1,5 @@
-"""`python -m migratory_mutation`: see docs/contributing/simulation.md, "Mutation"."""
+"""The command line of the mutation runs, `python -m migratory_mutation`. docs/contributing/simulation.md describes
+it under "Mutation"."""
 
 from __future__ import annotations
 

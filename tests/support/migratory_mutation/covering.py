@@ -81,7 +81,7 @@ class _FirstFailure:
 
 
 def first_failure(tests: Sequence[str]) -> str:
-    """Return the first of `tests` that fails in this process, "" if none does."""
+    """Run `tests` in this process. Return the first one that fails, "" if none does."""
     if not tests:
         return ""
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--timeout=60"]

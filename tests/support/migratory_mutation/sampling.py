@@ -28,7 +28,7 @@ SURVIVORS = ROOT / "tests" / "mutation" / "survivors.toml"
 
 
 class Mutant(NamedTuple):
-    """A site of a file."""
+    """A mutant: a file with one possible change, its site."""
 
     file: str
     site: Site
@@ -43,7 +43,7 @@ class Mutant(NamedTuple):
         return self.file, self.site.text, self.site.title
 
     def sources(self) -> dict[str, str]:
-        """Return the changed source by module."""
+        """Return the changed source of the mutant's module, by the module's name."""
         return {module_name(ROOT / self.file): self.site.applied((ROOT / self.file).read_text())}
 
 
@@ -69,7 +69,10 @@ def draw(core: str, count: int, seed: int) -> list[Mutant]:
 
 def judge(mutant: Mutant, tests: Sequence[str], seeds: int) -> Outcome:
     """Put the mutant in place in this process, which has not imported the cores yet. Try the unit tests, then `seeds`
-    trials of the simulation. The cores' own assertions count, as they are part of what runs."""
+    trials of the simulation, and return the outcome.
+
+    The cores' own assertions count, as they are part of what runs.
+    """
     planted.install_sources(mutant.sources())
     if failed := first_failure(tests):
         return Outcome(mutant, "unit", failed)
@@ -78,7 +81,7 @@ def judge(mutant: Mutant, tests: Sequence[str], seeds: int) -> Outcome:
 
 
 def explained(path: Path = SURVIVORS) -> dict[tuple[str, str, str], str]:
-    """Return the explained survivors and their reasons."""
+    """Return the reasons of the explained survivors, by their `Mutant.key`."""
     data = tomllib.loads(path.read_text()) if path.exists() else {}
     return {(entry["file"], entry["line"], entry["change"]): entry["why"] for entry in data.get("survivor", [])}
 

@@ -49,7 +49,7 @@ class Site(NamedTuple):
     title: str
 
     def applied(self, source: str) -> str:
-        """Return the changed source."""
+        """Return the source of the module with this change."""
         tree = ast.parse(source)
         old, new, _ = _changes(tree)[self.number]
         return ast.unparse(ast.fix_missing_locations(Swap(old, new).visit(tree)))

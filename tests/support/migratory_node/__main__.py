@@ -1,4 +1,5 @@
-"""`python -m migratory_node up|down|kubeconfig|images|prepare|during|volumes`: see `--help`."""
+"""The command line of the tests' Kubernetes, `python -m migratory_node
+up|down|kubeconfig|images|prepare|during|volumes`."""
 
 from __future__ import annotations
 
@@ -124,7 +125,7 @@ def images() -> None:
 
 
 def timed(durations: list[str], name: str, what: Callable[[], T]) -> T:
-    """Call `what` and return its value. Note how long it took, also when it fails."""
+    """Call `what` and return its value. Add the time that it took to `durations`, also when it fails."""
     began = time.monotonic()
     try:
         return what()

@@ -42,7 +42,8 @@ _SYSTEM_PATH = "/usr/sbin:/sbin"
 
 
 def missing_packages(programs: dict[str, str]) -> list[str]:
-    """Add the system folders to PATH, and return the packages of missing programs.
+    """Add the system folders to PATH. Return the packages of those programs, and of the network plugins, that are
+    missing.
 
     Programs are looked for, not packages: another package may have installed them.
     """
@@ -54,7 +55,10 @@ def missing_packages(programs: dict[str, str]) -> list[str]:
 
 
 def check_programs() -> None:
-    """:raises NodeError: a program is missing (the text has the command that installs it), or this is not root."""
+    """Check that the node's programs are installed and that this process is root.
+
+    :raises NodeError: a program is missing (the text has the command that installs it), or this is not root.
+    """
     if packages := missing_packages(DEBIAN):
         raise NodeError(
             f"missing programs; install them with: apt-get install --no-install-recommends {' '.join(packages)}"
@@ -90,14 +94,15 @@ def pause_binary(paths: NodePaths) -> Path:
 
 
 def monitoring_binary(paths: NodePaths, program: str) -> Path:
-    """Return the Prometheus operator's `operator` or `prometheus-config-reloader`. A build takes a minute on two cores
-    after the node's build, which compiles most of their modules."""
+    """Return the binary of the Prometheus operator's `operator` or `prometheus-config-reloader`, built unless it
+    exists. A build takes a minute on two cores after the node's build, which compiles most of their modules."""
     name = f"prometheus-{program.removeprefix('prometheus-')}"
     return build(paths, name, f"{OPERATOR_MODULE}/cmd/{program}", "-s -w", MONITORING_SOURCES)
 
 
 class SourcePatch(NamedTuple):
-    """A change of a module before its build. `identity` is its text, `apply` makes it and returns the go.mod."""
+    """A change of a module before its build. `identity` is the text of the change; `apply` makes it and returns the
+    path of the changed go.mod."""
 
     identity: str
     apply: Callable[[], Path]

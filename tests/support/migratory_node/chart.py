@@ -21,7 +21,8 @@ CHART = ROOT / "charts" / "migratory"
 INSTALL = ROOT / "manifests" / "install"
 SYSTEM = "migratory-system"
 KUBERNETES = "--kube-version=1.34.0"
-"""A helm that was not built by its own makefile assumes Kubernetes 1.20."""
+"""The option of helm that sets the version of Kubernetes. A helm that was not built by its own makefile assumes
+1.20."""
 _HEAD = "# Rendered from charts/migratory by `make manifests`; change it there.\n"
 
 
@@ -36,12 +37,12 @@ def render_chart(*arguments: str, name: str = "migratory", namespace: str = SYST
 
 
 def run_helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
-    """Run helm in a namespace of a cluster."""
+    """Run helm in a namespace of a cluster, and return its output."""
     return run([helm(), f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", *arguments], timeout=300)
 
 
 def operator() -> str:
-    """Return the operator of manifests/install, without what only Helm needs."""
+    """Return the content of manifests/install/operator.yaml: the rendered chart without what only Helm needs."""
     return _HEAD + render_chart("--no-hooks", "--set", "crds.upgrade=false")
 
 

@@ -1,4 +1,4 @@
-"""The node as a whole: started, stopped, and images imported."""
+"""The node of the tests' Kubernetes as a whole: it is started and stopped, and images are imported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Node:
         return self._processes.running("kubelet")
 
     def up(self) -> Path:
-        """Start what does not run. Return the kubeconfig once the node is Ready."""
+        """Start the components that do not run. Return the kubeconfig once the node is Ready."""
         check_programs()
         paths, processes = self._paths, self._processes
         binary = str(node_binary(paths))

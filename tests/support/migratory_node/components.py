@@ -68,7 +68,7 @@ def api_server(paths: NodePaths) -> list[str]:
 
 
 def kubeconfig(paths: NodePaths) -> Path:
-    """Write the kubeconfig of the administrator and the node's own components."""
+    """Write the kubeconfig that the administrator and the node's own components use, and return its path."""
     token = _token_file(paths).read_text().partition(",")[0]
     config = {
         "apiVersion": "v1",

@@ -61,8 +61,8 @@ def stop(paths: NodePaths) -> None:
 
 
 def ensure_base_image(paths: NodePaths, host: str) -> str:
-    """Return an image with Python on Debian, made of Debian's packages unless the engine has it. Raise NodeError
-    without debootstrap."""
+    """Return the tag of an image with Python on Debian, made of Debian's packages unless the engine has it. Raise
+    NodeError without debootstrap."""
     docker = ["docker", "--host", host]
     if succeeds([*docker, "image", "inspect", BASE]):
         return BASE

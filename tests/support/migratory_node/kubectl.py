@@ -23,7 +23,7 @@ def condition_of(item: Object, type_: str) -> tuple[str, str]:
 
 
 def is_current(item: Object) -> bool:
-    """Return whether the status is about the current spec."""
+    """Return whether an object's status is about its current spec."""
     observed = item.get("status", {}).get("observedGeneration")
     return observed is not None and observed == item["metadata"]["generation"]
 
@@ -41,7 +41,10 @@ class Kubectl:
         self._tool = kubectl()
 
     def __call__(self, *arguments: str, given: str | None = None, limit: float = 60.0) -> str:
-        """:raises KubectlError: it failed, or took longer than `limit` seconds"""
+        """Run kubectl with these arguments and `given` as its input, and return its output.
+
+        :raises KubectlError: it failed, or took longer than `limit` seconds
+        """
         command = [self._tool, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
         try:
             result = subprocess.run(command, input=given, capture_output=True, text=True, timeout=limit, check=False)
@@ -66,11 +69,11 @@ class Kubectl:
         return found
 
     def list_all(self, kind: str, labels: str = "") -> list[Object]:
-        """Return the objects of all namespaces."""
+        """Return the objects of a kind in all namespaces, those with the labels if there are labels."""
         return self.list(kind, labels, "--all-namespaces")
 
     def list(self, kind: str, labels: str = "", *options: str) -> list[Object]:
-        """Return objects, those with the labels if there are labels."""
+        """Return the objects of a kind in the namespace, those with the labels if there are labels."""
         found: list[Object] = json.loads(self("get", kind, "-o", "json", "-l", labels, *options))["items"]
         return found
 
@@ -113,7 +116,7 @@ class Kubectl:
             time.sleep(_POLL)
 
     def condition(self, name: str, type_: str, kind: str = "mgc") -> tuple[str, str]:
-        """Return status and reason of a condition; ("", "") when there is none."""
+        """Return status and reason of a condition of an object, by default a cluster; ("", "") when there is none."""
         return condition_of(self.get(kind, name) or {}, type_)
 
     def wait_ready(self, name: str, limit: float = 300.0) -> Object:

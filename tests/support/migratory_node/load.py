@@ -1,4 +1,5 @@
-"""A load in a pod, which accounts for every delivery while tests change the cluster, and the balance of its clients."""
+"""A load in a pod, which accounts for every delivery while tests change the cluster; also checks that its clients
+are balanced."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ SUBSCRIBERS, PUBLISHERS = 60, 4
 CLIENTS = SUBSCRIBERS + PUBLISHERS
 BROKERS = "app.kubernetes.io/component=broker"
 MAX_RATIO = 1.15
-"""The promised maximum of a broker's clients over the mean after a change of size: decision 4, balance of clients."""
+"""The promised maximum of a broker's clients, as a multiple of the mean, after a change of size (decision 4, balance
+of clients)."""
 BALANCED_RATIO = 1.1
-"""Below this ratio brokers move no clients."""
+"""The ratio of a broker's clients to the mean below which brokers move no clients."""
 STABLE_SECONDS = 10.0
 """Seconds in which no client may be asked to move. A pass of balancing takes 7 s."""
 MAX_SECONDS = 24 * 3600.0
-"""Seconds after which a load ends that its test did not end."""
+"""Seconds after which a load ends if its test does not end it."""
 METRICS_PORT = 9100
 SCRAPE_SECONDS = 15.0
 """The longest scrape interval of a Prometheus that still gets the final counts: the pages stay up for two intervals."""
@@ -34,7 +36,7 @@ _STATUS_SECONDS = 10.0
 
 
 class LoadFailed(Exception):
-    """The load ended with an error. Nothing is known about the run then."""
+    """An error: the load ended early. Nothing is known about the run then."""
 
 
 class LoadPod:
@@ -85,7 +87,8 @@ class LoadPod:
         return found
 
     def mark(self, name: str, broker: str | None = None) -> None:
-        """Begin a new entry of the result's `marks`. With `broker` its clients are noted, and whether all resume."""
+        """Begin a new entry of the result's `marks`. With `broker` the load generator notes that broker's clients,
+        and whether all resume."""
         self._request("/mark", {"name": name, "broker": broker})
 
     def cease(self) -> None:
@@ -106,7 +109,7 @@ class LoadPod:
         return msgspec.json.decode(self._request("/timeline"), type=list[LoadEvent])
 
     def began(self) -> datetime:
-        """Return when the load's process began: a report from there on counts from zero."""
+        """Return the moment at which the load's process began. A report that starts there counts from zero."""
         (container,) = (self.kube.get("pod", self.name) or {})["status"]["containerStatuses"]
         return datetime.fromisoformat(container["state"]["running"]["startedAt"])
 
@@ -121,7 +124,7 @@ class LoadPod:
 
 
 def load(kube: Kubectl, run: str, seconds: float = MAX_SECONDS, cluster: str = "quotes") -> None:
-    """Start a load for `seconds`, or until `assert_nothing_lost` ends it."""
+    """Start a load in the pod `run`. It lasts for `seconds`, or until `assert_nothing_lost` ends it."""
     LoadPod(kube, run, cluster).start(
         subscribers=SUBSCRIBERS, topics=20, rate=2.0, publishers=PUBLISHERS, duration=seconds, patience=40.0
     )
@@ -157,7 +160,8 @@ def balance_status(kube: Kubectl) -> list[Object]:
 
 
 def assert_clients_balance(kube: Kubectl) -> None:
-    """Assert that all brokers come to have about as many clients, and that a second pass of balancing moves none."""
+    """Assert that within 180 s all brokers have about equally many clients, and that balancing moves none for
+    `STABLE_SECONDS` after that."""
 
     def balanced() -> list[Object]:
         found = balance_status(kube)

@@ -25,7 +25,7 @@ ACCOUNT = Path("/tmp/account.jsonl")
 
 
 class LoadProgram:
-    """The load and its pages."""
+    """The load generator in a pod, and the pages that it serves."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.load = Load(scenario, self.record)
@@ -41,7 +41,7 @@ class LoadProgram:
             self.timeline.append(event)
 
     async def run(self) -> None:
-        """Serve until the pod is deleted."""
+        """Serve the pages and run the load. Continue to serve after its end until the pod is deleted."""
         app = web.Application()
         app.add_routes(
             [

@@ -37,7 +37,8 @@ _CHANGE = (
 
 
 def build_server(paths: NodePaths) -> Path:
-    """Return Prometheus. A build takes a minute and a half of one core, after the node and the operator."""
+    """Return the binary of Prometheus, built unless it exists. A build takes a minute and a half of one core, after
+    the node and the operator."""
     patch = SourcePatch(f"{_PLUGINS}{_CHANGE}", lambda: _patch_sources(paths))
     flags = f"-s -w -X github.com/prometheus/common/version.Version={VERSION}"
     return build(paths, "prometheus-server", f"{_SERVER_MODULE}/cmd/prometheus", flags, _SERVER_SOURCES, patch)
@@ -79,7 +80,7 @@ def images() -> tuple[str, str]:
 
 
 def build_archive(paths: NodePaths) -> bytes:
-    """Return both images as `docker save` writes them."""
+    """Return the images of Prometheus and of the config reloader as `docker save` writes them."""
     files = {"bin/prometheus": build_server(paths), f"bin/{RELOADER}": monitoring_binary(paths, RELOADER)}
     prometheus, reloader = images()
     return image_archive(files, {prometheus: "/bin/prometheus", reloader: f"/bin/{RELOADER}"})

@@ -1,6 +1,7 @@
-"""The pods' network: a bridge that exists before the first pod, as the API server and DNS listen on its address.
+"""The pods' network of the tests' Kubernetes: a bridge that exists before the first pod, as the API server and DNS
+listen on its address.
 
-At its end also the rules that the kubelet made are removed.
+When the network is taken down, the rules that the kubelet made are removed as well.
 """
 
 from __future__ import annotations

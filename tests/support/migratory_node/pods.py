@@ -124,13 +124,13 @@ def wait_settled(kube: Kubectl, name: str = "quotes", limit: float = 300.0) -> O
 
 
 def urls(kube: Kubectl, name: str) -> str:
-    """Return the servers of a cluster's status, as commands take them."""
+    """Return the URLs of the servers in a cluster's status, separated by commas as commands take them."""
     status = (kube.get("mgc", name) or {}).get("status", {})
     return ",".join(server["url"] for server in status["servers"])
 
 
 def listed_urls(kube: Kubectl, name: str) -> list[str]:
-    """Return the URLs in the server list's ConfigMap."""
+    """Return the URLs of the servers in the ConfigMap of the server list."""
     data = (kube.get("configmap", f"{name}-servers") or {}).get("data", {})
     return [server["url"] for server in json.loads(data["servers.json"])["servers"]]
 

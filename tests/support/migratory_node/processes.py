@@ -47,7 +47,8 @@ class Processes:
         return self._pid(name) is not None
 
     def stop(self, name: str, limit: float = 10.0) -> None:
-        """Send SIGTERM, and SIGKILL if it still runs after `limit` seconds."""
+        """Send SIGTERM to a process, and SIGKILL if it still runs after `limit` seconds. Do nothing if it does not
+        run."""
         pid = self._pid(name)
         if pid is not None:
             os.kill(pid, signal.SIGTERM)

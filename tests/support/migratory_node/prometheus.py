@@ -40,8 +40,8 @@ _RELOADER = [
     f"--watched-dir=/etc/prometheus/rules/prometheus-{NAME}-rulefiles-0",
     "--watch-interval=2s",
 ]
-"""The operator's options, and a watch interval: the reloader's watch misses some changes within seconds of each other,
-and by default it polls every three minutes."""
+"""The arguments of the config reloader: those that the Prometheus operator sets, and a watch interval. The
+reloader's watch misses some changes within seconds of each other, and by default it polls every three minutes."""
 INTERVAL = "1s"
 """Interval of scrapes and of rules whose monitor or group names none."""
 OBJECTS = ("podmonitor", "prometheusrule")
@@ -60,7 +60,7 @@ class Prometheus:
         self._path = f"/api/v1/namespaces/{kube.namespace}/services/{':'.join(service)}/proxy/api/v1"
 
     def ask(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """Return labels and current value of each series."""
+        """Return (labels, current value) of each series that the query returns."""
         values = urllib.parse.urlencode({"query": query})
         return [(one["metric"], float(one["value"][1])) for one in self._get(f"query?{values}")["result"]]
 
@@ -85,12 +85,12 @@ class Prometheus:
         return sorted({metric["alertname"] for metric, _ in self.ask('ALERTS{alertstate="firing"}')})
 
     def names(self) -> list[str]:
-        """Return the names of all series."""
+        """Return the names of all metrics."""
         found: list[str] = self._get("label/__name__/values")
         return found
 
     def alerts(self) -> list[Object]:
-        """Return all alerts with their annotations."""
+        """Return all pending and firing alerts with their annotations."""
         found: list[Object] = self._get("alerts")["alerts"]
         return found
 
@@ -126,7 +126,7 @@ def run_prometheus(
 
 
 def chart_objects(namespace: str, templates: Sequence[str], settings: Sequence[str]) -> str:
-    """Render these templates of the chart for an operator that watches this namespace alone."""
+    """Return these templates of the chart, rendered for an operator that watches this namespace alone."""
     assert templates, "name a template: without one helm renders all"
     enabled = "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true"
     sets = (f"operator.scope=namespace,{enabled}", *settings)
@@ -174,7 +174,7 @@ def _operator(kube: Kubectl, paths: NodePaths, log: Path) -> Iterator[None]:
 
 
 def _access(namespace: str) -> list[Object]:
-    """Return the role that lets Prometheus discover its targets."""
+    """Return the service account of Prometheus, with the role that lets it discover its targets."""
     rules = [
         {"apiGroups": [""], "resources": ["services", "endpoints", "pods"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},

@@ -1,6 +1,7 @@
 """A pod that answers like a Prometheus, but on each path only its first client: all others wait for ever.
 
-So a report's driver finds its samples and starts executors, which hang in the middle of their work.
+So a report's driver finds its samples and starts executors, which hang in the middle of their work. For tests of
+reports that do not end.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ http.server.ThreadingHTTPServer(("", 9090), Handler).serve_forever()
 
 
 def start_slow_prometheus(kube: Kubectl, end: datetime) -> str:
-    """Return the URL, without a path. The path `/silent` answers no client."""
+    """Start the pod with a minute of samples up to `end`. Return its URL without a path. The path `/silent` answers
+    no client."""
     times = [round((end - timedelta(seconds=back)).timestamp() * 1000) for back in range(60, 0, -1)]
     labels = {"__name__": "migratory_received_total", "cluster": "quotes", "instance": "load:1", "broker": "b0"}
     answer = streamed([(labels, [(time, float(number)) for number, time in enumerate(times)])])

@@ -26,7 +26,7 @@ _POLL_SECONDS = 1.0
 
 
 def serve(paths: NodePaths) -> None:
-    """Create and delete volumes until the process ends."""
+    """Create volumes for the claims of scheduled pods, and delete released ones, until the process ends."""
     kube = Kubectl(paths.kubeconfig)
     while True:
         try:

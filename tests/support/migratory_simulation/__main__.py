@@ -1,4 +1,5 @@
-"""`python -m migratory_simulation run|planted`: see docs/contributing/simulation.md.
+"""The command line of the simulation, `python -m migratory_simulation run|planted`. docs/contributing/simulation.md
+describes it.
 
 The cores are imported only after a planted fault is in place, so this module imports nothing that needs them.
 """
@@ -18,7 +19,7 @@ AT_LEAST_ONE = click.IntRange(min=1)
 
 @click.group()
 def main() -> None:
-    """The cluster, simulated from seeds."""
+    """Simulate whole clusters from seeds, and search for planted faults."""
 
 
 def _numbers(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -68,7 +69,7 @@ def run_seeds(
 @click.option("--jobs", type=AT_LEAST_ONE, default=1, show_default=True, help="Faults tried at the same time.")
 @click.option("--no-hints", is_flag=True, help="Search without the faults' hints.")
 def try_planted(limit: int, only: tuple[str, ...], jobs: int, no_hints: bool) -> None:
-    """Show that every planted fault is detected, and by which invariant."""
+    """Search for a trial that detects each planted fault, and print which invariant it breaks."""
     faults = [planted.named(name) for name in only] or planted.load()
     raise SystemExit(detection.run(faults, limit, jobs, hints=not no_hints))
 

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 FINAL = frozenset({"timeout", "not_connected", "outcome_unknown"})
-"""Codes of `PublishFailed` that may come at any time. Every other code is an error here."""
+"""Codes with which a publication may fail at any time. Every other code of `PublishFailed` is a violation here."""
 
 LATELY = 130.0
-"""Seconds, times the tempo, in which a client's moves count against another one: longer than a rollout takes here."""
+"""Seconds, scaled by the run's tempo, for which a client reports a change of broker as recent: longer than a rollout
+takes here."""
 
 MASK = b"\x17\x2a\x05\x99"
 
@@ -60,7 +61,8 @@ class ClientLink:
 
 
 class Client:
-    """A publisher or subscriber, or both. `subscribes` and `publishes` are topics; names are unique in a run."""
+    """A simulated client: publisher, subscriber, or both. `subscribes` and `publishes` are topics. Names are unique
+    in a run."""
 
     def __init__(
         self, world: World, number: int, subscribes: tuple[str, ...], publishes: tuple[str, ...], codec: Codec
@@ -137,7 +139,7 @@ class Client:
         self.step(ev.Submit(key, topic, key.payload + self.padding, qos, self.world.scheduler.now))
 
     def give_up_something(self) -> None:
-        """Give up a random publication that waits, unless it is a final one."""
+        """Give up a random publication that waits for an answer. Do nothing if none waits, or if it is a final one."""
         candidates = [keys for keys in self.waiting.values() if keys]
         if candidates:
             key = self.random.choice(self.random.choice(candidates))
@@ -147,9 +149,12 @@ class Client:
                 self.step(ev.GiveUp(key))
 
     def misuse(self, owner: Client, topic: str, random: Random) -> None:
-        """Publish another payload under an id of another publisher: an old one, the last one, or the next one.
+        """Publish another payload under the name and a message id of the publisher `owner`: an old id, the last one, or
+        the next one.
 
-        Only while brokers must know the publisher: an id of one that is forgotten may be used again."""
+        Do so only while brokers must know the publisher: an id of a publisher that they have forgotten may be used
+        again.
+        """
         link = self.links.get(self.core._current_number())
         known = self.world.scheduler.now - owner.answered_at.get(topic, -inf) < self.world.options.duplicate_window / 4
         if owner is self or link is None or not known:
@@ -165,15 +170,16 @@ class Client:
             self._write(link, wire.Publish(topic, key.payload, 1, owner.publisher, number, number))
 
     def _check_misuse(self, link: ClientLink, answer: wire.Ack | wire.Nack) -> None:
-        """Check the answer to a publication under another publisher's id: acknowledged only if it is stored."""
+        """Check the answer to a publication under another publisher's id. It may be acknowledged only if its payload
+        is committed."""
         key = link.misused.pop((answer.topic, answer.publisher, answer.id), None)
         if key is not None and isinstance(answer, wire.Ack):
             self.world.coverage["misused ids stored"] += 1
             self.world.external.acknowledges(key, answer.position, self.world.internal.is_committed(key))
 
     def toggle(self, topic: str) -> None:
-        """Unsubscribe from a topic, and subscribe to it again after up to 3 seconds, times `hurry`. The core then
-        resumes at its position, or begins anew."""
+        """Unsubscribe from a topic, and subscribe to it again after up to 3 seconds, scaled by `hurry`. The core
+        then resumes at its position, or begins anew."""
         self.step(ev.UnsubscribeTopic(topic))
         away = self.random.uniform(0.0, 3.0) * self.world.options.hurry
         self.world.scheduler.after(away, self._want_again, topic)
@@ -202,7 +208,8 @@ class Client:
 
     @property
     def ready(self) -> bool:
-        """Return whether the client is connected and nothing that it asked for is unanswered."""
+        """Return whether the client is connected, all its subscriptions have receipts, and no final publication is
+        unanswered."""
         return self.core.connected and not self.core.subscriptions.unanswered and not self.final
 
     @property
@@ -270,7 +277,7 @@ class Client:
             raise Violation(7, f"{self.name}: {effect.code}: {effect.text}")
 
     def _receipt(self, receipt: ev.Receipt) -> None:
-        """Check a receipt that the core passes on."""
+        """Check a receipt that the core passes to the application."""
         if receipt.kind == "hole":
             raise Violation(2, f"{self.name} {receipt.topic}: {receipt.first}..{receipt.last} missing, not reported")
         if receipt.position is None:
@@ -280,7 +287,7 @@ class Client:
         )
 
     def _failed(self, failed: ev.PublishFailed) -> None:
-        """Handle a publication that failed; publish a required one again."""
+        """Handle a publication that failed. Raise Violation for an unexpected code, and publish a final one again."""
         key = failed.ticket
         assert isinstance(key, Key)
         if failed.code not in FINAL and not (failed.code == "id_reused" and key.topic in self.misused):
@@ -376,7 +383,7 @@ class Client:
             }
 
     def _check_wire(self, link: ClientLink, messages: list[wire.BrokerMessage]) -> None:
-        """Check messages before the core sees them."""
+        """Check a broker's messages as they were on the wire, before the core sees them."""
         for message in messages:
             if isinstance(message, wire.Message):
                 self._check_message(link, message)
@@ -391,7 +398,8 @@ class Client:
                     link.topics.pop(topic, None)
 
     def _check_message(self, link: ClientLink, message: wire.Message) -> None:
-        """Check that a publication follows directly on the connection's position."""
+        """Check that a publication follows directly on the connection's position in the topic, and advance that
+        position."""
         stands = link.topics.get(message.topic)
         where = f"{self.name} link {link.number} {message.topic}"
         if stands is None:
@@ -408,7 +416,8 @@ class Client:
         stands.position = position
 
     def _check_receipt(self, link: ClientLink, request: int, receipt: wire.TopicReceipt, position: Position) -> None:
-        """Check a receipt against the request or the connection's position."""
+        """Check a receipt against the request or, unasked, the connection's position, and set the connection's
+        position from it."""
         topic, where = receipt.topic, f"{self.name} link {link.number} {receipt.topic}"
         external = self.world.external
         external.named_current(where, topic, position)
@@ -436,6 +445,6 @@ class Client:
             link.topics[topic] = WireTopic(position, asked)
 
     def _same(self, topic: str, one: Position, other: Position) -> bool:
-        """Return whether both positions are of one history."""
+        """Return whether both positions of a topic belong to one history."""
         external = self.world.external
         return external.history_of(topic, one.epoch) == external.history_of(topic, other.epoch)

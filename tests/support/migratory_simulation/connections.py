@@ -47,7 +47,8 @@ class Connection:
             self._towards_edge(self._at_edge, data)
 
     def close_by_client(self) -> None:
-        """Close the connection at the client. A prefix of the sent bytes arrives."""
+        """Close the connection at the client. The edge gets the bytes that were sent before, and then notices the
+        end."""
         if self.client_open:
             self.client_open = False
             self._towards_edge(self._lost)
@@ -79,7 +80,7 @@ class Connection:
         self.stalled = True
 
     def flow(self) -> None:
-        """Let the client read again."""
+        """Let the client read again: deliver the buffered bytes, and resume the edge if it was paused."""
         if not self.stalled:
             return
         self.stalled = False
@@ -106,7 +107,7 @@ class Connection:
         self._send(bytes(data))
 
     def closed_by_broker(self, abort: bool) -> None:
-        """Close the connection at the broker, with a reset if `abort`."""
+        """Close the connection at the broker. With `abort` the end may overtake bytes in flight, as a reset does."""
         if self.edge_open:
             self.edge_open = False
             if self._silent_out is not None:

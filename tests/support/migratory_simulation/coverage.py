@@ -58,7 +58,7 @@ class Coverage(Counter[str]):
     """Counters by name. Names that begin with "fault " count faults that took effect."""
 
     def missing(self) -> list[str]:
-        """Return the required counters that are zero."""
+        """Return the names of the required counters that are zero."""
         return [name for name in REQUIRED if not self[name]]
 
     def faults(self) -> int:

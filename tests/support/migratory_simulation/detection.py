@@ -45,7 +45,8 @@ class Trial(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The outcome of a search: the trial that detected the fault (None: no trial did) and the invariant it broke."""
+    """The outcome of a search: the number of trials, the one that detected the fault (None: no trial did), the
+    invariant that it broke, and the violation or the reason as text."""
 
     trials: int
     by: Trial | None
@@ -65,7 +66,8 @@ def order(limit: int, names: Sequence[str]) -> Iterator[Trial]:
 
 
 def first_trials(count: int) -> list[Trial]:
-    """Return a mixture for short searches: two random plans, each schedule once, then more random plans."""
+    """Return the first `count` trials of a mixture for short searches: two random plans, each schedule once, then
+    more random plans."""
     from migratory_simulation import schedules
 
     trials = [Trial("", 1), Trial("", 2), *(Trial(name, 1) for name in schedules.ALL)]
@@ -73,7 +75,8 @@ def first_trials(count: int) -> list[Trial]:
 
 
 def search(trials: Iterable[Trial], least: int = 1) -> Verdict:
-    """Run the trials against the code of this process until one breaks an invariant, numbered `least` or higher."""
+    """Run the trials against the code of this process until one breaks an invariant, numbered `least` or higher.
+    Return the outcome."""
     # A planted fault must be in place before the cores are imported.
     from migratory_simulation import runner, schedules
 
@@ -97,7 +100,8 @@ def _expire(number: int, frame: object) -> None:
 
 
 def attempt(fault: PlantedFault, limit: int, hints: bool) -> Verdict:
-    """Plant the fault in this process, which has not imported the cores yet, and search."""
+    """Plant the fault in this process, which has not imported the cores yet, and search for a trial that detects it.
+    Return the outcome; an exception counts as not detected."""
     try:
         planted.plant(fault)
         from migratory_simulation import schedules

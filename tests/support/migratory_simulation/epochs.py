@@ -1,4 +1,4 @@
-"""State that the internal checker keeps of each topic, epoch and broker incarnation."""
+"""State that the internal checker records of each topic, epoch and broker incarnation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class EpochState:
 
 
 class Incarnations:
-    """The moments at which each broker's incarnations began. They decide since when a list cannot answer any more."""
+    """The moments at which each broker's incarnations registered. From them follows since when too few members of a
+    list can answer."""
 
     def __init__(self) -> None:
         self.newest: dict[str, int] = {}
@@ -60,12 +61,12 @@ class Incarnations:
         self._began.setdefault(name, []).append((incarnation, now))
 
     def here(self, members: Iterable[BrokerId]) -> list[BrokerId]:
-        """Return the members that no newer incarnation has replaced."""
+        """Return the members whose broker has no newer incarnation."""
         return [broker for broker in members if self.newest.get(broker[0]) == broker[1]]
 
     def lost_at(self, source: SourceEpoch) -> float:
-        """Return the moment at which too many of the list were replaced for the rest to answer; infinity if they
-        can."""
+        """Return the moment at which so many members of the source list were replaced with newer incarnations that
+        the rest cannot answer a candidate any more; infinity while enough remain."""
         ends = {broker: self._replaced_at(broker) for broker in source.members}
         for moment in sorted(set(ends.values())):
             if not source.enough(broker for broker, end in ends.items() if end > moment):
@@ -73,6 +74,6 @@ class Incarnations:
         return inf
 
     def _replaced_at(self, broker: BrokerId) -> float:
-        """Return the moment at which a newer incarnation registered."""
+        """Return the moment at which a newer incarnation of the broker registered; infinity if there is none."""
         name, incarnation = broker
         return next((began for life, began in self._began.get(name, []) if life > incarnation), inf)

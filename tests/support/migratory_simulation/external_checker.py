@@ -26,8 +26,8 @@ class Violation(Exception):
 
 
 class Key(NamedTuple):
-    """A publication as its publisher knows it. `extra` identifies publications of QoS 0, which have id 0, and other
-    payloads that are misused under a message id."""
+    """The identity of a publication. `extra` tells apart publications of QoS 0, which have id 0, and other payloads
+    that are misused under a message id."""
 
     publisher: str
     topic: str
@@ -61,7 +61,7 @@ class TopicHistory:
 
 @dataclass(slots=True)
 class Reader:
-    """The position of a subscription as its application sees it."""
+    """A subscription and its position, as its application sees it."""
 
     subscriber: str
     topic: str
@@ -154,7 +154,7 @@ class ExternalChecker:
         return True
 
     def _check_epochs(self, where: str, topic: str, history: TopicHistory, position: Position) -> None:
-        """Check that epochs do not fall as sequence numbers rise."""
+        """Check a publication's epoch against its neighbours: epochs do not fall as sequence numbers rise."""
         for sequence in (position.sequence - 1, position.sequence + 1):
             other = history.entries.get(sequence)
             if (
@@ -165,7 +165,7 @@ class ExternalChecker:
                 raise Violation(2, f"{where} shows {topic} {position} beside {other[0]}:{sequence}: epochs fall")
 
     def _check_order(self, where: str, topic: str, history: TopicHistory, position: Position, key: Key) -> None:
-        """Check that a publisher's ids rise with the sequence numbers."""
+        """Check that a publisher's ids rise with the sequence numbers, and record this publication's."""
         seen = history.last_of_publisher.setdefault(key.publisher, [])
         index = bisect_right(seen, (position.sequence, 0))
         if index and seen[index - 1][1] > key.id:
@@ -177,8 +177,8 @@ class ExternalChecker:
         seen.insert(index, (position.sequence, key.id))
 
     def named_current(self, where: str, topic: str, position: Position) -> None:
-        """Record that `position` was named as the current one of `topic`. Raise Violation if it contradicts what was
-        shown or named."""
+        """Record that a receipt named `position` as the last one of `topic` at its broker. Raise Violation if that
+        contradicts what was shown or named before."""
         history = self._of(topic, self.history_of(topic, position.epoch))
         sequence = position.sequence
         if sequence == 0:
@@ -203,8 +203,11 @@ class ExternalChecker:
         self.shown_key("an acknowledgement", key.topic, position, key)
 
     def forgotten(self, key: Key, committed: bool) -> None:
-        """Check an `outcome_unknown` for a publication that waits. Only what is committed may be evicted, so a broker
-        that knows neither entry nor digest never stored it, and has let a later id overtake it."""
+        """Check that a publication refused with `outcome_unknown` is committed, or raise Violation.
+
+        Only what is committed may be evicted, so a broker that knows neither entry nor digest of a waiting publication
+        never stored it, and has let a later id overtake it.
+        """
         if not committed:
             raise Violation(6, f"{key} is refused as unknown, but was never committed: a later id overtook it")
 
@@ -218,7 +221,8 @@ class ExternalChecker:
         return reader
 
     def wants_snapshot(self, subscriber: str, topic: str) -> None:
-        """Allow that the first receipt is followed by the publication at that very position."""
+        """Allow that the first receipt of this subscription is followed by the publication at its very position, the
+        snapshot."""
         self._wanted[subscriber, topic] = True
 
     def leaves(self, subscriber: str, topic: str) -> None:
@@ -227,7 +231,7 @@ class ExternalChecker:
         self._wanted.pop((subscriber, topic), None)
 
     def receipt(self, subscriber: str, topic: str, receipt: Receipt, position: Position, first: int, last: int) -> None:
-        """Check a receipt that the application got and move the subscription's position."""
+        """Check a receipt that the application got, and set the subscription's position from it."""
         reader = self.reader(subscriber, topic)
         self.named_current(f"receipt for {subscriber}", topic, position)
         before = reader.position
@@ -281,7 +285,8 @@ class ExternalChecker:
         reader.position = position
 
     def _check_left_out(self, subscriber: str, topic: str, first: int, position: Position) -> None:
-        """Check that conflation left out only QoS 0 publications."""
+        """Check that a delivery at `position`, which stands for the publications from `first` on, left out only QoS
+        0 publications."""
         history = self._of(topic, self.history_of(topic, position.epoch))
         for sequence in range(first, position.sequence):
             self.coverage["conflated"] += 1

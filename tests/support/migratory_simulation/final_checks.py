@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 ARRIVE = 8.0
-"""Seconds, times the tempo, that one round of client moves takes, arrivals included."""
+"""Seconds, scaled by the run's tempo, that one round of client moves takes, arrivals included."""
 EVEN = 40.0
-"""Seconds, times the tempo, in which no client may move any more: several rounds."""
+"""Seconds, scaled by the run's tempo, in which no client may move any more: several rounds."""
 MOST = 1.1
-"""The most clients of a broker in the end, in shares; fractions of a client are rounded up."""
+"""The largest multiple of its share of clients that a broker may have in the end. Fractions of a client are rounded
+up."""
 QUIET = 9.0
-"""Seconds, times the tempo, after which every time limit of a single request is over."""
+"""Seconds, scaled by the run's tempo, after which every time limit of a single request is over."""
 REQUESTS = 12
 """The most requests to ZooKeeper in flight at an idle broker."""
 
@@ -41,8 +42,8 @@ def at_rest(world: World) -> bool:
 
 
 def check(world: World) -> None:
-    """Check all brokers after recovery. Raise a violation of invariant 7 when a broker is not idle or something leaked,
-    of 5 for a wrong coordinator, of 3 for different logs, and of 4 for different publisher tables."""
+    """Check all brokers after recovery, and raise Violation: of invariant 7 when a broker is not idle or something
+    leaked, of 5 for a wrong coordinator, of 3 for different logs, of 4 for different publisher tables."""
     processes = world.members()
     for process in processes:
         _check_logic(process)
@@ -59,7 +60,8 @@ def _fail(process: Process, text: str) -> None:
 
 
 def _check_logic(process: Process) -> None:
-    """Check that a broker's logic is idle, everything in its logs is committed, and its counters match the logs."""
+    """Check that a broker's logic is ready and idle, everything in its logs is committed, and its counters match the
+    logs."""
     logic = process.logic
     status = describe_logic(logic)
     for name, wanted in {
@@ -85,7 +87,7 @@ def _check_logic(process: Process) -> None:
 
 
 def _check_edges(process: Process) -> None:
-    """Check that the edges are idle and their counters match their connections."""
+    """Check that a broker's edges are open and idle, and that their counters match their connections."""
     for edge in process.edges:
         status = edge.core.status()
         for name, wanted in {
@@ -109,13 +111,13 @@ def _check_edges(process: Process) -> None:
 
 
 def _check_client_count(process: Process) -> None:
-    """Check the broker's count of its clients."""
+    """Check that the logic counts as many clients as the broker has."""
     if process.logic.client_balancer.clients != process.clients:
         _fail(process, f"it counts {process.logic.client_balancer.clients} clients of {process.clients}")
 
 
 def _check_server_list(world: World, process: Process) -> None:
-    """Check the broker's server list."""
+    """Check that the broker's server list has all configured brokers with their weights."""
     there = {(world.url(name), world.options.weight(name)) for name in world.names}
     told = {(server.url, server.weight) for server in process.servers.servers} if process.servers else set()
     if told != there:
@@ -123,7 +125,7 @@ def _check_server_list(world: World, process: Process) -> None:
 
 
 def clients_by_broker(world: World) -> dict[str, tuple[int, int]]:
-    """Return (weight, number of clients) by broker."""
+    """Return (weight, number of clients) of each configured broker, by name."""
     found = {}
     for name in world.names:
         process = world.process_of(name)
@@ -132,8 +134,8 @@ def clients_by_broker(world: World) -> dict[str, tuple[int, int]]:
 
 
 def uneven(world: World) -> str:
-    """Return a broker that has more than its share of the clients as text, or that a client has not exactly one
-    connection; "" when all is even."""
+    """Return as text why clients are not balanced: the number of connections is not that of clients, or a broker has
+    more than its share. Return "" when all is even."""
     found = clients_by_broker(world)
     weights = sum(weight for weight, _ in found.values())
     total = sum(clients for _, clients in found.values())
@@ -149,15 +151,15 @@ def uneven(world: World) -> str:
 
 
 def _check_client_shares(world: World) -> None:
-    """Check that every broker has at most its share of the clients. After an abandoned rollout two revisions remain,
-    and moves wait for its end."""
+    """Check that no broker has more than its share of the clients, unless brokers have two revisions, as after an
+    abandoned rollout: then moves wait for its end."""
     if len({world.revision(name) for name in world.names}) == 1 and (text := uneven(world)):
         raise Violation(7, text)
 
 
 def _check_group(world: World, processes: list[Process], group: int) -> None:
-    """Check that a group has one coordinator with its ephemeral, and that all brokers hold the same log and
-    publisher table."""
+    """Check that a group has one coordinator with its ephemeral, and that all brokers are synced to its epoch with
+    the same log and publisher table."""
     record = decode_group(world.ensemble.nodes[f"/groups/{group}"].data)
     coordinating = [process for process in processes if (term := process.logic.groups[group].term) and term.active]
     if [process.identity for process in coordinating] != [tuple(record.owner)]:
@@ -186,7 +188,7 @@ def _check_group(world: World, processes: list[Process], group: int) -> None:
 
 
 def remember_nobody(world: World) -> bool:
-    """Return whether all publisher tables of all brokers are empty, as they must be some time after the last
+    """Return whether the publisher tables of all running brokers are empty, as they must be some time after the last
     publication."""
     logics = [process.logic for process in world.running()]
     return bool(logics) and not any(
@@ -195,8 +197,8 @@ def remember_nobody(world: World) -> bool:
 
 
 def same_entries(world: World) -> None:
-    """Check that the cached logs of all brokers agree with the committed publications. A broker that still waits for
-    the log of the newest epoch is checked up to the position that it knows to be committed."""
+    """Check that the cached logs of all brokers agree with the committed publications. A broker that is not synced
+    to the newest epoch is checked up to the position that it knows to be committed."""
     internal = world.internal
     for (topic, first), committed in internal.committed.items():
         group = world.external.group_of[topic]

@@ -1,4 +1,4 @@
-"""Injects the faults of a plan and reverts those that last."""
+"""The injector: it injects the faults of a plan into the simulated cluster, and ends those that last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Injector:
-    """The plan's faults, scheduled at their moments, and the ambushes that wait for a message."""
+    """The injector of a run. It has scheduled the plan's faults, and holds the ambushes that wait for a message."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -28,8 +28,8 @@ class Injector:
             world.scheduler.at(moment, self.inject, fault)
 
     def inject(self, fault: plans.Fault) -> None:
-        """Inject a fault, unless the world is healed. In a safe plan, a crash or drain waits until it cannot lose too
-        many copies."""
+        """Inject a fault, unless the faults of the run are over. In a safe plan, a crash or drain waits until no
+        member list can lose too many members by it."""
         world = self.world
         if world.healed:
             return
@@ -47,17 +47,18 @@ class Injector:
             world.coverage[f"fault {name}"] += 1
 
     def heal(self) -> None:
-        """Revert the faults that would last."""
+        """End the silence of all silent connections. `World.heal` ends the other faults."""
         self._end_silence(self._silent)
         self._silent = []
 
     def _may_end(self, broker: str) -> bool:
-        """Return whether every list since the last activated one loses at most q - 1 members with the broker."""
+        """Return whether every member list since the last activated one would lose at most minCopies - 1 members
+        with this broker; false if it does not run."""
         process = self.world.process_of(broker)
         return process is not None and self.world.internal.may_lose(process)
 
     def _apply(self, fault: plans.Fault) -> bool:
-        """Apply a fault; return whether it took effect."""
+        """Apply a fault, and return whether it took effect. An ambush only begins to wait, which is none."""
         world = self.world
         after = world.scheduler.after
         if isinstance(fault, plans.Partition):
@@ -158,7 +159,7 @@ class Injector:
         return True
 
     def passing(self, process: Process, kind: str, peer: str) -> None:
-        """Count a message that `process` sends, and spring the ambushes that wait for it."""
+        """Count a message that `process` sends to `peer`, and carry out the ambushes that wait for it."""
         for ambush in list(self.ambushes):
             fault, left = ambush
             if fault.at == kind:
@@ -167,7 +168,8 @@ class Injector:
                     self.ambushes.remove(ambush)
 
     def _spring(self, fault: plans.Ambush, process: Process, peer: str) -> bool:
-        """Carry out an ambush. Return false when a safe plan forbids it now; it then waits for the next message."""
+        """Carry out an ambush, or drop it when the faults of the run are over, and return true. Return false when a
+        safe plan forbids it now; it then waits for the next message."""
         world = self.world
         if world.healed:
             return True
@@ -210,7 +212,7 @@ class Injector:
                 after(0.0, world.network.break_link, process.number, other.number)
 
     def _drained(self, process: Process, downtime: float) -> None:
-        """End a drained process when the plan allows it."""
+        """End a process after its drain, when the plan allows it, and start the next one after `downtime` seconds."""
         world = self.world
         if not process.running:
             return

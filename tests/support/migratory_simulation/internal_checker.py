@@ -1,9 +1,9 @@
 """The invariants of docs/concepts/replication.md, checked from inside over copies, promises and coordinators.
 
 The checker reads the ZooKeeper records in the modelled ensemble and, after each step, the groups of the broker that
-stepped. From both it derives on its own what is committed (accepted in an epoch by q listed incarnations) and compares
-everything that brokers say with that. Each check raises `Violation` at the step that breaks it. `after_step` reads most
-of `Logic`'s names.
+stepped. From both it derives on its own what is committed (accepted in an epoch by minCopies listed incarnations) and
+compares everything that brokers say with that. Each check raises `Violation` at the step that breaks it. `after_step`
+reads most of `Logic`'s names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 HISTORY_WAIT = 12.0
-"""Seconds, times the tempo, after which replaced processes that still run have fenced themselves."""
+"""Seconds, scaled by the run's tempo, after which replaced processes that still run have fenced themselves. A new
+history must wait for that long."""
 SLACK = 0.001
 """Seconds of tolerance for rounding of virtual times."""
 
@@ -48,14 +49,14 @@ class InternalChecker:
     # ---- records
 
     def _changed(self, path: str, data: bytes | None, version: int) -> None:
-        """Handle a committed change in ZooKeeper."""
+        """Handle a committed change of a broker's registration or of a group's record in ZooKeeper."""
         if path.startswith("/brokers/") and data is not None:
             self.lives.begins(path.removeprefix("/brokers/"), version, self.world.scheduler.now)
         elif path.startswith("/groups/") and data is not None:
             self._record(int(path.removeprefix("/groups/")), decode_group(data))
 
     def _record(self, group: int, record: GroupRecord) -> None:
-        """Check a new record of a group against the one before."""
+        """Check a new record of a group against the one before, and store it."""
         before = self.latest.get(group)
         coverage = self.world.coverage
         self.world.trace("zookeeper", "**", f"group {group}: {record}")
@@ -83,7 +84,7 @@ class InternalChecker:
             self._activated(group, record)
 
     def _new_history(self, group: int, before: GroupRecord | None, record: GroupRecord) -> None:
-        """Check that the old history was lost, and long enough ago, before a new one began."""
+        """Record a new history, and check that the old one was lost, and long enough ago."""
         self.world.coverage["histories"] += 1
         self.world.external.history_begins(group, record.first)
         if before is None:
@@ -105,7 +106,7 @@ class InternalChecker:
             raise Violation(1, f"group {group}: a new history {waited:.2f} s after the old one was lost: {source}")
 
     def halts(self, process: Process, group: int) -> None:
-        """Check that a broker halts a group only when its history is lost."""
+        """Check that the history of a group which a broker halts is lost."""
         record = self.latest.get(group)
         source = None if record is None else record.as_source()
         if record is None:
@@ -115,7 +116,7 @@ class InternalChecker:
             raise Violation(7, f"{process.label} halts group {group}, though {here} of {source} are not replaced")
 
     def _activated(self, group: int, record: GroupRecord) -> None:
-        """Check that enough listed brokers hold the log of an activated epoch."""
+        """Record that an epoch is activated. Check that enough listed brokers hold its log, and count the votes."""
         term = self.epochs[group, record.epoch]
         if len(term.synced) < record.copies:
             raise Violation(1, f"group {group}: {record} is activated, though only {sorted(term.synced)} hold its log")
@@ -128,7 +129,7 @@ class InternalChecker:
             self._count(group, term, topic, owner)
 
     def _check_adopted(self, group: int, record: GroupRecord, owner: Process) -> None:
-        """Check that the new coordinator's log holds every committed publication."""
+        """Check that the log of an epoch's owner, which activates it, holds every committed publication."""
         where = f"{owner.label} activates epoch {record.epoch} of group {group}"
         topics = owner.replica(group).topics
         suffix = any((topic, record.first) not in self.committed and log.last > 0 for topic, log in topics.items())
@@ -157,7 +158,7 @@ class InternalChecker:
         return None
 
     def is_coordinator(self, process: Process) -> bool:
-        """Return whether the process owns the latest ZooKeeper record of a group."""
+        """Return whether the process owns the latest ZooKeeper record of any group."""
         return any(tuple(record.owner) == process.identity for record in self.latest.values())
 
     def process_ended(self, process: Process) -> None:
@@ -166,8 +167,8 @@ class InternalChecker:
         self._lasts.pop(process.number, None)
 
     def may_lose(self, process: Process, *, drains: bool = True) -> bool:
-        """Return whether every list since the last activated one has lost at most q - 1 members without this process
-        and, unless `drains` is false, without the draining ones."""
+        """Return whether every member list since the last activated one has lost at most minCopies - 1 members when
+        this process and, unless `drains` is false, the draining ones are gone."""
         alive = {
             other.identity for other in self.world.running() if other is not process and not (drains and other.draining)
         }
@@ -240,7 +241,8 @@ class InternalChecker:
         state: tuple[int, int],
         lasts: dict[str, tuple[int, int, int]],
     ) -> None:
-        """Handle a promise, or a broker that follows another epoch."""
+        """Record that a replica promised a higher epoch or synced to another one. Raise Violation if the promised
+        epoch falls."""
         if state[0] > before[0]:
             self._promised(group, process.identity, state[0])
         term = self.epochs.get((group, state[1]))
@@ -260,7 +262,7 @@ class InternalChecker:
         log: TopicLog,
         known: tuple[int, int, int] | None,
     ) -> None:
-        """Handle a log that changed: new entries, evictions, votes."""
+        """Record a log that changed: evictions, new sequence numbers, and the broker's vote."""
         promised, synced = state
         if known is not None and log.base > known[1]:
             self.world.coverage["evictions"] += 1
@@ -277,7 +279,8 @@ class InternalChecker:
 
     @staticmethod
     def _numbered(process: Process, term: EpochState, log: TopicLog) -> None:
-        """Check that only the coordinator of an activated epoch assigns sequence numbers."""
+        """Record newly assigned sequence numbers. Check that only the coordinator of an activated epoch assigns
+        them."""
         before = term.numbered.get(log.name, 0)
         if log.last <= before:
             return
@@ -300,7 +303,8 @@ class InternalChecker:
             )
 
     def _promised(self, group: int, me: BrokerId, promised: int) -> None:
-        """Remove a member from lower epochs that list it. When enough are removed, nothing new may commit there."""
+        """Record in every lower epoch that lists `me` that this member has promised a higher one. Once enough have,
+        nothing new may commit there."""
         for (other, epoch), term in self.epochs.items():
             if other != group or epoch >= promised or me not in term.record.members or me in term.promised_higher:
                 continue
@@ -310,7 +314,8 @@ class InternalChecker:
                 term.limits = dict(term.numbered)
 
     def _count(self, group: int, term: EpochState, topic: str, process: Process | None) -> None:
-        """Count the votes of listed incarnations and commit what has enough."""
+        """Count the votes of listed incarnations for a topic, and commit what has enough. Raise Violation if the
+        epoch may not commit any more."""
         record = term.record
         if not term.activated:
             return
@@ -354,7 +359,8 @@ class InternalChecker:
         committed.keys[key] = position.sequence
 
     def ready(self, process: Process) -> None:
-        """Check READY: a broker that accepts clients followed an activated list in every group that it is on."""
+        """Check READY: a broker that accepts clients has been synced, as a listed member, to an activated epoch of
+        every group."""
         me = process.identity
         for number in range(self.world.options.groups):
             terms = [term for (group, _), term in self.epochs.items() if group == number]
@@ -362,9 +368,11 @@ class InternalChecker:
                 raise Violation(1, f"{process.label} takes clients, and was on no activated list of group {number} yet")
 
     def heard(self, process: Process) -> None:
-        """Check what FENCE-ISOLATED relies on: a broker dates ZooKeeper's last answer no later than it was given,
-        however long it lay in a socket. A broker that registers uses the moment of the answer, as it serves no
-        clients yet."""
+        """Check what FENCE-ISOLATED relies on: the moment that a broker records for ZooKeeper's last answer is not
+        later than the moment at which it was given, however long the answer lay in a socket.
+
+        A broker that registers records the moment at which it got the answer, because it serves no clients yet.
+        """
         zookeeper = process.logic.zookeeper
         if zookeeper.heard_at == process.logic.membership.registered_at:
             return
@@ -377,7 +385,8 @@ class InternalChecker:
     # ---- statements of brokers
 
     def shown(self, process: Process, topic: str, position: Position, key: Key | None) -> None:
-        """Check that a publication shown for the first time, or a position named without `key`, is committed."""
+        """Check that a publication that a broker shows for the first time, or a position that it names without
+        `key`, is committed."""
         committed = self.committed.get((topic, self.world.external.history_of(topic, position.epoch)))
         if committed is None or position.sequence > committed.last:
             raise Violation(
@@ -391,7 +400,7 @@ class InternalChecker:
             self._commit(topic, committed, position, key)
 
     def named_current(self, process: Process, topic: str, position: Position) -> None:
-        """Check that a position named as current is committed."""
+        """Check that a position that a broker names as a topic's last one is committed."""
         if position.sequence:
             self.shown(process, topic, position, None)
 

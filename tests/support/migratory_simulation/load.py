@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 Quiet = dict[str, tuple[float, float]]
-"""Per topic, the interval of virtual seconds in which its publisher publishes nothing."""
+"""Per topic, the begin and end, in virtual seconds, of the interval in which its publisher publishes nothing."""
 
 
 class Load:
@@ -28,7 +28,7 @@ class Load:
         self.clients = self._make()
 
     def _make(self) -> list[Client]:
-        """Create the clients and schedule their starts."""
+        """Create the clients, schedule their starts and actions, and return them."""
         options = self.options
         random = Random(f"clients {options.seed}")
         clients = []
@@ -53,8 +53,8 @@ class Load:
         return clients
 
     def _quiet_times(self, random: Random, topics: tuple[str, ...]) -> Quiet:
-        """Draw topics on which a publisher is silent for longer than the duplicate window, where the run is long
-        enough."""
+        """Draw topics on which a publisher is silent for longer than the duplicate window. Return the silent
+        interval of each."""
         quiet = {}
         for topic in topics:
             if random.random() < 0.3:
@@ -63,7 +63,8 @@ class Load:
         return quiet
 
     def _publish_next(self, client: Client, quiet: Quiet) -> None:
-        """Publish a batch and schedule the next one."""
+        """Publish a batch, sometimes give a publication up or misuse an id, and schedule the next batch. Stop when
+        the load ends."""
         now = self.scheduler.now
         if not self.world.under_load:
             return
@@ -79,7 +80,7 @@ class Load:
         self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)
 
     def _churn(self, client: Client) -> None:
-        """Leave a topic and schedule the next change."""
+        """Leave a random topic for a while, and schedule the next change. Stop when the faults end."""
         if self.scheduler.now < self.options.faults_end:
             client.toggle(client.random.choice(client.subscribes))
             self.scheduler.after(client.random.uniform(1.0, 8.0) * self.options.hurry, self._churn, client)

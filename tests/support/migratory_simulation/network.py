@@ -17,7 +17,7 @@ from migratory_simulation.scheduler import Scheduler
 
 
 class End(Protocol):
-    """The interface of a broker process towards its links."""
+    """A broker process as its links see it."""
 
     @property
     def number(self) -> int: ...
@@ -62,7 +62,7 @@ class Link:
 
 
 class Network:
-    """All links, and the faults on them."""
+    """All links between broker processes, and the faults on them."""
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self.scheduler = scheduler
@@ -79,18 +79,18 @@ class Network:
     # ---- faults
 
     def block(self, ways: Ways) -> None:
-        """Hold messages on these ways."""
+        """Hold messages in these directions until `unblock`."""
         self.blocked.update(ways)
 
     def unblock(self, ways: Ways) -> None:
-        """Deliver held messages again."""
+        """Deliver in these directions again, held messages first."""
         for way in ways:
             if way in self.blocked:
                 self.blocked.discard(way)
                 self._pump_later(*way)
 
     def clog(self, ways: Ways, delay: float, lasts: float | None = None) -> None:
-        """Delay each message by `delay` seconds more, for `lasts` seconds or until the world heals."""
+        """Delay each message in these directions by `delay` seconds more, for `lasts` seconds or until `heal`."""
         for way in ways:
             self.clogged[way] = delay
             if lasts is not None:
@@ -114,7 +114,7 @@ class Network:
         self.processes[process.number] = process
 
     def remove(self, process: End) -> None:
-        """Close the links of a dead process: the other ends get a reset where the way is open."""
+        """Close the links of a dead process. The other ends get a reset where the direction is not blocked."""
         self.processes.pop(process.number, None)
         for key, link in list(self.links.items()):
             if process.number in key:
@@ -185,7 +185,7 @@ class Network:
                 target.peer_received(source.name, data)
 
     def _close(self, link: Link, side: int) -> None:
-        """Close the link at the end `side`."""
+        """Close the link at the end `side`, notify its process, and let the other end notice."""
         if not link.up[side]:
             return
         link.up[side] = False

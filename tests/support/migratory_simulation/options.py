@@ -18,7 +18,7 @@ from migratory_simulation.plans import ALL, WEIGHTS, Plan, Scope, draw_plan, wit
 SHAPES = ((3, 2), (4, 2), (5, 2), (5, 3), (3, 1), (6, 2), (7, 3), (7, 4))
 """Brokers and `minCopies` of short seeds. A step of seven brokers costs five times one of three."""
 SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
-"""Weights of the shapes."""
+"""The weights with which `SHAPES` are drawn, in the same order."""
 
 Profile = Literal["long", "short", "mixed"]
 LONG_EACH = 50
@@ -87,14 +87,14 @@ class Options:
 
 
 def profile_of(seed: int, profile: Profile) -> Literal["long", "short"]:
-    """Return whether a seed is long or short."""
+    """Return whether a seed is long or short in this profile."""
     if profile == "mixed":
         return "long" if seed % LONG_EACH == 0 else "short"
     return profile
 
 
 def draw_options(seed: int, profile: Profile = "long") -> Options:
-    """Draw the options of a seed."""
+    """Return the options that the seed draws in this profile."""
     options = _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
     random = Random(f"delivery {seed}")  # a generator of its own keeps earlier draws unchanged
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
@@ -214,7 +214,7 @@ def _draw_short(seed: int) -> Options:
 
 
 class Limits(TypedDict):
-    """Options that long seeds have in part and short seeds always."""
+    """Options that every short seed draws, and some of the long ones."""
 
     on_history_loss: Literal["reset", "halt"]
     weights: tuple[int, ...]

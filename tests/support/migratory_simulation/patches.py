@@ -66,7 +66,7 @@ def module_name(path: Path) -> str:
 
 @cache
 def _sources() -> dict[Path, str]:
-    """Return the source of every module of the product."""
+    """Return the source of every module of the product, by its path."""
     packages = [*ROOT.glob("*/migratory_*"), *ROOT.glob("clients/*/migratory_*")]
     return {path: path.read_text() for package in packages for path in sorted(package.rglob("*.py"))}
 
@@ -155,7 +155,7 @@ def _replace_whole(tree: ast.Module, symbol: Symbol, new: list[ast.stmt]) -> Non
 
 
 def _expression(statements: list[ast.stmt]) -> ast.expr | None:
-    """Return the expression if that is all that there is."""
+    """Return the expression if the statements are one expression alone, otherwise None."""
     if len(statements) == 1 and isinstance(statements[0], ast.Expr):
         return statements[0].value
     return None
@@ -175,13 +175,14 @@ def _is_rest(value: object) -> bool:
 
 
 def _match(pattern: object, node: object) -> Rests | None:
-    """Return the bodies that match `...` in the pattern, None when the trees differ."""
+    """Return the bodies for which `...` stands in the pattern, or None when pattern and node differ."""
     rests: Rests = []
     return rests if _same(pattern, node, rests) else None
 
 
 def _same(pattern: object, node: object, rests: Rests) -> bool:
-    """Compare two trees; `...` as a body of the pattern matches any body, and the `else` behind it."""
+    """Return whether two syntax trees are the same. `...` as a body of the pattern matches any body and the `else`
+    behind it, which are added to `rests`."""
     if isinstance(pattern, list) and isinstance(node, list):
         return len(pattern) == len(node) and all(_same(*pair, rests) for pair in zip(pattern, node, strict=True))
     if not isinstance(pattern, ast.AST) or type(pattern) is not type(node):
@@ -196,7 +197,7 @@ def _same(pattern: object, node: object, rests: Rests) -> bool:
 
 
 def _fill(new: list[ast.stmt], rests: Rests) -> list[ast.stmt]:
-    """Put what the pattern left out where `new` has `...`."""
+    """Return the statements of `new`, with the bodies that the pattern left out in the places of `...`."""
     filled: list[ast.stmt] = []
     for statement in new:
         if _is_rest([statement]) and rests:

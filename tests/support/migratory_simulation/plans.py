@@ -2,8 +2,8 @@
 
 A plan is drawn before the run from a generator of its own. Each seed allows only some kinds (swarm testing: rare
 combinations occur more often than when every run has a bit of everything). A *safe* plan crashes a broker only while
-every other one is ready, so that no list ever loses more than q - 1 members: then even a single `reset` of a history
-is wrong.
+every other one is ready, so that no member list ever loses more than minCopies - 1 members: then even a single `reset`
+of a history is wrong.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BrokerFault(Fault):
 
 @_fault("crash", 10)
 class Crash(BrokerFault):
-    """A process ends with its memory. A new one starts after `downtime` seconds."""
+    """A broker process ends and loses its memory. A new one starts after `downtime` seconds."""
 
     downtime: float
 
@@ -66,7 +66,7 @@ class Crash(BrokerFault):
 @_fault("replaced while running", 8)
 class Replace(Fault):
     """A new process of the same name starts while the old one runs on for `lasts` seconds. The old one is cut off
-    from everybody but its clients and perhaps other replaced processes."""
+    from everything but its clients and perhaps other replaced processes."""
 
     brokers: tuple[str, ...]
     lasts: float
@@ -74,15 +74,15 @@ class Replace(Fault):
 
 @_fault("freeze", 6)
 class Freeze(BrokerFault):
-    """A process stops handling events for a while."""
+    """A process stops handling events for `lasts` seconds."""
 
     lasts: float
 
 
 @_fault("hung loop")
 class Hang(BrokerFault):
-    """The loop of a process stands still for a while, and its ZooKeeper session lives. At the limit the watchdog ends
-    the process."""
+    """The event loop of a process stands still for `lasts` seconds, and its ZooKeeper session lives. If that takes
+    too long, the watchdog ends the process."""
 
     lasts: float
 
@@ -97,8 +97,8 @@ class BreakLink(Fault):
 
 @_fault("partition", 6)
 class Partition(Fault):
-    """The brokers in `side` and the others do not hear each other. `one_way`: only messages from `side` are lost.
-    `zookeeper`: `side` is cut from ZooKeeper, too."""
+    """For `lasts` seconds the brokers in `side` and the others do not reach each other. `one_way`: only messages
+    from `side` do not arrive. `zookeeper`: `side` is cut from ZooKeeper, too."""
 
     side: tuple[str, ...]
     lasts: float
@@ -108,7 +108,7 @@ class Partition(Fault):
 
 @_fault("clog", 3)
 class Clog(Fault):
-    """Messages from `one` to `other` take `delay` seconds longer."""
+    """For `lasts` seconds, messages from `one` to `other` take `delay` seconds longer."""
 
     one: str
     other: str
@@ -118,21 +118,22 @@ class Clog(Fault):
 
 @_fault("zookeeper away", 3)
 class ZooKeeperAway(Fault):
-    """The ensemble loses its majority."""
+    """The ensemble loses its majority for `lasts` seconds."""
 
     lasts: float
 
 
 @_fault("zookeeper cut off", 3)
 class ZooKeeperCutOff(BrokerFault):
-    """One broker cannot reach the ensemble."""
+    """One broker cannot reach the ensemble for `lasts` seconds."""
 
     lasts: float
 
 
 @_fault("zookeeper connection lost", 5)
 class ZooKeeperConnectionLost(BrokerFault):
-    """The connection breaks under requests, `times` times. Each request ends as unknown, executed or not."""
+    """A broker's connection to ZooKeeper breaks under requests, `times` times. Each request in flight ends as
+    unknown, executed or not."""
 
     times: int
 
@@ -144,7 +145,7 @@ class ExpireSession(BrokerFault):
 
 @_fault("slow broker", 2)
 class Slow(BrokerFault):
-    """Every event takes the broker `cost` seconds."""
+    """For `lasts` seconds, every event takes the broker `cost` seconds."""
 
     cost: float
     lasts: float
@@ -157,12 +158,12 @@ class DropClients(BrokerFault):
 
 @_fault("edge restart", 2)
 class RestartEdge(BrokerFault):
-    """An I/O process is killed and replaced."""
+    """An edge of a broker, as an I/O process has it, is killed and replaced."""
 
 
 @_fault("client stalled", 1)
 class StallClient(Fault):
-    """A client does not read for a while."""
+    """The client with this number does not read for `lasts` seconds."""
 
     client: int
     lasts: float
@@ -170,7 +171,8 @@ class StallClient(Fault):
 
 @_fault("drain", 3)
 class Drain(BrokerFault):
-    """A planned stop: the broker drains for `period`, ends, and a new process starts."""
+    """A planned stop: the broker drains for `period` seconds, ends, and a new process starts after `downtime`
+    seconds."""
 
     period: float
     downtime: float
@@ -185,7 +187,7 @@ class RestartAll(Fault):
 
 @_fault("burst", 4)
 class Burst(Fault):
-    """A burst of `count` extra publications on one topic, more than its cache holds."""
+    """A burst of `count` extra publications on one topic, often more than its cache holds."""
 
     topic: int
     count: int
@@ -210,7 +212,7 @@ class Ambush(Fault):
 
 @_fault("slow zookeeper", 3)
 class SlowZooKeeper(Fault):
-    """Requests of these brokers to ZooKeeper, and the answers, take about `delay` seconds."""
+    """For `lasts` seconds, requests of these brokers to ZooKeeper, and the answers, take about `delay` seconds."""
 
     brokers: tuple[str, ...]
     delay: float
@@ -251,7 +253,8 @@ class FallBehind(BrokerFault):
 
 @_fault("rolling restart", 4, extra=True)
 class RollingRestart(Fault):
-    """Every broker in turn drains, ends and starts again; the next one only when all report ready."""
+    """Every broker in turn drains for `period` seconds, ends, and starts again after `downtime` seconds; the next
+    one only when all report ready."""
 
     period: float
     downtime: float
@@ -264,7 +267,7 @@ class Grow(Fault):
 
 @_fault("broker removed", 3, extra=True)
 class Shrink(BrokerFault):
-    """A broker drains, ends and never returns."""
+    """A broker drains for `period` seconds, ends and never returns."""
 
     period: float
 
@@ -280,7 +283,7 @@ ACTIONS = (
     *["crash"] * 4, "freeze", *["isolate"] * 2, *["break link"] * 2, *["block link"] * 2, *["lose zookeeper"] * 2,
     "cut zookeeper", *["expire session"] * 2, "drop clients",
 )  # fmt: skip
-"""The actions of an ambush, likewise."""
+"""The actions from which those of an ambush are drawn. Repeated ones are drawn more often."""
 
 
 # ---- the plan of a seed
@@ -289,14 +292,15 @@ ALL = {**WEIGHTS, StallClient: 5, **EXTRA}
 """The weights in short seeds."""
 
 WILD_ONLY = frozenset({Replace, RestartAll})
-"""Kinds that lose more than q - 1 incarnations."""
+"""Kinds that no safe plan has: member lists may lose minCopies or more incarnations by them."""
 SAFE_ONLY = frozenset({Shrink})
 """Kinds that need a safe plan: a list that has lost a broker for good tolerates no further loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The faults of a run as (moment in seconds, fault), ordered by moment."""
+    """The faults of a run as (moment in seconds, fault), ordered by moment. `safe`: no member list may lose more
+    than minCopies - 1 members by them."""
 
     safe: bool
     faults: tuple[tuple[float, Fault], ...]

@@ -24,7 +24,7 @@ from migratory_simulation.patches import ROOT, Edit, patched
 PLANTED = ROOT / "tests" / "planted"
 
 WITHOUT_ASSERTIONS = Edit("context.must", "if not condition: ...", "")
-"""Takes out the cores' own assertions, so that the invariants must detect a fault from outside."""
+"""The edit that takes out the cores' own assertions, so that the invariants must detect a fault from outside."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class PlantedFault:
     breaks: tuple[int, ...]
     edits: tuple[Edit, ...]
     assertions: bool = False
-    """The cores' own assertions stay: without them no invariant speaks of this fault."""
+    """True if the cores' own assertions stay in: without them no invariant is about this fault."""
     hint: str = ""
-    """The trial to begin with, such as "tail cut 2", where the search alone takes long."""
+    """The trial to begin with, such as "tail cut 2", for a fault whose search takes long."""
 
 
 def load() -> tuple[PlantedFault, ...]:
@@ -89,13 +89,13 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def plant(fault: PlantedFault) -> None:
-    """Import the modules of `fault` with its edits from now on. Raise ValueError when one does not apply."""
+    """Let later imports load the modules of `fault` with its edits. Raise ValueError when an edit does not apply."""
     install_sources(patched([*fault.edits, *(() if fault.assertions else (WITHOUT_ASSERTIONS,))]))
 
 
 def install_sources(sources: dict[str, str]) -> None:
-    """Import these modules (name -> source) from these sources from now on. Raise RuntimeError when one is imported
-    already."""
+    """Let later imports load these modules (name -> source) from these sources. Raise RuntimeError when one is
+    imported already."""
     for module in sources:
         if module in sys.modules:
             raise RuntimeError(f"{module} was imported before the fault was planted")
@@ -103,7 +103,8 @@ def install_sources(sources: dict[str, str]) -> None:
 
 
 def fresh_processes(jobs: int) -> ProcessPoolExecutor:
-    """Return a pool of which each task gets a process of its own, without the cores: the task may still plant."""
+    """Return a pool in which each task runs in a process of its own that has not imported the cores, so that the
+    task may plant a fault."""
     return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1)
 
 
@@ -113,7 +114,8 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run_command(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m migratory_simulation` with these arguments, for at most five minutes."""
+    """Run `python -m migratory_simulation` with these arguments, for at most five minutes, and return the completed
+    process."""
     command = [sys.executable, "-m", "migratory_simulation", *words]
     return subprocess.run(
         command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=300

@@ -111,7 +111,8 @@ class EdgeProcess:
         self.process.step(event)
 
     def hears(self, effect: logic_events.EdgeEffect) -> bool:
-        """Return whether an effect of the logic is to be sent to this edge."""
+        """Return whether this edge gets an effect of the logic. An I/O process gets fan-outs and gaps only of topics
+        that it asked for."""
         if self.delay == 0.0 or not isinstance(effect, (logic_events.Fanout, logic_events.Gap)):
             return True
         return self.number in self.process.interest.edges_of(effect.topic)
@@ -328,7 +329,7 @@ class Process:
             self._to_edges(effect)
 
     def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswers) -> None:
-        """Check an answer of the logic before an edge gets it."""
+        """Check an answer of the logic to an edge's request, and count it, before the edge gets it."""
         internal = self.world.internal
         if isinstance(effect, logic_events.PublishAnswers):
             for answer in effect.answers:
@@ -346,7 +347,7 @@ class Process:
             self.receipts.truncated(effect)
 
     def _shows(self, topic: str, publications: Iterable[Publication]) -> None:
-        """Check publications that leave the broker as committed."""
+        """Check that the publications which the broker shows as committed are committed."""
         world = self.world
         for publication in publications:
             if world.external.shown(self.label, topic, publication.position, publication.payload):
@@ -376,7 +377,7 @@ class Process:
     # ---- edges and faults
 
     def add_edge(self) -> EdgeProcess:
-        """Start an edge and send it the current state."""
+        """Start and return an edge, and send it the broker's admission and server list."""
         edge = EdgeProcess(self, self._next_edge, self.world.options.edge_delay)
         self._next_edge += 1
         self.edges.append(edge)
@@ -412,7 +413,8 @@ class Process:
         self.world.scheduler.after(WATCH_INTERVAL, self._watch)
 
     def thaw(self) -> None:
-        """End a freeze or hang: handle the buffered events and go on."""
+        """End a freeze or hang: handle the buffered events and go on. End the process instead if it hung for too
+        long."""
         if not self.frozen or not self.running:
             return
         if not self.hung and self._hangs():  # the watchdog may run before the loop
@@ -433,7 +435,8 @@ class Process:
         return self._progress.observe(self.local_now()) > self.stall_limit
 
     def _watch(self) -> None:
-        """Observe the loop, as the watchdog's thread does."""
+        """Check the loop as the watchdog's thread does: end the process if it hangs for too long, otherwise check
+        again later. Where a safe plan forbids the end, thaw."""
         if not self.running or not self.hung:
             return
         if not self._hangs():

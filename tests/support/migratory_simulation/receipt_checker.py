@@ -25,11 +25,11 @@ class ReceiptChecker:
         self._asked: dict[tuple[int, int], Position | None] = {}
 
     def asks(self, event: Attach) -> None:
-        """Record the position from which a subscription resumes."""
+        """Record the position from which a subscription request resumes."""
         self._asked[event.edge, event.reference] = event.after
 
     def attached(self, answer: Attached) -> None:
-        """Check the answer to a subscription."""
+        """Check the receipt in the answer to a subscription request."""
         after = self._asked.pop((answer.edge, answer.reference), None)
         if answer.receipt == "reset" and after is not None:
             self._reset(answer, after)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 LOOK = 0.3
-"""Seconds between two polls, times the tempo."""
+"""Seconds between two polls, scaled by the run's tempo."""
 REREAD = 2.0
-"""Seconds, times the tempo, within which all brokers read a changed configuration."""
+"""Seconds, scaled by the run's tempo, within which all brokers read a changed configuration."""
 PATIENCE = 25.0
-"""Seconds, times the tempo, that a rollout waits for readiness among faults before it is abandoned."""
+"""Seconds, scaled by the run's tempo, that a rollout waits for readiness among faults before it is abandoned."""
 MOST = 8
 """The most brokers that a cluster may grow to."""
 
@@ -53,7 +53,7 @@ class Rollouts:
         return True
 
     def shrink(self, fault: Shrink) -> bool:
-        """Drain a broker and remove it for good. Return false when the cluster does not allow it now."""
+        """Drain a broker and remove it for good. Return false when the state of the cluster does not allow it now."""
         world, name = self.world, fault.broker
         process = world.process_of(name)
         least = max(2 * world.options.min_copies - 1, 2)
@@ -71,7 +71,8 @@ class Rollouts:
         return True
 
     def configure(self) -> None:
-        """Let the brokers read their configuration, each at its own time. A removed broker still counts itself."""
+        """Let the running brokers read their configuration, each at its own time. A removed broker still counts
+        itself."""
         world = self.world
         for process in world.running():
             after = world.random.uniform(0.0, REREAD * self._tempo)
@@ -82,7 +83,7 @@ class Rollouts:
         process.step(BrokersConfigured(self.world.configured(process.name)))
 
     def _leaves(self, process: Process) -> None:
-        """End a leaving broker once it is drained."""
+        """End a leaving broker once it is drained. Poll until then."""
         world = self.world
         if not process.running:
             return  # it crashed while it drained
@@ -105,7 +106,8 @@ class Rollouts:
         return True
 
     def _next(self, fault: RollingRestart, remaining: list[str], until: float) -> None:
-        """Drain the next broker once every broker reports ready."""
+        """Drain the next broker once every broker reports ready. Poll until then, and abandon the restart after the
+        moment `until`, except after the last fault."""
         world = self.world
         if world.halted or (world.scheduler.now > until and not world.healed):
             self.rolling = False
@@ -127,7 +129,7 @@ class Rollouts:
         return self.world.all_open() and not any(process.draining for process in self.world.members())
 
     def _drains(self, fault: RollingRestart, remaining: list[str], process: Process, until: float) -> None:
-        """End the draining broker when it is drained or its time is over."""
+        """End the draining broker when it is drained or its time is over, and go on with the next one."""
         world = self.world
         over = world.scheduler.now >= until
         if process.running:

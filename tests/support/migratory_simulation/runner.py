@@ -43,7 +43,7 @@ class Batch:
         return drawn if self.faults is None else only(drawn, self.faults)
 
     def run_seed(self, seed: int) -> Report:
-        """Run a seed without a trace."""
+        """Run a seed without a trace, and return its report."""
         return run_seed(seed, options=self.options(seed))
 
     def rerun(self, seed: int, kept: Sequence[int] | None) -> str:
@@ -105,7 +105,7 @@ def run_one(batch: Batch, seed: int, trace: Path | None) -> int:
 
 
 def run_traced(batch: Batch, seed: int, trace: Path | None = None) -> Report:
-    """Run a seed with its trace. Show and minimise a violation."""
+    """Run a seed with its trace, and return its report. Print and minimise a violation."""
     lines: deque[str] = deque(maxlen=TAIL)
     options = batch.options(seed)
     with (trace or Path(os.devnull)).open("w") as file:
@@ -146,7 +146,7 @@ def show(batch: Batch, report: Report, options: Options, lines: deque[str]) -> N
 
 
 def show_faults(drawn: Sequence[tuple[float, object]], numbers: Sequence[int]) -> None:
-    """Print these faults of a plan."""
+    """Print the faults of these numbers in a plan."""
     for number in numbers:
         moment, fault = drawn[number]
         print(f"  {number:3} {moment:8.3f} {fault}")

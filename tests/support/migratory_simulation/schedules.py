@@ -19,7 +19,7 @@ ALL = scripted.SCHEDULES
 
 
 def run_trial(name: str, seed: int, sink: Callable[[str], None] | None = None) -> Report:
-    """Run a schedule, or ("") the plan that the seed draws."""
+    """Run the schedule of this name, or for "" the plan that the seed draws. Return the report."""
     if not name:
         return run_seed(seed, sink)
     schedule = ALL[name]

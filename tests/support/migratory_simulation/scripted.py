@@ -29,7 +29,7 @@ from migratory_simulation.world import World
 
 BROKERS = ("broker-0", "broker-1", "broker-2")
 START = 40.0
-"""Tempo seconds within which a cluster must have started."""
+"""Seconds, scaled by the run's tempo, within which a cluster must have started."""
 POLL = 0.005
 """Virtual seconds between two checks of a condition."""
 
@@ -60,8 +60,8 @@ SCHEDULES: dict[str, Schedule] = {}
 
 
 def schedule(lasts: float, name: str = "", **options: Any) -> Callable[[Script], Script]:
-    """Register a script as a schedule: `name`, or the function's name. `lasts`, in tempo seconds, and `options`: see
-    `options_of`."""
+    """Register a script as a schedule called `name`, or like the function. `options_of` describes `lasts` and
+    `options`."""
 
     def register(script: Script) -> Script:
         title = name or script.__name__.replace("_", " ")
@@ -84,11 +84,11 @@ def options_of(
     edges: int = 0,
     **more: Any,
 ) -> Options:
-    """Return the options of a schedule; what it leaves open is drawn from the seed.
+    """Return the options of a schedule. What it leaves open is drawn from the seed.
 
-    `lasts` (until the world heals), `give_up` and `window` (the duplicate window) are in tempo seconds. `safe`: no list
-    may lose more than q - 1 members. `topics` are those of each group. `edges`: 0 for as many as drawn. `more` are
-    fields of `Options`.
+    `lasts` (until the world heals), `give_up` and `window` (the duplicate window) are seconds that the tempo scales.
+    `safe`: no member list may lose more than minCopies - 1 members. `topics` are those of each group. `edges`: 0 for as
+    many as drawn. `more` are fields of `Options`.
     """
     drawn = draw_options(seed)
     tempo = 0.3
@@ -136,7 +136,11 @@ def _topics(groups: int, each: int) -> tuple[str, ...]:
 
 
 class ScriptedCluster:
-    """The view and the faults that a script has. `group` defaults to 0; `tempo` scales the product's times."""
+    """The simulated cluster as a script observes and disturbs it.
+
+    A script yields each `Wait` that a method returns. `group` defaults to 0. *Tempo seconds* are seconds times `tempo`,
+    the factor of all the product's durations.
+    """
 
     def __init__(self, world: World, name: str, script: Script) -> None:
         self.world = world
@@ -172,32 +176,36 @@ class ScriptedCluster:
             self.trace(f"the script ends: no {wait.text or 'such state'} within {wait.limit:.1f} s")
 
     def until(self, condition: Callable[[], bool], limit: float, what: str = "") -> Wait:
-        """Wait up to `limit` tempo seconds for a state that the script needs. The script ends without it."""
+        """Return a wait of up to `limit` tempo seconds for a state that the script needs. The script ends without
+        it."""
         return Wait(condition, limit * self.tempo, 0, what)
 
     def up(self) -> Wait:
-        """Wait until the cluster has started."""
+        """Return a wait until the cluster has started. The script ends if it does not start."""
         return self.until(self.all_ready, START, "cluster that is up")
 
     def next_record(self, before: GroupRecord | None, limit: float = 12.0) -> Wait:
-        """Wait until the ZooKeeper record of group 0 is another one than `before`."""
+        """Return a wait until the ZooKeeper record of group 0 is another one than `before`. The script ends after
+        `limit` tempo seconds."""
         return self.until(lambda: self.record() != before, limit, "next record")
 
     def taken_over(self, old: Process, limit: float) -> Wait:
-        """Wait up to `limit` tempo seconds until another broker than `old` coordinates group 0."""
+        """Return a wait of up to `limit` tempo seconds until another broker than `old` coordinates group 0. The
+        script ends without it."""
         return self.until(lambda: self.coordinator() not in (None, old), limit, "takeover")
 
     def commit(self, process: Process, limit: float, more: int = 0) -> Wait:
-        """Wait until a broker has committed at least `more` + 1 publications more than now."""
+        """Return a wait until a broker has committed at least `more` + 1 publications more than now. The script ends
+        after `limit` tempo seconds."""
         begun = self.committed(process)
         return self.until(lambda: self.committed(process) > begun + more, limit, "commit")
 
     def at_rest(self) -> Wait:
-        """Wait until all brokers are ready and listed."""
+        """Return a wait until all brokers are ready and listed. The script ends if they are not in time."""
         return self.until(self.all_ready, 10.0, "cluster that is at rest")
 
     def coordinated(self) -> Wait:
-        """Wait until group 0 has a coordinator."""
+        """Return a wait until group 0 has a coordinator. The script ends if there is none in time."""
         return self.until(lambda: self.coordinator() is not None, 10.0, "coordinator")
 
     def settled(self, longest: float = 3.0) -> Steps:
@@ -207,7 +215,8 @@ class ScriptedCluster:
         yield self.at_rest()
 
     def expect(self, condition: Callable[[], bool], limit: float, text: str, invariant: int = 7) -> Wait:
-        """Wait up to `limit` tempo seconds for a state that the cluster must reach; `text` describes the failure."""
+        """Return a wait of up to `limit` tempo seconds for a state that the cluster must reach. Otherwise the run
+        violates `invariant`, with `text`."""
         return Wait(condition, limit * self.tempo, invariant, text)
 
     def demand(self, holds: bool, text: str, invariant: int = 7) -> None:
@@ -216,20 +225,21 @@ class ScriptedCluster:
             raise Violation(invariant, f"{self.name}: {text}")
 
     def commits(self, limit: float, text: str, process: Process | None = None) -> Wait:
-        """Expect that the coordinator (`process` where it is not looked up again) commits more than until now."""
+        """Return a wait in which the coordinator (`process` if given, else looked up again) must commit more than
+        until now. Otherwise the run violates invariant 7."""
         committed = self.committed(process or self.current())
         return self.expect(lambda: self.committed(process or self.current()) > committed, limit, text)
 
     def drained(self, process: Process, limit: float) -> Wait:
-        """Expect that the broker reports itself drained within `limit` tempo seconds."""
+        """Return a wait in which the broker must report itself drained within `limit` tempo seconds."""
         return self.expect(lambda: process.logic.drained, limit, f"{process.label} is never drained")
 
     def no_tail(self, process: Process) -> Wait:
-        """Expect that the broker commits everything that it holds."""
+        """Return a wait in which the broker must commit everything that it holds, within 3 tempo seconds."""
         return self.expect(lambda: not self.tail(process), 3.0, f"{process.label} commits no more")
 
     def no_clients(self, process: Process, limit: float) -> Wait:
-        """Expect that all clients leave the broker within `limit` tempo seconds."""
+        """Return a wait in which all clients must leave the broker within `limit` tempo seconds."""
         return self.expect(lambda: not process.clients, limit, f"{process.label} still has clients")
 
     def trace(self, text: str) -> None:
@@ -281,7 +291,7 @@ class ScriptedCluster:
         return 0 if log is None else log.last - log.committed
 
     def synced(self, process: Process, group: int = 0) -> int:
-        """Return the epoch whose log the broker follows."""
+        """Return the epoch to which the broker's replica of the group is synced."""
         return process.replica(group).synced
 
     def all_ready(self) -> bool:
@@ -293,7 +303,7 @@ class ScriptedCluster:
         )
 
     def registered(self) -> bool:
-        """Return whether every configured broker runs and has an incarnation."""
+        """Return whether every configured broker runs and is registered with ZooKeeper."""
         found = self.others()
         return len(found) == len(self.world.names) and all(process.incarnation > 0 for process in found)
 
@@ -302,7 +312,7 @@ class ScriptedCluster:
         return [client for client in self.world.clients if client.subscribes]
 
     def fences(self) -> int:
-        """Return how often a broker has fenced itself."""
+        """Return how often brokers have fenced themselves in this run."""
         return self.world.coverage["fences"]
 
     def linked(self, one: Process, other: Process) -> bool:
@@ -328,7 +338,7 @@ class ScriptedCluster:
         self.world.network.clog([(one.number, other.number)], delay * self.tempo)
 
     def burst(self, count: int) -> None:
-        """Let the publishers of each topic publish `count` more messages with QoS 0."""
+        """Let each publisher publish about `count` more messages with QoS 0, spread over its topics."""
         for client in self.world.clients:
             for topic in client.publishes:
                 for index in range(count // len(client.publishes)):
@@ -338,7 +348,8 @@ class ScriptedCluster:
         client.publish(topic, qos=0)
 
     def newcomer(self, *topics: str) -> Client:
-        """Start a publisher that is unknown to all brokers. It publishes only for the script."""
+        """Start and return a publisher of these topics that no broker knows. It publishes only when the script says
+        so."""
         client = Client(self.world, 100 + len(self.world.clients), (), topics, self.random.choice(list(CODECS)))
         self.world.clients.append(client)
         client.start()

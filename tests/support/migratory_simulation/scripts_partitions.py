@@ -9,7 +9,8 @@ from migratory_simulation.scripted import ScriptedCluster, Steps, schedule
 
 @schedule(25.0, subscribers=4)
 def alone(cluster: ScriptedCluster) -> Steps:
-    """Cut one broker from all others, but not from ZooKeeper. It must lose its clients."""
+    """Cut one broker from all others, but not from ZooKeeper. It must lose its clients, and after the cut all
+    brokers must accept clients again."""
     yield cluster.up()
     yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
     victim = max(cluster.others(), key=lambda process: process.clients)
@@ -49,8 +50,8 @@ def cut_coordinator(cluster: ScriptedCluster) -> Steps:
 
 @schedule(22.0, subscribers=4)
 def cut_contact(cluster: ScriptedCluster) -> Steps:
-    """Cut a contact broker only from the coordinator, which the third broker hears. The clients of the contact broker
-    must leave."""
+    """Cut a contact broker from the coordinator only: the third broker still reaches both. The clients of the
+    contact broker must leave."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.coordinated()
@@ -80,8 +81,8 @@ def zookeeper_away(cluster: ScriptedCluster) -> Steps:
 
 @schedule(40.0, subscribers=4)
 def lagging_contact(cluster: ScriptedCluster) -> Steps:
-    """One broker gets everything late, but soon enough to be waited for. Subscribers that come to it from another
-    broker are ahead of it. They must not be reset, and must get nothing twice."""
+    """One broker gets the coordinator's messages late, but soon enough to be waited for. Subscribers that come to it
+    from another broker are ahead of it. They must not be reset, and must get nothing twice."""
     yield cluster.up()
     yield cluster.tempo
     yield cluster.coordinated()
@@ -163,8 +164,8 @@ def stalled_replay(cluster: ScriptedCluster) -> Steps:
 
 @schedule(60.0, subscribers=4)
 def others_go_on(cluster: ScriptedCluster) -> Steps:
-    """Crash one of three brokers for good. The two others must not fence themselves, must keep their clients, and must
-    commit."""
+    """Crash one of three brokers, which stays away for long. The two others must not fence themselves, must keep
+    their clients, and must commit."""
     yield cluster.up()
     yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
     yield cluster.at_rest()
@@ -208,7 +209,8 @@ def halting_goes_on(cluster: ScriptedCluster) -> Steps:
 @schedule(40.0, topics=2, publishers=1, give_up=1.5, window=6.0)
 def quiet_in_one(cluster: ScriptedCluster) -> Steps:
     """A publisher continues on one topic of a group and is silent on another for longer than the duplicate window.
-    It must be forgotten on that topic, by every broker, and on no other."""
+    The invariants check that brokers forget the publisher on the silent topic alone, and none before the
+    coordinator."""
     yield cluster.up()
     yield cluster.coordinated()
     topics = cluster.world.options.topics
@@ -222,9 +224,8 @@ def quiet_in_one(cluster: ScriptedCluster) -> Steps:
 
 @schedule(40.0, subscribers=4)
 def came_back(cluster: ScriptedCluster) -> Steps:
-    """The coordinator crashes and returns before its session ends. One broker hears of that only from the third: it
-    has no link to the new process, and news from ZooKeeper come late. The takeover is slow. No broker may fence
-    itself."""
+    """The coordinator crashes and returns before its session ends. One broker learns of that only from the third: it
+    has no link to the new process, and cannot reach ZooKeeper. The takeover is slow. No broker may fence itself."""
     yield cluster.up()
     yield 6.0 * cluster.tempo
     yield cluster.at_rest()
@@ -292,7 +293,7 @@ def _shared(cluster: ScriptedCluster) -> list[EdgeProcess]:
 
 
 def _readers(cluster: ScriptedCluster, edge: EdgeProcess) -> list[Client]:
-    """Return the subscribers that are connected to the edge."""
+    """Return the subscribing clients that are connected to the edge."""
 
     def is_here(client: Client) -> bool:
         connections = [link.connection for link in client.links.values()]

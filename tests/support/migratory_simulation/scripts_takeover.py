@@ -121,7 +121,8 @@ def overtaken(cluster: ScriptedCluster) -> Steps:
 
 @schedule(30.0)
 def overtaken_early(cluster: ScriptedCluster) -> Steps:
-    """The first candidate has no promises yet, and no broker may ask its list."""
+    """The first candidate is overtaken before it has promises. The invariants check that the next one does not ask
+    the members of that list."""
     yield from _overtake(cluster, adopted=False)
 
 

@@ -10,11 +10,12 @@ from migratory_simulation.process import Process
 from migratory_simulation.scripted import START, ScriptedCluster, Steps, schedule
 
 AVERAGE = 5 / 3 + 1e-9
-"""The mean moves of a client in a rolling update of three brokers: a third, a half, a half, and a third back."""
+"""The largest mean number of moves of a client in a rolling update of three brokers: a third, a half, a half, and a
+third back."""
 
 SPREAD = 0.6 + 1e-9
-"""The mean moves of a client when two brokers of five leave: two fifths, and at most half as many again for balance.
-Each client draws its broker by weights, so that three may well choose the same one."""
+"""The largest mean number of moves of a client when two brokers of five leave: two fifths, and at most half as many
+again for balance. Each client draws its broker by weights, so that three may well choose the same one."""
 
 SEAMLESS = "replaced before they were left"
 EARLY = "left before the receipts"
@@ -80,7 +81,8 @@ def scales(cluster: ScriptedCluster) -> Steps:
 
 
 def _at_rest(cluster: ScriptedCluster) -> Steps:
-    """Wait until the cluster is up, its clients are balanced for good, and earlier moves no longer count."""
+    """Wait until the cluster is up, its clients are balanced and stay so, and their earlier moves no longer count as
+    recent."""
     world = cluster.world
     clients = world.clients
     yield cluster.until(
@@ -102,8 +104,8 @@ def _moves(cluster: ScriptedCluster) -> dict[str, int]:
 
 
 def _demand(cluster: ScriptedCluster, before: dict[str, int], seamless: int, most: int, average: float) -> None:
-    """Check the moves since `before`: their number, that no client left a broker before the next one served it, and
-    that clients are balanced."""
+    """Check the moves since `before`: at most `most` of a client and `average` in the mean, none of which left a
+    broker before the next one served the client, and that clients are balanced."""
     cluster.demand(not cluster.world.coverage[EARLY], "a link was left before the next one had all receipts")
     moves = {name: now - before[name] for name, now in _moves(cluster).items()}
     cluster.demand(max(moves.values()) <= most, f"a client was moved more than {most} times: {moves}")

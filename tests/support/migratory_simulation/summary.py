@@ -9,9 +9,9 @@ from migratory_simulation.coverage import Coverage
 from migratory_simulation.world import Report
 
 LEAST_EVENTS = 300
-"""The least median of events per seed for a mixture of seeds that tests enough."""
+"""The least median of events per seed that counts as enough."""
 LEAST_FAULTS = 3
-"""The least median of effective faults per seed."""
+"""The least median of effective faults per seed that counts as enough."""
 
 
 class Summary:
@@ -42,7 +42,8 @@ class Summary:
         return len(self.events)
 
     def shortages(self) -> list[str]:
-        """Return an error when something was never exercised, and one when the seeds had too few events or faults."""
+        """Return an error text when something was never exercised, and one when the seeds had too few events or
+        faults; [] when all is well."""
         errors = []
         if missing := self.coverage.missing():
             errors.append(f"never exercised: {', '.join(missing)}")

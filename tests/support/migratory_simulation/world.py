@@ -55,7 +55,7 @@ TIMES = {
 
 HEARTBEAT = LogicConfig("", "a", ("a",), min_copies=1).heartbeat
 SOON_FORGOTTEN = 30.0
-"""Seconds, times the tempo: the longest duplicate window whose end a run waits for."""
+"""The longest duplicate window whose end a run waits for, in seconds that the tempo scales."""
 EPOCH_MS = 1_700_000_000_000
 """The wall clock at virtual second 0, in milliseconds."""
 
@@ -117,7 +117,7 @@ class World:
         return self.names if name in self.names else (*self.names, name)
 
     def logic_config(self, name: str, address: str) -> LogicConfig:
-        """Return the configuration of a broker's logic."""
+        """Return the configuration of the logic of the broker's next process, which peers reach at `address`."""
         options = self.options
         return LogicConfig(
             cluster="simulated",
@@ -176,7 +176,7 @@ class World:
     # ---- processes
 
     def start_process(self, name: str) -> Process:
-        """Start a new process of a broker."""
+        """Start and return a new process of a broker."""
         process = Process(self, len(self.processes), name)
         self.processes.append(process)
         self.network.add(process)
@@ -184,7 +184,8 @@ class World:
         return process
 
     def process_ends(self, process: Process, reason: str, restart: float | None = None) -> None:
-        """End a process; start the next one of its name after `restart` seconds, unless one runs already."""
+        """End a process. Start the next one of its name after `restart` seconds (default: 1 s, if no other runs),
+        unless one runs or the broker is not configured by then."""
         if not process.running:
             return
         self.trace(process.label, "**", reason)
@@ -210,7 +211,7 @@ class World:
             self.network.block(ways([self.start_process(process.name)], old))
 
     def next_name(self) -> int:
-        """Take and return the number of a broker that never existed."""
+        """Return the next number for a broker that never existed, and count it as used."""
         self._names += 1
         return self._names - 1
 
@@ -351,7 +352,7 @@ class World:
             )
 
     def recovered(self) -> bool:
-        """Return whether all clients, brokers and subscriptions have recovered."""
+        """Return whether all clients are served, all brokers accept clients, and all subscriptions have caught up."""
         return all(client.ready for client in self.clients) and self.all_open() and not self.external.behind()
 
     def unrecovered(self) -> str:
@@ -398,8 +399,11 @@ def run_seed(
     options: Options | None = None,
     direct: Callable[[World], None] | None = None,
 ) -> Report:
-    """Run one seed; the same seed and code give the same run. An exception of a core is a violation of invariant 0.
-    `direct` adds faults that depend on the course of the run (schedules.py)."""
+    """Run one seed and return its report. The same seed and code give the same run. An exception of a core is a
+    violation of invariant 0.
+
+    `direct` adds faults that depend on the course of the run (schedules.py).
+    """
     options = options or draw_options(seed)
     world = World(options, sink)
     if direct is not None:

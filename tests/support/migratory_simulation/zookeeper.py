@@ -104,7 +104,7 @@ class Ensemble:
     # ---- requests at the servers
 
     def commit(self, session: Session, request: ZkCommit) -> ZkReply:
-        """Execute a transaction, or refuse it as a whole."""
+        """Execute a transaction, or refuse it as a whole. Return the reply."""
         try:
             changes, versions = staged(self.nodes, session.number, request.operations)
         except Refused as refusal:
@@ -127,7 +127,7 @@ class Ensemble:
 
 
 class ZkClient:
-    """The client library in one broker process. It passes its events to `deliver`, in order."""
+    """A model of the ZooKeeper client library in one broker process. It passes its events to `deliver`, in order."""
 
     def __init__(
         self, ensemble: Ensemble, deliver: Callable[[Answer], None], alive: Callable[[], bool], random: Random
@@ -225,7 +225,7 @@ class ZkClient:
             self.scheduler.at(self._last_answer, self._answer, self._generation, answer)
 
     def replicate(self, path: str, stored: Stored | None) -> None:
-        """Apply a change at the server of this client, at once or after its lag."""
+        """Note a change for the server of this client, which applies it at once or after its lag."""
         self._to_come.append((path, stored))
         if not self.connected:
             return  # the next server has at least what this client has seen

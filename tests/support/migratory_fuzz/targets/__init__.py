@@ -16,8 +16,8 @@ Shape = Literal["bytes", "values", "lines"]
 
 @dataclass(frozen=True)
 class Target:
-    """A target. `shape` selects the mutator; the first `skip` bytes select a mode. Coverage counts in the `product`
-    modules."""
+    """A fuzz target. `shape` selects the mutator; the first `skip` bytes of an input select a mode; inputs have at
+    most `max_len` bytes. The fuzzer counts coverage in the `product` modules."""
 
     name: str
     run: Callable[[bytes], None]

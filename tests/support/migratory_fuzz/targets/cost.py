@@ -50,7 +50,8 @@ _JSON, _DEFLATE = 1, 2
 _MASK = b"\x37\xfa\x21\x3d"
 _CONFIG = EdgeConfig(messages_per_turn=1000 // SCALE, attaches_per_client=256 // SCALE)
 _ARRAY = 0x80
-"""In the length of a unit: the header of a MessagePack array, with the count of the unit's repetitions, comes first."""
+"""A bit in the length of a unit. If it is set, a MessagePack array's header with the number of the unit's
+repetitions comes first."""
 
 
 def run(data: bytes) -> None:
@@ -124,7 +125,7 @@ class _Meter:
         return result, self._seen - before + self.added
 
     def decode(self, decode: Callable[[bytes | bytearray], Any], data: bytes | bytearray) -> Any:
-        """Decode a frame, and count its bytes and what it holds."""
+        """Decode a frame and return its messages. Count its bytes and what it holds, also when decoding fails."""
         self.added += len(data) // BYTES_PER_OPERATION
         try:
             messages = decode(data)

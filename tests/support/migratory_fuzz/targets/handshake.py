@@ -172,8 +172,8 @@ def _agreed(data: bytes, response: HandshakeResponse, deflate: bool) -> None:
 
 
 def _not_refused_there(process: Callable[[], object]) -> bool:
-    """Return whether the independent implementation accepts as well. It refuses a list with a malformed entry, where
-    ours skips the entry; only then the result is false."""
+    """Return whether the independent implementation accepts as well. Return false where it refuses a list for a
+    malformed entry, which ours skips; let its other errors through."""
     try:
         process()
     except InvalidHeaderFormat:

@@ -85,7 +85,7 @@ def _lists(message: Struct) -> Iterator[list[Any]]:
 
 
 class _Transport:
-    """The methods of a transport that a link uses."""
+    """A fake transport, with the methods that a link uses."""
 
     def __init__(self) -> None:
         self.aborted = False

@@ -76,7 +76,8 @@ def _rules(record: r.GroupRecord) -> None:
 
 
 def _script(source: Reader) -> None:
-    """Start brokers, change nodes, restart brokers, and restore everything."""
+    """Start brokers, write nodes under them and restart some. Then check that they stop only for what they could not
+    read, and restore everything."""
     cluster = Cluster(history_wait_sessions=2.1).up(1.5)
     before = {path: node.data for path, node in cluster.store.nodes.items()}
     lies = False
@@ -108,7 +109,7 @@ def _script(source: Reader) -> None:
 
 
 def _mended(cluster: Cluster, before: dict[str, bytes]) -> None:
-    """Restore the nodes and restart stopped brokers; check that publications are accepted."""
+    """Restore the nodes and restart stopped brokers. Check that a publication is accepted then."""
     for path in [path for path in cluster.store.nodes if path not in before and not path.startswith("/members/")]:
         del cluster.store.nodes[path]
         cluster.store.fire(path, True)
@@ -134,7 +135,8 @@ def _is_unreadable(path: str, contents: bytes) -> bool:
 
 
 def _plant(cluster: Cluster, path: str, contents: bytes, *, owner: bool) -> None:
-    """Write a node as an operator does with ZooKeeper's own client."""
+    """Write a node as an operator does with ZooKeeper's own client. With `owner` a new node is an ephemeral of a
+    foreign session."""
     store = cluster.store
     node = store.nodes.get(path)
     if node is not None:
