@@ -1,4 +1,4 @@
-"""SLA reports on Spark: scraped samples in, verdicts on service level objectives out.
+"""SLA reports on Spark: reads scraped samples, and gives verdicts on service level objectives.
 
 Begin with `report/build.py`, which runs the pipeline. Its packages import in one direction only (a layers contract in
 `pyproject.toml`):
@@ -11,5 +11,5 @@ Begin with `report/build.py`, which runs the pipeline. Its packages import in on
 
 Beside them: `prometheus` (a Spark data source that reads Prometheus servers), `alerting` (Prometheus rules and a
 Grafana dashboard), `jobs` (command lines for spark-submit and `migratory sla`), `pod` (a report in a Kubernetes pod).
-Shared by all: `metrics.py`, `times.py`, `document.py` (the report's types), `errors.py`, `session.py`.
+Used by all: `metrics.py`, `times.py`, `document.py` (the report's types), `errors.py`, `session.py`.
 """

@@ -1,4 +1,5 @@
-"""The report document: types of what `build_report` returns and its JSON holds. Nothing is computed here.
+"""The types of the report document, which `build_report` returns and which is written as JSON. Nothing is computed
+here.
 
 Names end in their unit. Moments are RFC 3339 in UTC with milliseconds. Null means that nothing was measured or counted,
 which is not the same as zero. There is never a NaN. Counts are integers.
@@ -16,8 +17,9 @@ Verdict = Literal["met", "missed", "insufficient"]
 
 
 class DistributionSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A distribution in the columns of the published tables. `max` is the upper bound of the highest bucket that is not
-    empty. Quantiles are null if nothing was measured, or if exporters share no bucket bound."""
+    """A distribution of times: number, quantiles, mean, standard deviation and highest value. The unit is that of the
+    field that holds the summary. `max` is the upper bound of the highest bucket that is not empty. Quantiles are null
+    if nothing was measured, or if exporters have no bucket bound in common."""
 
     count: int
     median: float | None
@@ -35,7 +37,7 @@ class DistributionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowSummary(DistributionSummary, frozen=True, kw_only=True):
-    """One broker's deliveries in the time of one table row."""
+    """Latency in ms of one broker's deliveries in the time of one table row, which begins at `start`."""
 
     start: str
     broker: str
@@ -51,8 +53,9 @@ class ReportWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """An exporter of client metrics. One that ended early may have counted up to `uncertain_seconds` of work that was
-    not scraped."""
+    """An exporter of client metrics: its first and last scrape, their number, usual interval and longest gap, and
+    restarts of its counters. One that ended early may have counted up to `uncertain_seconds` of work that was not
+    scraped."""
 
     name: str
     first: str
@@ -66,7 +69,8 @@ class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
-    """Scrape coverage: `share` of the window lies within two and a half scrape intervals of a scrape."""
+    """Scrape coverage: `share` (0 to 1) of the window lies within two and a half scrape intervals of a scrape of at
+    least one exporter of client metrics. `targets` are these exporters."""
 
     share: float
     scrape_interval_seconds: float | None
@@ -76,7 +80,8 @@ class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The samples that were read, from an hour before the window on (for the counters' values at its start)."""
+    """Numbers of the series and samples that were read, from an hour before the window on (for the counters' values at
+    its start)."""
 
     series: int
     samples: int
@@ -100,7 +105,7 @@ class GapCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerDeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries of one broker, as clients counted them."""
+    """Deliveries of one broker and reconnects after its loss, as clients counted them."""
 
     received: int | None
     lost: int | None
@@ -108,7 +113,7 @@ class BrokerDeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries, as clients counted them."""
+    """Deliveries, reconnects, publish errors and reported gaps, as clients counted them."""
 
     expected: int | None
     received: int | None
@@ -122,8 +127,8 @@ class DeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AvailabilityCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Acknowledged publications of all that were acknowledged or failed: a ratio of sums, not a mean of ratios. `share`
-    is null without an attempt."""
+    """Publications that were acknowledged or failed (`attempts`) and those that failed. `share` (0 to 1) is the
+    acknowledged part of the sum, not a mean of ratios; it is null without an attempt."""
 
     attempts: int | None
     failures: int | None
@@ -133,7 +138,8 @@ class AvailabilityCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of all brokers together in the time of one table row."""
+    """Counts of all brokers together in the time of one table row, which begins at `start`. `availability` is the
+    acknowledged share (0 to 1) of attempts, null without one."""
 
     start: str
     seconds: float
@@ -148,8 +154,8 @@ class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalendarRow(WindowRow, frozen=True, kw_only=True):
-    """An hour or a day of the zone. `local` is its start there with the offset, by which the two rows of a repeated
-    hour differ."""
+    """A row for an hour or a day of the report's time zone. `local` is its start there with the offset, by which the
+    two rows of a repeated hour differ."""
 
     local: str
 
@@ -173,7 +179,7 @@ class LatencyHeatmap(msgspec.Struct, frozen=True, kw_only=True):
 
 class LatencySection(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of live deliveries between a sender and a receiver on one clock. `cumulative` has pairs of a bound in ms
-    and the deliveries at or below it, sorted; `all.count` may be higher than the last one."""
+    and the deliveries at or below the bound, sorted; `all.count` may be higher than the last of them."""
 
     all: DistributionSummary
     by_broker: dict[str, DistributionSummary]
@@ -186,7 +192,8 @@ class LatencySection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerConnections(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients of one broker by its own count; null where it was not scraped in that time."""
+    """Number of clients of one broker by its own count; null if the broker was not scraped in that time. `last` is the
+    value of its last scrape."""
 
     broker: str
     mean: float | None
@@ -208,8 +215,8 @@ class IncidentStepRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncidentImpact(msgspec.Struct, frozen=True, kw_only=True):
-    """The impact of an incident: clients by the broker that they lost, interruptions of publishers, groups that another
-    broker took over."""
+    """The impact of an incident: clients that reconnected, also by the broker that they lost, interruptions of
+    publishers, failed publications, and groups that another broker took over."""
 
     clients_by_broker: dict[str, int]
     clients: int
@@ -228,7 +235,8 @@ class LatencyAround(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionsAround(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients by broker: the last scrape before the incident, the last one before the next incident or the end."""
+    """Clients by broker, before an incident (its last scrape before) and after (its last scrape before the next
+    incident or the window's end)."""
 
     before: dict[str, float]
     after: dict[str, float]
@@ -278,7 +286,7 @@ class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 class ObjectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
     """The time over which an objective was judged. `kind` is report (the report's own window), rolling, or a calendar
-    period so far. `coverage` is the share of it that was scraped."""
+    period so far. `coverage` is the share (0 to 1) of that time that was scraped."""
 
     kind: Literal["report", "rolling", "day", "week", "month", "quarter", "year"]
     start: str

@@ -1,27 +1,28 @@
-"""Errors of reading samples. Every text says what was wrong and what to do."""
+"""Errors of reading samples, from files and from Prometheus servers. Every message says what was wrong and what to
+do."""
 
 from __future__ import annotations
 
 
 class NoSamples(Exception):
-    """There is nothing to read. The text names the folder or the servers."""
+    """Raised when there are no samples to read. The message names the folder or the servers."""
 
 
 class BadSamples(ValueError):
-    """A table or file does not have the columns of samples, or cannot be read. The text names it and what is
-    expected."""
+    """Raised when a table or file does not have the columns of samples, or cannot be read. The message names it and
+    what is expected."""
 
 
 class SourceError(Exception):
-    """Reading from Prometheus servers failed. The text names the server and what to do."""
+    """Raised when reading from Prometheus servers failed. The message names the server and what to do."""
 
 
 class OptionError(SourceError, ValueError):
-    """An option of the data source is missing, unknown or invalid."""
+    """Raised when an option of the Prometheus data source is missing, unknown or invalid."""
 
 
 class ServerError(SourceError):
-    """A server did not answer, or its answer cannot be used. `server` is its URL."""
+    """Raised when a server did not answer, or its answer cannot be used. `server` is its URL."""
 
     def __init__(self, server: str, text: str) -> None:
         super().__init__(f"{server}: {text}")
@@ -34,16 +35,17 @@ class ServerError(SourceError):
 
 
 class InterfaceUnsupported(ServerError):
-    """The server does not have the interface (404, 405, 501). Another interface may work."""
+    """Raised when the server does not have the interface (HTTP status 404, 405 or 501). Another interface may work."""
 
 
 class QueryTooLarge(ServerError):
-    """The server refuses the size of a query (400, 413, 422 or 503 about a limit). A shorter time may work."""
+    """Raised when the server rejects the size of a query (HTTP status 413, 422, or 400, 500 or 503 about a limit). A
+    shorter time may work."""
 
 
 class BrokenResponse(ServerError):
-    """A response ended early or violates the protocol. A retry may work."""
+    """Raised when a response ended early or violates the protocol. A retry may work."""
 
 
 class NoSamplesFound(SourceError, NoSamples):
-    """The servers have no sample that matches. The text gives the reason as far as it is known."""
+    """Raised when the servers have no sample that matches. The message gives the reason as far as it is known."""

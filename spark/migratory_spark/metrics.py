@@ -1,4 +1,4 @@
-"""Names of the metrics that a report reads, and what each is read for (docs/reference/metrics.md)."""
+"""Names of the metrics that a report reads, with the role of each (docs/reference/metrics.md)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ _PARTS = ("_total", "_bucket", "_count", "_sum")
 
 
 def role_of(metric: str) -> Role | None:
-    """Return the role of a target that exports `metric`, or None if the metric does not show it."""
+    """Return the role of a target that exports `metric`: clients, publishers or brokers. Return None if other targets
+    export it, too."""
     if metric in CLIENT_METRICS:
         return "clients"
     if metric in PUBLISHER_METRICS:
@@ -64,7 +65,7 @@ def shows_start(metric: str) -> bool:
 
 
 def family(metric: str) -> str:
-    """Return the name without its ending (`_total`, `_bucket`, …), as `_created` is appended to."""
+    """Return the name without `_total`, `_bucket`, `_count` or `_sum`; `_created` is appended to that name."""
     for ending in _PARTS:
         if metric.endswith(ending):
             return metric.removesuffix(ending)
@@ -72,21 +73,21 @@ def family(metric: str) -> str:
 
 
 def counters() -> list[str]:
-    """Return all series that only rise, including the parts of histograms."""
+    """Return the names of all metrics that a report reads and that only rise, including the parts of histograms."""
     parts = [f"{histogram}{part}" for histogram in HISTOGRAMS for part in ("_bucket", "_sum", "_count")]
     return [*COUNTERS, *SQUARES.values(), *parts]
 
 
 def created() -> list[str]:
-    """Return the series whose values are the start times of counters."""
+    """Return the names of the metrics whose values are the start times of the counters that a report reads."""
     return sorted({f"{family(metric)}_created" for metric in counters()})
 
 
 def is_counter(metric: str) -> bool:
-    """Return whether the metric only rises, by its ending."""
+    """Return whether the metric only rises: its name ends in `_total`, `_bucket`, `_count` or `_sum`."""
     return metric.endswith(_PARTS)
 
 
 def all_metrics() -> list[str]:
-    """Return every metric that a report reads."""
+    """Return the name of every metric that a report reads, except `up`."""
     return [*counters(), *GAUGES, *created(), PROCESS_START]

@@ -1,4 +1,4 @@
-"""Spark sessions: on this machine, and as submitted by `spark-submit`."""
+"""Opens Spark sessions: on this machine, and as submitted by `spark-submit`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 def local_session(
     java_home: Path | None = None, work_dir: Path | None = None, cores: int | None = None, memory: str | None = None
 ) -> Iterator[SparkSession]:
-    """Yield a session on this machine and stop it at the end of the block.
+    """A context with a Spark session on this machine. At its end, stop the session and the Java process.
 
-    Raises PySpark's error if no usable Java is found.
+    Set environment variables of PySpark, and raise PySpark's error if no usable Java is found.
 
-    :param java_home: The JRE to use instead of the environment's `JAVA_HOME`.
-    :param work_dir: Folder of Spark's scratch files.
-    :param cores: Local cores; None for all.
-    :param memory: Memory of the JVM, such as "4g"; None for 1 GiB. Data that does not fit goes to disk.
+    :param java_home: the JRE to use instead of the environment's `JAVA_HOME`.
+    :param work_dir: folder of Spark's scratch files.
+    :param cores: local cores; None for all.
+    :param memory: memory of the JVM, such as "4g"; None for 1 GiB. Data that does not fit goes to disk.
     """
     # Workers must run the same interpreter with the same packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -71,9 +71,11 @@ def local_session(
 
 @contextmanager
 def submitted_session(name: str) -> Iterator[SparkSession]:
-    """Yield the session of `spark-submit`, or a local one, and stop it at the end of the block.
+    """A context with the session of `spark-submit`, or a local one without it. At its end, stop the session.
 
-    The submitter chooses master, memory and executors.
+    The submitter chooses master, memory and executors. Time zone UTC and ANSI SQL are set here.
+
+    :param name: the application's name in Spark.
     """
     session = SparkSession.builder.appName(name).getOrCreate()
     try:
@@ -86,7 +88,8 @@ def submitted_session(name: str) -> Iterator[SparkSession]:
 
 
 def _end_java() -> None:
-    """Stop the Java process, which PySpark would keep until the interpreter ends."""
+    """Stop the Java process, which PySpark would otherwise run until the interpreter ends. Do nothing if there is
+    none."""
     gateway = SparkContext._gateway
     if gateway is None:
         return

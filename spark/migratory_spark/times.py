@@ -1,7 +1,8 @@
-"""Times: hours, days and longer periods of a time zone, RFC 3339 text, and the length of a report's rows.
+"""Computes with times: hours, days and longer periods of a time zone, RFC 3339 text, and the length of a report's rows.
 
-Moments are milliseconds since 1970 in UTC throughout. A zone only says where its hours and days begin. So an hour that
-a clock change repeats is two hours with different offsets, and neither the machine's zone nor Spark's matters.
+Moments are milliseconds since 1970 in UTC throughout. A zone only says at which moments its hours and days begin. So an
+hour that a clock change repeats is two hours with different offsets, and neither the machine's zone nor Spark's
+matters.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def zone(name: str) -> ZoneInfo:
 
 
 def row_seconds(seconds: float) -> float:
-    """Return the shortest length of rows, in seconds, that gives at most MAX_ROWS of them."""
+    """Return the shortest length of rows, in seconds, that cuts a window of `seconds` into at most MAX_ROWS rows.
+    Lengths are those of _ROW_SECONDS; beyond them, an exact part of the window."""
     for length in _ROW_SECONDS:
         if seconds <= length * MAX_ROWS:
             return float(length)
@@ -47,12 +49,13 @@ def iso(moment_ms: int) -> str:
 
 
 def local(moment_ms: int, tz: ZoneInfo) -> str:
-    """Return the moment in RFC 3339, with the zone's offset, to the second."""
+    """Return the moment in RFC 3339 to the second, in the time zone and with its offset."""
     return _at(moment_ms, tz).isoformat(timespec="seconds")
 
 
 def period_start(period: Period, moment_ms: int, tz: ZoneInfo) -> int:
-    """Return the start of the period that ends at or after `moment_ms`: on a boundary, of the period before it."""
+    """Return the start (ms since 1970) of the day, week, month, quarter or year that contains the moment. A moment on a
+    boundary belongs to the period that ends there."""
     local_time = _at(moment_ms - 1, tz)
     match period:
         case "day":
@@ -68,7 +71,8 @@ def period_start(period: Period, moment_ms: int, tz: ZoneInfo) -> int:
 
 
 def calendar_units(start_ms: int, end_ms: int, tz: ZoneInfo) -> tuple[Literal["hour", "day"], list[int]]:
-    """Return the unit and the starts of the zone's hours that [start, end) touches, or of its days for a long window.
+    """Return the unit, and the starts (ms since 1970) of the zone's hours that [start, end) touches, or of its days if
+    the window is longer than MAX_HOURLY_MS.
 
     The first start is `start_ms`.
     """
@@ -91,9 +95,9 @@ def _ms(moment: datetime) -> int:
 
 
 def _midnight(day: date, tz: ZoneInfo) -> int:
-    """Return the first moment of a day.
+    """Return the first moment of a day in the zone, in ms since 1970.
 
-    A midnight that a clock change repeats is the first of both. One that it skips is the moment of the change.
+    If a clock change repeats midnight, the first one counts. If it skips midnight, the day begins at the change.
     """
     return _ms(datetime(day.year, day.month, day.day, tzinfo=tz).astimezone(UTC))
 

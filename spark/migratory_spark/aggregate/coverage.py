@@ -1,4 +1,4 @@
-"""Scrape coverage: when each exporter was scraped, and the gaps of which nothing is known.
+"""Scrape coverage: the times at which each exporter was scraped, and the gaps in which nothing is known.
 
 A counter keeps its sum across a gap, so a gap of one exporter loses nothing but the moments of its events. Two things
 cannot be recovered: time in which no exporter was scraped, and the last interval of an exporter that ended.
@@ -25,11 +25,12 @@ MAX_GAPS = 1000
 
 @dataclass(slots=True, frozen=True)
 class ScrapedExporter:
-    """One scraped target in one role; times in ms.
+    """One scraped target in one role (clients, publishers or brokers); times in ms since 1970, lengths in ms.
 
-    A broker is named by its label, others by job and instance. `gaps` are intervals between scrapes that are too long,
-    `restarts` the scrapes that showed a counter's restart. `interval` is the scrape interval, 0 where it is unknown: of
-    a target that was scraped once, only that moment is covered.
+    `name` is the label `broker` of a broker, and job and instance of others. `first` and `last` are its first and last
+    scrape, `scrapes` their number, `longest` the longest time between two. `gaps` are the intervals between scrapes
+    that are too long, `restarts` the scrapes that showed a counter's restart. `interval` is the usual scrape interval.
+    It is 0 if it is unknown: of a target that was scraped once, only that moment is covered.
     """
 
     role: Role
@@ -44,11 +45,12 @@ class ScrapedExporter:
 
     @property
     def allowed_gap(self) -> float:
-        """The longest time without a scrape that is no gap, in ms."""
+        """The longest time in ms between two scrapes that does not count as a gap."""
         return ALLOWED_INTERVALS * self.interval
 
     def gaps_within(self, start: int, end: int) -> list[Interval]:
-        """Return the gaps in [start, end], including the time before the first and after the last scrape."""
+        """Return the parts of gaps in [start, end] (ms) that are longer than `allowed_gap`, including the time before
+        the first and after the last scrape."""
         gaps = [(start, self.first), *self.gaps, (self.last, end)]
         clipped = [(max(begin, start), min(finish, end)) for begin, finish in gaps]
         return [(begin, finish) for begin, finish in clipped if finish - begin > self.allowed_gap]
@@ -56,7 +58,11 @@ class ScrapedExporter:
 
 @dataclass(slots=True, frozen=True)
 class ScrapeCoverage:
-    """Coverage of a window: the share that scrapes cover, the longest time without one (ms), their number."""
+    """Scrape coverage of a window.
+
+    `share` (0 to 1) of the window is covered, `longest` is the longest time without a scrape in ms, `scrapes` the
+    highest number of scrapes of one exporter, `interval` the median scrape interval in ms, None without an exporter.
+    """
 
     share: float
     longest: int
@@ -66,7 +72,7 @@ class ScrapeCoverage:
 
 @dataclass(slots=True, frozen=True)
 class ScrapedExporters:
-    """All exporters of a window."""
+    """All exporters that were scraped in a window."""
 
     exporters: tuple[ScrapedExporter, ...]
 
@@ -75,7 +81,8 @@ class ScrapedExporters:
         return [exporter for exporter in self.exporters if exporter.role in roles]
 
     def coverage(self, start: int, end: int, *roles: Role) -> ScrapeCoverage:
-        """Return the coverage of [start, end]. Time is covered while any exporter of these roles was scraped."""
+        """Return the coverage of [start, end] (ms) by the exporters of these roles. Time is covered while at least one
+        of them was scraped."""
         exporters = [each for each in self.with_role(*roles) if each.first <= end and each.last >= start]
         if not exporters or end <= start:
             return ScrapeCoverage(0.0, max(0, end - start), 0, None)
@@ -89,18 +96,20 @@ class ScrapedExporters:
 
 @dataclass(slots=True, frozen=True)
 class ScrapeTimes:
-    """Sorted times of one target's scrapes in one role, and of those that showed a counter's restart."""
+    """The times of one target's scrapes in one role, and the times of the scrapes that showed a counter's restart;
+    sorted, in ms since 1970."""
 
     times: Ints
     restarts: Ints
 
     @classmethod
     def from_series(cls, times: Sequence[Ints], restarts: Sequence[Ints]) -> ScrapeTimes:
-        """Return the times of all the target's series, each scrape once."""
+        """Return the union of the sorted times of all series of a target, each time once."""
         return cls(np.unique(np.concatenate(times)), np.unique(np.concatenate(restarts)))
 
     def exporter_within(self, role: Role, name: str, start_ms: int, end_ms: int) -> ScrapedExporter | None:
-        """Return the exporter within [start, end], or None if it was not scraped then."""
+        """Return the target as an exporter scraped in [start, end], or None if it was not scraped then. Scrape
+        interval, gaps and restarts are those within this time."""
         first, after = np.searchsorted(self.times, (start_ms, end_ms + 1)).tolist()
         times = self.times[first:after]
         if not len(times):

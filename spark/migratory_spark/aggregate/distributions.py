@@ -1,4 +1,4 @@
-"""Distributions: histogram buckets to quantiles, mean and standard deviation.
+"""Distributions of times, from histogram buckets: quantiles, mean and standard deviation.
 
 A quantile is interpolated linearly in its bucket, as Prometheus' `histogram_quantile` does, so that reports and
 dashboards agree. With bounds that rise by 5% it is off by at most 5%, whatever the distribution. Mean and deviation are
@@ -23,8 +23,8 @@ _EQUAL_SHARE = 1e-9
 
 @dataclass(slots=True, frozen=True)
 class BucketCounts:
-    """Cumulative buckets of exporters with the same bounds: `cumulative[i]` of `count` observations are <=
-    `bounds[i]`."""
+    """Cumulative buckets of exporters with the same bounds: `cumulative[i]` of `count` observations are at most
+    `bounds[i]` (seconds, finite)."""
 
     bounds: tuple[float, ...]  # finite and sorted
     cumulative: EventCounts
@@ -34,33 +34,34 @@ class BucketCounts:
     def from_increases(cls, bounds: tuple[float, ...], counts: EventCounts) -> BucketCounts:
         """Return the counts from the increases of buckets in the order of `bounds`, of which the last may be infinite.
 
-        Increases of one scrape are consistent. Across a restart one bucket may be a scrape ahead of another, so counts
-        are raised until a higher bucket never holds less.
+        Increases of one scrape are consistent. Across a restart one bucket may be a scrape ahead of another, so a count
+        is raised where a lower bucket holds more. `count` is the last bucket's.
         """
         rising = np.maximum.accumulate(counts) if len(counts) else counts
         finite = bounds[:-1] if bounds and math.isinf(bounds[-1]) else bounds
         return cls(finite, rising[: len(finite)], float(rising[-1]) if len(rising) else 0.0)
 
     def at_most(self, threshold: float) -> tuple[float, bool]:
-        """Return the observations at or below `threshold` seconds, and whether it is a bound. Otherwise its whole
-        bucket counts as above."""
+        """Return the number of observations that are surely at or below `threshold` seconds, and whether the threshold
+        is a bound. If it is not, the bucket in which it lies counts as above."""
         index = int(np.searchsorted(np.asarray(self.bounds), threshold * (1 + _EQUAL_SHARE), side="right")) - 1
         if index < 0:
             return 0.0, False
         return float(self.cumulative[index]), math.isclose(self.bounds[index], threshold, rel_tol=_EQUAL_SHARE)
 
     def possibly_at_most(self, threshold: float) -> float:
-        """Return the observations that may be at or below `threshold` seconds: its whole bucket counts as below."""
+        """Return the number of observations that may be at or below `threshold` seconds: the bucket in which the
+        threshold lies counts as below."""
         index = int(np.searchsorted(np.asarray(self.bounds), threshold * (1 - _EQUAL_SHARE), side="left"))
         return self.count if index == len(self.bounds) else float(self.cumulative[index])
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution of observations in seconds.
+    """A distribution of observations in seconds, from the buckets and sums of one or more exporters.
 
-    `squares` is the sum of their squares. It is None if no counter of squares is exported; then the deviation is
-    unknown.
+    `sum` is the sum of the observations, `squares` the sum of their squares. `squares` is None if an exporter has no
+    counter of squares; then the deviation is unknown.
     """
 
     parts: tuple[BucketCounts, ...] = ()
@@ -69,7 +70,8 @@ class Distribution:
 
     @classmethod
     def from_cumulative(cls, cumulative: Mapping[float, float], total: float, squares: float | None) -> Distribution:
-        """Return the distribution of one exporter's `le` buckets."""
+        """Return the distribution of one exporter's histogram: the number of observations by upper bound (`le`,
+        seconds), their sum, and the sum of their squares."""
         bounds = tuple(sorted(cumulative))
         return cls(
             (BucketCounts.from_increases(bounds, np.array([cumulative[bound] for bound in bounds])),), total, squares
@@ -77,8 +79,8 @@ class Distribution:
 
     @classmethod
     def merged(cls, parts: Iterable[Distribution]) -> Distribution:
-        """Return the distribution of all observations. Without a counter of squares in each part there is no
-        deviation."""
+        """Return the distribution of all observations of `parts`. If a part has no sum of squares, the result has
+        none."""
         distributions = list(parts)
         squares = [distribution.squares for distribution in distributions if distribution.squares is not None]
         return cls(
@@ -99,8 +101,8 @@ class Distribution:
 
     @property
     def deviation(self) -> float | None:
-        """The population standard deviation in seconds, exact up to rounding, or None without observations or a counter
-        of squares."""
+        """The population standard deviation in seconds, exact up to rounding; None without observations or without a
+        sum of squares."""
         count = self.count
         if not count or self.squares is None:
             return None
@@ -108,7 +110,8 @@ class Distribution:
 
     @cached_property
     def common(self) -> BucketCounts:
-        """All parts merged on the finite bounds that each of them has."""
+        """The counts of all parts together, on the finite bounds that each of them has. Parts without observations are
+        left out."""
         counted = [part for part in self.parts if part.count]
         if not counted:
             return BucketCounts((), np.zeros(0), 0.0)
@@ -122,7 +125,7 @@ class Distribution:
 
     @property
     def note(self) -> str:
-        """A sentence on how quantiles were computed if the exporters' buckets differ, else an empty text."""
+        """A sentence on how quantiles are computed if the exporters' buckets differ, else ""."""
         layouts = {part.bounds for part in self.parts if part.count}
         if len(layouts) < 2:
             return ""
@@ -132,21 +135,21 @@ class Distribution:
         return f"buckets differ: merged on the {shared} bound{'s' if shared > 1 else ''} that all exporters have"
 
     def at_most(self, threshold: float) -> tuple[float, bool]:
-        """Return the observations at or below `threshold` seconds, and whether that is exact.
+        """Return the number of observations that are surely at or below `threshold` seconds, and whether that is exact.
 
-        It is exact if the threshold is a bound of every exporter's histogram. Otherwise its whole bucket counts as
-        above.
+        It is exact if the threshold is a bound of every exporter's histogram. Otherwise the bucket in which the
+        threshold lies counts as above.
         """
         counts = [part.at_most(threshold) for part in self.parts if part.count]
         return sum(count for count, _ in counts), all(exact for _, exact in counts)
 
     def possibly_at_most(self, threshold: float) -> float:
-        """Return the observations that may be at or below `threshold` seconds; the same as `at_most` where that is
-        exact."""
+        """Return the number of observations that may be at or below `threshold` seconds; the same as `at_most` if that
+        is exact."""
         return sum(part.possibly_at_most(threshold) for part in self.parts if part.count)
 
     def quantile(self, share: float) -> float | None:
-        """Return the value that `share` (0..1) of the observations do not exceed, in seconds.
+        """Return the value in seconds that `share` (0 to 1) of the observations do not exceed.
 
         Return None without observations or without a common bound. Above the highest finite bound nothing is known;
         then that bound is returned, as a lower limit.
@@ -158,7 +161,8 @@ class Distribution:
         return lower if math.isinf(upper) else lower + (upper - lower) * part
 
     def bucket(self, share: float) -> tuple[float, float] | None:
-        """Return the bucket (above, at most], in seconds, that holds the quantile; None where `quantile` is None."""
+        """Return lower and upper bound, in seconds, of the bucket that holds the quantile of `share` (0 to 1). The
+        upper bound may be infinite. Return None if `quantile` does."""
         bucket = self._bucket(share)
         return None if bucket is None else bucket[:2]
 
@@ -178,8 +182,8 @@ class Distribution:
 
     @property
     def highest(self) -> float | None:
-        """The upper bound in seconds of the highest bucket that is not empty, or the highest finite bound if that has
-        none. None without observations or without a common bound."""
+        """The upper bound in seconds of the highest bucket that is not empty. If that is the infinite bucket, the
+        highest finite bound. None without observations or without a common bound."""
         common = self.common
         if not common.count or not common.bounds:
             return None

@@ -1,7 +1,8 @@
-"""The exporters' timeline: one pass finds when each exporter was scraped, its gaps and restarts, and incident counters.
+"""The exporters' timeline: one pass over the samples finds the scrapes, gaps and restarts of each exporter, and bursts
+of counters that tell of incidents.
 
-All series of a target are in one partition, so its timeline there is complete. Increases of one broker's counters are
-exported by many targets and come in parts. Uses numpy only.
+All series of a target are in one partition, so the target's timeline there is complete. Increases of one broker's
+counters are exported by many targets and come in parts. Uses numpy only.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ EpisodeKey = tuple[str, str]
 
 @dataclass(slots=True)
 class TimelineResult:
-    """A partition's exporters within each window, in the order of the windows, and episodes of increases."""
+    """The result of one partition.
+
+    `exporters` has a list of scraped exporters for each window, in the order of the windows. `episodes` has the times
+    in which counters rose, by metric and broker.
+    """
 
     exporters: list[list[ScrapedExporter]]
     episodes: dict[EpisodeKey, list[Episode]]
@@ -46,10 +51,11 @@ class TimelineResult:
 
 @dataclass(slots=True, frozen=True)
 class TimelinePass:
-    """A pass that finds exporters within each of `windows`, and episodes within the first.
+    """A function of one partition's series that finds exporters within each of `windows`, and episodes within the first
+    window.
 
-    `exporter` and `episode` are, for each series in the order of the index, the position in `exporter_keys` and
-    `episode_keys` of its target and of the episodes it belongs to; -1 where there is none.
+    For each series in the order of the index, `exporter` has the position of its target in `exporter_keys`, and
+    `episode` the position of its metric and broker in `episode_keys`; -1 for a series that has none.
     """
 
     index: SeriesIndex
@@ -61,7 +67,7 @@ class TimelinePass:
 
     @classmethod
     def from_catalog(cls, catalog: SeriesCatalog, windows: Sequence[Interval]) -> TimelinePass:
-        """Return the pass for the series of a catalog."""
+        """Return the pass over the series of a catalog, for these windows."""
         exporter_numbers: dict[ExporterKey, int] = {}
         episode_numbers: dict[EpisodeKey, int] = {}
         exporter, episode = [], []
@@ -115,7 +121,8 @@ class TimelinePass:
 
 
 def _numbered_series(numbers: Ints, batch: SeriesBatch) -> Iterator[tuple[int, slice]]:
-    """Yield number and samples of each series whose number is not negative."""
+    """Yield the number of each series, and the slice of its samples in the batch, for series whose number is not
+    negative."""
     starts = batch.starts
     for row in np.flatnonzero(numbers >= 0).tolist():
         yield int(numbers[row]), slice(int(starts[row]), int(starts[row] + batch.counts[row]))
@@ -123,14 +130,14 @@ def _numbered_series(numbers: Ints, batch: SeriesBatch) -> Iterator[tuple[int, s
 
 @dataclass(slots=True)
 class _ScrapeBuffer:
-    """Scrape times of one target, compacted after every million."""
+    """Scrape times of one target. Repeated ones are removed whenever more than _MAX_PENDING have been added."""
 
     times: list[Ints] = field(default_factory=list)
     restarts: list[Ints] = field(default_factory=list)
     pending: int = 0
 
     def add(self, times: Ints, restarts: Ints) -> None:
-        """Add the scrapes of one series."""
+        """Add the times of one series' samples, and of those that showed a restart."""
         self.times.append(times)
         self.restarts.append(restarts)
         self.pending += len(times)
@@ -140,29 +147,33 @@ class _ScrapeBuffer:
 
     @property
     def times_so_far(self) -> ScrapeTimes:
-        """All scrapes so far, each once."""
+        """All scrape times added so far, sorted, each once."""
         return ScrapeTimes.from_series(self.times, self.restarts)
 
 
 @dataclass(slots=True)
 class _EpisodeBuffer:
-    """Episodes of one metric and broker."""
+    """Episodes of one metric and broker, to which series are added one by one."""
 
     episodes: list[Episode] = field(default_factory=list)
 
     def add(self, times: Ints, previous: Ints, increase: Floats) -> None:
-        """Add the increases of one series."""
+        """Add the increases of one series: the times of the samples, the times of the samples before them, and how much
+        the counter rose."""
         self.episodes = merge_episodes([*self.episodes, *find_episodes(times, previous, increase)])
 
 
 def exporters_within(parts: Iterable[TimelineResult], window: int) -> ScrapedExporters:
-    """Return all partitions' exporters within the window of that number, sorted by role and name."""
+    """Return the exporters of all partitions within the window with index `window`, sorted by role and name."""
     exporters = [exporter for part in parts for exporter in part.exporters[window]]
     return ScrapedExporters(tuple(sorted(exporters, key=lambda exporter: (exporter.role, exporter.name))))
 
 
 def counted_steps(parts: Iterable[TimelineResult], start_ms: int) -> list[IncidentStep]:
-    """Return the takeovers, reconnects and publish errors of all partitions as steps of incidents."""
+    """Return the takeovers, reconnects and publish errors of all partitions as steps of incidents.
+
+    :param start_ms: the start of the window; no step begins earlier.
+    """
     by_key: dict[EpisodeKey, list[Episode]] = {}
     for part in parts:
         for key, episodes in part.episodes.items():

@@ -1,7 +1,7 @@
-"""Gauges: values that hold at a moment, such as the clients of a broker.
+"""Gauges: summaries of values that hold at a moment, such as the number of clients of a broker.
 
-A value holds for its scrape only. Nothing is carried over a gap or a stale marker. A stale marker ends a series until
-its next sample; any other NaN is a sample without a number.
+A value holds for its scrape only. Nothing is carried over a gap or a stale marker (the NaN with which Prometheus ends a
+series). A stale marker ends a series until its next sample; any other NaN is a sample without a number.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from migratory_spark.read.series_pack import Floats, Ints, SeriesPack
 
 @dataclass(slots=True, frozen=True)
 class GaugeSummary:
-    """One gauge series in [start, end).
+    """A summary of one gauge series in [start, end).
 
-    `mean` and `max` are those of the samples that hold a number. `absent` are the intervals from a stale marker to the
-    next sample, or to the end, in ms.
+    `samples`, `stale` and `nan` are the numbers of samples that hold a number, a stale marker and another NaN. `mean`
+    and `max` are those of the samples that hold a number, None without one. `absent` are the intervals in ms from a
+    stale marker to the next sample, or to the end.
     """
 
     labels: dict[str, str]
@@ -34,7 +35,8 @@ class GaugeSummary:
 
 
 def summarize_gauges(packs: Iterable[SeriesPack], start_ms: int, end_ms: int) -> list[GaugeSummary]:
-    """Return a summary of every series in `packs`, which must be of one metric, sorted by labels."""
+    """Return a summary of every series that has a sample in [start, end), sorted by labels. All series of `packs` must
+    be of one metric."""
     by_labels: dict[tuple[tuple[str, str], ...], list[tuple[int, int, float]]] = {}
     for pack in packs:
         begin = 0
@@ -62,7 +64,8 @@ def _summarize(labels: dict[str, str], samples: list[tuple[int, int, float]], en
 
 @dataclass(slots=True, frozen=True)
 class GaugeReading:
-    """A broker's gauge in one interval."""
+    """A broker's gauge in one interval: number, sum and maximum of its samples, and the last one with its time in
+    ms."""
 
     samples: int
     sum: float
@@ -72,16 +75,16 @@ class GaugeReading:
 
     @property
     def mean(self) -> float:
-        """The mean of the samples."""
+        """The mean of the samples in the interval."""
         return self.sum / self.samples
 
     @classmethod
     def from_samples(cls, times: Ints, values: Floats) -> GaugeReading:
-        """Return the reading of one series' samples, of which there is at least one, in the order of time."""
+        """Return the reading of one series' samples: at least one, in the order of time."""
         return cls(len(values), math.fsum(values), float(values.max()), float(values[-1]), int(times[-1]))
 
     def combined(self, other: GaugeReading) -> GaugeReading:
-        """Return the reading of both. If both end at the same time, the higher value is the last."""
+        """Return the reading of the samples of both. If both end at the same time, the higher value is the last."""
         last_ms, last = max((self.last_ms, self.last), (other.last_ms, other.last))
         return GaugeReading(
             self.samples + other.samples, self.sum + other.sum, max(self.max, other.max), last, last_ms
@@ -93,7 +96,8 @@ BrokerReadings = dict[str, dict[int, GaugeReading]]
 
 
 def readings_by_broker(brokers: Iterable[str], readings: dict[tuple[int, int], GaugeReading]) -> BrokerReadings:
-    """Return the readings by broker name and interval; `readings` has them by broker number and interval."""
+    """Return the readings by broker name and interval. In `readings` they are by the broker's position in `brokers` and
+    interval."""
     by_broker: BrokerReadings = {}
     names = list(brokers)
     for (number, interval), reading in sorted(readings.items()):

@@ -1,8 +1,9 @@
 """Incident detection: a broker that died or restarted, a takeover, a wave of reconnects.
 
-Increases of counters become episodes where the samples are (`find_episodes`, `merge_episodes`). Gaps and restarts of
-exporters come from `coverage.py`. `find_incidents` makes incidents of both. An incident that the caller knows of
-(because it stopped a broker, say) takes in the steps that were found at its time.
+An episode is a time in which a counter rose without a longer pause; increases become episodes where the samples are
+(`find_episodes`, `merge_episodes`). Episodes, and gaps and restarts of exporters (`coverage.py`), become steps.
+`find_incidents` groups steps to incidents. An incident that the caller knows of (because it stopped a broker, say)
+includes the steps at its time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _INCIDENT_KINDS: tuple[tuple[StepKind, str], ...] = (
 
 @dataclass(slots=True, frozen=True)
 class IncidentStep:
-    """A step of an incident; times in ms. It began after `at` and by `seen`, and lasted until `until`."""
+    """A step of an incident; times in ms since 1970. The step began after `at` and by `seen`, and lasted until
+    `until`."""
 
     kind: StepKind
     broker: str
@@ -56,9 +58,9 @@ class IncidentStep:
 
 @dataclass(slots=True, frozen=True)
 class DetectedIncident:
-    """An incident; times in ms. It began after `at` and by `seen`, and was over at `until`.
+    """An incident; times in ms since 1970. It began after `at` and by `seen`, and was over at `until`.
 
-    `broker` is empty if the incident is not that of a single broker.
+    `broker` is empty if the incident concerns no single broker.
     """
 
     kind: str
@@ -73,7 +75,10 @@ class DetectedIncident:
 
 @dataclass(slots=True, frozen=True)
 class Episode:
-    """Increases with at most EPISODE_MS between them: the first after `at` and by `seen`, the last at `until`."""
+    """A time in which a counter rose, with at most EPISODE_MS between two increases; times in ms since 1970.
+
+    The first increase was after `at` and by `seen`, the last at `until`. `count` is how much the counter rose.
+    """
 
     at: int
     seen: int
@@ -82,7 +87,8 @@ class Episode:
 
 
 def merge_episodes(parts: Iterable[Episode]) -> list[Episode]:
-    """Return whole episodes of one counter. Parts may come in any order and from any partition."""
+    """Return the episodes of one counter, in the order of time. Parts with at most EPISODE_MS between them become one
+    episode. They may come in any order and from any partition."""
     episodes: list[Episode] = []
     for part in sorted(parts, key=lambda part: (part.seen, part.at)):
         if episodes and part.seen - episodes[-1].until <= EPISODE_MS:
@@ -95,7 +101,12 @@ def merge_episodes(parts: Iterable[Episode]) -> list[Episode]:
 
 
 def find_episodes(times: Ints, previous: Ints, increase: Floats) -> list[Episode]:
-    """Return the episodes of increases in any order. `previous` has the time of each series' scrape before."""
+    """Return the episodes of the increases of one or more series, in any order.
+
+    :param times: the time in ms of each increase.
+    :param previous: the time of the sample before, in the same series.
+    :param increase: how much the counter rose.
+    """
     order = np.lexsort((previous, times))
     times, previous, increase = times[order], previous[order], increase[order]
     starts = np.flatnonzero(np.concatenate(([True], np.diff(times) > EPISODE_MS))) if len(times) else times
@@ -107,7 +118,11 @@ def find_episodes(times: Ints, previous: Ints, increase: Floats) -> list[Episode
 
 
 def episode_steps(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: int) -> list[IncidentStep]:
-    """Return episodes as steps in the order of time, at most MAX_STEPS. `parts` has them by metric and broker."""
+    """Return the episodes as steps in the order of time, the first MAX_STEPS.
+
+    :param parts: parts of episodes, by metric and broker.
+    :param start_ms: the start of the window; no step begins earlier.
+    """
     steps = [
         IncidentStep(
             _STEP_KINDS[metric], broker, max(episode.at, start_ms), episode.seen, episode.until, round(episode.count)
@@ -119,9 +134,10 @@ def episode_steps(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: 
 
 
 def broker_steps(exporters: ScrapedExporters, start_ms: int, end_ms: int) -> list[IncidentStep]:
-    """Return steps of brokers whose scrapes end or whose counters restart.
+    """Return a step for each time at which a broker's scrapes end, begin again, or show that its counters restarted.
 
-    A gap in which no other exporter was scraped is a gap of the scraper, and no step.
+    A gap is no step if for more than half of it no other exporter was scraped: then the scraper has failed, not the
+    broker.
     """
     steps = []
     for broker in exporters.with_role("brokers"):
@@ -144,7 +160,7 @@ def broker_steps(exporters: ScrapedExporters, start_ms: int, end_ms: int) -> lis
 
 
 def _next_due(broker: ScrapedExporter, last: int, following: int) -> int:
-    """Return when the scrape after `last` was due."""
+    """Return the time in ms at which the scrape after `last` was due, at most `following`."""
     return min(round(last + broker.interval), following)
 
 
@@ -159,11 +175,13 @@ def find_incidents(
     max_clients: float,
     first_client_at: int | None = None,
 ) -> list[DetectedIncident]:
-    """Return incidents in the order of time: known ones with the steps at their time, and those found in other steps.
+    """Return incidents in the order of time: the known ones, each with the steps at its time, and those found in the
+    other steps.
 
-    :param max_clients: The most clients that were connected; a wave of reconnects must be a share of them.
-    :param first_client_at: When clients were first scraped. Takeovers up to then belong to the start of a cluster, when
-        every group gets its coordinator, and are no incidents.
+    :param known: the incidents that the caller gives.
+    :param max_clients: the most clients that were connected; a wave of reconnects must be a share of them.
+    :param first_client_at: the time at which clients were first scraped, None if they were not. Takeovers up to then
+        belong to the start of a cluster, when every group gets its coordinator, and are no incidents.
     """
     ordered = sorted(steps, key=lambda step: (step.at, step.seen, step.kind, step.broker))
     by_incident: dict[int, list[IncidentStep]] = {}
@@ -194,10 +212,10 @@ def _belongs(step: IncidentStep, at: int, until: int) -> bool:
 
 
 def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
-    """Return groups of steps that follow one another within SETTLE_MS.
+    """Return groups of steps, each of which begins at most SETTLE_MS after the ones before.
 
-    A broker that stays away does not hold a group open, and steps that were over before a broker died are no part of
-    its death.
+    A broker that stays away does not hold a group open. When a broker dies, steps that ended before become a group of
+    their own.
     """
     groups: list[list[IncidentStep]] = []
     open_until = 0
@@ -216,7 +234,8 @@ def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
 
 
 def _classify(steps: Sequence[IncidentStep], max_clients: float) -> DetectedIncident | None:
-    """Return the incident that the gravest of the steps makes, or None if they make none."""
+    """Return the incident of which these are the steps, named after the gravest kind among them, or None if they make
+    none (such as too few reconnects)."""
     reconnects = sum(step.count or 0 for step in steps if step.kind == "reconnects")
     for kind, name in _INCIDENT_KINDS:
         of_kind = [step for step in steps if step.kind == kind]

@@ -1,6 +1,6 @@
-"""Counters to increases: how much each series rose from sample to sample.
+"""Computes increases: how much each counter's series rose from sample to sample.
 
-These are raw differences. PromQL's `increase` extrapolates, and loses what happens at restarts.
+These are raw differences. PromQL's `increase` extrapolates, and loses events at restarts.
 
 - An increase has the time of the later of its two samples.
 - A series that existed before a window counts from its last sample at or before the window's start. A series that
@@ -12,7 +12,7 @@ These are raw differences. PromQL's `increase` extrapolates, and loses what happ
 - Of two servers that scrape a series the second may be slightly behind the first. A fall after more than SKEW_MS is a
   restart, whichever server reports it.
 
-`merge.py` decides before what counts as a sample. Uses numpy only.
+`merge.py` selects the samples before. Uses numpy only.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SKEW_MS = 5000
 
 @dataclass(slots=True, frozen=True)
 class SeriesIndex:
-    """The facts about each series that a pass needs to compute its increases.
+    """The facts about each series that a pass over the samples needs to compute increases. Small enough to be sent to
+    all executors.
 
-    All arrays have the order of `series` (sorted fingerprints).
-
-    Only counters restart. `evidence` is an index into `restarts`, the times of the scrapes that showed a new start; -1
-    where nothing shows starts. `predates_window`: it is unknown how much of the first value belongs to the window.
-    Small enough to be sent to all executors.
+    All arrays have the order of `series`, the sorted fingerprints (hashes of metric and labels). `counter` is False for
+    series that can't restart. `evidence` is an index into `restarts`, which has the times of the scrapes that showed a
+    new start; -1 if nothing shows starts. `predates_window` is True if it is unknown how much of the first value
+    belongs to the window.
     """
 
     series: Ints
@@ -46,16 +46,16 @@ class SeriesIndex:
     restarts: tuple[Ints, ...]
 
     def positions(self, batch: SeriesBatch) -> Ints:
-        """Return the position in this index of each series of the batch."""
+        """Return the position in this index of each series of the batch. All of them must be in the index."""
         return np.searchsorted(self.series, batch.series)
 
 
 @dataclass(slots=True, frozen=True)
 class Increases:
-    """For each sample of a batch: its increase, and whether it shows a restart.
+    """The increase of each sample of a batch, and whether the sample shows a restart of its counter.
 
-    `restart_at` is the time of the scrape that showed the restart first. For a series that came back later, that was a
-    sample of another series.
+    `restart_at` is the time in ms of the scrape that showed the restart first; for a series that came back later, that
+    was a sample of another series. For samples that show no restart it is their own time.
     """
 
     increase: Floats
@@ -64,7 +64,8 @@ class Increases:
 
 
 def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
-    """Return the increase of each sample over the one before it in its series."""
+    """Return the increase of each sample over the sample before in the same series, by the rules above. No increase of
+    a counter is negative."""
     position = index.positions(batch)
     first = np.zeros(len(batch.times), dtype=bool)
     first[batch.starts] = True
@@ -107,7 +108,10 @@ def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
 
 
 def _first_samples(times: Ints, values: Floats, restarts: Ints, several_servers: bool) -> Ints:
-    """Return the index of the series' first sample after each restart, or its length if it never came back."""
+    """Return the index of the series' first sample after each restart, or the number of samples if none follows.
+
+    :param several_servers: True if more than one server scraped the series.
+    """
     index = np.searchsorted(times, restarts)
     if several_servers:
         # Another server than the one that showed the restart may be behind and report the previous life once more.

@@ -1,4 +1,5 @@
-"""Observations: totals by group and interval in numpy arrays, and queries on them.
+"""Observations: totals by group of series and interval in numpy arrays, and queries on them. Judging and the report
+read these.
 
 From here on sizes depend on brokers, intervals and buckets, not on traffic or on the length of the window.
 """
@@ -30,8 +31,8 @@ def any_group(_: SeriesGroup) -> bool:
 class Observations:
     """All totals of a report.
 
-    `totals` has for each group a value by interval; for a group of buckets it has a row by interval and a column by
-    bound.
+    `totals` has an array for each group of series, with a value by interval of `grid`. For a group of histogram buckets
+    it is a table with a row by interval and a column by bound.
     """
 
     grid: TimeGrid
@@ -54,7 +55,8 @@ class Observations:
         return [group for group in self._by_metric.get(metric, ()) if where(group)]
 
     def was_scraped(self, metric: str, interval: Interval | None = None) -> bool:
-        """Return whether any series of `metric` was scraped, even if it stayed at zero."""
+        """Return whether a series of the counter or histogram `metric` was scraped in the interval (without one: at any
+        time), even if its value stayed at zero."""
         names = [name for name in (metric, f"{metric}_count") if name in self._by_metric]
         if interval is None:
             return bool(names)
@@ -66,7 +68,8 @@ class Observations:
         )
 
     def scraped_share(self, metric: str, interval: Interval, validity_ms: float) -> float:
-        """Return the share of the interval in which `metric` was scraped. A sample is valid for `validity_ms`."""
+        """Return the share (0 to 1) of the interval in which `metric` was scraped. A sample covers `validity_ms` before
+        and after its time."""
         if not self.was_scraped(metric, interval):
             return 0.0
         after, covered = float(interval[0]), 0.0
@@ -76,18 +79,22 @@ class Observations:
         return covered / (interval[1] - interval[0]) if interval[1] > interval[0] else 1.0
 
     def total(self, metric: str, where: GroupFilter = any_group, interval: Interval | None = None) -> float:
-        """Return how much the metric rose in the interval, or in all of the time."""
+        """Return how much the metric rose in the interval, or without one in all of the time. Sum over the groups that
+        the filter selects."""
         columns = self._columns(interval)
         return math.fsum(float(self.totals[group][columns].sum()) for group in self.groups(metric, where))
 
     def count(self, metric: str, where: GroupFilter = any_group, interval: Interval | None = None) -> int:
-        """Return `total` rounded, for metrics that count whole numbers."""
+        """Return `total`, rounded to a whole number, for metrics that count whole numbers."""
         return round(self.total(metric, where, interval))
 
     def distribution(
         self, histogram: str, where: GroupFilter = any_group, interval: Interval | None = None
     ) -> Distribution:
-        """Return the distribution of a histogram's observations in the interval, or in all of the time."""
+        """Return the distribution of a histogram's observations in the interval, or without one in all of the time.
+
+        :param where: selects groups. Buckets without a layout are left out.
+        """
         columns = self._columns(interval)
         by_layout: dict[int, npt.NDArray[np.float64]] = {}
         for group in self.groups(f"{histogram}_bucket", where):
@@ -102,7 +109,8 @@ class Observations:
         )  # fmt: skip
 
     def _squares(self, histogram: str, where: GroupFilter, interval: Interval | None) -> float | None:
-        """Return the sum of squares, or None unless every exporter of the histogram counts them."""
+        """Return the sum of squares of a histogram's observations, or None unless every exporter of the histogram
+        counts squares."""
         squares = SQUARES.get(histogram)
         if squares is None:
             return None
@@ -111,12 +119,12 @@ class Observations:
         return self.total(squares, where, interval) if needed <= counted else None
 
     def layouts(self, histogram: str) -> set[int]:
-        """Return the layouts of the exporters of `histogram`. NO_LAYOUT stands for a bucket that was not always
-        there."""
+        """Return the numbers of the layouts (sets of bucket bounds) of the exporters of `histogram`. NO_LAYOUT among
+        them stands for buckets that belong to no layout."""
         return {group.layout for group in self.groups(f"{histogram}_bucket")}
 
     def brokers(self, metric: str) -> list[str]:
-        """Return the sorted names of brokers by which the metric or histogram is labeled."""
+        """Return the sorted values of the label `broker` in the series of a metric or histogram."""
         names = {group.broker for name in (metric, f"{metric}_bucket") for group in self.groups(name)}
         return sorted(names - {""})
 
@@ -129,7 +137,11 @@ GroupRows = dict[SeriesGroup, tuple[int, int]]
 
 
 def plan_totals(catalog: SeriesCatalog, grid: TimeGrid) -> tuple[TotalsPlan, GroupRows]:
-    """Return the plan of totals of every counter that a report reads, and the rows of each group."""
+    """Return the plan of the totals that a report needs, and the table rows of each group.
+
+    The plan covers every counter with samples between the grid's ends: a row for each group, or for each bound of a
+    group of buckets.
+    """
     scraped = [entry for entry in catalog.counters if entry.was_scraped(grid.edges[0], grid.edges[-1])]
     group_rows: GroupRows = {}
     count = 0
@@ -147,7 +159,11 @@ def plan_totals(catalog: SeriesCatalog, grid: TimeGrid) -> tuple[TotalsPlan, Gro
 
 
 def build_observations(catalog: SeriesCatalog, grid: TimeGrid, group_rows: GroupRows, totals: Totals) -> Observations:
-    """Return observations of the totals that `plan_totals` planned."""
+    """Return the observations from the totals that `plan_totals` planned.
+
+    :param group_rows: the table rows of each group, from `plan_totals`.
+    :param totals: the sums of all partitions.
+    """
     values = totals.values
     by_group: dict[SeriesGroup, npt.NDArray[np.float64]] = {}
     for group, (first, wide) in group_rows.items():
@@ -173,5 +189,5 @@ def _scraped_intervals(catalog: SeriesCatalog) -> dict[str, list[Interval]]:
 
 
 def histograms_with_different_buckets(observations: Observations) -> list[str]:
-    """Return the histograms whose exporters have different buckets."""
+    """Return the names of the histograms whose exporters have different buckets."""
     return [name for name in HISTOGRAMS if len(observations.layouts(name)) > 1]

@@ -1,4 +1,4 @@
-"""The series catalog: for each series, the group in which it is added up and the evidence of its starts.
+"""The series catalog: for each series, the group in which its increases are added up, and the evidence of its starts.
 
 Its size depends on the number of series, however long they were scraped. It is built in the process that makes the
 report, without Spark.
@@ -32,10 +32,10 @@ Bounds = tuple[float, ...]
 
 @dataclass(slots=True, frozen=True, order=True)
 class SeriesGroup:
-    """Series that are added up: a metric with these labels.
+    """The key of series whose increases are added up: a metric and the labels that a report distinguishes.
 
-    `layout` is the number of a histogram's set of bounds. It is NO_LAYOUT for a series that is no bucket, and for a
-    bucket that appeared or vanished with a release.
+    `layout` is the number of a histogram's set of bucket bounds. It is NO_LAYOUT for a series that is no bucket, and
+    for a bucket that appeared or vanished with a release.
     """
 
     metric: str
@@ -54,9 +54,10 @@ NO_LAYOUT = -1
 class CatalogEntry:
     """A series of the catalog.
 
-    `bound` is a bucket's upper bound in seconds. `evidence` is the fingerprint of the series that shows when this one
-    started (`_created`, or the process's start time). `predates_window`: by that evidence the counter is older than the
-    window, and nobody scraped it before. How much of its first value lies in the window is unknown.
+    `bound` is a bucket's upper bound in seconds, None for other series. `evidence` is the fingerprint (hash of metric
+    and labels) of the series that shows when this one started: its `_created`, or the start time of its process. None
+    if there is none. `predates_window` is True if by that evidence the counter is older than the window, and nobody
+    scraped it before. How much of its first value lies in the window is then unknown.
     """
 
     stats: SeriesStats
@@ -66,19 +67,21 @@ class CatalogEntry:
     predates_window: bool
 
     def was_scraped(self, start_ms: int, end_ms: int) -> bool:
-        """Return whether the time overlaps the time from the first to the last sample of the series, even if its value
-        stayed at zero."""
+        """Return whether [start, end] overlaps the time from the first to the last sample of the series, even if its
+        value stayed at zero."""
         first, last = self.stats.first, self.stats.last
         return first is not None and last is not None and last > start_ms and first <= end_ms
 
 
 @dataclass(slots=True, frozen=True)
 class SampleStatistics:
-    """Statistics over all series.
+    """Numbers of series and samples, and facts about all series of a report.
 
-    `several_servers`: some series come from more than one server. `max_clients`: the sum of the brokers' highest client
-    counts. `differing_labels`: labels by which alone series of one exporter differ that were scraped at the same time.
-    Such an exporter was scraped by several servers, and its counts are in the totals several times.
+    `unique` samples remain once each time of a series counts once; `stale` and `nan` are left out. `several_servers` is
+    True if a series comes from more than one server. `max_clients` is the sum of the brokers' highest client counts.
+    `clusters` are the values of the label `cluster`. `differing_labels` are labels by which alone series of one
+    exporter differ that were scraped at the same time. Such an exporter was scraped by several servers, and its counts
+    are in the totals several times.
     """
 
     series: int
@@ -94,20 +97,21 @@ class SampleStatistics:
 
 @dataclass(slots=True, frozen=True)
 class SeriesCatalog:
-    """All series of a report. `entries` are sorted by fingerprint. `layouts` are sorted sets of bounds, the last
-    infinite."""
+    """All series of a report, sorted by fingerprint (hash of metric and labels). `layouts` are the sets of bucket
+    bounds, each sorted with the infinite bound last."""
 
     entries: tuple[CatalogEntry, ...]
     layouts: tuple[Bounds, ...]
 
     @property
     def counters(self) -> list[CatalogEntry]:
-        """The counters that a report reads, as far as they have samples."""
+        """The entries of the counters that a report reads and that have samples."""
         known = frozenset(counters())
         return [entry for entry in self.entries if entry.stats.metric in known and entry.stats.samples]
 
     def exporters_of_unknown_start(self, start_ms: int) -> list[tuple[str, int]]:
-        """Return name and first scrape of each exporter whose first values may belong to the time before `start_ms`.
+        """Return name and first scrape (ms) of each exporter whose first values may belong to the time before
+        `start_ms`.
 
         These are exporters of clients and publishers that were first scraped after `start_ms` with counters above zero,
         and that export nothing to show when they started.
@@ -127,7 +131,7 @@ class SeriesCatalog:
 
     @property
     def index(self) -> SeriesIndex:
-        """Return the facts about each series that passes over the samples need."""
+        """The facts about each series that passes over the samples need."""
         changes = {entry.stats.series: entry.stats.changes for entry in self.entries if entry.stats.changes}
         numbers = {series: number for number, series in enumerate(sorted(changes))}
         # Evidence that shows no restart is evidence all the same; it shares one empty entry at the end.
@@ -144,7 +148,7 @@ class SeriesCatalog:
 
 
 def sample_statistics(series: Sequence[SeriesStats]) -> SampleStatistics:
-    """Return statistics over all series."""
+    """Return numbers and facts about all series together."""
     clusters = {stats.labels.get("cluster", "") for stats in series} - {""}
     return SampleStatistics(
         len(series),
@@ -176,7 +180,7 @@ def _differing_labels(series: Sequence[SeriesStats]) -> tuple[str, ...]:
 
 
 def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog:
-    """Return the catalog of all series for windows that start at `start_ms` or later."""
+    """Return the catalog of all series, for windows that start at `start_ms` or later."""
     series = sorted(series, key=lambda stats: stats.series)
     bounds = {stats.series: bound for stats in series if (bound := _bound(stats)) is not None}
     layout_of, layouts = _layouts(series, bounds)
@@ -207,7 +211,8 @@ Key = tuple[object, ...]
 
 
 def _siblings(stats: SeriesStats) -> Key:
-    """Return a key that all series of one counter or histogram share with the `_created` series of it."""
+    """Return a key that is the same for all series of one counter or histogram with the same labels, and for their
+    `_created` series."""
     created = stats.metric.endswith("_created")
     name = stats.metric.removesuffix("_created") if created else family(stats.metric)
     return (name, *((key, value) for key, value in sorted(stats.labels.items()) if key != "le"))
@@ -219,7 +224,8 @@ def _process(stats: SeriesStats) -> Key:
 
 @dataclass(slots=True, frozen=True)
 class _StartEvidence:
-    """A series that shows when others started: its first scrape in ms, and the earliest start in seconds."""
+    """A series that shows when others started: its fingerprint, its first scrape in ms, and the earliest start in
+    seconds since 1970."""
 
     series: int
     first: int
@@ -255,12 +261,13 @@ def _bound(stats: SeriesStats) -> float | None:
 
 
 def _layouts(series: Sequence[SeriesStats], bounds: dict[int, float]) -> tuple[dict[int, int], tuple[Bounds, ...]]:
-    """Return the layout of each bucket, by series, and the bounds of each layout.
+    """Return the layout number of each bucket, by the fingerprint of its series, and the bounds of each layout.
 
-    All buckets of a scrape come together: one that appeared later than its siblings, or vanished earlier, belongs to
-    another release of the exporter. (The number of samples says nothing, since samples may be repeated in part.) The
-    bucket without an upper bound holds every observation and always belongs to the layout. A histogram without that
-    bucket has no layout, because the number of observations that the others leave out is unknown.
+    A layout is the set of bounds that one histogram has in all scrapes. All buckets of a scrape come together: one that
+    appeared later than its siblings, or vanished earlier, belongs to another release of the exporter. (The number of
+    samples says nothing, since samples may be repeated in part.) The bucket without an upper bound holds every
+    observation and always belongs to the layout. A histogram without that bucket has no layout, because the number of
+    observations that the others leave out is unknown.
     """
     histograms: dict[Key, list[SeriesStats]] = {}
     for stats in series:

@@ -1,6 +1,6 @@
 """Intervals of time, and the grid into which a report cuts time.
 
-The grid has a grid edge, a boundary of intervals, at every moment that a report asks about. So one pass over all
+The grid has an edge, a boundary between intervals, at every moment that a report asks about. So one pass over all
 samples answers every question.
 """
 
@@ -18,21 +18,26 @@ MAX_EDGES = 5000
 
 
 class TooManyIntervals(ValueError):
-    """A report has more intervals than it can hold. The text says what to ask for instead."""
+    """Raised for a report with more intervals than it can hold. The message says what to ask for instead."""
 
 
 @dataclass(slots=True, frozen=True)
 class TimeGrid:
-    """Adjacent intervals: number i is (edges[i], edges[i + 1]] in ms.
+    """Adjacent intervals: interval i is (edges[i], edges[i + 1]] in ms since 1970.
 
-    An increase has the time of its later sample, so one exactly on an edge belongs to the interval that ends there.
+    An increase has the time of its later sample, so an increase exactly on an edge belongs to the interval that ends
+    there.
     """
 
     edges: tuple[int, ...]
 
     @classmethod
     def from_moments(cls, moments: Iterable[int]) -> TimeGrid:
-        """Return the grid with an edge at each moment. Raises TooManyIntervals, or ValueError for fewer than two."""
+        """Return the grid with an edge at each moment (ms since 1970, in any order).
+
+        :raises TooManyIntervals: there are more than MAX_EDGES different moments.
+        :raises ValueError: there are fewer than two.
+        """
         edges = tuple(sorted(set(moments)))
         if len(edges) < 2:
             raise ValueError("a stretch of time needs two different ends")
@@ -46,7 +51,8 @@ class TimeGrid:
         return len(self.edges) - 1
 
     def within(self, start_ms: int, end_ms: int) -> slice:
-        """Return the numbers of the intervals of (start, end]. Raises ValueError unless both are edges."""
+        """Return the slice of the intervals between start and end, by index. Raises ValueError unless both are
+        edges."""
         first, last = bisect_left(self.edges, start_ms), bisect_left(self.edges, end_ms)
         for place, moment in ((first, start_ms), (last, end_ms)):
             if place == len(self.edges) or self.edges[place] != moment:
@@ -55,7 +61,8 @@ class TimeGrid:
 
 
 def intersection(sets: Sequence[Iterable[Interval]]) -> list[Interval]:
-    """Return the time that lies in an interval of every set. The intervals of each set are disjoint and sorted."""
+    """Return the intervals that lie in an interval of every set, none for no sets. The intervals of each set are
+    disjoint and sorted."""
     common = list(sets[0]) if sets else []
     for others in sets[1:]:
         intervals = list(others)

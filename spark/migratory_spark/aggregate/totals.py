@@ -1,4 +1,4 @@
-"""Totals: one pass over all series adds up their increases by group and interval of time.
+"""Totals: one pass over all series adds up their increases by group of series and interval of time.
 
 Totals are exact and do not depend on the order or place of the samples: whole parts and fractions (to 10^-12) are added
 separately, in numbers that hold them. Uses numpy only.
@@ -24,14 +24,16 @@ _FRACTIONS = 10**12
 
 
 class TooManyTotals(ValueError):
-    """A report has more brokers, buckets and rows than it can hold. The text says what to ask for instead."""
+    """Raised for a report with more brokers, buckets and rows than it can hold. The message says what to ask for
+    instead."""
 
 
 @dataclass(slots=True, frozen=True)
 class TotalsPlan:
-    """A table of totals to compute: a column for each interval (edges[i], edges[i + 1]], and rows of series.
+    """A plan of totals to compute: a table with a column for each interval (edges[i], edges[i + 1]].
 
-    `rows` is the table row of each series in the order of the series index, -1 for a series that is not counted.
+    `rows` has, for each series in the order of the series index, the table row to which its increases are added; -1 for
+    a series that is not counted.
     """
 
     edges: Ints
@@ -43,15 +45,17 @@ class TotalsPlan:
         return len(self.edges) - 1
 
     def column_of(self, times: Ints) -> Ints:
-        """Return the interval of each time. It is below 0 or at least `columns` for a time outside of all."""
+        """Return the index of the interval in which each time (ms) lies: below 0 before the first, at least `columns`
+        after the last."""
         return np.searchsorted(self.edges, times, side="left") - 1
 
 
 @dataclass(slots=True, frozen=True)
 class Totals:
-    """A sparse table: `whole[i]` + `fraction[i]` / 10^12 is in row keys[i] // columns, column keys[i] % columns.
+    """A sparse table of sums. The sum `whole[i]` + `fraction[i]` / 10^12 is in row keys[i] // columns and column
+    keys[i] % columns.
 
-    Keys are sorted.
+    Keys are sorted, each once.
     """
 
     keys: Ints
@@ -60,7 +64,7 @@ class Totals:
 
     @classmethod
     def merged(cls, parts: Sequence[Totals]) -> Totals:
-        """Return the sum of all parts."""
+        """Return the sums of all parts by key; `parts` has at least one."""
         keys = np.concatenate([part.keys for part in parts])
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
@@ -73,7 +77,8 @@ class Totals:
 
     @classmethod
     def from_increases(cls, keys: Ints, increase: Floats) -> Totals:
-        """Return the totals of single increases, none negative. Equal keys that follow one another are added up."""
+        """Return the sums of single increases, none of them negative. Equal keys that follow one another are added up;
+        the others are not, and keys stay in their order."""
         whole = np.floor(increase)
         fraction = np.rint((increase - whole) * _FRACTIONS).astype(np.int64)
         starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
@@ -87,7 +92,8 @@ class Totals:
 
 @dataclass(slots=True)
 class AggregateResult:
-    """Totals of each plan, gauge readings by broker number and interval, and the number of restarts."""
+    """The result of AggregatePass: the totals of each plan, gauge readings by broker number and interval, and the
+    number of restarts of counters."""
 
     totals: list[Totals]
     readings: dict[tuple[int, int], GaugeReading]
@@ -96,10 +102,10 @@ class AggregateResult:
 
 @dataclass(slots=True, frozen=True)
 class AggregatePass:
-    """A pass that computes all plans' totals and reads gauges.
+    """A function of one partition's series that computes the totals of all plans and reads gauges.
 
-    `gauge` is, for each series in the order of the index, the number of the broker whose gauge it is, -1 for none.
-    Readings are by the intervals of the first plan.
+    `gauge` has, for each series in the order of the index, the number of the broker whose gauge it is, -1 for other
+    series. Gauges are read by the intervals of the first plan.
     """
 
     index: SeriesIndex
@@ -141,7 +147,11 @@ _NO_TOTALS = Totals(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=
 
 
 def _totals(plan: TotalsPlan, batch: SeriesBatch, rows: Ints, increase: Floats) -> Totals | None:
-    """Return the plan's totals of one batch, or None if nothing rose. `rows` has the table row of each series."""
+    """Return the plan's totals of one batch, or None if nothing rose.
+
+    :param rows: the table row of each series of the batch, -1 for a series that is not counted.
+    :param increase: the increase of each sample.
+    """
     chosen = batch.select(rows >= 0) if not (rows >= 0).all() else batch
     if not len(chosen.times):
         return None

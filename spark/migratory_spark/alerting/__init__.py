@@ -2,5 +2,6 @@
 
 Begin with `rules.py`, which makes the rule file of objectives. `indicators.py` expresses good and bad events in PromQL,
 `health.py` has the alerts that need no objective, `dashboard.py` makes the dashboard of the panels in `panels.py`. All
-of it is text; nothing needs Spark or a server. `python -m migratory_spark.alerting FOLDER` writes manifests/monitoring.
+results are text; nothing needs Spark or a server. `python -m migratory_spark.alerting FOLDER` writes
+manifests/monitoring.
 """

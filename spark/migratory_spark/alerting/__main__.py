@@ -17,7 +17,7 @@ HEAD = """\
 
 
 def files() -> dict[str, str]:
-    """Return the files' contents by name."""
+    """Return the contents of `rules.yaml` and `dashboard.json`, by file name."""
     return {"rules.yaml": HEAD + rule_file(DEFAULT_OBJECTIVES), "dashboard.json": dashboard()}
 
 

@@ -1,7 +1,7 @@
-"""The Grafana dashboard: objectives, latency, traffic, and the cluster itself, from top to bottom.
+"""Builds the Grafana dashboard: objectives, latency, traffic, and the cluster itself, from top to bottom.
 
-The layout is generated, so that all panels look alike. The result is stored as `manifests/monitoring/dashboard.json`
-for users without Python.
+The layout is computed, so that all panels look alike. The result is stored as `manifests/monitoring/dashboard.json` for
+users without Python.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Alerts on the health of brokers and of the operator, which need no objective.
 
-Each has a section in docs/operations/alerts.md. Clusters are identified by name and, on Kubernetes, by namespace, a
-label that scraping adds. Elsewhere that label is missing, and grouping by it changes nothing.
+Each alert has a section in docs/operations/alerts.md. Clusters are identified by name and, on Kubernetes, by namespace,
+a label that scraping adds. Elsewhere that label is missing, and grouping by it changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _BY = "by (namespace, cluster)"
 
 
 def runbook(alert: str) -> str:
-    """Return the path of the section about an alert, from the repository's root."""
+    """Return the path of the documentation's section about an alert, from the repository's root."""
     return f"{RUNBOOKS}#{alert.lower()}"
 
 
@@ -27,7 +27,7 @@ def _alert(name: str, expr: str, severity: str, summary: str, description: str, 
 
 
 def health_alerts() -> list[dict[str, Any]]:
-    """Return alerts on the metrics of brokers."""
+    """Return the Prometheus alerts on the metrics of brokers, and the recording rule that one of them uses."""
     cluster, broker = "{{ $labels.cluster }}", "{{ $labels.broker }}"
     return [
         _alert(
@@ -143,7 +143,8 @@ def health_alerts() -> list[dict[str, Any]]:
 
 
 def operator_alerts() -> list[dict[str, Any]]:
-    """Return alerts on the operator's metrics, whose `namespace` and `cluster` are those of the reported cluster."""
+    """Return the Prometheus alerts on the operator's metrics. In them, `namespace` and `cluster` are those of the
+    cluster that the alert is about."""
     cluster = "{{ $labels.namespace }}/{{ $labels.cluster }}"
     condition, listed = "migratory_operator_condition", "migratory_operator_last_list_timestamp_seconds"
     return [

@@ -1,6 +1,6 @@
-"""Service level indicators: each objective as PromQL, the rates of all its events and of the bad ones by cluster.
+"""Service level indicators: the PromQL of each objective's rates, of all its events and of the bad ones, by cluster.
 
-They are the events of reports (docs/reference/sla.md), but estimated: `rate` extrapolates and loses what happens at
+The events are those of reports (docs/reference/sla.md), but estimated: `rate` extrapolates and loses events at
 restarts. That is good enough for alerts and not for verdicts.
 """
 
@@ -22,10 +22,10 @@ Expression = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Indicator:
-    """Expressions of bad and all events per second, by cluster.
+    """The PromQL of bad and of all events per second, by cluster, as functions of a range such as `5m`.
 
-    `measured` has a value only if the objective's threshold is a bound of the histogram. It is None for objectives
-    without a threshold.
+    The expression `measured` has a value only if the objective's threshold is a bound of the histogram. It is None for
+    objectives without a threshold.
     """
 
     bad: Expression
@@ -34,12 +34,13 @@ class Indicator:
 
 
 def le(seconds: float) -> str:
-    """Return a bound as exporters write it: `0.25`, `5.0`."""
+    """Return a bucket's bound as exporters write it in the label `le`: `0.25`, `5.0`."""
     return str(float(seconds))
 
 
 def indicator(objective: Objective) -> Indicator | None:
-    """Return the indicator of an objective, or None for one over slices of time (see `slice_measure`)."""
+    """Return the indicator of an objective, or None for an objective that counts slices of time (see
+    `slice_measure`)."""
     match objective.type:
         case "latency" if objective.slices is None:
             return _within("migratory_delivery_latency_seconds", judged_labels(objective), objective.threshold)
@@ -64,7 +65,8 @@ def indicator(objective: Objective) -> Indicator | None:
 
 @dataclass(frozen=True, slots=True)
 class SliceMeasure:
-    """The value by which a slice of time is judged. It is recorded as `record`; a slice is bad if `bad` holds."""
+    """The PromQL by which a slice of time is judged: `expression`, recorded as the series `record`, is bad where the
+    comparison `bad` holds."""
 
     record: str
     expression: str
@@ -72,7 +74,8 @@ class SliceMeasure:
 
 
 def slice_measure(objective: Objective) -> SliceMeasure:
-    """Return the measure of an objective over slices. It has no value (never NaN) for a slice without events."""
+    """Return the measure of an objective that counts slices of time. Its expression has no value (never NaN) for a
+    slice without events."""
     slices = objective.slices
     assert slices is not None
     span = duration(slices.length)
@@ -94,13 +97,13 @@ def slice_measure(objective: Objective) -> SliceMeasure:
 
 
 def judged_labels(objective: Objective) -> str:
-    """Return matchers of the live deliveries that count for a latency objective."""
+    """Return the PromQL label matchers of the live deliveries that count for a latency objective."""
     clocks = objective.clocks
     return f'clock="{clocks[0]}",phase="live"' if len(clocks) == 1 else f'clock=~"{"|".join(clocks)}",phase="live"'
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in PromQL, in the largest unit that divides it."""
+    """Return a duration as PromQL writes it, in the largest unit that divides it: `90s`, `5m`, `250ms`."""
     milliseconds = round(seconds * 1000)
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if milliseconds % length == 0:

@@ -1,4 +1,4 @@
-"""Panels of the dashboard, by row."""
+"""The content of the Grafana dashboard's panels, by row; `dashboard.py` arranges them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ _LATENCY = "migratory_delivery_latency_seconds"
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel. `queries` are pairs of legend and PromQL; `kind` is timeseries, stat or heatmap."""
+    """A panel of the dashboard.
+
+    `queries` are pairs of legend and PromQL. `unit` is Grafana's name of a unit, `kind` is timeseries, stat or heatmap,
+    `width` is in 24ths of the page. `steps` are pairs of a value and the color from that value on.
+    """
 
     title: str
     description: str

@@ -1,4 +1,4 @@
-"""Prometheus rules of objectives: error ratios over several windows, the error budget left, burn-rate alerts.
+"""Prometheus rules made from objectives: error ratios over several windows, the error budget left, burn-rate alerts.
 
 Burn rate 1 spends the error budget exactly in the objective's period, which is 30 days here. An alert requires the rate
 in a long window, so that the fault matters, and in a short one, so that the alert ends soon after the fault. It also
@@ -27,7 +27,8 @@ TARGET, BUDGET = "migratory_slo:target", "migratory_slo:budget_left"
 
 
 class BurnAlert(NamedTuple):
-    """A burn-rate alert: it fires if the budget burns faster than `rate` in the windows `long` and `short`."""
+    """The parameters of a burn-rate alert: it fires if the budget burns faster than `rate` in both windows, `long` and
+    `short`. `spends` says in words how much budget that is."""
 
     rate: float
     long: str
@@ -47,26 +48,28 @@ QUANTILES = (("50", "0.5"), ("90", "0.9"), ("95", "0.95"), ("99", "0.99"))
 
 
 def rule_file(objectives: Sequence[Objective]) -> str:
-    """Return a rule file of Prometheus in YAML: recording rules and alerts of the objectives, and the health alerts.
+    """Return a Prometheus rule file in YAML: latency percentiles, recording rules and alerts of the objectives, and the
+    health alerts of brokers and operator.
 
-    :raises ValueError: For two objectives of one name.
+    :raises ValueError: two objectives have the same name.
     """
     return _to_yaml(rules_of(objectives))
 
 
 def rule_resource(objectives: Sequence[Objective], name: str) -> str:
-    """Return the rules as a PrometheusRule, for the Prometheus operator.
+    """Return the rules of `rule_file` as a PrometheusRule resource in YAML, for the Prometheus operator.
 
-    :raises ValueError: For two objectives of one name.
+    :param name: the name of the resource.
+    :raises ValueError: two objectives have the same name.
     """
     head = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": {"name": name}}
     return _to_yaml({**head, "spec": rules_of(objectives)})
 
 
 def rules_of(objectives: Sequence[Objective]) -> dict[str, Any]:
-    """Return the rules as data.
+    """Return the rules of `rule_file` as data that can be written as YAML.
 
-    :raises ValueError: For two objectives of one name.
+    :raises ValueError: two objectives have the same name.
     """
     names = [objective.name for objective in objectives]
     if duplicates := {name for name in names if names.count(name) > 1}:
@@ -84,7 +87,8 @@ def _to_yaml(content: dict[str, Any]) -> str:
 
 
 def objective_rules(objective: Objective) -> list[Rule]:
-    """Return the recording rules and alerts of one objective."""
+    """Return the recording rules and alerts of one objective: for a target of 100% an alert on any bad event, otherwise
+    burn rates and alerts on them."""
     labels = {"objective": objective.name}
     target = objective.target / Decimal(100)
     rules = _slices(objective) if objective.slices is not None else _events(objective)
@@ -152,9 +156,10 @@ def _slices(objective: Objective) -> list[Rule]:
 
 
 def _budget_left(selector: str, allowed: str) -> str:
-    """Return the budget left, weighted by events: a bad minute of a quiet night spends little.
+    """Return the PromQL of the share of the error budget that is left, weighted by events: a bad minute of a quiet
+    night spends little.
 
-    It is computed from recorded series, because thirty days of raw samples are too many for each evaluation.
+    The expression reads recorded series, because thirty days of raw samples are too many for each evaluation.
     """
     bad, total = f"sum_over_time({BAD}_5m{selector}[{PERIOD}])", f"sum_over_time({EVENTS}_5m{selector}[{PERIOD}])"
     return f"1 - {bad} / ({total} > 0) / {allowed}"
@@ -181,7 +186,7 @@ def _burning(objective: Objective, selector: str, burn: BurnAlert, target: Decim
 
 
 def _any_bad_event(objective: Objective, selector: str) -> Rule:
-    """Return the alert of a target of 100%, on any bad event.
+    """Return the alert of an objective with a target of 100%, which fires on any bad event.
 
     Losses are verified at the end of a run, when no delivery is expected any more, so a ratio would not show them.
     """
@@ -199,8 +204,8 @@ def _any_bad_event(objective: Objective, selector: str) -> Rule:
 
 
 def _unmeasured(objective: Objective, total: str, measured: str) -> Rule:
-    """Return the alert of an objective whose threshold is not a bound of the histogram: its other alerts cannot
-    fire."""
+    """Return the alert that fires if the objective's threshold is not a bound of the exported histogram: then the
+    objective's other alerts cannot fire."""
     return {
         "alert": "MigratoryObjectiveNotMeasured",
         "expr": f"({total} > 0) unless on (cluster) ({measured})",
@@ -241,7 +246,7 @@ def _seconds(window: str) -> int:
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """A dumper without anchors, which are hard to read."""
+    """A YAML dumper that repeats equal values instead of referring to them by anchors, which are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,6 +1,6 @@
-"""The command lines of the jobs, shared by `spark-submit` and `migratory sla`: options, exit codes, errors.
+"""Options, exit codes and errors of the jobs' command lines, for `spark-submit` and `migratory sla`.
 
-A crash must not look like a verdict: Python's own exit code for one is 1, which means "missed" here.
+A crash must not look like a verdict: Python exits with 1 after a crash, and 1 means "missed" here.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ CHANGES = {"same": MET, "better": MET, "worse": MISSED, "unknown": INSUFFICIENT}
 
 
 class BadInput(click.ClickException):
-    """An option, a file or a window is wrong."""
+    """Raised when an option, a file or a window is wrong; the command exits with BAD_INPUT."""
 
     exit_code = BAD_INPUT
 
 
 class SamplesUnreadable(click.ClickException):
-    """The samples could not be read, or Spark failed. Nothing is known about the objectives."""
+    """Raised when the samples could not be read, or Spark failed; the command exits with UNREADABLE. Nothing is known
+    about the objectives."""
 
     exit_code = UNREADABLE
 
@@ -38,7 +39,7 @@ class SamplesUnreadable(click.ClickException):
 class ExitOnError:
     """A context that exits with INTERNAL and a traceback after an unexpected error, and with INTERRUPTED after Ctrl-C.
 
-    Click would exit with 1.
+    Errors that Click reports itself pass through. Without this context, the exit code of both would be 1.
     """
 
     def __enter__(self) -> Self:
@@ -61,13 +62,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class MomentParam(click.ParamType[float]):
-    """A moment: seconds since 1970, an RFC 3339 time (UTC without a zone), `now`, or a duration before now such
-    as `-5m`."""
+    """An option that is a moment: seconds since 1970, an RFC 3339 time (UTC without a zone), `now`, or a duration
+    before now such as `-5m`."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds since 1970, or report what is allowed."""
+        """Return the moment in seconds since 1970. End the command with a message that says what is allowed if `value`
+        is no moment from 1970 to 9998."""
         if isinstance(value, float):
             return value
         try:
@@ -84,7 +86,7 @@ class MomentParam(click.ParamType[float]):
 
 
 def _seconds(text: str) -> float:
-    """Return seconds since 1970. Raises ValueError."""
+    """Return the moment in seconds since 1970. Raises ValueError if the text is not a moment."""
     if text == "now":
         return time.time()
     if text.startswith("-") and text[-1].isalpha():
@@ -97,12 +99,12 @@ def _seconds(text: str) -> float:
 
 
 class SettingParam(click.ParamType[tuple[str, str]]):
-    """An option of the form NAME=VALUE."""
+    """An option of the form NAME=VALUE, which becomes a pair of texts."""
 
     name = "name=value"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return name and value, or report what is allowed."""
+        """Return name and value. End the command with a message if `value` has no name or no equals sign."""
         if isinstance(value, tuple):
             return value
         name, sign, text = value.partition("=")
@@ -112,19 +114,23 @@ class SettingParam(click.ParamType[tuple[str, str]]):
 
 
 def result_file(option: str, text: str, name: str | None = None) -> Callable[[Command], Command]:
-    """Return an option that names a file for a result."""
+    """Return a decorator that adds to a command an option for the file into which a result is written.
+
+    :param text: the help text.
+    :param name: the command's parameter; by default `json_file` for the option `--json`.
+    """
     path = click.Path(dir_okay=False, path_type=Path)
     return click.option(option, name or f"{option.removeprefix('--')}_file", type=path, metavar="FILE", help=text)
 
 
 def objectives_option(text: str) -> Callable[[Command], Command]:
-    """Return the option --objectives."""
+    """Return a decorator that adds the option --objectives to a command; its help text is `text` and the defaults."""
     kind = click.Path(exists=True, dir_okay=False, path_type=Path)
     return click.option("--objectives", type=kind, metavar="FILE", help=f"{text} By default: {describe_defaults()}.")
 
 
 def describe_defaults() -> str:
-    """Return the default objectives in words."""
+    """Return the default objectives in words, separated by commas: `latency within 250ms 99%`."""
     words = []
     for objective in DEFAULT_OBJECTIVES:
         within = f" within {format_duration(objective.threshold)}" if objective.threshold is not None else ""
@@ -133,7 +139,8 @@ def describe_defaults() -> str:
 
 
 def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """Reject `nan` and `inf`, which are in any range without an upper end."""
+    """Return the option's value. End the command with a message for `nan` and `inf`, which are in any range without an
+    upper end."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a finite number of seconds", ctx, param)
     return value

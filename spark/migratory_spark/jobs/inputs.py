@@ -1,4 +1,4 @@
-"""Inputs of a report: the recorder's folder or Prometheus servers.
+"""Inputs of a report: the recorder's folder or Prometheus servers, as the options name them.
 
 They are checked before Spark starts, so that a wrong folder or server is reported at once.
 """
@@ -31,13 +31,13 @@ _ALTERNATIVES = {"dropLabels": "; use --replica-label NAME, which keeps the serv
 
 @dataclass(frozen=True, slots=True)
 class RecorderFolder:
-    """The recorder's Parquet files in a folder, or below it by day as `recorder_compact` writes them."""
+    """A folder with the recorder's Parquet files, in itself or in folders by day as `recorder_compact` writes them."""
 
     path: Path
     cluster: str | None
 
     def check(self) -> None:
-        """Check that the folder has files. Raises BadInput."""
+        """Check that the folder exists and has Parquet files. Raises BadInput."""
         if not self.path.exists():
             raise BadInput(f"--samples: {self.path} does not exist; {_USE_PROMETHEUS}")
         if not self.path.is_dir():
@@ -52,13 +52,14 @@ class RecorderFolder:
             )
 
     def samples(self, session: SparkSession) -> SampleSource:
-        """Return a source for a report, which selects the cluster itself."""
+        """Return the samples of all clusters as a source for a report, which selects the cluster itself."""
         from migratory_spark.read.samples import parquet_source
 
         return parquet_source(session, self.path)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """Return a table with a row per sample, and with the column `source` if a file has it."""
+        """Return a table with a row per sample of the cluster (of all clusters if none is given), and with the column
+        `source` if a file has it."""
         # Imported here: loading Spark takes long, and an error of `check` should not wait for it.
         from migratory_spark.read.samples import schema_of
 
@@ -69,7 +70,10 @@ class RecorderFolder:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusServers:
-    """Prometheus servers, and the time [first_ms, end_ms] that a report reads from them."""
+    """Prometheus servers, and the time [first_ms, end_ms] (ms since 1970) that a report reads from them.
+
+    `urls` are their URLs, separated by commas. `settings` are more options of the data source, by name.
+    """
 
     urls: str
     cluster: str | None
@@ -88,7 +92,7 @@ class PrometheusServers:
 
     @property
     def _product_matchers(self) -> str:
-        """Matchers of metrics that only this product exports; other exporters have the shared metrics, too."""
+        """The selector of metrics that only this product exports, not of those that other exporters have as well."""
         metric_matcher = f'__name__=~"{"|".join(self._metrics)}"'
         return f"{{{','.join(filter(None, (metric_matcher, self._cluster_matcher)))}}}"
 
@@ -109,9 +113,9 @@ class PrometheusServers:
         }
 
     def check(self) -> None:
-        """Check options and that the servers have samples.
+        """Check that the options are valid and that the servers have samples of the product's metrics.
 
-        Raises BadInput for options, a window or names without samples, SamplesUnreadable for a server that does not
+        Raises BadInput for invalid options and if there are no samples, SamplesUnreadable for a server that does not
         answer.
         """
         from migratory_spark.prometheus import NoSamplesFound, OptionError, ServerError, preflight
@@ -132,9 +136,10 @@ class PrometheusServers:
             raise SamplesUnreadable(f"--prometheus: {error}") from None
 
     def samples(self, session: SparkSession) -> SampleSource:
-        """Return a source for a report, which selects the cluster itself.
+        """Return the samples of the servers as a source for a report, which selects the cluster itself.
 
-        It has a row per series, so that labels come once and not with every sample.
+        The source has a row per series, so that labels come once and not with every sample. Ask the servers for the
+        number of samples, from which the length of a partition follows.
         """
         from dataclasses import replace
 
@@ -155,7 +160,7 @@ class PrometheusServers:
         return replace(table_source(session.read.format(FORMAT).options(**options).load()), samples=samples)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """Return a table with a row per sample."""
+        """Return a table with a row per sample of the cluster; of all clusters if none is given."""
         from migratory_spark.prometheus import FORMAT, register
 
         register(session)
@@ -172,7 +177,14 @@ def sample_input(
     window_ms: tuple[int, int],
     settings: Sequence[tuple[str, str]],
 ) -> SampleInput:
-    """Return the input that the options name. Raises BadInput unless exactly one is given."""
+    """Return the input that the options name.
+
+    :param samples: the option --samples.
+    :param prometheus: the option --prometheus.
+    :param window_ms: first and last moment to read from servers, in ms since 1970.
+    :param settings: the options --prometheus-option.
+    :raises BadInput: not exactly one of --samples and --prometheus is given, or settings are given with --samples.
+    """
     if (samples is None) == (prometheus is None):
         raise BadInput("give either --samples DIR or --prometheus URL")
     if samples is not None:

@@ -1,4 +1,4 @@
-"""Output files: checked before minutes are spent on their content, and written whole or not at all.
+"""Output files of the jobs: checked before minutes are spent on their content, and written whole or not at all.
 
 Devices and pipes are the exception: they are written to directly.
 """
@@ -13,7 +13,7 @@ from migratory_spark.jobs.command_line import BadInput
 
 
 def check_file(option: str, path: Path | None) -> None:
-    """Check that a file can be written. Raises BadInput."""
+    """Check that a file can be written, by opening it without changing it. Do nothing for None. Raises BadInput."""
     if path is None:
         return
     is_new = not path.exists()
@@ -27,7 +27,7 @@ def check_file(option: str, path: Path | None) -> None:
 
 
 def check_folder(option: str, path: Path | None) -> None:
-    """Check that a folder can be written or made. Raises BadInput."""
+    """Check that a folder can be written or made. Do nothing for None. Raises BadInput."""
     if path is None:
         return
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
@@ -36,7 +36,7 @@ def check_folder(option: str, path: Path | None) -> None:
 
 
 def check_distinct(paths: Mapping[str, Path | None]) -> None:
-    """Check that no two options name the same file. Raises BadInput."""
+    """Check that no two options name the same file; `paths` has the file by option. Raises BadInput."""
     options: dict[Path, str] = {}
     for option, path in paths.items():
         if path is not None and (other := options.setdefault(path.resolve(), option)) != option:
@@ -44,7 +44,10 @@ def check_distinct(paths: Mapping[str, Path | None]) -> None:
 
 
 def write(option: str, path: Path, text: str) -> None:
-    """Write a file. Its old content stays until the new one is complete. Raises BadInput."""
+    """Write a file. Its old content stays until the new one is complete. Raises BadInput if it cannot be written.
+
+    :param option: the option that named the file, for the message.
+    """
     partial = path.with_name(f".{path.name}.part")
     try:
         # A device or a pipe must be written to; replacing it would put a file in its place.

@@ -1,7 +1,7 @@
 """`recorder_compact.py --samples DIR --to DIR` rewrites the recorder's many small files as few large ones, one a day.
 
-They are sorted by series and time, as reports read them, and about a tenth in size. The job compares the number and a
-digest of the samples of source and copy before it succeeds. The source is not changed.
+The new files are sorted by series and time, as reports read them, and have about a tenth of the size. The job compares
+number and digest of the samples of source and copy before it succeeds. The source is not changed.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ COMPACT = (
 
 @dataclass(frozen=True, slots=True)
 class ContentDigest:
-    """Digest of samples, which a copy must match. It is a sum of the rows' hashes, so their order does not matter."""
+    """Number and digest of a table's samples, which a copy must match. The digest is a sum of the rows' hashes, so
+    their order does not matter."""
 
     rows: int
     digest: int
 
 
 def run_compact(samples: Path, to: Path, open_session: OpenSession) -> int:
-    """Compact `samples` into `to` and return the exit code.
+    """Compact `samples` into `to`, print the sizes before and after, and return exit code 0.
 
-    Raises BadInput, or SamplesUnreadable if Spark fails or the copy differs from the source.
+    :raises BadInput: `samples` has no files, or `to` is not empty or inside `samples`.
+    :raises SamplesUnreadable: Spark fails, or the copy differs from the source. After an error of Spark the written
+        days are removed.
     """
     source = RecorderFolder(samples, None)
     source.check()
@@ -80,7 +83,8 @@ def run_compact(samples: Path, to: Path, open_session: OpenSession) -> int:
 
 @contextmanager
 def _remove_on_error(to: Path) -> Iterator[None]:
-    """Remove written days after an error or an interrupt: a folder with some days would be taken for the whole."""
+    """A context that removes the written days after an error or an interrupt: a folder with some days would be taken
+    for the whole."""
     existed = to.exists()
     try:
         yield
@@ -93,12 +97,12 @@ def _remove_on_error(to: Path) -> Iterator[None]:
 
 
 def _log(text: str) -> None:
-    """Print progress, because the job may take minutes."""
+    """Print progress to the standard error, because the job may take minutes."""
     click.echo(text, err=True)
 
 
 def content_digest(table: DataFrame) -> ContentDigest:
-    """Return the digest of a table of samples."""
+    """Return number and digest of the rows in a table of samples."""
     from pyspark.sql import functions as F
 
     labels = F.sort_array(F.map_entries("labels"))
@@ -131,7 +135,7 @@ def _write(table: DataFrame, to: Path) -> None:
 
 
 def _write_days(to: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write rows, which come in the order of days, to a file for each day.
+    """Write rows, which come in the order of days, to one file for each day, and yield their number.
 
     Arrow writes them, because Spark's own writer turns every NaN into the same one and so loses stale markers.
     """

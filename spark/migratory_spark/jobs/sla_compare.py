@@ -1,6 +1,7 @@
 """`sla_compare.py FIRST.json SECOND.json` compares two reports. Needs no Spark.
 
-Exit code: 0 the second is the same or better, 1 it is worse, 2 a file is not a report, 3 insufficient data.
+Exit code: 0 the second is the same or better, 1 it is worse, 2 a file is not a report or cannot be written, 3
+insufficient data.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ COMPARE = (
 
 
 def run_compare(first: Path, second: Path, json_file: Path | None, html_file: Path | None) -> int:
-    """Compare two files, print tables, write the requested result files, and return the exit code. Raises BadInput."""
+    """Compare two report files, print tables, write the requested result files, and return the exit code.
+
+    :raises BadInput: a file is not a report, or a result cannot be written.
+    """
     from migratory_spark.render.comparison_tables import show
 
     files = {"--json": json_file, "--html": html_file}

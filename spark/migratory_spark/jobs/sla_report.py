@@ -2,7 +2,7 @@
 
 Options are checked, samples are read and judged, results are written. `migratory sla report` and the pod's driver run
 the same code. Exit code: 0 met, 1 missed, 2 bad input, 3 insufficient data, 4 samples unreadable, 70 a fault of this
-software.
+software, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """The options of a report, with the names of the command line."""
+    """The options of a report, named as on the command line. `start` and `end` are seconds since 1970, `window` is the
+    length of a table row in seconds, None to choose it."""
 
     samples: Path | None
     prometheus: str | None
@@ -54,7 +55,8 @@ class ReportOptions:
 
 
 def run_report(report_options: ReportOptions, open_session: OpenSession) -> int:
-    """Make a report, write and print it, and return the exit code. Raises BadInput or SamplesUnreadable."""
+    """Make a report, write the requested files, print tables, and return the exit code of the verdict. Raises BadInput
+    or SamplesUnreadable."""
     report = make_report(report_options, load_objectives(report_options.objectives), open_session)
     _write(report_options, report)
     from migratory_spark.render.tables import show
@@ -67,13 +69,15 @@ def run_report(report_options: ReportOptions, open_session: OpenSession) -> int:
 
 
 def make_report(report_options: ReportOptions, objectives: Sequence[Objective], open_session: OpenSession) -> SlaReport:
-    """Return the report; nothing is written. Raises BadInput or SamplesUnreadable."""
+    """Check the options, read the samples and return the report. Write nothing. Raises BadInput or
+    SamplesUnreadable."""
     samples = _check(report_options, objectives)
     return _build(report_options, objectives, samples, open_session)
 
 
 def load_objectives(path: Path | None) -> Sequence[Objective]:
-    """Return the objectives of a MigratoryCluster file, or the defaults. Raises BadInput."""
+    """Return the objectives of a MigratoryCluster file, or the defaults if `path` is None or the file has none. Raises
+    BadInput."""
     try:
         chosen = load_cluster_file(path).cluster.spec.sla.objectives if path is not None else ()
         check_objectives(chosen or DEFAULT_OBJECTIVES)
@@ -83,7 +87,8 @@ def load_objectives(path: Path | None) -> Sequence[Objective]:
 
 
 def _check(report_options: ReportOptions, objectives: Sequence[Objective]) -> SampleInput:
-    """Check all options, as far as possible without Spark, and return the input."""
+    """Check all options, as far as possible without Spark, and return the input with the samples. Raises BadInput or
+    SamplesUnreadable."""
     from migratory_spark import times
     from migratory_spark.judge.objective_windows import judged_window
     from migratory_spark.report.build import LOOKBACK_MS
@@ -149,7 +154,8 @@ def _write(report_options: ReportOptions, report: SlaReport) -> None:
 
 
 def add_to_history(report_options: ReportOptions, report: SlaReport) -> None:
-    """Add the report to the history, if there is one. Raises BadInput if it cannot be written."""
+    """Add the report to the history folder, if the options name one. Raises BadInput if the folder cannot be
+    written."""
     if report_options.history is None:
         return
     from migratory_spark.report.history import append
@@ -161,10 +167,10 @@ def add_to_history(report_options: ReportOptions, report: SlaReport) -> None:
 
 
 def _first_lines(text: str) -> str:
-    """Return the message of a Spark error without stack traces.
+    """Return the message of a Spark error without stack traces, at most 600 characters.
 
-    The last cause in the JVM's stack names the fault. After a Python worker's traceback it is the first line that is
-    not indented.
+    The last cause in the JVM's stack names the fault. After a Python worker's traceback the message is the first line
+    that is not indented.
     """
     _, traced, after = text.partition("Traceback (most recent call last):")
     if traced and (last_line := re.search(r"^[A-Za-z_][\w.]*: (.+)$", after, re.MULTILINE)):

@@ -1,6 +1,6 @@
-"""Event counts: the good events of all events of an objective, in any interval of time.
+"""Event counts: counts the good events of all events of an objective, in any interval of time.
 
-Nothing is judged here. Where nothing can be counted, the answer says why. A count of zero is given only where the
+Nothing is judged here. If nothing can be counted, the result has the reason. A count of zero is given only if the
 absence of events is itself data.
 """
 
@@ -38,9 +38,9 @@ ROLES: dict[str, Role] = {
 
 @dataclass(slots=True, frozen=True)
 class EventCounts:
-    """Good and total events; both None if nothing can be counted.
+    """Good and total events of an objective in an interval; both None if nothing can be counted, and `reason` says why.
 
-    `doubtful` of the good events may have been bad, `possible` of the others good.
+    `doubtful` of the good events may have been bad, `possible` of the others may have been good.
     """
 
     good: int | None
@@ -55,7 +55,7 @@ EventCounter = Callable[[Interval], EventCounts]
 
 
 def judged_deliveries(*clocks: str) -> GroupFilter:
-    """Return the filter of live deliveries that these clocks measured.
+    """Return the filter of live deliveries whose label `clock` is one of `clocks`.
 
     Replayed deliveries are late by nature; the resume objective judges them.
     """
@@ -67,9 +67,10 @@ def judged_deliveries(*clocks: str) -> GroupFilter:
 
 
 def event_counter(objective: Objective, observations: Observations, scrape_interval_ms: float | None) -> EventCounter:
-    """Return the counter of an objective's events.
+    """Return the function that counts an objective's events in an interval.
 
-    :param scrape_interval_ms: Deliveries up to a few intervals old may still be on their way.
+    :param scrape_interval_ms: the usual time between scrapes, None if unknown. Deliveries up to a few intervals old may
+        still be on their way.
     """
     match objective.type:
         case "latency":
@@ -144,7 +145,8 @@ def _interruptions(
 def _scraped_throughout(
     observations: Observations, metric: str, interval: Interval, scrape_interval_ms: float | None
 ) -> bool:
-    """Return whether an increase of zero means that there was no event: the metric was scraped nearly all the time."""
+    """Return whether an increase of zero means that there was no event: the metric was scraped in nearly all of the
+    interval."""
     validity_ms = ALLOWED_INTERVALS * (scrape_interval_ms or 0)
     return observations.scraped_share(metric, interval, validity_ms) >= MINIMUM_COVERAGE
 
@@ -184,7 +186,8 @@ def _delivery(
 
 
 def publish_events(observations: Observations, interval: Interval) -> EventCounts:
-    """Return acknowledged publications of all that were acknowledged or failed."""
+    """Return acknowledged publications (good) of all that were acknowledged or failed (total); None for both if nothing
+    was published."""
     acknowledged = observations.count(f"{metrics.PUBLISH}_count", interval=interval)
     failed = observations.count(metrics.PUBLISH_ERRORS, interval=interval)
     if not acknowledged + failed:

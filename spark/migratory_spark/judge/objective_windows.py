@@ -1,4 +1,5 @@
-"""Windows of objectives: over which time each is judged, at which moments its budget is shown, and its burn windows."""
+"""Windows of objectives: the time over which each is judged, the moments at which its budget is shown, and its burn
+windows."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ BUDGET_POINTS = 60
 
 @dataclass(slots=True, frozen=True)
 class JudgedWindow:
-    """The window of an objective in ms.
+    """The window of an objective; times in ms since 1970.
 
-    `points` are the moments of its budget over time, the last of which is its end. `burns` are the lengths of its burn
-    windows, the last of which is its own.
+    `points` are the moments at which the report shows the budget, the last of which is `end`. `burns` are the lengths
+    in ms of the windows of burn rates, which all end at `end`. The last of them is the window itself.
     """
 
     kind: Literal["report", "rolling", "day", "week", "month", "quarter", "year"]
@@ -33,7 +34,7 @@ class JudgedWindow:
 
     @property
     def edges(self) -> Iterator[int]:
-        """Yield all moments between which events must be counted."""
+        """All moments between which events must be counted, in no order."""
         yield self.start
         yield from self.points
         for length in self.burns:
@@ -41,9 +42,12 @@ class JudgedWindow:
 
 
 def judged_window(objective: Objective, start: int, end: int, row_ends: Sequence[int], zone: str) -> JudgedWindow:
-    """Return the window of an objective in a report over [start, end) in ms. Raises ValueError for an unknown zone.
+    """Return the window of an objective in a report over [start, end) (ms since 1970): that of the report, a rolling
+    one, or a calendar period so far.
 
-    :param row_ends: The ends of the report's rows, the last of which is `end`.
+    :param row_ends: the ends of the report's rows, the last of which is `end`.
+    :param zone: the report's time zone.
+    :raises ValueError: the objective's time zone is unknown.
     """
     window = objective.window
     if window is None:

@@ -1,4 +1,4 @@
-"""Slices of time that are good or bad, for objectives that count slices instead of events.
+"""Slices of time that are good or bad, for objectives that count slices of time instead of events.
 
 The events of each slice are added up in the same pass as all other totals.
 """
@@ -26,10 +26,12 @@ MAX_BAD_SLICES = 100
 
 @dataclass(slots=True, frozen=True)
 class SliceCounts:
-    """Good and total slices by interval of `grid`; a slice belongs to the interval in which it ends.
+    """Good and total slices by interval of `grid`. A slice belongs to the interval in which it ends. Calling it counts
+    the slices of an interval.
 
-    `silent` slices had no event and are neither good nor bad. `bad` are the starts of the first bad ones, in ms.
-    `exact`: the threshold is a bound of every histogram; otherwise `possible` of the bad slices may be good.
+    `silent` slices had no event and are neither good nor bad. `bad` are the starts of the first bad ones, in ms since
+    1970. `exact` is True if the threshold is a bound of every histogram; otherwise `possible` of the bad slices may be
+    good.
     """
 
     grid: TimeGrid
@@ -51,7 +53,8 @@ class SliceCounts:
 
 
 def slice_edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
-    """Return the starts of a window's slices, and its end. Raises TooManyTotals."""
+    """Return the starts of a window's slices, and the window's end, in ms since 1970. Raises TooManyTotals if there are
+    too many slices."""
     slices = objective.slices
     assert slices is not None
     length = round(slices.length * 1000)
@@ -62,10 +65,10 @@ def slice_edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
 
 @dataclass(slots=True, frozen=True)
 class SlicePlan:
-    """The sums from which an objective's slices are counted.
+    """The plans of the sums from which an objective's slices are counted.
 
     `plans` are those of good events, of all events, and of events that may be good, each with an interval for each
-    slice. `edges` are the slices' edges. `exact`: the threshold is a bound of every histogram.
+    slice. `edges` are the slices' ends in ms. `exact` is True if the threshold is a bound of every histogram.
     """
 
     plans: tuple[TotalsPlan, TotalsPlan, TotalsPlan]
@@ -74,7 +77,7 @@ class SlicePlan:
 
 
 def plan_slices(catalog: SeriesCatalog, objective: Objective, start_ms: int, end_ms: int) -> SlicePlan:
-    """Return the plan for an objective over slices. Raises TooManyTotals."""
+    """Return the plan for an objective that counts slices, over [start, end] in ms. Raises TooManyTotals."""
     edges = slice_edges(objective, start_ms, end_ms)
     exact = True
     if objective.type == "latency":
@@ -90,7 +93,8 @@ def plan_slices(catalog: SeriesCatalog, objective: Objective, start_ms: int, end
 
 
 def count_slices(objective: Objective, grid: TimeGrid, totals: Sequence[Totals], plan: SlicePlan) -> SliceCounts:
-    """Return the slices that the totals of `plan` make good. `grid` begins and ends with the objective's window."""
+    """Return the counts of good, bad and silent slices, from the totals of the plan's three parts. The first and last
+    edge of `grid` are those of the objective's window."""
     (good, total, possible), edges = totals, plan.edges
     slices = objective.slices
     assert slices is not None
@@ -117,14 +121,15 @@ def count_slices(objective: Objective, grid: TimeGrid, totals: Sequence[Totals],
 
 
 def _one_row(chosen: Sequence[bool]) -> Ints:
-    """Return table rows that add all chosen series up in row 0."""
+    """Return table rows that add all chosen series up in row 0 and leave out the others."""
     return np.where(np.array(chosen, dtype=bool), 0, -1)
 
 
 def _latency_buckets(catalog: SeriesCatalog, objective: Objective) -> tuple[list[bool], list[bool], list[bool], bool]:
-    """Return which series are the buckets of good events, of all events, and of events that may be good.
+    """Return for each series whether it is the bucket of good events, of all events, and of events that may be good.
 
-    Also return whether the threshold is a bound of every histogram; then the first and the last are the same.
+    Also return whether the threshold is a bound of every histogram; then the buckets of good and of possibly good
+    events are the same.
     """
     assert objective.slices is not None
     assert objective.slices.threshold is not None

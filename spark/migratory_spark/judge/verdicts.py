@@ -27,10 +27,11 @@ def judge(
     coverage: ScrapeCoverage,
     burn_coverage: dict[int, ScrapeCoverage],
 ) -> ObjectiveResult:
-    """Return the result of one objective over its window.
+    """Return the result of one objective over its window: verdict with reason, counts, error budget and burn rates.
 
-    :param coverage: Scrape coverage of the window.
-    :param burn_coverage: Scrape coverage of each burn window, by its length in ms.
+    :param counter: counts the objective's events in an interval.
+    :param coverage: scrape coverage of the window.
+    :param burn_coverage: scrape coverage of each burn window, by its length in ms.
     """
     counts = counter((window.start, window.end))
     verdict, reason = _verdict(objective, counts, coverage)
@@ -67,7 +68,7 @@ def judge(
 
 
 def overall_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return missed if one verdict is, else insufficient if one is or if there is none, else met."""
+    """Return `missed` if a verdict is, else `insufficient` if one is or if there is none, else `met`."""
     distinct = set(verdicts)
     if "missed" in distinct:
         return "missed"
@@ -104,7 +105,7 @@ def _verdict(objective: Objective, counts: EventCounts, coverage: ScrapeCoverage
 
 
 def _allowed(objective: Objective) -> Decimal:
-    """Return the share of events that may be bad."""
+    """Return the share (0 to 1) of events that may be bad."""
     return 1 - objective.target / 100
 
 

@@ -1,7 +1,7 @@
-"""`spark-submit … driver.py REQUEST.json`: the Spark driver of an SLAReport resource, which puts the report in a
+"""`spark-submit … driver.py REQUEST.json`: the Spark driver of an SLAReport resource, which writes the report into a
 ConfigMap.
 
-Exit code: 0 if the result is in the ConfigMap, be it a verdict or the reason why there is none; else 70.
+Exit code: 0 if the result is in the ConfigMap, be it a verdict or the reason for which there is none; else 70.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _RETRIES = 8
 
 
 class ResultRejected(Exception):
-    """The API server rejected the result, or did not answer for minutes."""
+    """Raised when the API server rejected the result, or did not answer for minutes."""
 
 
 def main(path: Path) -> int:
-    """Make the report that the file at `path` requests, and store it, or the reason why there is none, in the
+    """Make the report that the file at `path` requests, and store it, or the reason for which there is none, in the
     ConfigMap. Return the exit code."""
     pod_request = request.read(path)
     try:
@@ -66,10 +66,12 @@ def _make_result(pod_request: request.PodRequest) -> dict[str, Any]:
 def patch_config_map(
     namespace: str, name: str, data: Mapping[str, Any], account: Path = _SERVICE_ACCOUNT, url: str | None = None
 ) -> None:
-    """Merge `data` into a ConfigMap. Raises ResultRejected.
+    """Merge `data` into the fields of a ConfigMap. Retry for about a minute while the API server is not available.
+    Raises ResultRejected.
 
-    :param account: The folder of the service account's token and certificate authority.
-    :param url: The API server; None for the cluster's own.
+    :param data: top-level fields of the ConfigMap, such as `data` and `binaryData`.
+    :param account: the folder of the service account's token and certificate authority.
+    :param url: the API server; None for the pod's own cluster.
     """
     retries = urllib3.Retry(
         total=_RETRIES,

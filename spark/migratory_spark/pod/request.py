@@ -1,4 +1,4 @@
-"""The request of a report: a JSON file that the operator writes, and a Secret with credentials for Prometheus."""
+"""Reads the request of a report: a JSON file that the operator writes, and a Secret with credentials for Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ _USER_FILE = "username"
 
 
 class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. The result of `run` goes into `config_map`. `history` is a folder, `zone` that of hours and days."""
+    """A request for a report on `cluster` from `start` to `end`.
+
+    `run` identifies the report's run, whose result goes into the ConfigMap `config_map`. `prometheus` has the servers'
+    URLs. `zone` is the time zone of hours and days, `history` the folder of the history, None for none.
+    """
 
     run: str
     namespace: str
@@ -43,15 +47,15 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> PodRequest:
-    """Return the request of a file.
+    """Return the request in a file.
 
-    Raises OSError and msgspec.MsgspecError, since without a request it is unknown where a failure should be reported.
+    Raises OSError and msgspec.MsgspecError: without a request it is unknown where a failure should be reported.
     """
     return msgspec.json.decode(path.read_bytes(), type=PodRequest)
 
 
 def objectives(request: PodRequest) -> Sequence[Objective]:
-    """Return the objectives of a request. Raises BadInput."""
+    """Return the validated objectives of a request. Raises BadInput."""
     try:
         objectives = [Objective.model_validate(objective) for objective in request.objectives]
         check_objectives(objectives)
@@ -61,9 +65,9 @@ def objectives(request: PodRequest) -> Sequence[Objective]:
 
 
 def report_options(request: PodRequest, settings: Sequence[tuple[str, str]]) -> ReportOptions:
-    """Return the options of the report.
+    """Return the options of the report that the request asks for.
 
-    :param settings: Options of the Prometheus data source.
+    :param settings: options of the Prometheus data source.
     """
     return ReportOptions(
         samples=None,
@@ -85,7 +89,7 @@ def report_options(request: PodRequest, settings: Sequence[tuple[str, str]]) -> 
 def prometheus_settings(folder: Path = SECRET_FOLDER) -> list[tuple[str, str]]:
     """Return the data source's options from the mounted Secret, in which each file is an option.
 
-    Without a Secret there are none. Raises BadInput for a Secret without any known key.
+    Return none without a Secret. Raises BadInput for a Secret without any known key.
     """
     if not folder.is_dir():
         return []

@@ -1,4 +1,5 @@
-"""The result of a report: an account for the resource's status, and the compressed report and report page. Pure.
+"""Builds the content of a result's ConfigMap: an account for the resource's status, and the compressed report and
+report page. Pure.
 
 A ConfigMap holds 1 MiB. If report and page are too large, the page is left out, then the report's longest lists, then
 the report. The account says so.
@@ -33,7 +34,12 @@ _MAX_TEXT = 1000
 def success(
     run: str, report: SlaReport, page: Callable[[SlaReport], str], max_bytes: int = MAX_BYTES
 ) -> dict[str, Any]:
-    """Return `data` and `binaryData` of the ConfigMap."""
+    """Return the fields `data` and `binaryData` of the ConfigMap for a report that was made.
+
+    :param run: the id of the report's run.
+    :param page: makes the report page (HTML).
+    :param max_bytes: the bytes of report and page together, compressed and in base64.
+    """
     account = _account(run, report)
     report_data, page_data = _compress(_json(report)), _compress(page(report).encode())
     files, note = {REPORT: report_data, PAGE: page_data}, ""
@@ -51,16 +57,17 @@ def success(
 
 
 def failure(run: str, reason: str, message: str) -> dict[str, Any]:
-    """Return `data` of the ConfigMap for a report that failed.
+    """Return the field `data` of the ConfigMap for a report that failed.
 
-    :param reason: One word in capitalized form, for a condition.
+    :param reason: one word for a condition, such as `InvalidInput`.
     """
     account = {"run": run, "failure": {"reason": reason, "message": message[:_MAX_TEXT]}}
     return {"data": {ACCOUNT: json.dumps(account)}}
 
 
 def _account(run: str, report: SlaReport) -> dict[str, Any]:
-    """Return the account. Numbers that may have a fraction are text, because the Kubernetes API has no decimals."""
+    """Return the account, a summary of the report. Numbers that may have a fraction are text, because the Kubernetes
+    API has no decimals."""
     delivery = report.delivery
     return {
         "run": run,
@@ -106,7 +113,8 @@ def _objective(result: ObjectiveResult) -> dict[str, Any]:
 
 
 def _latency(latency: LatencySection) -> list[dict[str, Any]]:
-    """Return latencies by broker, with those of all brokers together (an empty name) first."""
+    """Return latencies by broker, at most 100 entries. The first is that of all brokers together, with an empty
+    name."""
     named: Sequence[tuple[str, DistributionSummary]] = [
         ("", latency.all),
         *sorted(latency.by_broker.items())[: _MAX_BROKERS - 1],

@@ -1,14 +1,14 @@
 """A Spark data source that reads raw samples from Prometheus servers (docs/reference/prometheus-source.md).
 
-source.py            what Spark calls: partitions, streams, pushed-down filters; begin here
+source.py            the classes that Spark calls: partitions, streams, pushed-down filters; begin here
 options.py           every option, validated; selectors.py parses the option `matchers`
 pushdown.py          Spark's filters to narrower options
-preflight.py         checks before planning whether there are samples, and why not
-partitions.py        how a window is cut, and how one partition is read: servers, selectors, retries, halving
+preflight.py         checks before planning whether there are samples, and if none, why
+partitions.py        cuts a window into partitions and reads one: servers, selectors, retries, halving
 remote_read.py       reads by remote read: chunk_stream.py and xor.py (streamed chunks), sample_response.py (plain
                      samples), protobuf.py (the encoding)
 range_selector.py    reads by the JSON API, for servers without remote read
-blocks.py            the blocks of samples that both yield; arrow.py makes Spark's batches of them
+blocks.py            the blocks of samples that both readers yield; arrow.py makes Spark's batches of them
 """
 
 from migratory_spark.errors import NoSamplesFound, OptionError, ServerError, SourceError

@@ -1,6 +1,7 @@
-"""Conversion of blocks to Arrow batches of the requested shape and columns, and their Spark schema.
+"""Converts blocks of samples to Arrow batches of the requested shape and columns, and names their Spark schema.
 
-In the shape `samples` every row has its labels, so batches are short.
+The shape is `samples` (a row per sample) or `series` (a row per series, with arrays). In the shape `samples` every row
+has its labels, so batches are short.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ _TYPES: dict[str, DataType] = {
 
 
 def spark_schema(columns: Iterable[str]) -> StructType:
-    """Return the Spark schema of these columns."""
+    """Return the Spark schema of these columns, in this order."""
     return StructType([StructField(name, _TYPES[name], nullable=False) for name in columns])
 
 
 class ArrowBatches:
-    """A converter of blocks to record batches of one shape and list of columns."""
+    """A converter of blocks to record batches, of one shape and list of columns."""
 
     def __init__(self, shape: Shape, columns: Iterable[str]) -> None:
         self._shape = shape
         self._schema: pa.Schema = to_arrow_schema(spark_schema(columns), timezone="UTC")
 
     def from_blocks(self, blocks: Iterable[SampleBlock]) -> Iterator[pa.RecordBatch]:
-        """Yield record batches with the schema that Spark expects."""
+        """Yield record batches with the schema that Spark expects: several for a large block in the shape `samples`,
+        one in the shape `series`."""
         for block in blocks:
             yield from self._samples(block) if self._shape == "samples" else self._series(block)
 
@@ -67,7 +69,7 @@ class ArrowBatches:
         yield self._batch(columns)
 
     def _series_columns(self, block: SampleBlock) -> dict[str, pa.Array]:
-        """Return the requested columns that are constant within a series."""
+        """Return the requested columns that are constant within a series, with one entry per series."""
         columns = {}
         requested = set(self._schema.names)
         if "metric" in requested:

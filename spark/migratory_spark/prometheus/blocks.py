@@ -1,4 +1,5 @@
-"""Blocks of samples: whole series with their time stamps and values as arrays. Pure."""
+"""Blocks of samples, which the readers of Prometheus servers yield: whole series with time stamps and values as arrays.
+Pure."""
 
 from __future__ import annotations
 
@@ -21,19 +22,20 @@ STALE = 0x7FF0000000000002
 
 @dataclass(slots=True, frozen=True)
 class SeriesId:
-    """Metric and labels that identify a series. `labels` are sorted and have neither `__name__` nor empty values."""
+    """The identity of a series: its metric and labels. `labels` are sorted and have neither `__name__` nor empty
+    values."""
 
     metric: str
     labels: tuple[tuple[str, str], ...]
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> SeriesId:
-        """Return the identity of a series whose pairs of labels include `__name__`."""
+        """Return the identity of a series from its pairs of label and value, which include `__name__`."""
         labels = {name: value for name, value in pairs if value}
         return cls(labels.pop("__name__", ""), tuple(sorted(labels.items())))
 
     def without(self, drop: frozenset[str]) -> SeriesId:
-        """Return the series without the labels in `drop`."""
+        """Return the identity without the labels in `drop`."""
         return SeriesId(self.metric, tuple(pair for pair in self.labels if pair[0] not in drop)) if drop else self
 
     @property
@@ -48,16 +50,20 @@ class SeriesId:
 
 @lru_cache(maxsize=1 << 15)
 def decode_labels(labels: bytes) -> SeriesId:
-    """Return the series of encoded labels. Raises BadProtobuf.
+    """Return the identity of the series whose labels are encoded in protobuf. Raises BadProtobuf.
 
-    Cached: a worker meets the same series in every partition.
+    Results are cached: a worker meets the same series in every partition.
     """
     return SeriesId.from_pairs(protobuf.labels(labels))
 
 
 @dataclass(slots=True)
 class SampleBlock:
-    """Series one after another: `counts[i]` of the samples belong to `series[i]`, in the order of time (ms)."""
+    """Samples of several series, one series after another: `counts[i]` of the samples belong to `series[i]`, in the
+    order of time.
+
+    `times` are ms since 1970.
+    """
 
     series: list[SeriesId]
     counts: Int64
@@ -70,7 +76,7 @@ class SampleBlock:
         return len(self.times)
 
     def without(self, series: set[SeriesId]) -> SampleBlock:
-        """Return the block without these series."""
+        """Return the block without the samples of these series."""
         if series.isdisjoint(self.series):
             return self
         selected = np.array([series_id not in series for series_id in self.series], bool)
@@ -79,7 +85,7 @@ class SampleBlock:
         return SampleBlock(remaining, self.counts[selected], self.times[inside], self.values[inside])
 
     def between(self, start_ms: int, end_ms: int) -> SampleBlock:
-        """Return the samples in [start, end), without series that have none there."""
+        """Return the samples in [start, end) (ms since 1970), without series that have none there."""
         inside = (self.times >= start_ms) & (self.times < end_ms)
         if inside.all() and self.counts.all():
             return self
@@ -94,9 +100,10 @@ class SampleBlock:
 
 
 def merge_blocks(parts: Iterable[SampleBlock], drop: frozenset[str] = frozenset()) -> Iterator[SampleBlock]:
-    """Yield all parts as one block with each (series, time) once. Series are identified without the labels in `drop`.
+    """Yield all parts as one block with each (series, time) once; nothing without parts. Labels in `drop` are removed
+    before.
 
-    Of different values the higher one is kept: between two readings of one moment a counter only rises. Any number is
+    Of different values the higher one is used: between two readings of one moment a counter only rises. Any number is
     preferred to NaN, including a stale marker. Needs about 60 bytes of memory per sample.
     """
     numbers: dict[SeriesId, int] = {}

@@ -1,8 +1,8 @@
-"""Streamed responses of remote read: frames of XOR chunks to blocks. Pure: bytes in, blocks out.
+"""Parses streamed responses of remote read: frames of XOR chunks to blocks of samples. Pure: bytes in, blocks out.
 
 A frame is a length, a CRC and a `ChunkedReadResponse`. Series come sorted, one per frame, a long one in several frames.
 The CRC must be checked: a server that fails in the middle of a response writes the error's text behind the frames.
-Chunks come whole even if they exceed the window, so blocks are cut to it.
+Chunks come whole even if they exceed the window, so blocks are cut to the window.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _TIME_TAGS = b"\x08\x10"
 
 
 def frames(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the messages of a stream that arrives in pieces of any size.
+    """Yield the messages in the frames of a stream that arrives in pieces of any size.
 
-    Raises BadProtobuf with the text that a server wrote instead of a frame.
+    Raises BadProtobuf if a frame is incomplete or its CRC is wrong, with the text that a server wrote instead of a
+    frame.
     """
     buffer = bytearray()
     for piece in pieces:
@@ -73,7 +74,8 @@ def _excerpt(data: bytes) -> str:
 
 
 def blocks(messages: Iterable[bytes], start_ms: int, end_ms: int, chunks: int = CHUNKS) -> Iterator[SampleBlock]:
-    """Yield blocks of whole series, of about `chunks` chunks each, cut to [start, end). Raises BadProtobuf."""
+    """Yield blocks of whole series, of about `chunks` chunks each, cut to [start, end) (ms since 1970). Raises
+    BadProtobuf."""
     group = _ChunkGroup()
     for message in messages:
         for key, of_series in _parse_response(message):
@@ -87,7 +89,7 @@ def blocks(messages: Iterable[bytes], start_ms: int, end_ms: int, chunks: int = 
 
 
 class _ChunkGroup:
-    """Series whose chunks are collected to be decoded together."""
+    """Several series with their chunks, which are decoded together."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] = []
@@ -100,7 +102,7 @@ class _ChunkGroup:
         return self.keys[-1] if self.keys else None
 
     def add(self, key: bytes, chunks: list[bytes]) -> None:
-        """Add chunks of a series, which may be the last one."""
+        """Add chunks of the series with the encoded labels `key`: of the last series again, or of a new one."""
         if key != self.last:
             self.keys.append(key)
             self._per_series.append(0)
@@ -108,7 +110,7 @@ class _ChunkGroup:
         self.chunks += chunks
 
     def block(self) -> SampleBlock:
-        """Decode all chunks. Raises BadProtobuf."""
+        """Decode all chunks, and return the series and samples as one block. Raises BadProtobuf."""
         try:
             times, values, per_chunk = xor.decode(self.chunks)
         except xor.BadChunk as error:
@@ -121,7 +123,7 @@ class _ChunkGroup:
 
 
 def _parse_response(message: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Yield encoded labels and XOR chunks of each series in a `ChunkedReadResponse`."""
+    """Yield encoded labels and XOR chunks of each series in a `ChunkedReadResponse`. Raises BadProtobuf."""
     at, end = 0, len(message)
     while at < end:
         tag, begin, at, _ = field(message, at, end)

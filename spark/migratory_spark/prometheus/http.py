@@ -1,4 +1,4 @@
-"""HTTP requests to Prometheus servers: connection pools, bounded retries, and errors that say what happened.
+"""Sends HTTP requests to Prometheus servers: connection pools, bounded retries, and errors that name server and cause.
 
 Calls block, because Spark runs readers in processes of their own. urllib3 retries after failed connections and after
 429, 502, 503 and 504. The caller retries if the body of a response breaks.
@@ -24,7 +24,7 @@ _LIMIT_WORDS = ("limit", "too many", "too large", "timed out", "timeout", "excee
 
 
 class Response:
-    """A response with status 200 whose body is still to be read, within the time limits."""
+    """A response with status 200, whose body is still to be read within the time limits."""
 
     def __init__(self, server: str, response: urllib3.BaseHTTPResponse, deadline: float, access: Access) -> None:
         self.server = server
@@ -34,7 +34,8 @@ class Response:
         self._access = access
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body as it arrives. Raises ServerError, or BrokenResponse if it ends early."""
+        """Yield the body as it arrives. Raises BrokenResponse if it ends early, ServerError if it takes longer than the
+        time limit."""
         with _translate_errors(self.server, self._access):
             for chunk in self._response.stream(_CHUNK_BYTES):
                 if time.monotonic() > self._deadline:
@@ -46,7 +47,7 @@ class Response:
                 yield chunk
 
     def body(self) -> bytes:
-        """Return the whole body. Raises as `chunks` does."""
+        """Return the whole body. Raises the errors of `chunks`."""
         return b"".join(self.chunks())
 
 
@@ -54,9 +55,11 @@ class Response:
 def send_request(
     server: str, path: str, access: Access, body: bytes, headers: Mapping[str, str], method: str = "POST"
 ) -> Iterator[Response]:
-    """Send a request and yield the response.
+    """Send a request, yield the response to the caller's `with` block, and close the response after it.
 
-    Raises InterfaceUnsupported, QueryTooLarge or ServerError by the status and text of an error.
+    :param server: the server's URL, to which `path` is appended.
+    :raises InterfaceUnsupported, QueryTooLarge, ServerError: by the status and text of a response that is not 200, or
+        if there is none.
     """
     deadline = time.monotonic() + access.answer_limit
     with _translate_errors(server, access):

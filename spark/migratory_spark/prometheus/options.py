@@ -1,6 +1,6 @@
-"""The data source's options, parsed and validated into one frozen value that is sent to every worker.
+"""Parses and validates the data source's options into one frozen value, which is sent to every worker.
 
-Spark passes options as text with names in any case. Every mistake is an `OptionError` that names the option.
+Spark passes options as text with names in any case. Every mistake is an OptionError that names the option.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Access:
 
 @dataclass(slots=True, frozen=True)
 class SourceOptions:
-    """All options. [start_ms, end_ms) is None where a pushed-down filter may still set it. Lengths are in ms."""
+    """All options of the data source, validated. Lengths are in ms, moments in ms since 1970.
+
+    The window is [start_ms, end_ms). A limit is None if it was not given; a pushed-down filter may still set it.
+    """
 
     urls: tuple[str, ...]
     selectors: tuple[Selector, ...]
@@ -76,12 +79,12 @@ class SourceOptions:
 
     @property
     def by_source(self) -> bool:
-        """True if each server's samples are rows of their own."""
+        """True if the column `source` is requested, so that samples of several servers are not merged."""
         return SOURCE in self.columns
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """Return the validated options. Raises OptionError."""
+    """Return the validated options from their texts by name, with defaults for those not given. Raises OptionError."""
     options = _canonical_names(given)
     headers = tuple((name[len(HEADER) :], value) for name, value in given.items() if name.lower().startswith(HEADER))
     shape: Shape = _choice(options, "shape", ("samples", "series"), "samples")
@@ -108,7 +111,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def moment_ms(text: str) -> int:
-    """Return milliseconds since 1970 of an RFC 3339 time with a zone, or of seconds since 1970. Raises ValueError."""
+    """Return a moment in ms since 1970, from an RFC 3339 time with a zone or from seconds since 1970. Raises ValueError
+    for other text."""
     if _SECONDS.fullmatch(text):
         whole, _, part = text.partition(".")
         return int(whole) * 1000 + int(part.ljust(3, "0") or 0)
@@ -122,7 +126,8 @@ def moment_ms(text: str) -> int:
 
 
 def _canonical_names(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options by their canonical names."""
+    """Return the options by their canonical names, without those for headers. Raises OptionError for an unknown
+    name."""
     known = {name.lower(): name for name in NAMES}
     options = {}
     for name, value in given.items():

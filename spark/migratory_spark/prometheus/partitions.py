@@ -1,4 +1,4 @@
-"""Partitions: how a window of time is cut into them, and how one is read.
+"""Partitions: cuts a window of time into partitions, and reads one from the servers.
 
 Reading a partition queries every server with every selector and yields each (series, time) once. A broken response is
 requested again, a query that is too large is halved in time, and an interface that a server lacks is replaced by the
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def default_length(start_ms: int, end_ms: int) -> int:
-    """Return the longest of LENGTHS that gives at least eight partitions, else the shortest.
+    """Return the longest of LENGTHS (ms) that cuts the window into at least eight partitions, else the shortest.
 
     Eight keep a few cores busy, and chunks (120 samples or more) are seldom read for two partitions.
     """
@@ -35,12 +35,17 @@ def default_length(start_ms: int, end_ms: int) -> int:
 
 
 def length_for(window_ms: int, samples: int, max_samples: int) -> int:
-    """Return the longest of LENGTHS with at most `max_samples` of the window's samples if they are spread evenly."""
+    """Return the longest of LENGTHS (ms) whose partitions have at most `max_samples` if the window's samples are spread
+    evenly; the shortest if none does."""
     return next((length for length in LENGTHS if samples * length <= max_samples * window_ms), LENGTHS[-1])
 
 
 def cut(start_ms: int, end_ms: int, length_ms: int | None = None) -> list[tuple[int, int]]:
-    """Return [start, end) in pieces that meet at multiples of their length since 1970, as a server's blocks do."""
+    """Return [start, end) (ms) cut into intervals at multiples of the length since 1970, as a server cuts its blocks;
+    nothing for an empty window.
+
+    :param length_ms: the length of an interval; by default `default_length`.
+    """
     length = length_ms or default_length(start_ms, end_ms)
     edges = range(start_ms - start_ms % length + length, end_ms, length)
     starts = [start_ms, *edges]
@@ -48,10 +53,12 @@ def cut(start_ms: int, end_ms: int, length_ms: int | None = None) -> list[tuple[
 
 
 def read(options: SourceOptions, start_ms: int, end_ms: int) -> Iterator[SampleBlock]:
-    """Yield all samples of [start, end). Raises SourceError.
+    """Yield all samples of [start, end) (ms) from all servers, each (series, time) once. With the column `source`, each
+    server's samples are yielded.
 
     Series of a single server are yielded as they arrive. With several servers, or labels to drop, samples are held
-    until all have arrived.
+    until all have arrived. Raises SourceError if there are more than the option `maxSamples`, and ServerError if a
+    required server fails.
     """
     blocks = _read_servers(options, start_ms, end_ms)
     if not options.by_source and (len(options.urls) > 1 or options.drop_labels):
@@ -90,7 +97,8 @@ def _read_servers(options: SourceOptions, start_ms: int, end_ms: int) -> Iterato
 
 
 def read_server(options: SourceOptions, url: str, start_ms: int, end_ms: int) -> Iterator[SampleBlock]:
-    """Yield one server's samples with all labels. Raises ServerError."""
+    """Yield one server's samples of [start, end) (ms) with all labels, each series once even if several selectors
+    match. Raises ServerError."""
     yielded: set[SeriesId] = set()
     several = len(options.selectors) > 1
     for selector in options.selectors:
@@ -121,7 +129,8 @@ def _read_or_halve(
 def _read_with_retries(
     options: SourceOptions, url: str, selector: Selector, start_ms: int, end_ms: int
 ) -> Iterator[SampleBlock]:
-    """Yield each series once, with a new request after a broken response."""
+    """Yield each series once. Send the request again after a broken response, and skip the series that were yielded
+    before. Raises ServerError."""
     yielded: set[SeriesId] = set()
     for retries_left in range(options.access.retries, -1, -1):
         try:

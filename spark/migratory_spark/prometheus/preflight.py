@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def window(options: SourceOptions) -> tuple[int, int]:
-    """Return the window in ms. Raises OptionError if start or end is not known."""
+    """Return start and end of the window in ms since 1970. Raises OptionError if one of them is not known."""
     if options.start_ms is None or options.end_ms is None:
         missing = "start" if options.start_ms is None else "end"
         raise OptionError(
@@ -42,7 +42,8 @@ def window(options: SourceOptions) -> tuple[int, int]:
 def check(options: SourceOptions) -> None:
     """Check that a server has a sample in the window.
 
-    Raises NoSamplesFound with the reason if none has, and ServerError if a required server does not answer.
+    Raises NoSamplesFound with the reason if none has, and ServerError if a required server (with option require=any:
+    every server) does not answer.
     """
     start_ms, end_ms = window(options)
     if start_ms == end_ms:
@@ -63,7 +64,8 @@ def check(options: SourceOptions) -> None:
 
 
 def count_samples(options: SourceOptions) -> int | None:
-    """Return the number of samples that all servers have in the window, or None if one of them does not say at once.
+    """Return the number of samples that all servers together have in the window, or None if one of them does not answer
+    the count within seconds.
 
     Each selector must be of one metric: PromQL drops names when it counts, and rejects series that are then the same.
     """
@@ -89,7 +91,7 @@ def count_samples(options: SourceOptions) -> int | None:
 
 
 def server_now_ms(url: str, access: Access) -> int:
-    """Return the time by the server's clock in ms. Raises ServerError."""
+    """Return the time by the server's clock in ms since 1970. Raises ServerError."""
     response = _call_api(url, "/api/v1/query", access, {"query": "time()"})
     try:
         return int(float(response["result"][1]) * 1000)
@@ -125,7 +127,8 @@ def _explain_absence(options: SourceOptions, url: str, start_ms: int, end_ms: in
 
 
 def _suggest_names(url: str, options: SourceOptions) -> str:
-    """Return a hint with metric names that are similar to those in the selectors."""
+    """Return a hint for an error message: metric names that are similar to those in the selectors. "" if the selectors
+    name none."""
     wanted = [
         matcher.value
         for selector in options.selectors
@@ -152,7 +155,7 @@ def _names(url: str, access: Access, selectors: Sequence[Selector]) -> list[str]
 
 
 def _call_api(url: str, path: str, access: Access, parameters: Any, get: bool = False) -> Any:
-    """Return `data` of a response of the Prometheus HTTP API."""
+    """Return the field `data` of a response of the Prometheus HTTP API. Raises ServerError."""
     form = urllib.parse.urlencode(parameters)
     if get:
         path, form = (f"{path}?{form}" if form else path), ""
@@ -165,7 +168,7 @@ def _call_api(url: str, path: str, access: Access, parameters: Any, get: bool = 
 
 
 def _retention_seconds(retention: str) -> float | None:
-    """Return the seconds of a text such as "15d" or "15d or 10GiB", or None."""
+    """Return the seconds of a text such as "15d" or "15d or 10GiB", or None if it does not begin with a duration."""
     from migratory_resources.quantities import parse_duration
 
     try:

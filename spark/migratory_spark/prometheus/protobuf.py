@@ -1,4 +1,4 @@
-"""Protobuf encoding of the messages of remote read (prompb/remote.proto, prompb/types.proto). Pure.
+"""Encodes and parses the protobuf messages of remote read (prompb/remote.proto, prompb/types.proto). Pure.
 
 The messages have a handful of fields. Samples and chunks, which are most of the bytes, are parsed by NumPy in
 `chunk_stream.py` and `sample_response.py`; a generated class per sample would cost ten times as much.
@@ -17,11 +17,11 @@ _MASK64 = (1 << 64) - 1
 
 
 class BadProtobuf(ValueError):
-    """The bytes are not a message of the expected type."""
+    """Raised when bytes are not a message of the expected type."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at `at`, and where it ends. Raises BadProtobuf."""
+    """Return the variable-length number that begins at index `at`, and the index after it. Raises BadProtobuf."""
     result = shift = 0
     try:
         while True:
@@ -38,10 +38,10 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def field(data: bytes, at: int, end: int) -> tuple[int, int, int, int]:
-    """Parse the field at `at` of a message that ends at `end`.
+    """Parse the field at index `at` of a message that ends at index `end`.
 
-    Return its tag (number and wire type), where its content begins and ends, and a varint's value (else 0). Raises
-    BadProtobuf.
+    Return its tag (number and wire type), the indexes at which its content begins and ends, and the value if it is a
+    number of variable length, else 0. Raises BadProtobuf.
     """
     # Tags and most lengths have one byte. A response has millions of them, so they are read without a function call.
     if at + 1 >= end:
@@ -74,7 +74,7 @@ def field(data: bytes, at: int, end: int) -> tuple[int, int, int, int]:
 
 
 def labels(data: bytes) -> list[tuple[str, str]]:
-    """Return name and value of each of a run of `Label` fields (tag 0x0a). Raises BadProtobuf."""
+    """Return the pairs of name and value in a sequence of encoded `Label` fields (tag 0x0a). Raises BadProtobuf."""
     pairs = []
     at, end = 0, len(data)
     while at < end:
@@ -96,7 +96,10 @@ def labels(data: bytes) -> list[tuple[str, str]]:
 
 
 def read_request(selector: Sequence[Matcher], start_ms: int, end_ms: int, accepted: Sequence[int]) -> bytes:
-    """Return an encoded `ReadRequest` for one selector. The protocol includes `end_ms`."""
+    """Return an encoded `ReadRequest` for one selector, from `start_ms` to `end_ms`, both included.
+
+    :param accepted: the accepted types of response, the preferred first.
+    """
     query = b"\x08" + _encode_varint(start_ms) + b"\x10" + _encode_varint(end_ms)
     for matcher in selector:
         kind = OPERATORS.index(matcher.operator)

@@ -1,4 +1,4 @@
-"""Filter pushdown: Spark's filters on the metric's name and the time narrow the data source's options. Pure.
+"""Filter pushdown: lets Spark's filters on the metric's name and the time narrow the data source's options. Pure.
 
 Labels cannot be pushed down, because Spark passes no filter on a map's element. The option `matchers` selects by label.
 """
@@ -27,7 +27,7 @@ from migratory_spark.prometheus.selectors import NAME, Matcher
 
 
 def push(options: SourceOptions, filters: Iterable[Filter]) -> tuple[SourceOptions, list[Filter]]:
-    """Return narrower options, and the filters that Spark still has to apply."""
+    """Return options narrowed by the filters that can be pushed down, and the other filters, which Spark must apply."""
     remaining = []
     for each in filters:
         narrowed = _narrow(options, each)
@@ -77,8 +77,8 @@ def _is_integer(value: Any) -> bool:
 
 
 def _quote_regex(text: str) -> str:
-    """Return the text as a regular expression for RE2.
+    """Return a regular expression for RE2 that matches exactly the text.
 
-    RE2 rejects escapes of letters, digits and non-ASCII characters; Python makes none of these.
+    RE2 rejects escapes of letters, digits and non-ASCII characters; Python's `re.escape` makes none of these.
     """
     return re.escape(text)

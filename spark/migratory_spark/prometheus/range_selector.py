@@ -1,4 +1,4 @@
-"""Reading by `/api/v1/query` with a range selector (`metric[5m]`), for servers without remote read.
+"""Reads samples by `/api/v1/query` with a range selector (`metric[5m]`), for servers without remote read.
 
 The samples are raw and exact, but without stale markers. `/api/v1/query_range` is not used: it fills in a value for
 every step by looking back, even over the gap of a server that was down.
@@ -37,7 +37,7 @@ class _QueryResponse(msgspec.Struct, rename="camel"):
     """The response of `/api/v1/query`.
 
     `warnings` and `is_partial` come from servers that query others (Thanos, Mimir, VictoriaMetrics, a Prometheus with
-    remote storage). They say, in a response that is otherwise a success, that some of these did not respond.
+    remote storage). In a response that is otherwise a success, they say that some of these did not respond.
     """
 
     status: str
@@ -50,7 +50,11 @@ _DECODER = msgspec.json.Decoder(_QueryResponse)
 
 
 def read(server: str, access: Access, selector: Sequence[Matcher], start_ms: int, end_ms: int) -> Iterator[SampleBlock]:
-    """Yield whole series with their samples in [start, end). Raises ServerError."""
+    """Yield one block of the series that the selector selects, with their samples in [start, end) (ms since 1970);
+    nothing if there are none.
+
+    Raises ServerError, also if the server says that its response may be incomplete.
+    """
     # Releases differ in whether a range includes its start: one more millisecond is requested and cut off.
     last = end_ms - 1
     form = {

@@ -1,4 +1,4 @@
-"""Reading by Prometheus's remote-read interface: exact samples with stale markers.
+"""Reads samples by Prometheus's remote-read interface: exact samples with stale markers.
 
 Streamed chunks are preferred. Compared with plain samples they cost the server a third of the CPU time and no memory
 for the whole response, and less work here (docs/reference/prometheus-source.md). Plain samples are for servers that do
@@ -34,7 +34,10 @@ _MAX_RESPONSE_BYTES = 2**31
 def read(
     server: str, access: Access, selector: Sequence[Matcher], start_ms: int, end_ms: int, stream: bool = True
 ) -> Iterator[SampleBlock]:
-    """Yield whole series with their samples in [start, end). Raises ServerError."""
+    """Yield blocks of whole series with their samples in [start, end) (ms since 1970). Raises ServerError.
+
+    :param stream: True to accept streamed chunks, False to request plain samples only.
+    """
     accepted = (STREAMED_XOR_CHUNKS, SAMPLES) if stream else (SAMPLES,)
     # The protocol includes the end.
     request = read_request(selector, start_ms, end_ms - 1, accepted)

@@ -1,7 +1,7 @@
-"""Plain responses of remote read (`ReadResponse`, uncompressed) to blocks, for servers that do not stream. Pure.
+"""Parses plain responses of remote read (`ReadResponse`, uncompressed) to blocks, for servers that do not stream. Pure.
 
 Samples of a series follow one another, nearly all with the same length. A run of equal lengths is read as a matrix of
-bytes. A value of zero is shorter, because protobuf leaves it out.
+bytes. A value of zero is shorter, because protobuf leaves zeros out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _MIN_RUN = 4
 
 
 def blocks(message: bytes, start_ms: int, end_ms: int, rows: int = 500_000) -> Iterator[SampleBlock]:
-    """Yield blocks of whole series, of about `rows` samples each, cut to [start, end). Raises BadProtobuf."""
+    """Yield blocks of whole series, of about `rows` samples each, cut to [start, end) (ms since 1970). Raises
+    BadProtobuf."""
     reader = _SeriesReader(message)
     series: list[SeriesId] = []
     counts: list[int] = []
@@ -57,7 +58,7 @@ def _block(series: list[SeriesId], counts: list[int], times: list[Int64], values
 
 
 def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each field with number 1."""
+    """Yield the indexes of start and end of the content of each field with number 1. Raises BadProtobuf."""
     while at < end:
         tag, begin, at, _ = field(message, at, end)
         if tag == 0x0A:
@@ -65,15 +66,18 @@ def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 class _SeriesReader:
-    """A parser of the series of one message."""
+    """A parser of the series in one encoded message."""
 
     def __init__(self, message: bytes) -> None:
         self._message = message
         self._bytes = np.frombuffer(message, np.uint8)
 
     def series(self, at: int, end: int) -> tuple[bytes, list[Int64], list[Float64]]:
-        """Return encoded labels, and the time stamps (ms) and values in pieces. Raises BadProtobuf, also for a native
-        histogram."""
+        """Parse the series from index `at` to `end`. Return its encoded labels, and its time stamps (ms since 1970) and
+        values, each as a list of arrays.
+
+        Raises BadProtobuf, also for a native histogram.
+        """
         message, first, behind = self._message, at, at
         times: list[Int64] = []
         values: list[Float64] = []
@@ -91,7 +95,8 @@ class _SeriesReader:
         return message[first:behind], times, values
 
     def _read_run(self, at: int, end: int, times: list[Int64], values: list[Float64]) -> int:
-        """Read samples from `at` on that are as long as the first one, and return where they end."""
+        """Read samples from index `at` on: the run that is as long and laid out as the first one, or else only the
+        first one. Append their times and values, and return the index after them."""
         size = 2 + self._message[at + 1] if at + 1 < end else 0
         if not 2 <= size < 0x80 or at + size > end:
             raise BadProtobuf("a sample is longer than its series")
@@ -113,7 +118,7 @@ class _SeriesReader:
 
     @staticmethod
     def _run_length(matrix: npt.NDArray[np.uint8], with_value: bool, time_at: int) -> int:
-        """Return the number of rows at the start that have the layout of the first row."""
+        """Return the number of rows from the first one on that have the layout of the first row."""
         same = (matrix[:, 0] == _SAMPLE) & (matrix[:, 1] == matrix[0, 1]) & (matrix[:, time_at - 1] == _TIME)
         if with_value:
             same &= matrix[:, 2] == _VALUE
@@ -133,7 +138,7 @@ class _SeriesReader:
 
 
 def _varints(rows: npt.NDArray[np.uint8]) -> Int64:
-    """Return the varint of each row, which is as long as the row."""
+    """Return the variable-length number in each row of bytes, which fills the row."""
     result = np.zeros(len(rows), np.int64)
     for group in range(rows.shape[1]):
         result |= (rows[:, group] & 0x7F).astype(np.int64) << (7 * group)

@@ -1,6 +1,6 @@
-"""A parser of PromQL's series selectors: `name{label="value", other=~"a|b"}`, one or more.
+"""Parses PromQL's series selectors: `name{label="value", other=~"a|b"}`, one or more. Pure.
 
-Pure. It accepts a subset of what Prometheus accepts. An error says where it is and what was expected.
+A subset of what Prometheus accepts is accepted. An error says at which character it is and what was expected.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 
 class BadSelector(ValueError):
-    """A text is not a series selector. The message says where and why."""
+    """Raised when a text is not a series selector. The message says at which character and why."""
 
 
 @dataclass(slots=True, frozen=True)
 class Matcher:
-    """A condition on a label. `operator` is one of OPERATORS; a regular expression (RE2) must match the whole value."""
+    """A condition on the value of a label. `operator` is one of OPERATORS; a regular expression (RE2) must match the
+    whole value."""
 
     label: str
     operator: str
@@ -45,12 +46,12 @@ Selector = tuple[Matcher, ...]
 
 
 def render(selector: Sequence[Matcher]) -> str:
-    """Return the selector as PromQL that every release understands."""
+    """Return the selector as PromQL that every release of Prometheus accepts."""
     return "{" + ",".join(map(str, selector)) + "}"
 
 
 def parse(text: str) -> list[Selector]:
-    """Return every selector in the text, in order. They are separated by commas or white space.
+    """Return all selectors in the text, in order. They are separated by commas or white space.
 
     Raises BadSelector, also for a selector that would match every series: as in Prometheus, at least one matcher must
     reject the empty value.
@@ -131,9 +132,10 @@ def _unescape(escape: re.Match[str]) -> str:
 
 
 def _rejects_empty(matcher: Matcher) -> bool:
-    """Return whether a series without the label is surely rejected.
+    """Return whether the matcher surely rejects a series without the label.
 
-    Of regular expressions only the usual ones are known to match the empty text; the server has the last word.
+    Of regular expressions only the empty one and `.*` are known to match the empty text; the server decides about
+    others.
     """
     match matcher.operator:
         case "=":

@@ -1,7 +1,7 @@
 """The data source `prometheus` for Spark: `session.read.format("prometheus")` and `session.readStream`.
 
-Thin: options are checked in `options.py`, a partition is read in `partitions.py`. The classes travel to Spark's
-workers by name, so this package has to be installed there.
+The classes are thin: options are checked in `options.py`, a partition is read in `partitions.py`. They travel to
+Spark's workers by name, so this package has to be installed there.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class TimeRangePartition(InputPartition):
-    """A partition [start, end) in ms."""
+    """A partition of the window, [start, end) in ms since 1970."""
 
     def __init__(self, start_ms: int, end_ms: int) -> None:
         super().__init__((start_ms, end_ms))
 
 
 class PrometheusDataSource(DataSource):
-    """The data source `prometheus`, as Spark calls it."""
+    """The data source `prometheus`; Spark calls its methods to get a schema and readers."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,7 +75,11 @@ class PrometheusReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the intervals of the window, none if the servers have no samples and that is allowed."""
+        """Return the partitions of the window.
+
+        If the servers have no samples, the option whenEmpty decides: `warn` logs the reason and returns none, `fail`
+        raises NoSamplesFound, `allow` does not check.
+        """
         options = self._options
         start_ms, end_ms = preflight.window(options)
         if options.when_empty != "allow":
@@ -93,19 +97,20 @@ class PrometheusReader(DataSourceReader):
 
 
 class FilteringReader(PrometheusReader):
-    """A reader with filter pushdown (option `pushdown`), which Spark's setting PUSHDOWN must enable, too."""
+    """A reader of a fixed window with filter pushdown (option `pushdown`), which Spark's setting PUSHDOWN must enable,
+    too."""
 
     def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:
-        """Narrow the options and return the filters that Spark must apply."""
+        """Narrow the options by the filters that can be pushed down, and return the filters that Spark must apply."""
         self._options, remaining = pushdown.push(self._options, filters_)
         return remaining
 
 
 class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader that follows the servers' clocks with a delay.
+    """A reader of a stream, which reads up to the present of the servers' clocks, minus the option `delay`.
 
-    Samples that arrive more than `delay` after their time are missed. An offset is the moment up to which everything
-    was read.
+    Samples that arrive more than `delay` after their time are missed. An offset is the moment (ms since 1970) up to
+    which everything was read.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -113,16 +118,17 @@ class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._last_ms = options.end_ms  # where the stream ends
 
     def initialOffset(self) -> dict[str, int]:
-        """Return the moment at which the stream starts."""
+        """Return the moment at which the stream starts: the option `start`, by default the present minus `delay`."""
         start_ms = self._options.start_ms
         return {"until_ms": self._now_ms() if start_ms is None else start_ms}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return the moment up to which the next batch may read."""
+        """Return the moment up to which the next batch reads, never before `start`."""
         return {"until_ms": max(start["until_ms"], self._now_ms())}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let the stream end at the present."""
+        """Let the stream end at the present moment. Spark calls this for streams that read what there is and then
+        stop."""
         self._last_ms = self._now_ms()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -133,23 +139,23 @@ class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return _batches(self._options, partition)
 
     def _now_ms(self) -> int:
-        """Return the moment up to which all servers have all samples."""
+        """Return the moment up to which all servers have all samples, at most the stream's end."""
         clocks = [preflight.server_now_ms(url, self._options.access) for url in self._options.urls]
         now = min(clocks) - self._options.delay_ms
         return now if self._last_ms is None else min(now, self._last_ms)
 
 
 def register(session: SparkSession) -> None:
-    """Register `format("prometheus")` in the session."""
+    """Register the data source in the session, so that `format("prometheus")` finds it."""
     session.dataSource.register(PrometheusDataSource)
 
 
 def read_samples(
     session: SparkSession, url: str, matchers: str, start_ms: int, end_ms: int, **options: Any
 ) -> DataFrame:
-    """Return a lazy table of the samples with start <= timestamp < end, each (series, time) once.
+    """Return a lazy table of the samples with start <= timestamp < end (ms since 1970), each (series, time) once.
 
-    More options are given by their names. Whether there are samples is checked at once. Raises OptionError,
+    Check at once that there are samples. More options of the data source are given by their names. Raises OptionError,
     ServerError, or NoSamplesFound with the reason.
     """
     register(session)

@@ -1,4 +1,4 @@
-"""A decoder of Prometheus's XOR chunks (Gorilla compression), for thousands of chunks at once. Pure.
+"""Decodes Prometheus's XOR chunks (Gorilla compression), thousands of chunks at once. Pure.
 
 A chunk can only be read bit after bit, which is far too slow in Python. But chunks are independent: all of them advance
 together, sample by sample, and each step is a few dozen NumPy operations over all chunks. That decodes several million
@@ -6,7 +6,7 @@ samples a second in one process.
 
 Layout (tsdb/chunkenc/xor.go): a count of samples (2 bytes), then as bits: the first time stamp as a zig-zag varint and
 the first value's 64 bits; the second time stamp's difference as a varint and its value; from then on the difference of
-differences. A value is XORed with the one before it, and only the bits that changed are written.
+differences. A value is XORed with the one before, and only the bits that changed are written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _ONE = np.uint64(1)
 
 
 class BadChunk(ValueError):
-    """The bytes are not an XOR chunk, or end before the last sample."""
+    """Raised when bytes are not an XOR chunk, or end before the last sample."""
 
 
 def decode(chunks: Sequence[bytes]) -> tuple[Int64, npt.NDArray[np.float64], Int64]:
-    """Return time stamps (ms) and values of all chunks one after another, and the number of samples of each chunk.
+    """Return the time stamps (ms since 1970) and values of all chunks, one chunk after another, and the number of
+    samples of each chunk.
 
-    Values keep their bits, even those of NaN. Raises BadChunk.
+    Values have exactly the encoded bits, even those of NaN. Raises BadChunk.
     """
     if not chunks:
         return np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.int64)
@@ -43,8 +44,8 @@ def decode(chunks: Sequence[bytes]) -> tuple[Int64, npt.NDArray[np.float64], Int
 
 
 class _ChunkDecoder:
-    """Chunks sorted by their count, the longest first, so that those with a sample number k are always the first
-    ones."""
+    """A decoder of many chunks. They are sorted by their number of samples, the longest first, so that the chunks that
+    have a sample number k are always the first ones."""
 
     def __init__(self, chunks: Sequence[bytes]) -> None:
         sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
@@ -62,7 +63,8 @@ class _ChunkDecoder:
             raise BadChunk("a chunk is too short for its count of samples")
 
     def read(self) -> tuple[Int64, npt.NDArray[np.float64], Int64]:
-        """Return time stamps, values and counts of all chunks. Raises BadChunk."""
+        """Return time stamps and values of all chunks in the order given, and the number of samples of each chunk.
+        Raises BadChunk."""
         total = int(self.counts.sum())
         times = np.empty(total, np.int64)
         values = np.empty(total, np.uint64)
@@ -104,7 +106,7 @@ class _ChunkDecoder:
             times[to], values[to] = time, value
 
     def _window(self, at: Int64) -> UInt64:
-        """Return at least 57 bits from each position on, in the highest bits of a number."""
+        """Return at least 57 bits from each bit position on, in the highest bits of a 64-bit number."""
         # A position beyond the end is an error that `read` reports; until then no byte beyond the buffer may be read.
         byte = np.minimum(at >> 3, len(self.windows) - 1)
         bits: UInt64 = self.windows[byte].astype(np.uint64) << (at & 7).view(np.uint64)
@@ -115,7 +117,8 @@ class _ChunkDecoder:
         return self._window(at) & ~np.uint64(0xFF) | (self._window(at + 56) >> np.uint64(56))
 
     def _read_varint(self, count: int) -> UInt64:
-        """Read little-endian groups of seven bits, each in eight bits at any bit position."""
+        """Read and return the next variable-length number of the first `count` chunks: little-endian groups of seven
+        bits, each in eight bits at any bit position. Raises BadChunk."""
         at = self.at[:count]
         result = np.zeros(count, np.uint64)
         unfinished = np.ones(count, bool)
@@ -133,7 +136,8 @@ class _ChunkDecoder:
         return (number >> _ONE).view(np.int64) ^ -(number & _ONE).view(np.int64)
 
     def _read_change(self, count: int) -> Int64:
-        """Read the difference of differences: `0` none; `10`, `110`, `1110` and 14, 17, 20 bits; `1111` and 64 bits."""
+        """Read and return the next difference of differences of the first `count` chunks: `0` none; `10`, `110`, `1110`
+        and 14, 17, 20 bits; `1111` and 64 bits."""
         at = self.at[:count]
         window = self._window(at)
         result = np.zeros(count, np.int64)
@@ -158,7 +162,12 @@ class _ChunkDecoder:
         return result
 
     def _read_value(self, value: UInt64, leading: UInt64, trailing: UInt64) -> UInt64:
-        """Read a value: `0` unchanged; `10` changed bits in the previous position; `11` position and changed bits."""
+        """Read and return the next value of the first chunks, from their last values: `0` unchanged; `10` changed bits
+        in the previous position; `11` position and changed bits.
+
+        Update `leading` and `trailing`, the numbers of unchanged bits before and after the changed ones. Raises
+        BadChunk.
+        """
         count = len(value)
         at = self.at[:count]
         window = self._window(at)

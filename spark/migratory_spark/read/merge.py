@@ -31,10 +31,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(slots=True, frozen=True)
 class SeriesStats:
-    """Identity and statistics of a series; times in ms.
+    """Identity and statistics of a series; times in ms since 1970.
 
-    `unique` of the `samples` remain once each time counts once. `several_servers`: the samples come from more than one
-    server. `changes`: for a series that shows when counters started, the scrapes that found another value than before.
+    `series` is its fingerprint (hash of metric and labels). Of the `samples`, `unique` remain once each time counts
+    once. `stale` markers and other values that are no numbers (`nan`) are not among them. `first` and `last` are the
+    times of the first and last sample, `minimum` and `maximum` their lowest and highest value; None without samples.
+    `several_servers` is True if the samples come from more than one server. `changes` are, for a series that shows when
+    counters started, the times of the samples whose value differs from the one before.
     """
 
     series: int
@@ -54,10 +57,11 @@ class SeriesStats:
 
 @dataclass(slots=True, frozen=True)
 class SeriesBatch:
-    """Whole series one after the other: `counts[i]` (at least one) of the samples belong to `series[i]`.
+    """Samples of whole series, one series after the other: `counts[i]` (at least one) of the samples belong to
+    `series[i]`, a fingerprint.
 
-    `own_previous` is each sample's previous value from the same server, NaN where there is none. It is None unless one
-    of the series has several servers.
+    `times` are ms since 1970, rising within a series. `own_previous` is each sample's previous value from the same
+    server, NaN if there is none. It is None unless one of the series has several servers.
     """
 
     series: Ints
@@ -73,7 +77,7 @@ class SeriesBatch:
 
     @property
     def rows(self) -> Ints:
-        """The index in `series` of each sample's series."""
+        """For each sample, the index of its series in `series`."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def select(self, chosen: Bools) -> SeriesBatch:
@@ -87,7 +91,8 @@ class SeriesBatch:
         )
 
     def split(self, samples: int = BATCH_SAMPLES) -> Iterator[SeriesBatch]:
-        """Yield the same series in batches of at most `samples`, or of one series that has more."""
+        """Yield the same series in batches of at most `samples` samples. A series with more samples is a batch of its
+        own."""
         ends = np.cumsum(self.counts)
         first = 0
         while first < len(ends):
@@ -103,7 +108,8 @@ class SeriesBatch:
 
 
 def is_stale(values: Floats) -> Bools:
-    """Return for each value whether it is the stale marker, which other NaN are not."""
+    """Return for each value whether it is the stale marker, a NaN with special bits by which Prometheus ends a
+    series."""
     bits = np.ascontiguousarray(values).view(np.uint64)
     stale: Bools = (bits == np.uint64(STALE)) | (bits == np.uint64(_QUIET_STALE))
     return stale
@@ -111,7 +117,7 @@ def is_stale(values: Floats) -> Bools:
 
 @dataclass(slots=True, frozen=True)
 class MergedSeries:
-    """Whole series of one partition, apart by purpose, and statistics of all of them."""
+    """Whole series of one partition in two batches, and statistics of all of them."""
 
     stats: list[SeriesStats]
     timeline: SeriesBatch
@@ -120,7 +126,8 @@ class MergedSeries:
 
 
 def merge_packs(packs: Sequence[SeriesPack]) -> MergedSeries:
-    """Merge all packs of a partition."""
+    """Return all packs of a partition as whole series, each time once and in the order of time, with their
+    statistics."""
     keys = [key for pack in packs for key in pack.keys]
     if not keys:
         empty = _empty_batch()
@@ -195,7 +202,7 @@ def _is_sorted(number: Ints, times: Ints) -> bool:
 
 
 def _has_several_servers(keys: Sequence[SeriesKey], series: Ints, numbers: Ints) -> list[bool]:
-    """Return for each series whether more than one server exports it."""
+    """Return for each series in `numbers` whether more than one server exports it."""
     sources: dict[int, str] = {}
     several = set()
     for fingerprint, key in zip(series.tolist(), keys, strict=True):
@@ -218,7 +225,8 @@ def _extremes(number: Ints, times: Ints, values: Floats, count: int) -> tuple[In
 
 
 def _changes(number: Ints, times: Ints, values: Floats, shows_starts: Sequence[bool]) -> dict[int, tuple[int, ...]]:
-    """Return by series the times at which the value differs from the one before, for series that show starts."""
+    """Return the times (ms) at which the value differs from the one before, by position of the series, for series that
+    show starts."""
     changed = np.flatnonzero((number[1:] == number[:-1]) & (values[1:] != values[:-1])) + 1
     changed = changed[np.array(shows_starts, dtype=bool)[number[changed]]]
     by_series: dict[int, list[int]] = {}
@@ -230,10 +238,10 @@ def _changes(number: Ints, times: Ints, values: Floats, shows_starts: Sequence[b
 def _choose_servers(
     number: Ints, times: Ints, values: Floats, row: Ints, keys: Sequence[SeriesKey], several_servers: Sequence[bool]
 ) -> tuple[Ints, Ints, Floats, Floats]:
-    """Keep, for each series and slot of time, the samples of the server that has most of them.
+    """Select, for each series and slot of SERVER_CHOICE_MS, the samples of the server that has most of them.
 
-    Two servers read a counter at different moments by different clocks. Mixed, their samples would fall where nothing
-    restarted. Returns number, times, values, and the previous value from the same server, which distinguishes a restart
+    Two servers read a counter at different moments by different clocks. Mixed, their samples would fall without a
+    restart. Return number, times, values, and the previous value from the same server, which distinguishes a restart
     from a change of servers.
     """
     servers = sorted({key.source for key in keys})

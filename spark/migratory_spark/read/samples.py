@@ -56,7 +56,8 @@ ReadBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class SampleSource:
-    """A Spark table of samples, or of read tasks that `read` turns into batches of samples on the executors.
+    """The samples that a report reads: a Spark table of samples, or of tasks that `read` turns into batches of samples
+    on the executors.
 
     `samples` is the approximate number of samples, None if unknown.
     """
@@ -67,15 +68,16 @@ class SampleSource:
 
 
 def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
-    """Return all samples of the files `*.parquet` in `directory`. Raises NoSamples."""
+    """Return a table of all samples of the files `*.parquet` in `directory`, not in folders below. Raises NoSamples if
+    there is no such file."""
     if not any(directory.glob("*.parquet")):
         raise _no_files(directory)
     return session.read.schema(SCHEMA).parquet(str(directory))
 
 
 def schema_of(paths: Iterable[Path]) -> StructType:
-    """Return the schema of all files together. Files that are not Parquet are skipped; reading them reports the
-    error."""
+    """Return the schema of the recorder's files: SCHEMA, with the column `source` if one of the files has it. Files
+    that are not Parquet are skipped; reading them reports the error."""
     for path in paths:
         try:
             if "source" in pq.read_schema(path).names:
@@ -86,7 +88,7 @@ def schema_of(paths: Iterable[Path]) -> StructType:
 
 
 def parquet_source(session: SparkSession, directory: Path) -> SampleSource:
-    """Return the samples of all files `*.parquet` in `directory` and below. Raises NoSamples.
+    """Return the samples of all files `*.parquet` in `directory` and below. Raises NoSamples if there is no such file.
 
     Arrow reads them, because Spark's own reader builds a map for each sample. A column `source` is optional.
     """
@@ -110,7 +112,8 @@ def parquet_source(session: SparkSession, directory: Path) -> SampleSource:
 
 
 def table_source(samples: DataFrame) -> SampleSource:
-    """Return the samples of a table of either shape. Raises BadSamples if columns are missing or have other types."""
+    """Return the samples of a table of either shape. Count the rows of the shape SCHEMA. Raises BadSamples if columns
+    are missing or have other types."""
     series = "timestamps" in samples.columns
     for field in (SERIES if series else SCHEMA).fields:
         if field.name not in samples.columns:
@@ -142,7 +145,8 @@ def _read_tasks(
 
 
 def _columns(path: str, schema: pa.Schema) -> pa.Schema:
-    """Return the columns to read and their types. Raises BadSamples."""
+    """Return the columns to read from a file and their types. Raises BadSamples if a column is missing or has another
+    type."""
     for name in SCHEMA.names:
         if name not in schema.names:
             raise BadSamples(f"{path} has no column {name!r}; it has {', '.join(schema.names) or 'none'}")

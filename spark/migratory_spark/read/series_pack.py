@@ -30,7 +30,8 @@ PACK_SAMPLES = 1_000_000
 
 @dataclass(slots=True, frozen=True)
 class SampleQuery:
-    """A selection of samples: the metrics, the time (after_ms, until_ms], and one cluster (None for all).
+    """A selection of samples: of these metrics, in the time (after_ms, until_ms] (ms since 1970), and of one cluster
+    (None for all).
 
     `replica_labels` are labels by which only servers that scrape the same targets differ. They do not identify a
     series.
@@ -43,7 +44,8 @@ class SampleQuery:
     cluster: str | None = None
 
     def selects(self, metric: str, labels: dict[str, str]) -> bool:
-        """Return whether a series belongs to the selection. Shared metrics may come without a cluster label."""
+        """Return whether the selection includes a series with this metric and these labels. Shared metrics may have no
+        cluster label."""
         if metric not in self.metrics:
             return False
         cluster = labels.get("cluster")
@@ -52,7 +54,8 @@ class SampleQuery:
 
 @dataclass(slots=True, frozen=True)
 class SeriesKey:
-    """A series as one server exports it: `labels` without replica labels, `source` names the server."""
+    """A series as one server exports it: metric, sorted labels without replica labels, and the name of the server
+    (`source`, may be empty)."""
 
     metric: str
     labels: tuple[tuple[str, str], ...]
@@ -77,9 +80,10 @@ def exporter_name(role: str, labels: dict[str, str]) -> str:
 
 @dataclass(slots=True)
 class SeriesPack:
-    """Samples of many series in flat arrays: `counts[i]` of them belong to `keys[i]`, whose fingerprint is `series[i]`.
+    """Samples of many series in flat arrays: `counts[i]` of them belong to `keys[i]`, whose fingerprint (hash of metric
+    and labels) is `series[i]`.
 
-    Samples are in no order, values may be NaN, and a key may occur more than once.
+    Samples are in no order, values may be NaN, and a key may occur more than once. `times` are ms since 1970.
     """
 
     keys: list[SeriesKey]
@@ -89,7 +93,10 @@ class SeriesPack:
     values: Floats
 
     def split(self, partitions: int) -> Iterator[tuple[int, SeriesPack]]:
-        """Yield the number of each partition that has series here, with a pack of these series."""
+        """Yield the number of each partition that has series here, with a pack of these series.
+
+        :param partitions: the number of partitions.
+        """
         partition = np.array([key.partition_key % partitions for key in self.keys], dtype=np.int64)
         starts = np.cumsum(self.counts) - self.counts
         for number in np.unique(partition).tolist():
@@ -120,14 +127,15 @@ def _fingerprint(metric: str, labels: tuple[tuple[str, str], ...]) -> int:
 
 
 def index_ranges(starts: Ints, counts: Ints) -> Ints:
-    """Return the indexes start to start + count of each range, one range after the other."""
+    """Return the indexes of all ranges, one range after the other; range i goes from starts[i] to starts[i] + counts[i]
+    - 1."""
     before = np.cumsum(counts) - counts
     indexes: Ints = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(starts - before, counts)
     return indexes
 
 
 def pack_batches(batches: Iterable[pa.RecordBatch], query: SampleQuery) -> Iterator[SeriesPack]:
-    """Yield packs of the samples that `query` selects.
+    """Yield packs of the samples that `query` selects, each of about PACK_SAMPLES samples.
 
     Batches have the columns metric, labels, and either timestamp and value or timestamps and values. A column `source`
     is optional.
@@ -176,7 +184,7 @@ def _pack(tables: Sequence[pa.Table], query: SampleQuery) -> SeriesPack:
 
 
 def _series_keys(table: pa.Table, query: SampleQuery) -> Iterator[SeriesKey | None]:
-    """Yield the key of each row, None for a row that the query does not select."""
+    """Yield the key of each row, or None for a row that the query does not select."""
     sources = table["source"].to_pylist() if "source" in table.column_names else None
     metrics, label_rows = table["metric"].to_pylist(), table["labels"].to_pylist()
     for row, (metric, pairs) in enumerate(zip(metrics, label_rows, strict=True)):
@@ -193,9 +201,9 @@ def _series_keys(table: pa.Table, query: SampleQuery) -> Iterator[SeriesKey | No
 def _group_rows(table: pa.Table) -> tuple[Ints, Ints, Ints]:
     """Group rows of single samples by metric, labels and source.
 
-    Return one row of each series, the number of its samples, and the order in which the samples of a series follow one
-    another. Series are told apart by a 64-bit hash: with a million series in a pack, two collide in one of 30 million
-    packs.
+    Return the index of one row of each series, the number of its samples, and the order of rows in which the samples of
+    each series follow one another. Series are told apart by a 64-bit hash: with a million series in a pack, two collide
+    in one of 30 million packs.
     """
     labels = _as_array(table["labels"])
     offsets = _to_numpy(labels.offsets).astype(np.int64)
@@ -224,7 +232,7 @@ def _codes(texts: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _as_array(column: pa.ChunkedArray) -> Any:
-    """Return the only chunk of a column whose chunks were combined."""
+    """Return the only chunk of a column whose chunks were combined; an empty array if the column has none."""
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 

@@ -1,4 +1,5 @@
-"""The series store: samples are read and merged once, and kept for as many passes as a report needs.
+"""The series store: reads and merges the samples of a report once, and holds them for as many passes as the report
+needs.
 
 This is the only module that plans Spark's work. Samples are packed where they are read (`series_pack.py`). Few samples
 are fetched and merged in this process, so that a small report is one small job. Many samples are sent to as many
@@ -55,26 +56,27 @@ Pass = Callable[[Iterator[SeriesBatch]], PassResult]
 
 
 class SeriesStore(ABC):
-    """Merged series of a report: `stats` describes each, `run` passes over their samples."""
+    """The merged series of a report. `stats` describes each series, `run` executes a pass over their samples."""
 
     stats: Sequence[SeriesStats]
 
     @abstractmethod
     def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
-        """Return the result of each partition.
+        """Run `work` on the series of each partition, and return the result of each.
 
-        :param timeline_only: Pass only over series that show when exporters were scraped.
+        :param timeline_only: True to pass only over series that show when exporters were scraped.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Free memory and disk."""
+        """Free the memory and disk that the samples take. The store can't be used after that."""
 
 
 def open_store(
     session: SparkSession, source: SampleSource, query: SampleQuery, max_local_samples: int = MAX_LOCAL_SAMPLES
 ) -> SeriesStore:
-    """Read the samples that `query` selects. Up to `max_local_samples` are merged in this process."""
+    """Read and merge the samples that `query` selects. If the source has at most `max_local_samples`, this process
+    holds them, else Spark's executors do."""
     if "metric" in source.frame.columns:
         # Spark filters metrics before rows reach Python.
         source = replace(source, frame=source.frame.where(F.col("metric").isin(*query.metrics)))
@@ -90,7 +92,7 @@ def _fetch(source: SampleSource, query: SampleQuery) -> MergedSeries:
 
 
 class LocalSeriesStore(SeriesStore):
-    """A store in this process, with one partition and without Spark."""
+    """A store that holds its samples in this process, with one partition and without Spark."""
 
     def __init__(self, merged: MergedSeries) -> None:
         self.stats = merged.stats
@@ -105,7 +107,7 @@ class LocalSeriesStore(SeriesStore):
 
 
 class _SparkSeriesStore(SeriesStore):
-    """A store in Spark's executors."""
+    """A store whose samples are in Spark's executors."""
 
     def __init__(self, session: SparkSession, source: SampleSource, query: SampleQuery) -> None:
         self._session = session
@@ -137,7 +139,8 @@ class _SparkSeriesStore(SeriesStore):
 
 @contextmanager
 def _settings(session: SparkSession, columns: Sequence[str]) -> Iterator[None]:
-    """Apply this module's settings and restore the previous ones: the session may belong to the caller."""
+    """A context that applies this module's settings to the session and restores the previous ones, because the session
+    may belong to the caller."""
     settings = _SETTINGS if "timestamp" in columns else {**_SETTINGS, **_UNCOMPILED}
     before: dict[str, str | None] = {name: session.conf.get(name, None) for name in settings}
     for name, setting in settings.items():

@@ -1,4 +1,4 @@
-"""Rendering: documents become tables for terminals and HTML pages. Nothing is computed here.
+"""Rendering: documents become tables for terminals and HTML pages. No figure of a report is computed here.
 
 Begin with `tables.py` and `comparison_tables.py` (terminals) or `page.py` (HTML). `plots.py` and `comparison_plots.py`
 draw, `canvas.py` turns a drawing into SVG that follows the page's colors.

@@ -58,7 +58,12 @@ or twice its size somewhere."""
 
 
 class Drawing:
-    """A drawing: `with Drawing("latency", WIDE) as drawing: drawing.axes.plot(…)`; then `drawing.svg`."""
+    """A context for one drawing: `with Drawing("latency", WIDE) as drawing: drawing.axes.plot(…)`. After it,
+    `drawing.svg` has the SVG text.
+
+    :param name: identifies the drawing in the page.
+    :param size: WIDE, HALF or NARROW.
+    """
 
     def __init__(self, name: str, size: tuple[float, float]) -> None:
         self.svg = ""
@@ -86,7 +91,7 @@ class Drawing:
             self._context.__exit__(*problem)  # type: ignore[arg-type]
 
     def legend(self, columns: int) -> None:
-        """Draw a legend above the plot, where it covers nothing."""
+        """Draw a legend above the plot, in at most `columns` columns. Do nothing if no line has a label."""
         columns = min(columns, 2 if self.narrow else columns)
         handles, labels = self.axes.get_legend_handles_labels()
         if handles:
@@ -111,22 +116,22 @@ def _to_page_svg(figure: Figure) -> str:
 
 
 def _remove_unused_ids(text: str) -> str:
-    """Remove identifiers to which nothing refers: they would occur once per drawing in a page."""
+    """Return the SVG text without identifiers to which nothing refers: they would occur once per drawing in a page."""
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", text))
     return re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", text)
 
 
 def series_color(number: int) -> str:
-    """Return the color of the series of that number; colors repeat."""
+    """Return the color of the series with this number, from 0; colors repeat after eight."""
     return SERIES[number % len(SERIES)]
 
 
 def shorten(name: str) -> str:
-    """Return a name that is short enough for a plot, on one line. The tables have the whole name."""
+    """Return a name on one line and of at most 28 characters, for a plot. The tables have the whole name."""
     plain = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
     return plain if len(plain) <= _MAX_NAME else f"{plain[: _MAX_NAME - 1]}…"
 
 
 def with_gaps(starts: Sequence[str], values: dict[str, float | None]) -> list[float]:
-    """Return the value at each of `starts`, NaN where there is none, so that a line has a gap there."""
+    """Return the value at each of `starts`, NaN if there is none, so that a plotted line has a gap there."""
     return [float("nan") if (value := values.get(start)) is None else value for start in starts]

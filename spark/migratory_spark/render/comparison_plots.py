@@ -1,4 +1,4 @@
-"""The plots of a comparison's page: two reports on shared axes, and one over the other."""
+"""The plots of a comparison's page: draws two reports on the same axes or on the same scale."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _of_second(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def _share_scale(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Give both plots one scale, so that their heights can be compared."""
+    """Set the latency axis of the plot to a scale that fits both reports, so that heights in two plots can be
+    compared."""
     rows = [*first.latency_ms.over_time, *second.latency_ms.over_time]
     values = [value for row in rows for value in (row.median, row.p99) if value]
     if values:
@@ -31,7 +32,7 @@ def _share_scale(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def since_the_start(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Draw P99 and median of both by the time since each window's start."""
+    """Draw median and P99 of the latency of both reports, by the minutes since the start of each report's window."""
     axes = drawing.axes
     for label, report, color in (("first", first, FIRST), ("second", second, SECOND)):
         rows = report.latency_ms.over_time
@@ -47,7 +48,7 @@ def since_the_start(first: SlaReport, second: SlaReport, drawing: Drawing) -> No
 
 
 def quantiles(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Draw each quantile of both reports on one line."""
+    """Draw the latency quantiles of both reports: a row for each quantile, with a mark for each report."""
     axes = drawing.axes
     first_values, second_values = first.latency_ms.all, second.latency_ms.all
     for row, (_, attribute) in enumerate(_QUANTILES):
@@ -66,7 +67,7 @@ def quantiles(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def tails(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Draw the cumulative distributions of both."""
+    """Draw the cumulative distributions of the latency of both reports."""
     highest = [
         draw_tail(report, drawing, color, label)
         for label, report, color in (("first", first, FIRST), ("second", second, SECOND))
@@ -77,7 +78,7 @@ def tails(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def brokers(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Draw the P99 of the latency in both reports, for each broker that both have."""
+    """Draw the P99 of the latency in both reports, for each of the brokers that `_common_brokers` returns."""
     axes = drawing.axes
     first_values, second_values = _p99(first), _p99(second)
     names = _common_brokers(first, second)
@@ -97,7 +98,7 @@ def brokers(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def _p99(report: SlaReport) -> dict[str, float]:
-    """Return P99 by broker, for brokers with enough deliveries."""
+    """Return P99 of the latency in ms by broker, for brokers with at least ENOUGH deliveries."""
     brokers = report.latency_ms.by_broker
     return {
         name: summary.p99 for name, summary in brokers.items() if summary.p99 is not None and summary.count >= ENOUGH
@@ -105,7 +106,7 @@ def _p99(report: SlaReport) -> dict[str, float]:
 
 
 def _common_brokers(first: SlaReport, second: SlaReport) -> list[str]:
-    """Return the first twelve brokers of both reports; a plot has no room for more."""
+    """Return the first twelve brokers that have enough deliveries in both reports; a plot has no room for more."""
     second_values = _p99(second)
     return [name for name in _p99(first) if name in second_values][:12]
 

@@ -1,4 +1,4 @@
-"""Tables of a comparison for a terminal."""
+"""Tables of a comparison of two reports for a terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def render(comparison: Comparison) -> RenderableType:
 
 
 def show(comparison: Comparison) -> None:
-    """Print the comparison."""
+    """Print the comparison's tables, notes and verdict to the standard output."""
     wide_console().print(render(comparison))
 
 
@@ -84,7 +84,8 @@ def _counts(figures: list[ComparedFigure]) -> Table:
 
 
 def _distributions(figures: list[ComparedFigure]) -> Table:
-    """Return a row for each distribution, with `first → second` in the column of each quantile."""
+    """Return a table with a row for each distribution that is known in a report, and `first → second` in the column of
+    each quantile."""
     table = Table(title="Distributions, first → second", title_justify="left", title_style="bold")
     table.add_column("of", overflow="fold")
     for name in SHOWN_COLUMNS:

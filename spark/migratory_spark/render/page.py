@@ -1,4 +1,4 @@
-"""HTML pages of a report and of a comparison: values for the templates, and the plots inside."""
+"""Renders the HTML pages of a report and of a comparison: values for the templates, and the plots inside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN_COLUMNS = ("median", "mean", "p90", "p95", "p99", "max")
 
 
 def render_page(report: SlaReport) -> str:
-    """Return the report as one HTML file without references to others."""
+    """Return the report as one HTML page that needs no other files."""
     template = environment().get_template("report.html.j2")
     return template.render(
         report=report,
@@ -42,7 +42,7 @@ def render_page(report: SlaReport) -> str:
 
 
 def render_comparison(comparison: Comparison, first: SlaReport, second: SlaReport) -> str:
-    """Return the comparison of two reports as one HTML file without references to others."""
+    """Return the comparison of two reports as one HTML page that needs no other files."""
     quantiles = [figure for figure in comparison.figures if figure.name in DISTRIBUTION_COLUMNS]
     return (
         environment()
@@ -61,7 +61,7 @@ def render_comparison(comparison: Comparison, first: SlaReport, second: SlaRepor
 
 
 def environment() -> jinja2.Environment:
-    """Return the environment of the templates, with filters and style."""
+    """Return the Jinja environment of the page templates, with their filters and style sheet."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("migratory_spark.render"),
         autoescape=True,
@@ -78,7 +78,8 @@ def environment() -> jinja2.Environment:
 
 
 def draw_plot(plot: Plot, *reports: SlaReport) -> dict[str, Any]:
-    """Return a plot in two sizes, as the template expects it."""
+    """Return a plot's texts and its drawings in two sizes, as the template expects them. Without data there are no
+    drawings."""
     drawings = {}
     if plot.has_data(*reports):
         for name, size in (("wide", WIDE if plot.across else HALF), ("narrow", NARROW)):
@@ -110,7 +111,7 @@ def _latencies(report: SlaReport) -> list[tuple[str, DistributionSummary]]:
 
 
 def _rows(figures: list[ComparedFigure]) -> list[tuple[str, dict[str, ComparedFigure]]]:
-    """Return a row for each distribution with a known figure."""
+    """Return name and figures of each distribution that is known in at least one report."""
     rows: dict[str, dict[str, ComparedFigure]] = {}
     for figure in figures:
         rows.setdefault(f"{figure.section}, {figure.unit}", {})[figure.name] = figure
@@ -122,7 +123,8 @@ def _is_known(figure: ComparedFigure) -> bool:
 
 
 def percent_change(figure: ComparedFigure) -> str:
-    """Return the relative difference of the second report, or an empty text without a ratio."""
+    """Return by how many percent the second report's figure differs from the first one's, such as `+12.5%`, or ""
+    without a ratio."""
     return "" if figure.ratio is None else f"{(figure.ratio - 1) * 100:+,.1f}%"
 
 
@@ -134,7 +136,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def exact(value: float | None) -> str:
-    """Return a number as text, to a millionth and without trailing zeros."""
+    """Return a number as text, to a millionth and without trailing zeros, or a dash if it is unknown."""
     text = number(value, 6)
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -1,4 +1,4 @@
-"""The plots of a report's page."""
+"""The plots of a report's page: draws each of them, and lists them in PLOTS."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _MIN_BUDGET = -1.0
 class Plot:
     """A plot of one report, or of two.
 
-    `has_data` says whether there is anything to draw, `draw` draws it. `description` is shown below the title.
-    `across`: the plot has the whole width of the page.
+    `has_data` returns whether there is anything to draw, `draw` draws the plot. `description` is shown below the title.
+    `across` is True if the plot has the whole width of the page.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Plot:
 
 
 def percentiles(report: SlaReport, drawing: Drawing) -> None:
-    """Draw percentiles of latency over time."""
+    """Draw P50, P90, P95 and P99 of the latency over time, with objectives' thresholds and incidents."""
     rows = report.latency_ms.over_time
     _time_axis(report, drawing)
     starts, moments = _row_times(report)
@@ -51,7 +51,7 @@ def percentiles(report: SlaReport, drawing: Drawing) -> None:
 
 
 def heat(report: SlaReport, drawing: Drawing) -> None:
-    """Draw deliveries by time and latency."""
+    """Draw the number of deliveries by time and latency as a heat map, with incidents."""
     heatmap = report.latency_ms.heat
     used = [number for number in range(len(heatmap.bounds_ms)) if any(row[number] for row in heatmap.counts)]
     first, last = used[0], used[-1]
@@ -67,7 +67,7 @@ def heat(report: SlaReport, drawing: Drawing) -> None:
 
 
 def budget(report: SlaReport, drawing: Drawing) -> None:
-    """Draw the error budget of each objective over time."""
+    """Draw the error budget left of each objective over time, with incidents. Values below -100% are drawn at -100%."""
     axes = drawing.axes
     _time_axis(report, drawing)
     lowest = 0.0
@@ -88,7 +88,7 @@ def budget(report: SlaReport, drawing: Drawing) -> None:
 
 
 def brokers(report: SlaReport, drawing: Drawing) -> None:
-    """Draw P99 of each broker over time."""
+    """Draw P99 of the latency of each broker over time, with incidents."""
     _time_axis(report, drawing)
     starts, moments = _row_times(report)
     names = list(report.latency_ms.by_broker)
@@ -102,7 +102,7 @@ def brokers(report: SlaReport, drawing: Drawing) -> None:
 
 
 def connections(report: SlaReport, drawing: Drawing) -> None:
-    """Draw the clients of each broker over time."""
+    """Draw the number of clients of each broker over time, with incidents."""
     _time_axis(report, drawing)
     _, moments = _row_times(report)
     for number, broker in enumerate(report.connections):
@@ -117,16 +117,16 @@ def connections(report: SlaReport, drawing: Drawing) -> None:
 
 
 def cumulative(report: SlaReport, drawing: Drawing) -> None:
-    """Draw the cumulative distribution. Each step up is a tenfold smaller share of slower deliveries, so that the last
-    thousandth is as easy to read as the first half."""
+    """Draw the cumulative distribution of the latency. Each step up is a tenfold smaller share of slower deliveries, so
+    that the last thousandth is as easy to read as the first half."""
     highest = draw_tail(report, drawing, COLORS["s1"])
     _draw_thresholds(report, drawing, across=True)
     tail_axes(drawing, highest)
 
 
 def draw_tail(report: SlaReport, drawing: Drawing, color: str, label: str | None = None) -> float:
-    """Draw the line of a cumulative distribution and return its height: -log10 of the smallest share of slower
-    deliveries that it shows."""
+    """Draw the line of a report's cumulative distribution, and return its height: -log10 of the smallest share of
+    slower deliveries that it shows, at least 1."""
     total = report.latency_ms.all.count
     points = [(bound, count / total) for bound, count in report.latency_ms.cumulative if count]
     below = [(bound, -math.log10(1 - share)) for bound, share in points if share < 1]
@@ -139,8 +139,10 @@ def draw_tail(report: SlaReport, drawing: Drawing, color: str, label: str | None
 
 
 def tail_axes(drawing: Drawing, highest: float) -> None:
-    """Label the axes of cumulative distributions up to `highest`, the height of the highest line as `draw_tail` returns
-    it."""
+    """Label the axes of cumulative distributions: latencies across, shares of deliveries upwards.
+
+    :param highest: the height of the highest line, as `draw_tail` returns it.
+    """
     axes = drawing.axes
     latency_axis(drawing, across=True)
     marks = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999]
@@ -194,7 +196,7 @@ def _time_axis(report: SlaReport, drawing: Drawing) -> None:
 
 
 def latency_axis(drawing: Drawing, across: bool = False) -> None:
-    """Make an axis logarithmic, with durations as labels. `across`: the horizontal one."""
+    """Make an axis logarithmic, with durations as labels: the horizontal axis if `across`, else the vertical one."""
     axes = drawing.axes
     axis = axes.xaxis if across else axes.yaxis
     (axes.set_xscale if across else axes.set_yscale)("log")
@@ -211,7 +213,8 @@ def _tick_locator(alone: bool) -> LogLocator:
 
 
 def _draw_incidents(report: SlaReport, drawing: Drawing) -> None:
-    """Draw incidents as bands with their numbers in the table. Must come last, when the axis is final."""
+    """Draw incidents as bands, with the numbers that they have in the page's table. Must be called last, when the axis
+    is final."""
     axes = drawing.axes
     first, last = axes.get_xlim()
     for number, incident in enumerate(report.incidents, 1):
@@ -227,8 +230,8 @@ def _draw_incidents(report: SlaReport, drawing: Drawing) -> None:
 
 
 def _draw_thresholds(report: SlaReport, drawing: Drawing, across: bool = False) -> None:
-    """Draw thresholds of latency objectives near the measured latencies. A distant one would flatten everything
-    else."""
+    """Draw a line for the threshold of each latency objective, except thresholds above ten times the highest latency,
+    which would flatten the plot."""
     highest = report.latency_ms.all.max
     for objective in report.objectives:
         threshold = objective.threshold_ms
@@ -263,5 +266,5 @@ def _moment(text: str) -> float:
 
 
 def duration(milliseconds: float) -> str:
-    """Return milliseconds in the unit that reads best."""
+    """Return milliseconds as text, in seconds from 1000 on: `250 ms`, `1.5 s`."""
     return f"{milliseconds / 1000:g} s" if milliseconds >= 1000 else f"{milliseconds:g} ms"

@@ -1,4 +1,4 @@
-"""Tables of a report for a terminal. Cells are folded if there is no room: cut numbers would be wrong."""
+"""Tables of a report for a terminal. Cells are folded if there is no room, because cut numbers would be wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def plain_text(text: str) -> Text:
-    """Return a text without markup and control characters.
+    """Return a text that Rich prints as it is: not read as markup, with control characters replaced.
 
     Rich would interpret `[red]` and reject `[/x]`, and a terminal would obey control characters.
     """
@@ -29,13 +29,17 @@ def plain_text(text: str) -> Text:
 
 
 def wide_console() -> Console:
-    """Return a console with the terminal's width, or without a limit for a pipe or a file."""
+    """Return a console with the terminal's width, or, if the standard output is a pipe or a file, one without a
+    limit."""
     console = Console()
     return console if console.is_terminal else Console(width=UNLIMITED_WIDTH)
 
 
 def render(report: dict[str, Any]) -> RenderableType:
-    """Return the report as tables of latency, interruptions, deliveries and objectives, with notes and the verdict."""
+    """Return the report as tables of latency, interruptions, deliveries and objectives, with notes and the verdict.
+
+    :param report: the report as plain data, as in its JSON.
+    """
     parts: list[RenderableType] = [_latency(report), _interruptions(report), _delivery(report), _objectives(report)]
     parts += _reasons(report)
     parts += [plain_text(f"- {note}") for note in report.get("notes", ())]
@@ -45,7 +49,10 @@ def render(report: dict[str, Any]) -> RenderableType:
 
 
 def show(report: dict[str, Any], console: Console | None = None) -> None:
-    """Print the report."""
+    """Print the report's tables, notes and verdict to `console`, by default the standard output.
+
+    :param report: the report as plain data, as in its JSON.
+    """
     (console or wide_console()).print(render(report))
 
 
@@ -114,7 +121,8 @@ def _objectives(report: dict[str, Any]) -> Table:
 
 
 def _reasons(report: dict[str, Any]) -> list[Text]:
-    """Return reasons as sentences below the table, which they would make wider than a terminal."""
+    """Return a sentence for each verdict with a reason. They are below the table, which they would make wider than a
+    terminal."""
     return [
         plain_text(f"- {result['name']}: {result['reason']}") for result in report["objectives"] if result["reason"]
     ]

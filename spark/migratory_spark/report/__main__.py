@@ -23,7 +23,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the schemas by file name."""
+    """Return the JSON Schemas of reports and of comparisons, by file name."""
     return {
         "sla-report.v1alpha2.json": _schema(SlaReport, REPORT, "SLA report"),
         "sla-comparison.v1alpha2.json": _schema(Comparison, COMPARISON, "Comparison of two SLA reports"),
@@ -31,7 +31,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def text(schema: dict[str, Any]) -> str:
-    """Return a schema as it is written to a file."""
+    """Return a schema as the text that is written to its file."""
     return json.dumps(schema, indent=1) + "\n"
 
 

@@ -1,5 +1,5 @@
-"""The SLA report: what happened in a window of time, by broker and around each incident, and whether objectives were
-met.
+"""Builds the SLA report: deliveries, latency and incidents in a window of time, by broker, and the verdicts on
+objectives.
 
 `build_report` runs the whole pipeline; `as_plain` makes its result plain data, ready for JSON. `document.py` and
 docs/reference/sla.md explain the parts of a report. Samples are read once and passed over twice: for the exporters'
@@ -60,9 +60,10 @@ LOOKBACK_MS = 3_600_000
 
 @dataclass(slots=True, frozen=True)
 class KnownIncident:
-    """An incident that the caller caused or knows of, in seconds of wall-clock time.
+    """An incident that the caller caused or knows of.
 
-    `until` is when it was over: the last client resumed, the last publisher was served again.
+    `at` and `until` are seconds since 1970. `until` is the time at which it was over: the last client resumed, the last
+    publisher was served again.
     """
 
     kind: str
@@ -72,7 +73,7 @@ class KnownIncident:
 
 
 def as_plain(report: SlaReport) -> dict[str, Any]:
-    """Return a report as JSON would read it back: dicts, lists, and no NaN, for which it raises ValueError."""
+    """Return a report as JSON would read it back: dicts, lists, text and numbers. Raises ValueError for a NaN."""
     # By json rather than msgspec, which would write a NaN as null.
     plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(report), allow_nan=False))
     return plain
@@ -91,21 +92,21 @@ def build_report(
     cluster: str | None = None,
     max_local_samples: int = MAX_LOCAL_SAMPLES,
 ) -> SlaReport:
-    """Read samples, aggregate them, and judge the objectives in the window [start, end).
+    """Read samples, aggregate them, judge the objectives in the window [start, end), and return the report.
 
     Samples are read from an hour before the earliest window of an objective on.
 
-    :param samples: A folder of Parquet files, a table of one of the shapes in `samples.py`, or a source.
-    :param start: Start of the window in wall-clock seconds; `end` likewise.
-    :param incidents: Incidents that the caller knows of.
-    :param window_seconds: Length of the tables' rows; None chooses one.
-    :param zone: Time zone of the calendar's hours and days.
-    :param replica_labels: Labels by which only servers that scrape the same targets differ.
-    :param cluster: The only cluster whose series count; None for all.
-    :param max_local_samples: Samples up to which this process does the work without Spark's executors.
-    :raises NoSamples: If nothing was recorded.
-    :raises ValueError: For an empty window, an unknown zone, objectives that contradict each other, too many rows, or a
-        table that holds no samples. The text says what to do.
+    :param samples: a folder of Parquet files, a table of one of the shapes in `samples.py`, or a source.
+    :param start: start of the window in seconds since 1970; `end` likewise.
+    :param incidents: incidents that the caller knows of.
+    :param window_seconds: length of the tables' rows; None chooses one.
+    :param zone: time zone of the calendar's hours and days.
+    :param replica_labels: labels by which only servers that scrape the same targets differ.
+    :param cluster: the only cluster whose series count; None for all.
+    :param max_local_samples: the number of samples up to which this process does the work without Spark's executors.
+    :raises NoSamples: nothing was recorded.
+    :raises ValueError: the window is empty, the zone unknown, objectives contradict each other, there are too many
+        rows, or a table holds no samples. The message says what to do.
     """
     start_ms, end_ms = round(start * 1000), round(end * 1000)
     if end_ms <= start_ms:
@@ -206,10 +207,10 @@ def _aggregate(
     objectives: Sequence[Objective],
     windows: Sequence[JudgedWindow],
 ) -> tuple[Observations, BrokerReadings, list[SliceCounts | None], int]:
-    """Run the pass over all samples.
+    """Run the pass over all samples that adds up totals.
 
-    Return totals by interval, gauge readings, the slices of each objective that counts slices, and the number of
-    restarts.
+    Return totals by interval, gauge readings, the slices of each objective (None for one that counts events), and the
+    number of restarts of counters.
     """
     plan, group_rows = plan_totals(catalog, grid)
     slice_plans = [

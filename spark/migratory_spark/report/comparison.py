@@ -1,4 +1,4 @@
-"""Comparison of two reports: what became better or worse, and whether the difference is more than noise.
+"""Compares two reports: finds what became better or worse, and whether the difference is more than noise.
 
 A comparison is data, so that it can be stored and judged; `render/` prints it. Counts are compared by share, because
 two runs are seldom of the same size.
@@ -25,7 +25,7 @@ ENOUGH = 100
 
 
 class NotAReport(Exception):
-    """A file is not a report. The text names the file and what is wrong."""
+    """Raised when a file is not a report that can be compared. The message names the file and what is wrong."""
 
 
 class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +41,9 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectiveChange(msgspec.Struct, frozen=True, kw_only=True):
-    """An objective of either report; null where a report has none of that name. `comparable` is false if target or
-    threshold differ, because the verdicts are then on different objectives."""
+    """An objective that is in one or both reports, by name; null where a report has none of that name. `comparable` is
+    false if only one report has it, or if type, target, threshold or counting differ, because the verdicts are then on
+    different objectives."""
 
     name: str
     first: Verdict | None
@@ -56,7 +57,7 @@ class ObjectiveChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two reports."""
+    """One of the two reports: the name that the caller gives it (such as its file), its cluster, window and verdict."""
 
     name: str
     cluster: str
@@ -81,9 +82,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_report(path: Path) -> SlaReport:
-    """Return the report of a JSON file.
+    """Return the report in a JSON file.
 
-    :raises NotAReport: If it cannot be read, is not JSON, or is not a report of this version.
+    :raises NotAReport: the file cannot be read, is not JSON, or is not a report of this version.
     """
     try:
         content = path.read_bytes()
@@ -102,7 +103,10 @@ def load_report(path: Path) -> SlaReport:
 
 
 def compare(first: SlaReport, second: SlaReport, names: tuple[str, str] = ("first", "second")) -> Comparison:
-    """Return the comparison of two reports; `names` are shown for them."""
+    """Return the comparison of two reports.
+
+    :param names: the names of the two reports in the comparison, such as those of their files.
+    """
     objectives = _objectives(first, second)
     figures = [*_deliveries(first, second), *_distributions(first, second)]
     judged = [figure.change for figure in objectives if figure.comparable]
@@ -117,7 +121,8 @@ def compare(first: SlaReport, second: SlaReport, names: tuple[str, str] = ("firs
 
 
 def _overall_change(objectives: list[Change], deliveries: list[Change]) -> Change:
-    """Return the change of the whole. Uncounted deliveries are ignored; an objective without data makes it unknown."""
+    """Return the change of the whole: worse if one is worse; unknown if an objective is, or if nothing could be
+    compared; else better if one is better. Deliveries of unknown change are ignored."""
     changes = {*objectives, *deliveries}
     if "worse" in changes:
         return "worse"
@@ -161,7 +166,7 @@ def _promise(result: ObjectiveResult) -> tuple[object, ...]:
 
 
 def _verdicts(first: Verdict | None, second: Verdict | None) -> Change:
-    """Return the change between two verdicts. With an insufficient one it is unknown."""
+    """Return the change between two verdicts: unknown if one is insufficient or missing."""
     if "insufficient" in (first, second) or None in (first, second):
         return "unknown"
     if first == second:
@@ -170,7 +175,8 @@ def _verdicts(first: Verdict | None, second: Verdict | None) -> Change:
 
 
 def _deliveries(first: SlaReport, second: SlaReport) -> list[ComparedFigure]:
-    """Return wrong deliveries per million expected ones. Reconnects are no fault, so they are never better or worse."""
+    """Return lost, duplicated and reordered deliveries and reconnects, each per million expected deliveries, and the
+    acknowledged share of publications. Reconnects are no fault, so they are never better or worse."""
     figures = []
     for name in (*_WRONG, "reconnects"):
         counts = [(getattr(report.delivery, name), report.delivery.expected) for report in (first, second)]
@@ -188,7 +194,8 @@ def _deliveries(first: SlaReport, second: SlaReport) -> list[ComparedFigure]:
 
 
 def _shares(first: tuple[int | None, int | None], second: tuple[int | None, int | None]) -> Change:
-    """Return the change between two shares (count, total), exactly: one of a billion is more than none."""
+    """Return the change between two pairs of count and total; a smaller share is better. The comparison is exact: one
+    of a billion is more than none."""
     (count, of), (count_after, of_after) = first, second
     if count is None or count_after is None:
         return "unknown"

@@ -1,10 +1,10 @@
-"""History of reports: their figures as rows of Parquet tables, partitioned by day.
+"""History of reports: writes their figures as rows of Parquet tables, partitioned by day.
 
     DIR/objectives/day=2026-11-28/…parquet    one row for each objective of a report
     DIR/latency/day=2026-11-28/…parquet       one row for each broker and window of a report's tables
 
 A row belongs to the day (UTC) on which its time starts. A report's files are named by its cluster and window, so that
-appending it again replaces its rows.
+appending the report again replaces its rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ LATENCY = pa.schema(
 
 
 def append(report: SlaReport, folder: Path) -> None:
-    """Write the report's rows into `folder`. Each file appears whole or not at all. Raises OSError."""
+    """Write the report's rows into `folder`, and delete rows of an earlier copy of the report. Each file appears whole
+    or not at all. Raises OSError."""
     # A cluster's name may contain characters that a file's name may not.
     cluster_hash = hashlib.sha256(report.cluster.encode()).hexdigest()[:12]
     name = f"{cluster_hash}-{_compact(report.window.start)}-{_compact(report.window.end)}.parquet"

@@ -1,4 +1,5 @@
-"""Impact of incidents: their steps, affected clients and publishers, and the figures before, during and after each."""
+"""Computes the impact of incidents: their steps, affected clients and publishers, and the figures before, during and
+after each."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from migratory_spark.times import iso
 
 
 def edges(detected: Sequence[DetectedIncident], start: int, end: int) -> Iterator[int]:
-    """Yield the moments that separate the figures before, during and after each incident."""
+    """Yield the moments (ms since 1970) that separate the figures before, during and after each incident, limited to
+    [start, end]."""
     for incident in detected:
         yield from (_clip(moment, start, end) for moment in _moments(incident))
 
@@ -35,9 +37,11 @@ def incidents(
     whole: Interval,
     validity_ms: float,
 ) -> list[Incident]:
-    """Return the report's incidents.
+    """Return the report's incidents, with the impact of each.
 
-    :param validity_ms: Milliseconds for which a broker's count of clients holds after its scrape.
+    :param readings: numbers of clients, by broker and interval.
+    :param whole: the report's window.
+    :param validity_ms: milliseconds after a scrape for which a broker's number of clients counts.
     """
     start, end = whole
     result = []
@@ -98,7 +102,8 @@ def _impact(observations: Observations, until_settled: Interval, after: Interval
 def _connected_clients(
     observations: Observations, readings: BrokerReadings, moment: int, validity_ms: float
 ) -> dict[str, float]:
-    """Return clients by broker at the last scrape up to `moment`. A broker without a recent scrape is missing."""
+    """Return the number of clients by broker at the last scrape up to `moment` (ms since 1970). Brokers that were not
+    scraped in the `validity_ms` before are left out."""
     last_interval = observations.grid.within(observations.grid.edges[0], moment).stop
     clients = {}
     for broker, by_interval in readings.items():

@@ -1,4 +1,4 @@
-"""Notes of a report: the uncertainties of its figures, one sentence each."""
+"""Writes the notes of a report: the uncertainties of its figures, one sentence each."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def notes(
     statistics: SampleStatistics,
     unknown_starts: Sequence[tuple[str, int]],
 ) -> list[str]:
-    """Return the notes.
+    """Return the notes of a report; none if nothing is uncertain.
 
-    :param unknown_starts: Name and first scrape of exporters that may have counted before the window.
+    :param interval: the report's window.
+    :param unknown_starts: name and first scrape (ms since 1970) of exporters that may have counted before the window.
     """
     return [
         *_targets(coverage),

@@ -1,4 +1,4 @@
-"""Sections of a report, computed from observations: deliveries, availability, latency, rows of time, connections."""
+"""Computes the sections of a report from observations: deliveries, availability, latency, rows of time, connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ MAX_HEATMAP_BOUNDS = 40
 
 @dataclass(slots=True, frozen=True)
 class ReportRows:
-    """The report's window in ms and its rows of `seconds` each, the last of which may be shorter."""
+    """The report's window (ms since 1970) and its division into rows of `seconds` each, the last of which may be
+    shorter."""
 
     start: int
     end: int
@@ -50,25 +51,27 @@ class ReportRows:
 
     @property
     def edges(self) -> tuple[int, ...]:
-        """The boundaries of the rows, in ms: the start of each row, and the end of the last one."""
+        """The boundaries of the rows in ms since 1970: the start of each row, and the end of the last one."""
         length = max(1, round(self.seconds * 1000))
         return (*range(self.start, self.end, length), self.end)
 
     @property
     def intervals(self) -> list[Interval]:
-        """The rows as intervals."""
+        """The rows as intervals in ms since 1970."""
         return list(pairwise(self.edges))
 
     @property
     def whole(self) -> Interval:
-        """The whole window as an interval."""
+        """The report's window as one interval."""
         return self.start, self.end
 
 
 def summary(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> DistributionSummary:
-    """Return the columns of the published tables, multiplied by `scale` (1000 for milliseconds).
+    """Return count, quantiles, mean, standard deviation and highest value of a distribution, multiplied by `scale`
+    (1000 for milliseconds) and rounded.
 
-    :param whole: Add the median's bucket and a note, for the tables of a whole window.
+    :param digits: digits after the decimal point.
+    :param whole: True to add the median's bucket and a note, for the tables of a whole window.
     """
     return DistributionSummary(**columns(distribution, scale, digits, whole))
 
@@ -83,7 +86,8 @@ class _Scale:
 
 
 def columns(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> dict[str, Any]:
-    """Return the fields of `summary` as keywords, with its arguments."""
+    """Return the fields of the DistributionSummary that `summary` returns, by name. The parameters are those of
+    `summary`."""
     scaled = _Scale(scale, digits)
     result: dict[str, Any] = {
         "count": round(distribution.count),
@@ -103,17 +107,18 @@ def columns(distribution: Distribution, scale: float, digits: int = 3, whole: bo
 
 
 def of_broker(name: str) -> GroupFilter:
-    """Return the filter of one broker's groups."""
+    """Return the filter that selects the groups of series of one broker."""
     return lambda group: group.broker == name
 
 
 def of_reason(reason: str) -> GroupFilter:
-    """Return the filter of the groups of one reason."""
+    """Return the filter that selects the groups of series with this label `reason`."""
     return lambda group: group.reason == reason
 
 
 def live(broker: str | None = None) -> GroupFilter:
-    """Return the filter of live deliveries by one clock, of one broker or of all."""
+    """Return the filter that selects live deliveries whose sender and receiver had the same clock, of one broker or
+    (None) of all."""
     where = judged_deliveries("same")
     return where if broker is None else lambda group: where(group) and group.broker == broker
 
@@ -121,12 +126,14 @@ def live(broker: str | None = None) -> GroupFilter:
 def measured(
     observations: Observations, histogram: str, scale: float, interval: Interval, where: GroupFilter = any_group
 ) -> DistributionSummary:
-    """Return the summary of a histogram in an interval, multiplied by `scale` as in `summary`."""
+    """Return the summary of a histogram's observations in an interval, multiplied by `scale` as in `summary`, with the
+    median's bucket and a note."""
     return summary(observations.distribution(histogram, where, interval), scale, whole=True)
 
 
 def delivery(observations: Observations, interval: Interval) -> DeliveryCounts:
-    """Return delivery counts. None stands for a metric that was not scraped, which is not the same as zero."""
+    """Return the delivery counts of an interval. A count is None if its metric was not scraped, which is not the same
+    as zero."""
 
     def count(metric: str, where: GroupFilter = any_group) -> int | None:
         return observations.count(metric, where, interval) if observations.was_scraped(metric, interval) else None
@@ -156,7 +163,8 @@ def delivery(observations: Observations, interval: Interval) -> DeliveryCounts:
 
 
 def availability(observations: Observations, rows: ReportRows) -> AvailabilityCounts:
-    """Return the publications that were acknowledged and those that failed."""
+    """Return the numbers of publications that were acknowledged and that failed in the window; None if neither was
+    scraped."""
     counts = publish_events(observations, rows.whole)
     known = observations.was_scraped(metrics.PUBLISH, rows.whole) or observations.was_scraped(
         metrics.PUBLISH_ERRORS, rows.whole
@@ -176,7 +184,8 @@ def availability(observations: Observations, rows: ReportRows) -> AvailabilityCo
 
 
 def latency(observations: Observations, rows: ReportRows) -> LatencySection:
-    """Return the latency of live deliveries by broker and row."""
+    """Return the latency of live deliveries in the window: of all, by broker, by row, and by row and broker. Rows
+    without a delivery are left out."""
     brokers = observations.brokers(metrics.LATENCY)
     return LatencySection(
         all=measured(observations, metrics.LATENCY, MILLISECONDS, rows.whole, live()),
@@ -197,7 +206,8 @@ def latency(observations: Observations, rows: ReportRows) -> LatencySection:
 
 
 def _window_summary(observations: Observations, interval: Interval, broker: str) -> WindowSummary | None:
-    """Return the summary of a row, or None without a delivery. An empty `broker` means all brokers."""
+    """Return the latency of a row's live deliveries, or None without a delivery. An empty `broker` means all
+    brokers."""
     distribution = observations.distribution(metrics.LATENCY, live(broker or None), interval)
     if not round(distribution.count):
         return None
@@ -244,12 +254,13 @@ def _ms(seconds: float) -> float:
 
 
 def windows(observations: Observations, rows: ReportRows) -> list[WindowRow]:
-    """Return the counts of each row."""
+    """Return the counts of all brokers together for each row."""
     return [WindowRow(**_row(observations, interval)) for interval in rows.intervals]
 
 
 def calendar(observations: Observations, rows: ReportRows, tz: ZoneInfo) -> Calendar:
-    """Return the counts of each hour or day of the zone."""
+    """Return the counts of all brokers together for each hour of the time zone, or for each day if the window is longer
+    than four days."""
     unit, starts = calendar_units(rows.start, rows.end, tz)
     intervals = zip(starts, [*starts[1:], rows.end], strict=True)
     return Calendar(
@@ -277,7 +288,7 @@ def _row(observations: Observations, interval: Interval) -> dict[str, Any]:
 
 
 def connections(observations: Observations, readings: BrokerReadings, rows: ReportRows) -> list[BrokerConnections]:
-    """Return the clients of each broker over time."""
+    """Return the number of clients of each broker over time, from its own gauge."""
 
     def readings_within(by_interval: dict[int, GaugeReading], interval: Interval) -> list[GaugeReading]:
         inside = observations.grid.within(*interval)
@@ -303,10 +314,11 @@ def connections(observations: Observations, readings: BrokerReadings, rows: Repo
 
 
 def estimated(group: SeriesGroup) -> bool:
-    """Return whether a group has live latencies across two clocks."""
+    """Return whether a group of series has latencies of live deliveries that were measured across two clocks."""
     return group.clock == "estimated" and group.phase == "live"
 
 
 def replayed(group: SeriesGroup) -> bool:
-    """Return whether a group has latencies of replayed deliveries by one clock."""
+    """Return whether a group of series has latencies of replayed deliveries whose sender and receiver had the same
+    clock."""
     return group.clock == "same" and group.phase == "replayed"
