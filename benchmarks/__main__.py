@@ -94,8 +94,9 @@ def with_changes(sizes: Sizes, given: dict[str, Any], changes: tuple[str, ...]) 
 async def measure(
     sizes: Sizes, names: list[str], console: Console, write: Callable[[dict[str, Any]], None], minutes: float
 ) -> dict[str, Any]:
-    """Run the measurements. Return the result as builtins: `failed` has the measurements and peers that failed,
-    `not_measured` the measurements that are impossible here, each with the reason."""
+    """Run the measurements, and call `write` with the result so far after each. Return the result as plain
+    dictionaries: `failed` has the measurements and peers that failed, `not_measured` the measurements that are
+    impossible here, each with the reason."""
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)

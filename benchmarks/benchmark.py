@@ -70,7 +70,8 @@ class Benchmark:
         return [make() for name, make in PEERS.items() if name not in self.missing]
 
     def limits(self) -> list[System]:
-        """Return the raw loops. Ratios refer to the one in C; without a compiler it is dropped."""
+        """Return the raw loops: programs that only send. Ratios refer to the one in C; without a compiler it is
+        dropped."""
         command = c_loop(self.folder)
         if command is None:
             self.drop(C_LOOP, MeasurementFailed("no C compiler is installed"))
@@ -83,7 +84,7 @@ class Benchmark:
         self.say(f"DROPPED: {name}: {reason}")
 
     def stop_after(self, rig: Rig) -> Rig:
-        """Stop the rig at the end of the measurement. Return the rig."""
+        """Register the rig to be stopped at the end of the measurement, and return it."""
         self.stack.push_async_callback(rig.stop)
         return rig
 

@@ -45,7 +45,7 @@ _PATTERNS = [re.compile(re.escape(name).replace(r"\*", "[^.]+") + "$") for name 
 
 
 class Number(NamedTuple):
-    """A figure with its spread."""
+    """A figure of a result: its median, and its lowest and highest round."""
 
     median: float
     low: float
@@ -53,7 +53,7 @@ class Number(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A figure of both results."""
+    """A figure that both results have, and how it changed."""
 
     key: str
     old: Number

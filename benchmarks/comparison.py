@@ -44,8 +44,11 @@ async def interleaved(
 
 
 class SystemComparison:
-    """Several rigs by the name that their figures have. Those of `peers` may fail, and are then removed from `rigs`.
-    `unit` is the name of a delivery in progress lines. All rigs are stopped with the measurement."""
+    """Several rigs whose rounds are compared, by the name that their figures have.
+
+    Those of `peers` may fail, and are then removed from `rigs`. `seconds` is the length of a round; `unit` is the name
+    of a delivery in progress lines. All rigs are stopped with the measurement.
+    """
 
     def __init__(
         self, bench: Benchmark, rigs: Mapping[str, Rig], peers: Collection[str] = (), *, seconds: float | None = None,

@@ -108,7 +108,7 @@ class Connector:
         return bool(self._waiting or self._later or self._attempts)
 
     def add(self, subscriber: Subscriber, delay: float = 0.0) -> None:
-        """Connect a subscriber after `delay` seconds."""
+        """Let a subscriber connect in `delay` seconds. `start_attempts` begins the attempt."""
         if delay:
             heapq.heappush(self._later, (time.monotonic() + delay, subscriber.number, subscriber))
         else:

@@ -53,7 +53,7 @@ class PublisherSetup(Struct, frozen=True, kw_only=True):
 
 
 class GetReport(Struct, frozen=True, tag=True):
-    """Report, and start a new window of latencies and resumes when `reset`."""
+    """Report, and then start a new window of latencies and resumes if `reset`."""
 
     reset: bool = False
 
@@ -129,7 +129,7 @@ class HelperReady(Struct, tag=True):
 
 
 class HelperFailed(Struct, tag=True):
-    """The run is void; `text` says why."""
+    """An answer: the run is void for the reason `text`."""
 
     text: str
 

@@ -36,7 +36,8 @@ class LongRun:
         self.failed: dict[str, str] = {}
 
     async def attempt(self, name: str, part: Callable[[], Awaitable[PartResult]]) -> PartResult | None:
-        """Run a part. Return None when it failed. Raise NotMeasurable, which is no failure."""
+        """Run a part and return its result. Return None when it failed, which is recorded. Raise NotMeasurable,
+        which is no failure."""
         try:
             async with asyncio.timeout(self._minutes * 60) as limit:
                 return await part()

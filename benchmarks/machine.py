@@ -37,7 +37,7 @@ class Cpu(NamedTuple):
 
 
 def process_tree(pid: int) -> list[int]:
-    """Return the process and all its descendants."""
+    """Return the ids of the process and all its descendants."""
     tree = [pid]
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -49,7 +49,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def process_trees(pids: Iterable[int]) -> list[int]:
-    """Return the processes and all their descendants."""
+    """Return the ids of the processes and all their descendants."""
     return [number for pid in pids for number in process_tree(pid)]
 
 
@@ -108,7 +108,8 @@ def kernel_memory() -> int:
 
 
 def pin(pids: Iterable[int], allowed: Iterable[int]) -> None:
-    """Pin every thread of the processes and their descendants, and all threads that these will start."""
+    """Pin every thread of the processes and their descendants, and so all threads that these will start, to the
+    cores `allowed`."""
     places = set(allowed)
     for number in process_trees(pids):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -136,7 +137,7 @@ def memory_available() -> int:
 
 
 def _tracer(pid: int) -> int:
-    """Return the process that traces this one, or 0."""
+    """Return the id of the process that traces this one, or 0."""
     try:
         match = re.search(r"^TracerPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except (FileNotFoundError, ProcessLookupError):

@@ -32,14 +32,14 @@ class MeasurementFailed(Exception):
 
 
 class LineProcess:
-    """A process that reads commands and writes answers as lines."""
+    """A child process that reads commands and writes answers as lines."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
     async def start(cls, *command: str, core: int | None, niceness: int = 0) -> LineProcess:
-        """Start a command on a core, or on any core with None."""
+        """Start a command on a core, or on any core with None. A `niceness` above 0 lowers its priority."""
 
         def prepare() -> None:
             if core is not None:

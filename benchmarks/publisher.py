@@ -36,7 +36,8 @@ _MAX_MESSAGE_BYTES = 2**24
 
 
 class PublisherConnection:
-    """One connection. The handshake blocks; after it, bytes that the kernel does not accept are buffered."""
+    """One connection of a publisher. The handshake blocks; after it, bytes that the kernel does not accept are
+    buffered."""
 
     def __init__(self, protocol: ClientProtocol, address: ipc.Address, name: str) -> None:
         self._protocol = protocol
@@ -127,7 +128,7 @@ class PublisherConnection:
 
 
 class BenchmarkPublisher:
-    """The process's loops and connections."""
+    """The connections of a publisher process, and its loops of publishing."""
 
     def __init__(self, setup: ipc.PublisherSetup) -> None:
         self._setup = setup

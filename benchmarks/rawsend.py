@@ -9,7 +9,8 @@ from pathlib import Path
 
 
 def main(frame: bytes, connections: int, topics: int) -> None:
-    """Accept the connections, then send a burst to the next topic's connections at each due time."""
+    """Accept the connections. Then, for each line "rate seconds" on stdin, send `frame` to the next topic's
+    connections at each due time, and print the numbers of bursts and of incomplete sends."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=4096)
     print("listening", listening.getsockname()[1], flush=True)
     sockets = []

@@ -35,7 +35,7 @@ from benchmarks.payload import HEAD, MARK, PartialHeads, read
 from benchmarks.protocols import HEARTBEAT, ClientProtocol, Conversation, RefusedByServer, find_protocol
 
 _MAX_POSITIONS = 2000
-"""Positions kept of a topic."""
+"""Positions that are stored for one topic, at most. The oldest are dropped."""
 
 _MAX_HEARTBEAT_CHECKS = 500
 """Connections checked for silence in one turn of the loop. Bounds the length of a turn."""
@@ -81,7 +81,7 @@ class PositionIndex:
 
 
 class Receiver:
-    """The process's loop, its connections and its counts."""
+    """A receiver process's loop, its connections and its counts."""
 
     def __init__(self, setup: ipc.ReceiverSetup) -> None:
         self._setup = setup
@@ -228,7 +228,8 @@ class Receiver:
             self._lost(subscriber, "without a close frame")
 
     def _handle_data(self, subscriber: Subscriber, data: bytearray, end: int) -> None:
-        """Count the publications in `data[:end]`. The hot path of every measurement."""
+        """Count the publications in `data[:end]`, their latencies, losses and repeats, and answer pings. The hot
+        path of every measurement."""
         counts = self._counts
         counts.bytes += end
         subscriber.heard_at = now = time.monotonic_ns()

@@ -105,14 +105,15 @@ class Receivers:
         return 60.0 + self._setup.connections / _MIN_OPENED_PER_SECOND
 
     async def report(self, reset: bool = False) -> ReceiverTotals:
-        """Return the counts so far. `reset` starts a new window of latencies and resumes."""
+        """Return the counts since the start, and the latencies and resumes since the last reset. `reset` then starts
+        a new window of these."""
         command = ipc.GetReport(reset)
         reports = await asyncio.gather(*(helper.ask(command, ipc.ReceiverReport, 120.0) for helper in self._helpers))
         return ReceiverTotals(list(reports))
 
     async def wait_for(self, deliveries: int, limit: float = 30.0) -> ReceiverTotals:
-        """Wait for this number of deliveries, counted from the start. Raise MeasurementFailed when they do not arrive
-        within `limit` seconds, or when one was lost or repeated."""
+        """Wait until there were exactly this many deliveries since the start. Raise MeasurementFailed when they do
+        not arrive within `limit` seconds, when there are more, or when one was lost or repeated."""
         deadline = time.monotonic() + limit
         while True:
             totals = await self.report()
@@ -132,7 +133,8 @@ class Receivers:
         await asyncio.gather(*(helper.ask(command, ipc.ReceiverReport, 60.0) for helper in self._helpers))
 
     async def open(self, max_pending: int = 200) -> ReceiverTotals:
-        """Open all missing connections, at most `max_pending` of each process at a time."""
+        """Open all missing connections, at most `max_pending` of each process at a time. Return the counts when all
+        are subscribed."""
         limit, command = self._open_limit(), ipc.OpenAll(max_pending)
         reports = await asyncio.gather(*(helper.ask(command, ipc.ReceiverReport, limit) for helper in self._helpers))
         return ReceiverTotals(list(reports))

@@ -54,11 +54,11 @@ class ReconnectingClient:
         self.core.step(ev.Received(self.link, [wire.Welcome(wire.VERSION, "q", "b", 1, servers, 15.0, limits)]), now)
 
     def disconnect(self, now: float) -> ev.Dial | None:
-        """End the link or the attempt. Return the next attempt if it starts at once."""
+        """End the link or the attempt. Return the next attempt if it starts at once, otherwise None."""
         return self._dial(self.core.step(ev.Disconnected(self.link, 1006, "gone"), now))
 
     def tick(self, now: float) -> ev.Dial | None:
-        """Step the core with a `Tick` at `now`. Return the attempt that the core starts, if any."""
+        """Step the core with a `Tick` at `now`. Return the attempt that the core starts, or None."""
         return self._dial(self.core.step(ev.Tick(), now))
 
     def _dial(self, effects: list[ev.Effect]) -> ev.Dial | None:

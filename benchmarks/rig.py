@@ -42,7 +42,8 @@ class Rig:
         self, system: System, work: Workload, *, pinned: bool = True, subscribed: bool = True, publishers: int = 4,
         reconnects: bool = False,
     ) -> None:  # fmt: skip
-        """`pinned`: the system runs on one core and all clients on another. `publishers`: their number."""
+        """Prepare a rig. `pinned`: the system runs on one core of the machine and all clients on another.
+        `publishers`: the number of the publisher's connections."""
         self.system = system
         self.work = work
         self.subscribed = subscribed
@@ -61,7 +62,7 @@ class Rig:
 
     @property
     def receivers(self) -> Receivers:
-        """The subscribers."""
+        """The receivers, which hold the subscribers. They exist after `connect`."""
         assert self._receivers is not None
         return self._receivers
 

@@ -62,7 +62,7 @@ def main(
 
 
 async def measure(result: CapacityResult, seconds: float, rounds: int, tiny: bool, write: Callable[[], None]) -> None:
-    """Run the measurements that the result lacks, and add them to it."""
+    """Run the measurements that the result lacks, and add them to it. Call `write` after each."""
     parts = LongRun(click.echo)
     result.failed = parts.failed
     held_out = TINY_HELD_OUT if tiny else broker.HELD_OUT

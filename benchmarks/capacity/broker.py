@@ -38,7 +38,7 @@ HELD_OUT = Size(7000, 70, 3.0)
 
 
 async def measure(bench: Benchmark, size: Size, seconds: float, rounds: int) -> Point:
-    """Measure a size on a new broker, in `rounds` rounds, of which the median counts."""
+    """Measure a size on a new broker, in `rounds` rounds of `seconds`, and return the round with the median CPU."""
     work = Workload(subscribers=size.clients, topics=size.topics, payload=bench.sizes.payload, rate=size.rate)
     rig = Rig(Product(), work)
     try:

@@ -86,8 +86,8 @@ def relative_fit(rows: Sequence[Sequence[float]], values: Sequence[float], known
 
 
 def fit(points: Sequence[Point], idle: float) -> Costs:
-    """Fit the model. `idle` is the CPU of a broker without clients, in cores. Raise ValueError for fewer than five
-    sizes."""
+    """Return the costs that fit the measured points best. `idle` is the CPU of a broker without clients, in cores.
+    Raise ValueError for fewer than five sizes."""
     if len(points) < 5:
         raise ValueError(f"{len(points)} sizes are too few for a fit; five or more are needed")
     client, publication, delivery = relative_fit(

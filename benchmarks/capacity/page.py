@@ -1,4 +1,4 @@
-"""The page docs/reference/capacity.md from a result. Pure."""
+"""The page docs/reference/capacity.md, made from a result and a template."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class CapacityResult(msgspec.Struct, kw_only=True):
         return fit(self.points, idle[0])
 
     def checks(self) -> dict[str, PredictionError]:
-        """Return the errors at the size that the fit does not use. Raise ValueError when it is not measured."""
+        """Return the prediction errors of CPU and memory at the size that the fit does not use. Raise ValueError
+        when it is not measured."""
         costs, point = self.costs, self.held_out
         if point is None:
             raise ValueError("the held-out size has not been measured")

@@ -20,14 +20,14 @@ from benchmarks.capacity.model import Costs, Point
 PACKET_OVERHEAD = 66
 """Bytes around a delivery that travels alone: Ethernet 14, IPv4 20, TCP with timestamps 32."""
 MEASURED_PAYLOAD = 140
-"""Bytes, at which `Costs.wire_bytes` was measured."""
+"""Bytes of the payload at which `Costs.wire_bytes` was measured."""
 MIN_BROKERS, MAX_BROKERS = 3, 99
-"""Brokers of a cluster."""
+"""The smallest and the largest number of brokers of a cluster."""
 
 
 class BrokerMachine(Struct, frozen=True, kw_only=True):
-    """The machine of one broker. `busy` is the share that may be used; the rest is for the clients of a failed
-    broker."""
+    """The machine of one broker. `busy` is the share of its cores, memory and bandwidth that may be used; the rest
+    is for the clients of a failed broker."""
 
     cores: int = 16
     memory_gib: float = 64.0

@@ -77,7 +77,7 @@ async def measure(
     result: dict[str, Any], sizes: list[int], per_topic: int, clients: int, topics: int, rate: float,
     write: Callable[[], None],
 ) -> None:  # fmt: skip
-    """Make the runs that the result does not have yet."""
+    """Make the runs that the result does not have yet, and add them to it. Call `write` after each."""
     seconds = result["seconds"]
     parts = LongRun(click.echo, MINUTES)
     result["machine"] = described = result.get("machine") or machine.describe()

@@ -1,4 +1,4 @@
-"""The page docs/reference/evaluation.md from a result of `python -m benchmarks.evaluation`. Pure."""
+"""The page docs/reference/evaluation.md, made from a result of `python -m benchmarks.evaluation` and a template."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADS = ("median", "mean", "stdev", "P90", "P95", "P99")
 
 
 def render(result: Mapping[str, Any]) -> str:
-    """Return the page."""
+    """Return the page's text."""
     vertical, three, machine = result["vertical"], result["three"], result["machine"]
     ended, largest = vertical["ended"], vertical["rows"][-1]
     return TEMPLATE.read_text().format(

@@ -84,6 +84,6 @@ async def _row(bench: Benchmark, subscribers: int, topics: int, warmup: float, s
 async def run_three_servers(
     bench: Benchmark, subscribers: int, topics: int, rate: float, seconds: float
 ) -> dict[str, Any]:
-    """Measure three brokers of which one is killed."""
+    """Measure three brokers of which one is killed, as the failover benchmark does, and return the figures."""
     work = Workload(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=rate)
     return await kill_one(bench, work, seconds)

@@ -148,12 +148,13 @@ def _pids(product: Product) -> dict[str, int]:
 
 
 def _cores(product: Product, before: dict[str, machine.Cpu], seconds: float) -> dict[str, float]:
-    """Return the CPU of each broker in cores."""
+    """Return the CPU of each broker in cores, over the `seconds` since `before`."""
     return {name: round((machine.cpu([pid]) - before[name]).total / seconds, 4) for name, pid in _pids(product).items()}
 
 
 def summary(before: ReceiverTotals, during: ReceiverTotals, after: ReceiverTotals) -> dict[str, Any]:
-    """Return the figures of three consecutive windows. The last one ends when everything is delivered."""
+    """Return the figures of three consecutive windows: before the kill, right after it, and later, up to the last
+    delivery."""
     killed = before.subscribed[KILLED]
     resumes = sorted(during.resumes + after.resumes)
     p99_before, p99_after = before.latency.p99, after.latency.p99

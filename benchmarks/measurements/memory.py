@@ -22,7 +22,7 @@ SETTLE_SECONDS = 2.0
 """Seconds without a change after which memory counts as settled."""
 
 SETTLE_BYTES = 256 * 1024
-"""Bytes by which memory changes while it has not settled."""
+"""The change in bytes above which memory has not settled."""
 
 SPARE_BYTES = 2 * 2**30
 """Bytes of memory to leave to the machine."""
@@ -122,8 +122,8 @@ async def settled_pss(rig: Rig, limit: float = 30.0) -> int:
 
 
 async def _max_rate(bench: Benchmark, rig: Rig) -> dict[str, Any]:
-    """Find the highest rate of deliveries per second that this machine sustains with all clients, receivers included,
-    with a P99 below `MAX_P99_MS`."""
+    """Return the highest rate of deliveries per second that this machine sustains with all clients, receivers
+    included, with a P99 below `MAX_P99_MS`, and what failed at the next rate."""
     await rig.start_publisher()
     seconds = bench.sizes.seconds
     subscribers = rig.work.subscribers

@@ -77,7 +77,7 @@ class ClientProtocol:
         raise NotImplementedError
 
     def positions(self, message: bytes) -> Iterable[tuple[bytes, Position]]:
-        """Return (payload, position) of a message's publications, where `resumes`."""
+        """Yield (payload, position) of a message's publications, where `resumes`."""
         raise NotImplementedError
 
     def frame(self, message: bytes) -> bytes:

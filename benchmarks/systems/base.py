@@ -54,7 +54,7 @@ class System:
 
     @property
     def pids(self) -> list[int]:
-        """The processes whose CPU and memory count."""
+        """The ids of the processes whose CPU and memory count."""
         return pids(self._processes)
 
     @property
@@ -67,7 +67,7 @@ class System:
         raise NotImplementedError
 
     async def connected(self) -> None:
-        """Wait until the system has accepted all subscribers. A system that cannot tell returns at once."""
+        """Wait until the system has accepted all subscribers. A system that cannot report it returns at once."""
 
     async def stop(self) -> None:
         """Stop publisher and servers, and delete the folder."""
@@ -80,7 +80,7 @@ class System:
     # ---- publishing: the same publisher for all systems with WebSocket -----------------------------------------
 
     async def start_publisher(self, work: Workload, core: int | None, connections: int = 4) -> None:
-        """Start a publisher. Its publications' numbers rise as long as it runs."""
+        """Start a publisher and wait until it is connected. The numbers of its publications rise as long as it runs."""
         setup = ipc.PublisherSetup(
             protocol=self.publish_protocol or self.protocol, addresses=self.addresses, connections=connections,
             topics=work.topics, payload=work.payload,
@@ -89,11 +89,13 @@ class System:
         await self._publisher.ready(60.0)
 
     async def publish_open_loop(self, rate: float, seconds: float, settle: float = 30.0) -> ipc.PublishReport:
-        """Publish on each topic `rate` times a second, then wait up to `settle` seconds for the answers."""
+        """Publish on each topic `rate` times a second for `seconds`, then wait up to `settle` seconds for the
+        answers. Return the counts."""
         return await self._ask(ipc.OpenLoop(rate, seconds, settle), seconds * 3 + settle + 60)
 
     async def publish_closed_loop(self, window: int, seconds: float) -> ipc.PublishReport:
-        """Publish as fast as answers allow, with up to `window` unanswered publications a connection."""
+        """Publish for `seconds` as fast as answers allow, with up to `window` unanswered publications a connection.
+        Return the counts."""
         return await self._ask(ipc.ClosedLoop(window, seconds), seconds + 90)
 
     async def _ask(self, command: ipc.Command, limit: float) -> ipc.PublishReport:
@@ -101,7 +103,8 @@ class System:
         return await self._publisher.ask(command, ipc.PublishReport, limit)
 
     def _run(self, command: list[str], core: int | None, environment: dict[str, str] | None = None) -> Process:
-        """Start a server. It is pinned from its start, because a Go program counts its cores then."""
+        """Start a server on this core, and return its process. It is pinned from its start, because a Go program
+        counts its cores then."""
         prefix = [] if core is None else ["taskset", "-c", str(core)]
         name = self.name.replace(" ", "-")
         log = self.folder / f"{name}-{len(self._processes)}.log"

@@ -58,7 +58,7 @@ class Product(System):
 
     @property
     def pids(self) -> list[int]:
-        """The brokers' processes. ZooKeeper carries no publication and is not counted."""
+        """The ids of the brokers' processes. ZooKeeper carries no publication and is not counted."""
         return [broker.process.pid for broker in self.cluster.brokers if broker.process.pid is not None]
 
     @property
