@@ -1,6 +1,7 @@
-"""The broker's runtime: sockets, ZooKeeper, clocks and logs. It takes no decisions about publications or membership.
+"""The broker's runtime: sockets, ZooKeeper, clocks and logs around the two cores. It takes no decisions about
+publications or membership.
 
-Start at `process.py` (one broker's life) and `pump.py` (how events reach the two cores and effects leave them). These
+Begin with `process.py` (one broker's life) and `pump.py` (how events reach the two cores and effects leave them). These
 turn parts of the outside world into events:
 
 - `accepting`: listeners, accept limits and HTTP, for clients, peers and the administration alike.

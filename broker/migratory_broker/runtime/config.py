@@ -1,7 +1,7 @@
-"""The broker's configuration file: JSON, camel case names, durations in seconds, sizes in bytes.
+"""The broker's configuration file, read by `process.run`: JSON, camel case names, durations in seconds, sizes in bytes.
 
-`load` and `parse` refuse unknown and ill-typed fields with a `ConfigError` that names the field's path, its value
-and what is allowed. What differs between the brokers of a cluster (`Identity`) comes from the command line.
+`load` and `parse` refuse unknown and ill-typed fields with a `ConfigError` that names the field's path, its value and
+what is allowed. What differs between the brokers of a cluster (`Identity`) comes from the command line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1, le=2**31)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**46)]
 MAX_REVISION = 255
-"""Characters. The revision is sent to every peer twice a second."""
+"""Characters of the longest revision. It is short because it is sent to every peer twice a second."""
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?\Z")]
 
@@ -31,8 +31,8 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", 
 
 
 class ZooKeeperSection(_Section, frozen=True):
-    """The ZooKeeper ensemble. `servers` is in the syntax of ZooKeeper's clients. `start_timeout` is how long a starting
-    broker waits for one of them."""
+    """The section `zookeeper`: how to reach ZooKeeper. `servers` is in the syntax of ZooKeeper's clients.
+    `start_timeout` is how long a starting broker waits for one of them, in seconds."""
 
     servers: Annotated[str, Meta(min_length=1)]
     session_timeout: Annotated[float, Meta(ge=1, le=60)] = 4.0
@@ -53,8 +53,8 @@ class TopicsSection(_Section, frozen=True):
 
 
 class LimitsSection(_Section, frozen=True):
-    """The limits of a broker and of each client. `connects_per_second` counts over all listeners; `handshake` is
-    seconds from the TCP accept."""
+    """The section `limits`: limits of a broker and of each client. `connects_per_second` counts over all listeners;
+    `handshake` is seconds from the TCP accept."""
 
     connects_per_second: Count = 5000
     max_payload: Annotated[int, Meta(ge=0, le=67_108_864)] = 1_048_576
@@ -72,8 +72,8 @@ class BatchingSection(_Section, frozen=True):
 
 
 class ConflationSection(_Section, frozen=True):
-    """Topics, by a pattern (`migratory_protocol.topics.TopicPattern`), of which each interval delivers the latest
-    publication only."""
+    """A rule of conflation: for topics that match the pattern `topics` (`migratory_protocol.topics.TopicPattern`), only
+    the latest QoS 0 publication of each `interval`, in seconds, is delivered."""
 
     topics: Annotated[str, Meta(min_length=1, max_length=255)]
     interval: Annotated[float, Meta(ge=0.001, le=3600)]
@@ -92,8 +92,9 @@ class DrainSection(_Section, frozen=True):
 
 
 class OriginsSection(_Section, frozen=True):
-    """Origins that may connect from a browser, none by default: `*`, `https://app.example.com`,
-    `https://*.example.org`; and allowed Host headers."""
+    """The section `origins`. `allowed`: origins from which browsers may connect, none by default: `*`,
+    `https://app.example.com`, `https://*.example.org`. `hosts`: allowed Host headers. `without_origin`: whether
+    requests without Origin are allowed."""
 
     allowed: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ("*",)
@@ -101,8 +102,9 @@ class OriginsSection(_Section, frozen=True):
 
 
 class BrokerConfig(_Section, frozen=True):
-    """The configuration of a cluster's brokers, the same for each. `leaving`: brokers that will be removed, one
-    after the other. `io_processes`: how many hold the clients' sockets; 0: the broker's own process does."""
+    """The configuration of a cluster's brokers, the same for each. `leaving`: brokers that will be removed, one after
+    the other. `io_processes`: the number of processes that hold the clients' sockets; 0: the broker's own process
+    does."""
 
     cluster: Name
     brokers: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)]
@@ -118,15 +120,16 @@ class BrokerConfig(_Section, frozen=True):
     leaving: tuple[Name, ...] = ()
 
     def staying(self, name: str) -> tuple[str, ...]:
-        """Return the brokers that stay, and the broker `name`: those its core counts on and sends clients to."""
+        """Return the brokers that are not leaving, and in any case the broker `name`: those that its core counts on and
+        sends clients to."""
         stay = tuple(broker for broker in self.brokers if broker not in self.leaving)
         return stay if name in stay else (*stay, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One broker: its name, its listening addresses (HOST:PORT; port 0 picks a free one) and the addresses it
-    announces.
+    """The values of one broker: its name, its listening addresses (HOST:PORT; port 0 uses a free one) and the addresses
+    it announces.
 
     Without `advertise_url` or `advertise_peer` the bound address is announced, which is of use on one machine only.
     `revision` names its program and configuration: brokers that are updated together share one.
@@ -142,7 +145,8 @@ class Identity:
 
 
 def load(path: Path) -> BrokerConfig:
-    """Return the configuration in a file. Raises ConfigError, which names the file."""
+    """Return the configuration in a file. Raises ConfigError, which names the file, if it cannot be read or is
+    wrong."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -154,7 +158,7 @@ def load(path: Path) -> BrokerConfig:
 
 
 def parse(data: bytes) -> BrokerConfig:
-    """Return the configuration in JSON text. Raises ConfigError."""
+    """Return the configuration in JSON text. Raises ConfigError, which names the field, if it is wrong."""
     try:
         raw = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -168,7 +172,8 @@ def parse(data: bytes) -> BrokerConfig:
 
 
 def check_identity(config: BrokerConfig, identity: Identity) -> None:
-    """Check this broker's values against the cluster's configuration. Raises ConfigError."""
+    """Raise ConfigError, naming the command line option, if a value of this broker is wrong or its name is not
+    configured."""
     if identity.name not in config.brokers:
         raise ConfigError(f"--name: {identity.name!r} is not one of brokers: {', '.join(config.brokers)}")
     for option, value in (("--clients", identity.clients), ("--peers", identity.peers), ("--admin", identity.admin)):
@@ -182,7 +187,8 @@ def check_identity(config: BrokerConfig, identity: Identity) -> None:
 
 
 def split_address(value: str, field_path: str) -> tuple[str, int]:
-    """Return HOST:PORT or [IPv6]:PORT as (host, port); an empty host means every address. Raises ConfigError."""
+    """Return HOST:PORT or [IPv6]:PORT as (host, port); an empty host stands for every address. Raises ConfigError,
+    which names `field_path`, for another form."""
     host, colon, port = value.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ConfigError(f"{field_path}: {value!r}; allowed is HOST:PORT with a port from 0 to 65535")
@@ -194,7 +200,7 @@ def split_address(value: str, field_path: str) -> tuple[str, int]:
 
 
 def _check(config: BrokerConfig) -> None:
-    """Check constraints between fields. Raises ConfigError."""
+    """Raise ConfigError if fields of a configuration contradict each other."""
     brokers = config.brokers
     if len(set(brokers)) != len(brokers):
         raise ConfigError(f"brokers: {list(brokers)} names one broker twice; allowed are different names")
@@ -246,7 +252,7 @@ _SECTIONS: dict[str, type[Struct]] = {
 
 
 def _explain(message: str, raw: object) -> str:
-    """Return msgspec's message as "path: value; allowed is ..."."""
+    """Return msgspec's error message in the form "path: value; allowed is ...". `raw` is the decoded JSON."""
     text, _, path = message.partition(" - at `")
     path = path.removesuffix("`").removeprefix("$").removeprefix(".")
     unknown = re.match(r"Object contains unknown field `(.*)`\Z", text)
@@ -268,7 +274,8 @@ def _join(path: str, name: str) -> str:
 
 
 def _value(raw: object, path: str) -> object:
-    """Return the value at msgspec's path; `[...]` (some value of an object) stands for the whole object."""
+    """Return the value at a path as msgspec writes it, None if there is none. `[...]`, some value of an object, ends
+    the path at that object."""
     value = raw
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
         if index == "...":

@@ -1,7 +1,8 @@
-"""Reload the configuration file while the broker runs: the cluster's members may change, all else needs a restart.
+"""Reloading the configuration file while the broker runs: the cluster's members may change, everything else needs a
+restart.
 
-Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when its inode,
-size or modification time changed, so that a file replaced as a whole (as Kubernetes does) is noticed as well.
+Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when its inode, size
+or modification time changed, so that a file replaced as a whole (as Kubernetes does) is noticed as well.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ CHECK_INTERVAL = 2.0
 
 
 class ConfigReloader:
-    """A watcher of the configuration file. It calls `on_change` with the configuration when `brokers` or `leaving`
-    changed."""
+    """A watcher of the configuration file. It calls `on_change` with the new configuration when `brokers` or `leaving`
+    changed, and logs what needs a restart or is wrong."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, name: str, log: Log, on_change: Callable[[BrokerConfig], None]
@@ -65,8 +66,7 @@ class ConfigReloader:
             self._on_change(self._config)
 
     def _stat(self) -> tuple[int, int, int] | None:
-        """Return the file's inode, size and modification time, or None while there is no file, such as between two
-        versions."""
+        """Return the file's inode, size and modification time, or None while there is no such file."""
         try:
             result = os.stat(self._path)
         except OSError:

@@ -1,4 +1,4 @@
-"""Errors that end a broker, with the exit codes that a supervisor sees."""
+"""The errors that end a broker, and the exit codes that a supervisor sees."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ EXIT_DESCRIPTORS = 7
 
 
 class BrokerError(Exception):
-    """An error that a person has to fix. The text says what is wrong and what is allowed."""
+    """The base class of errors that a person has to fix. The text says what is wrong and what is allowed. `code` is the
+    exit code."""
 
     code = EXIT_FAILED
 
 
 class ConfigError(BrokerError):
-    """A configuration or a command line that is wrong."""
+    """The configuration or the command line is wrong."""
 
     code = EXIT_CONFIG
 
@@ -35,6 +36,6 @@ class ZooKeeperError(BrokerError):
 
 
 class DescriptorError(BrokerError):
-    """The process may open too few files."""
+    """The operating system lets the process open too few files."""
 
     code = EXIT_DESCRIPTORS

@@ -1,4 +1,5 @@
-"""Frame messages on a byte stream: each behind its length in four bytes, big-endian."""
+"""Framing of messages on a byte stream, for peer links and channels: each message follows its length in four bytes,
+big-endian."""
 
 from __future__ import annotations
 
@@ -8,19 +9,20 @@ HEADER = 4
 
 
 class FrameTooLong(ValueError):
-    """The length prefix announces `size` bytes, more than the limit."""
+    """The length prefix of a message announces `size` bytes, more than the limit."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"a message of {size} bytes is announced, more than allowed")
 
 
 def length_prefix(data: bytes) -> bytes:
-    """Return the prefix of a message."""
+    """Return the four bytes to send before the message `data`."""
     return len(data).to_bytes(HEADER)
 
 
 class Deframer:
-    """A parser of received bytes into messages. `limit` is the bytes of the longest allowed message, and may change."""
+    """A parser of received bytes into messages. `limit` is the bytes of the longest allowed message, and may be changed
+    later."""
 
     __slots__ = ("_buffer", "_needed", "limit")
 
@@ -30,8 +32,12 @@ class Deframer:
         self.limit = limit
 
     def feed(self, data: bytes | bytearray, on_message: Callable[[memoryview], None]) -> None:
-        """Call `on_message` with each complete message, as a view that it must not keep. Raises FrameTooLong, and
-        what `on_message` raises; feed nothing after that."""
+        """Add received bytes, and call `on_message` with each message that is complete now. The message is a view that
+        is valid only during the call.
+
+        Raises FrameTooLong for a message over the limit, and what `on_message` raises. After an error it must not be
+        called again.
+        """
         buffer = self._buffer
         if buffer:
             buffer += data

@@ -1,7 +1,7 @@
-"""Logs: one JSON line an event on stderr, written by a thread of its own.
+"""The logs of a broker's processes: one JSON line an event on stderr, written by a thread of its own.
 
-A full disk or a blocked reader of the pipe must not stop the broker. So the queue is bounded: lines beyond it and
-lines that cannot be written are dropped and counted, and the next written line carries the count.
+A full disk or a blocked reader of the pipe must not stop the broker. So the queue is bounded: lines beyond it and lines
+that cannot be written are dropped and counted, and the next written line carries the count.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Log:
-    """A writer of log lines: `log(level, event, **fields)`. Fields are plain data; other values are written as their
-    `str`."""
+    """The writer of log lines: `log(level, event, **fields)` queues one. Lines below `level` are ignored. `common` are
+    fields of every line, `capacity` is the length of the queue in lines. Fields that are no plain data are written as
+    their `str`."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Log:
             self._dropped -= dropped  # not before: the line with the count may be dropped as well
 
     def close(self, timeout: float = 1.0) -> None:
-        """Write the queued lines, for at most `timeout` seconds. With a full queue return at once."""
+        """Wait until the queued lines are written, at most `timeout` seconds. If the queue is full, return at once."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
@@ -73,7 +74,7 @@ class Log:
 
 
 class LibraryLog(logging.Handler):
-    """A handler that turns log records of libraries and the event loop into lines of the same format."""
+    """A logging handler that writes warnings and errors of libraries and the event loop as lines of `log`."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

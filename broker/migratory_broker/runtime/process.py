@@ -1,4 +1,4 @@
-"""One broker: bind the addresses, find ZooKeeper, run the cores, drain the clients, shut down.
+"""One broker's process: bind the addresses, find ZooKeeper, run the cores, drain the clients, shut down.
 
 The order matters. Addresses are bound first, because they are announced to others. The edge and the links to other
 brokers start once the logic knows the broker's incarnation. Every wait has a limit.
@@ -45,14 +45,15 @@ TICK = 0.1
 """Seconds between two ticks of the cores."""
 
 ZOOKEEPER_STOP_TIMEOUT = 3.0
-"""Seconds to end the ZooKeeper session; after that it expires by itself."""
+"""Seconds to wait for the end of the ZooKeeper session; after that it expires by itself."""
 
 PEER_BUFFER = 67_108_864
-"""Bytes that may wait for a peer, besides a snapshot of the cache and some publications of the largest size."""
+"""Bytes that may wait for a peer, in addition to a snapshot of the cache and some publications of the largest size."""
 
 
 def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision: str = "") -> LogicConfig:
-    """Return the logic's configuration, from the file and this broker's addresses."""
+    """Return the logic's configuration, from the file's content, the broker's name, and the addresses that it announces
+    to clients (`url`) and brokers (`peer`)."""
     cache = config.topics.cache
     return LogicConfig(
         cluster=config.cluster,
@@ -77,7 +78,8 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision:
 
 
 class Broker:
-    """A broker. `await run()` returns the exit code. Raises BrokerError when it cannot start."""
+    """A broker process. `await run()` runs it to its end and returns the exit code. Raises BrokerError when it cannot
+    start."""
 
     def __init__(self, config: BrokerConfig, identity: Identity, log: Log, source: Path | None = None) -> None:
         self._config = config
@@ -279,7 +281,7 @@ class Broker:
             self._descriptor_limit = limit
 
     def _open(self, incarnation: int) -> None:
-        """Accept peers and clients, once the incarnation of this broker is known."""
+        """Begin to accept peers and clients: the incarnation of this broker is known. Raises ListenError."""
         self._opened = True
         self._peers.start(incarnation)
         self._listeners.append(
@@ -321,7 +323,7 @@ class Broker:
         self._finish(EXIT_FAILED, "a core broke an invariant")
 
     async def _shut_down(self) -> None:
-        """Close clients, links and the ZooKeeper session, in a few seconds at most."""
+        """Close listeners, clients, links and the ZooKeeper session, in a few seconds at most."""
         for listener in self._listeners:
             listener.close()
         self._clients.stop_listening()
@@ -383,7 +385,8 @@ class Broker:
         )
 
     def _refused(self, clients: int) -> int:
-        """Return the connections that all listeners refused, `clients` those of the clients' listener."""
+        """Return the number of connections that all listeners refused. `clients` is the number of the clients'
+        listener."""
         return clients + sum(listener.refused for listener in self._listeners)
 
     def _status(self) -> Mapping[str, object]:
@@ -410,9 +413,10 @@ class Broker:
 
 
 def run(config: BrokerConfig, identity: Identity, level: str = "info", source: Path | None = None) -> int:
-    """Run one broker until it is stopped. Return its exit code (errors.py). Raises ConfigError before the start.
+    """Run one broker until it is stopped. Return its exit code (errors.py), also when it cannot start. Raises
+    ConfigError for a wrong `identity`.
 
-    :param source: the file of `config`, which is checked for changes (config_reload.py).
+    :param source: the file of `config`, which is checked for changes (config_reload.py). None: no file is checked.
     """
     check_identity(config, identity)
     log = Log(level=level, common={"cluster": config.cluster, "broker": identity.name})

@@ -1,16 +1,16 @@
-"""The pump: takes events to the two cores and carries their effects out, in order, one loop turn at a time.
+"""The pump: steps the two cores with events and carries out their effects, in order, one turn of the loop at a time.
 
 Events from sockets, ZooKeeper and timers are collected while the loop reads, and processed once a turn. Timers, peers
-and ZooKeeper come first: a heartbeat that waits behind what clients sent makes a healthy broker look dead. Then a
-logic that got events gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried
-out before the next event, each in the order it was given:
+and ZooKeeper come first: a heartbeat that waits for clients' events makes a healthy broker look dead. Then a logic that
+got events gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried out before the
+next event, each in the order it was given:
 
 - The logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
   follows it.
 - The edge's requests to the logic go to the end of the clients' queue. Requests for the next page of a replay go to the
   deferred queue, of which little is processed a turn, together with what new connections send.
 
-With I/O processes, each side has a pump whose other core is a stand-in that sends its events over the channel
+With I/O processes, each side has a pump in which a substitute for the other core sends its events over the channel
 (io_processes/pool.py, io_processes/process.py).
 """
 
@@ -25,20 +25,20 @@ from migratory_broker.core.logic import events as logic_events
 
 TURN_EVENTS = 2000
 TURN_SECONDS = 0.02
-"""Events, and seconds, that one turn processes at most; the rest waits for the next turn, after the sockets. An
-event that was begun is finished."""
+"""The largest number of events (`TURN_EVENTS`), and of seconds, that one turn takes from a queue; the rest waits for
+the next turn, after the sockets. An event that was begun is finished."""
 
 CLIENT_SECONDS = 0.01
-"""Seconds of a turn that belong to clients even when everything else needed the whole turn, so that both advance."""
+"""Seconds of a turn for clients' events even if all other events needed the whole turn, so that both advance."""
 
 DEFERRED_SECONDS = 0.005
-"""Seconds a turn for the deferred queue: first messages of new connections and pages of replays. At least one entry
-runs. However many clients return at once and however much they missed, a publication waits no longer than this for
-them."""
+"""Seconds of a turn for the deferred queue: first messages of new connections and pages of replays. At least one entry
+runs. However many clients return at once and however much they missed, they delay a publication by no more than
+this."""
 
 
 class Core(Protocol):
-    """A sans-I/O core, as the pump calls it."""
+    """The interface of a sans-I/O core, or its substitute: `step` handles an event and returns the effects."""
 
     def step(self, event: Any, now: float, /) -> Iterable[Any]: ...
 
@@ -50,11 +50,10 @@ Entry = tuple[Callable[[Any], None], Any]
 
 
 class Pump:
-    """The queue between the outside world and the cores.
+    """The queues of events for the two cores, and the calls that step the cores and carry out their effects.
 
-    :param call_soon: schedules a call in this loop turn (`loop.call_soon`).
-    :param clock: monotonic, in seconds.
-    :param on_failure: called with the exception that a core raised; nothing is stepped after that.
+    :param call_soon: schedules a call for as soon as the loop can (`loop.call_soon`). :param clock: monotonic, in
+    seconds. :param on_failure: called with the exception that a core raised; no core is stepped after that.
     """
 
     def __init__(
@@ -81,9 +80,12 @@ class Pump:
         self._edge_handlers: dict[type, Handler] = {}
 
     def set_handlers(self, handlers: dict[type, Handler]) -> None:
-        """Set what carries out the effects that leave both cores, by class: all of `logic_events.Effect` but those
-        for the edge, and the edge's `Multicast`, `Send`, `Close` and `Hold`. A handler of an effect that is also for
-        the edge must `step_edge` it itself."""
+        """Set the functions that carry out the effects that leave both cores, by class.
+
+        They are needed for all of `logic_events.Effect` but those for the edge, and for the edge's `Multicast`, `Send`,
+        `Close`, `Hold` and `Later`. A handler for an effect that is also for the edge must call `step_edge` with it
+        itself.
+        """
         self._logic_handlers.update(dict.fromkeys(get_args(logic_events.EdgeEffect), self.step_edge))
         self._logic_handlers.update(handlers)
         self._edge_handlers.update(dict.fromkeys(get_args(edge_events.LogicRequest), self.request))
@@ -92,8 +94,8 @@ class Pump:
         self._edge_handlers[edge_events.More] = self._continue
 
     def attach(self, edge: Core, on_turn_end: Callable[[], None] | None = None) -> None:
-        """Give the pump its edge, once the incarnation of the broker is known. The edge gets the events that waited.
-        `on_turn_end` as in `at_turn_end`."""
+        """Set the edge, once the incarnation of the broker is known, and queue the events that waited for it.
+        `on_turn_end` is called at the end of every turn, as with `at_turn_end`."""
         self._edge = edge
         if on_turn_end is not None:
             self.at_turn_end(on_turn_end)
@@ -102,41 +104,42 @@ class Pump:
             self.to_edge(event)
 
     def at_turn_end(self, action: Callable[[], None]) -> None:
-        """Call `action` at the end of every turn, to send what the turn collected."""
+        """Call `action` at the end of every turn from now on, to send what the turn collected."""
         self._turn_end_actions.append(action)
 
     def to_logic(self, event: logic_events.Event) -> None:
-        """Step the logic in this turn, before what clients sent."""
+        """Queue an event for the logic, before all events of clients."""
         self.call(self._step_logic, event)
 
     def to_edge(self, event: edge_events.Event) -> None:
-        """Step the edge in this turn, before what clients sent."""
+        """Queue an event for the edge, before all events of clients."""
         self.call(self.step_edge, event)
 
     def call(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Run `action(argument)` in its place among the events that do not come from clients."""
+        """Queue `action(argument)` among the events that do not come from clients, in the order of these calls."""
         self._queue.append((action, argument))
         self._schedule()
 
     def request(self, event: logic_events.Event) -> None:
-        """Step the logic with an edge's request, behind its earlier ones."""
+        """Queue an edge's request for the logic, after the edge's earlier requests. A `NextPage` goes to the deferred
+        queue."""
         if type(event) is logic_events.NextPage:
             self.defer(self._step_logic, event)
         else:
             self.call_for_client(self._step_logic, event)
 
     def call_for_client(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Run `action(argument)` in its place among what clients sent."""
+        """Queue `action(argument)` among the events of clients, in the order of these calls."""
         self._client_queue.append((action, argument))
         self._schedule()
 
     def defer(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Run `action(argument)` in the deferred queue, in the order of these calls."""
+        """Queue `action(argument)` in the deferred queue, in the order of these calls."""
         self._deferred.append((action, argument))
         self._schedule()
 
     def step_logic(self, event: logic_events.Event) -> None:
-        """Step the logic now. Only from within a queued action."""
+        """Step the logic with an event now, and carry out its effects. Call this only from within a queued action."""
         self._step_logic(event)
 
     def _continue(self, more: edge_events.More) -> None:
@@ -177,7 +180,7 @@ class Pump:
             action()
 
     def _run(self, entries: deque[Entry], end: float) -> None:
-        """Run entries until `end`, `TURN_EVENTS` at most."""
+        """Run entries of a queue until the time `end`, at most `TURN_EVENTS`."""
         clock = self._clock
         for _ in range(TURN_EVENTS):
             if not entries or self.stopped or clock() > end:
@@ -191,7 +194,7 @@ class Pump:
         self._deferred.clear()
 
     def _run_deferred(self, end: float) -> None:
-        """Run one entry at least, and more until `end`."""
+        """Run entries of the deferred queue until the time `end`, at least one."""
         while self._deferred and not self.stopped:
             action, argument = self._deferred.popleft()
             action(argument)
@@ -205,7 +208,8 @@ class Pump:
             handlers[type(effect)](effect)
 
     def step_edge(self, event: Any) -> None:
-        """Step the edge now. Only from within an effect or a queued action. Before `attach`, store the event for it."""
+        """Step the edge with an event now, and carry out its effects. Call this only from within an effect or a queued
+        action. Before `attach` the event is stored."""
         edge = self._edge
         if edge is None:
             self._waiting.append(event)
@@ -216,4 +220,5 @@ class Pump:
 
 
 def _ignore(effect: edge_events.Detach) -> None:
-    """Drop a `Detach`: in one process the edge gets every topic anyway."""
+    """Do nothing with a `Detach`: where edge and logic are in one process, the edge gets the publications of every
+    topic."""

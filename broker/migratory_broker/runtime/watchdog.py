@@ -1,4 +1,4 @@
-"""The watchdog: a thread that ends the process when the event loop stands still.
+"""The watchdog of a broker's processes: a thread that ends the process when its event loop stands still.
 
 ZooKeeper's client sends its heartbeats from a thread of its own. So a broker whose loop hangs keeps its session, and
 the groups that it coordinates wait for it. The process must end itself: a supervisor starts it again, and its session
@@ -23,17 +23,17 @@ from migratory_broker.runtime.errors import EXIT_HUNG
 from migratory_broker.runtime.logs import Log
 
 WATCH_INTERVAL = 0.1
-"""Seconds between two observations of the loop, and between two of its signs of life."""
+"""Seconds between two observations of the loop, and between two signs of life of the loop."""
 
 LATE_TICK = 0.5
-"""Seconds of delay above which a tick is logged and counted: the loop stalled."""
+"""Seconds of delay above which a tick is logged and counted as a stall of the loop."""
 
 STALL_SHARE = 0.75
-"""The part of the shorter of session and fencing time for which the loop may stand still."""
+"""The fraction of the shorter of session and fencing time for which the loop may stand still."""
 
 
 def stall_limit(session_timeout: float, fencing: float) -> float:
-    """Return the seconds for which the loop may stand still.
+    """Return the seconds for which the loop may stand still before the process ends itself. Both arguments are seconds.
 
     It is less than the session time, so that a loop that hangs delays a takeover by less than one more session, and
     less than the fencing time, so that the process is gone before its I/O processes must assume so.
@@ -42,7 +42,7 @@ def stall_limit(session_timeout: float, fencing: float) -> float:
 
 
 class LoopProgress:
-    """The time for which the loop has stood still while the process ran.
+    """The measurement of the time for which the loop has stood still while the process ran.
 
     Of the time between two observations, at most two intervals count. When the observer was late by more, the whole
     process did not run (SIGSTOP, a suspended machine), which says nothing about the loop.
@@ -54,11 +54,11 @@ class LoopProgress:
         self._stalled = 0.0
 
     def turn(self) -> None:
-        """Note a sign of life of the loop. The only method for the loop's thread."""
+        """Record that the loop runs. This is the only method that the loop's thread calls."""
         self._turns += 1
 
     def observe(self, now: float) -> float:
-        """Return the seconds for which the loop has stood still."""
+        """Return the seconds for which the loop has stood still, at the time `now`."""
         elapsed, self._observed_at = now - self._observed_at, now
         if self._turns != self._observed_turns:
             self._observed_turns = self._turns
@@ -69,10 +69,10 @@ class LoopProgress:
 
 
 class Watchdog:
-    """The watchdog of this thread's running loop, from now until the loop ends.
+    """The watchdog of the loop that runs in this thread, from its creation until the loop ends.
 
-    :param limit: seconds for which the loop may stand still.
-    :param end: ends the process with an exit code.
+    :param limit: seconds for which the loop may stand still; then its stack is logged and the process ended. :param
+    end: ends the process with an exit code.
     """
 
     def __init__(self, limit: float, log: Log, end: Callable[[int], object] = os._exit) -> None:

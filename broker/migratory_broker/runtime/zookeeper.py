@@ -1,12 +1,12 @@
-"""The ZooKeeper client of the logic: the only file that imports kazoo.
+"""The ZooKeeper client of the logic, and the only file that imports kazoo.
 
 kazoo calls back on its own threads; every callback here only posts to the loop. Nothing waits in a listener, and no
 kazoo call blocks except `stop`, which has a thread and a timeout of its own. Every request is answered exactly once:
-`unknown` when the connection was lost meanwhile or no answer arrives in time, and `unknown` after a delay when there
-is no connection, so that a logic that retries at once does not spin.
+`unknown` when the connection was lost meanwhile or no answer arrives in time, and `unknown` after a delay when there is
+no connection, so that a logic that retries at once does not spin.
 
-A server that is ending a session may leave a request unanswered and answer the next one. kazoo then gives up for
-good with nothing but a log line, so another client with another session replaces it.
+A server that is ending a session may leave a request unanswered and answer the next one. kazoo then gives up for good
+with nothing but a log line, so another client with another session replaces it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from migratory_broker.runtime.logs import Log
 _UNKNOWN = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError)
 
 OFFLINE_DELAY = 0.1
-"""Seconds until a request made without a connection is answered."""
+"""Seconds until a request that was made without a connection is answered with `unknown`."""
 ENSURE_RETRY = 1.0
-"""Seconds without an answer until creating a node of the root is tried again."""
+"""Seconds without an answer until the creation of a node of the root path is tried again."""
 REPLACE_DELAY = 0.5
-"""Seconds until another client replaces one that gave up."""
+"""Seconds until a new client replaces one that gave up."""
 UNANSWERED_TIMEOUTS = 2
-"""Session timeouts until a request on a live connection is `unknown`; a server that is merely slow loses its
-sessions long before."""
+"""Session timeouts until a request on an open connection is answered with `unknown`; a server that is merely slow loses
+its sessions long before."""
 
 
 _POLL = SimpleNamespace(
@@ -57,18 +57,19 @@ _POLL = SimpleNamespace(
 
 
 class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, which wait with `poll`. The default opens a descriptor for each wait, so that a connection ends
-    when the process has none left."""
+    """kazoo's threads, changed to wait with `poll`. The default opens a descriptor for each wait, so that a connection
+    would end when the process has none left."""
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         return selector_select(*args, selectors_module=_POLL, **kwargs)
 
 
 class ZooKeeper:
-    """The connection to ZooKeeper. All methods are for the loop's thread.
+    """The connection to ZooKeeper: it carries out the logic's requests and posts the replies. All methods are for the
+    loop's thread.
 
-    :param root: created when missing, and prefixed to every path of the logic.
-    :param post: called with the events for the logic.
+    :param servers: in the syntax of ZooKeeper's clients. :param root: the path below which all paths of the logic are;
+    created when missing. :param session_timeout: in seconds. :param post: called with the events for the logic.
     """
 
     def __init__(
@@ -109,12 +110,12 @@ class ZooKeeper:
         return self._connected
 
     def start(self) -> None:
-        """Begin to connect. `ZkSession` is posted when there is a session."""
+        """Begin to connect. `ZkSession` is posted once there is a session."""
         self._client.start_async()
 
     async def stop(self, limit: float) -> bool:
-        """End the session, so that its ephemeral nodes are deleted at once. Return whether that was done within
-        `limit` seconds."""
+        """End the session, so that its ephemeral nodes are deleted at once. Return whether that was done within `limit`
+        seconds."""
         self._closed = True
         done = asyncio.Event()
 
@@ -234,7 +235,8 @@ class ZooKeeper:
         return ["/" + "/".join(parts[: end + 1]) for end in range(len(parts))]
 
     def _ensure(self, generation: int, missing: list[str]) -> None:
-        """Create the missing nodes of the root, one at a time, then tell the logic that there is a session."""
+        """Create the missing nodes of the root path, one at a time, then post that there is a session. Nothing if the
+        state of the connection has changed since `generation`."""
         if generation != self._generation or self._closed:
             return
         if missing:
@@ -298,7 +300,8 @@ class ZooKeeper:
             self._failed(effect.request, error)
 
     def _missing(self, effect: events.ZkGet | events.ZkChildren, again: Callable[[Any], None]) -> None:
-        """Answer a read of a node that does not exist. The read left no watch, so an `exists` must."""
+        """Answer a read of a node that does not exist. If a watch was wanted, first set one with `exists`, because the
+        read left none; if the node exists by then, read again."""
         if not effect.watch:
             self._reply(events.ZkReply(effect.request, "ok"))
         elif effect.request in self._outstanding:
@@ -353,7 +356,7 @@ class ZooKeeper:
 
 
 def _stop_client(client: KazooClient) -> None:
-    """Stop and close a client. Blocks: for a thread of its own."""
+    """Stop and close a client. This blocks, so it is called in a thread of its own."""
     try:
         client.stop()
         client.close()

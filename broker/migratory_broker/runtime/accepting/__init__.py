@@ -1,1 +1,2 @@
-"""Accepting TCP connections, for clients, peers and the administration alike: listeners, limits, HTTP."""
+"""Accepting TCP connections of clients, peers and the administration: listeners, limits of rate and number, and
+HTTP."""

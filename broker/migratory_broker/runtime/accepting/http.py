@@ -1,4 +1,4 @@
-"""HTTP/1.1 for the clients' handshakes and the administration, with aiohttp as the parser.
+"""HTTP/1.1 for the clients' handshakes and the administration pages, with aiohttp as the parser.
 
 Every request has a limited time from TCP accept, however slowly its bytes arrive, and every connection serves one
 request. Only aiohttp's public names are used.
@@ -20,17 +20,17 @@ from migratory_broker.runtime.accepting.limits import UnidentifiedConnections, h
 
 JSON = "application/json; charset=utf-8"
 MAX_HEADER_LINE = 8190
-"""Bytes of a request line or header, aiohttp's default."""
+"""Bytes of the longest request line or header. aiohttp's default."""
 MAX_HEADERS = 64
-"""Headers of a request: browsers send some 15."""
+"""The largest number of headers of a request: browsers send some 15."""
 
 Page = Callable[[], tuple[int, str, bytes]]
-"""Answers a GET: returns status, content type, body."""
+"""A function that answers a GET request: it returns status, content type and body."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """An HTTP answer that refuses a request, in plain text."""
+    """An HTTP answer that refuses a request: status, reason in plain text, and further headers."""
 
     status: int
     text: str
@@ -38,8 +38,8 @@ class RefusedRequest:
 
 
 class HttpLogger(logging.LoggerAdapter[logging.Logger]):
-    """aiohttp's logger, but malformed requests are counted, not logged: any sender could fill the log with them, each
-    with a traceback and up to 128 KiB of the request."""
+    """The logger of aiohttp's server. It counts malformed requests instead of logging them: any sender could fill the
+    log with them, each with a traceback and up to 128 KiB of the request."""
 
     def __init__(self) -> None:
         super().__init__(logging.getLogger("aiohttp.server"))
@@ -53,7 +53,7 @@ class HttpLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class _RequestHandler(RequestHandler):
-    """aiohttp's request handler, but with 431 for a head over the limits, where aiohttp answers 400."""
+    """aiohttp's request handler, changed to answer a request head over the limits with status 431 in place of 400."""
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -69,8 +69,9 @@ class _RequestHandler(RequestHandler):
 
 
 class HttpServer(web.Server):
-    """An aiohttp server that limits the time of each request.
+    """An aiohttp server for one request per connection, with a limit of time and optionally of connections.
 
+    :param handler: answers a request.
     :param limit: connections at once; at the limit, the oldest one of the host with the most is evicted. None: no
         limit.
     """
@@ -91,7 +92,7 @@ class HttpServer(web.Server):
         self.evicted = 0
 
     def __call__(self) -> RequestHandler:
-        """Return the protocol for one more connection."""
+        """Return the asyncio protocol for a new connection."""
         return _RequestHandler(
             self,
             loop=asyncio.get_running_loop(),
@@ -107,7 +108,7 @@ class HttpServer(web.Server):
 
     @property
     def malformed(self) -> int:
-        """Requests that were not HTTP."""
+        """The number of requests so far that were not valid HTTP."""
         return self._logger.malformed
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
@@ -125,7 +126,8 @@ class HttpServer(web.Server):
         super().connection_lost(handler, exc)
 
     def drop_slow(self, limit: float) -> int:
-        """Abort connections whose request takes longer than `limit` seconds. Return how many."""
+        """Abort the connections whose request takes longer than `limit` seconds since the TCP accept. Return how many
+        there were."""
         deadline = self._clock() - limit
         slow = []
         for handler, accepted in self.pending.items():  # ordered by the time of acceptance
@@ -143,7 +145,7 @@ class HttpServer(web.Server):
 
 
 def page_response(page: Page) -> web.Response:
-    """Return the response that carries an HTTP page; the connection is closed behind it."""
+    """Call `page` and return the response with its result. The connection is closed after the response."""
     status, content_type, body = page()
     headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
     response = web.Response(status=status, body=body, headers=headers)
@@ -152,7 +154,7 @@ def page_response(page: Page) -> web.Response:
 
 
 def refusal_response(refused: RefusedRequest) -> web.Response:
-    """Return the answer that refuses a request; the connection is closed behind it."""
+    """Return the response that refuses a request, in plain text. The connection is closed after the response."""
     response = web.Response(status=refused.status, text=refused.text + "\n", headers=refused.headers)
     response.force_close()
     return response

@@ -1,4 +1,5 @@
-"""Limits of accepting: connections a second and a turn of the loop, descriptors, and unidentified connections."""
+"""Limits of accepting, for the listeners: connections a second and a turn of the loop, descriptors, and unidentified
+connections."""
 
 from __future__ import annotations
 
@@ -11,14 +12,16 @@ from typing import Generic, Protocol, TypeVar
 from migratory_broker.runtime.errors import DescriptorError
 
 RESERVED_DESCRIPTORS = 128
-"""Descriptors kept for peers, ZooKeeper, the administration and for answering clients that are refused."""
+"""File descriptors that clients may not use: for peers, ZooKeeper, the administration and for answering clients that
+are refused."""
 
 NEEDED_DESCRIPTORS = RESERVED_DESCRIPTORS + 16
-"""The least limit with which a broker starts: its reserve, and a few clients."""
+"""The lowest descriptor limit with which a broker starts: its reserve, and a few clients."""
 
 
 class Pace(Protocol):
-    """A rate limit for accepting."""
+    """The interface of a rate limit. `try_acquire` returns whether one more connection may be accepted now, and counts
+    it; `delay` returns the seconds until the next one."""
 
     def try_acquire(self) -> bool: ...
 
@@ -26,8 +29,8 @@ class Pace(Protocol):
 
 
 class AcceptRate:
-    """A token bucket of `rate` connections a second that holds at most a quarter of a second's tokens. Listeners may
-    share one."""
+    """A rate limit of `rate` connections a second, which allows a burst of a quarter of a second's number (a token
+    bucket). Listeners may share one."""
 
     def __init__(self, rate: int, clock: Callable[[], float]) -> None:
         self._rate = rate
@@ -46,23 +49,24 @@ class AcceptRate:
         return True
 
     def delay(self) -> float:
-        """Return the seconds until the next connection is allowed."""
+        """Return the seconds until the next connection is allowed, at least 0.001."""
         return max(0.001, (1 - self._tokens) / self._rate)
 
 
 def descriptor_limit() -> int:
-    """Return how many descriptors this process may have open now. Others may change that while it runs."""
+    """Return how many file descriptors this process may have open now. Another process may change that limit at any
+    time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
 def connection_capacity() -> int:
-    """Return the connections that this process can hold now besides its reserved descriptors."""
+    """Return the number of connections that this process can hold now, its reserved descriptors left aside."""
     return max(0, descriptor_limit() - RESERVED_DESCRIPTORS)
 
 
 def check_descriptors() -> None:
-    """Raise DescriptorError if the limit leaves no room for clients."""
+    """Raise DescriptorError if this process may open too few files to serve clients; otherwise do nothing."""
     limit = descriptor_limit()
     if limit < NEEDED_DESCRIPTORS:
         raise DescriptorError(
@@ -72,22 +76,22 @@ def check_descriptors() -> None:
 
 
 CONNECTION_COST = 0.0002
-"""Seconds of CPU that a connection costs until its subscriptions are done, as measured (docs/reference/performance.md).
-"""
+"""Seconds of CPU that a connection costs until its subscriptions are made, as measured
+(docs/reference/performance.md)."""
 TURN_SHARE = 0.25
-"""The share of the next turn that new connections may take. If a connection costs twice as much as assumed, it is half.
-"""
+"""The fraction of the next turn that new connections may take. If a connection costs twice as much as assumed, they
+take half of it."""
 MIN_ACCEPTS, MAX_ACCEPTS = 8, 64
 """Connections a turn. The least keeps a turn of an idle loop short, the most bounds a turn after a long one."""
 
 
 class AcceptBudget:
-    """The number of connections that one turn of the loop accepts, so that a storm of connects hardly delays
+    """The number of connections that one turn of the loop may accept, so that a storm of connects hardly delays
     publications.
 
-    A connection costs the next turns work: a handshake, subscriptions, a receipt. What is published meanwhile waits for
-    the turn to end. So a turn accepts as many connections as lengthen the next one by no more than `TURN_SHARE`, and
-    `MIN_ACCEPTS` in any case.
+    A connection makes work for the next turns: a handshake, subscriptions, a receipt. What is published meanwhile waits
+    for the turn to end. So a turn accepts as many connections as lengthen the next one by no more than `TURN_SHARE`,
+    and `MIN_ACCEPTS` in any case.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -95,12 +99,13 @@ class AcceptBudget:
         self._left_waiting_at: float | None = None  # when a turn left some, that wait
 
     def allowance(self) -> int:
-        """Return how many connections this turn may accept, in proportion to how long the last one took."""
+        """Return how many connections this turn may accept: in proportion to the last turn's length if that left some
+        waiting, else `MIN_ACCEPTS`."""
         turn = 0.0 if self._left_waiting_at is None else self._clock() - self._left_waiting_at
         return max(MIN_ACCEPTS, min(MAX_ACCEPTS, int(TURN_SHARE * turn / CONNECTION_COST)))
 
     def end_turn(self, waiting: bool) -> None:
-        """Note the end of a turn, and whether connections still wait to be accepted."""
+        """Record the end of a turn's accepting, and whether connections still wait to be accepted."""
         self._left_waiting_at = self._clock() if waiting else None
 
 
@@ -108,10 +113,10 @@ ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
 
 class UnidentifiedConnections(Generic[ConnectionT]):
-    """At most `limit` connections that have not identified themselves or sent a request yet.
+    """The connections that have not identified themselves or sent a request yet, at most `limit`.
 
     At the limit, the oldest connection of the host with the most is evicted: an honest client identifies itself at
-    once, while an idle one may only mean to hold its place.
+    once, while an idle one may only mean to occupy a place. Iteration is over a copy, oldest first.
     """
 
     def __init__(self, limit: int) -> None:
@@ -119,7 +124,8 @@ class UnidentifiedConnections(Generic[ConnectionT]):
         self._hosts: dict[ConnectionT, str] = {}  # the longest there first
 
     def add(self, connection: ConnectionT, host: str) -> ConnectionT | None:
-        """Add a connection from `host`. Return the connection that is evicted for it, or None."""
+        """Add a connection from `host`. At the limit remove another connection and return it for the caller to close;
+        else return None."""
         self._hosts[connection] = host
         if len(self._hosts) <= self._limit:
             return None
@@ -130,7 +136,7 @@ class UnidentifiedConnections(Generic[ConnectionT]):
         return evicted
 
     def discard(self, connection: ConnectionT) -> None:
-        """Remove a connection that was identified or closed."""
+        """Remove a connection that was identified or closed. An unknown one is ignored."""
         self._hosts.pop(connection, None)
 
     def __iter__(self) -> Iterator[ConnectionT]:
@@ -141,6 +147,6 @@ class UnidentifiedConnections(Generic[ConnectionT]):
 
 
 def host_of(transport: asyncio.BaseTransport | None) -> str:
-    """Return the address of the other end, "unknown" when the connection is gone."""
+    """Return the IP address of the other end, "unknown" when the connection is gone."""
     name = transport.get_extra_info("peername") if transport is not None else None
     return str(name[0]) if name else "unknown"

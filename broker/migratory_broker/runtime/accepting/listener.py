@@ -1,4 +1,4 @@
-"""Listening sockets: accept TCP connections of clients, peers and the administration.
+"""Listening sockets: bind addresses, and accept TCP connections of clients, peers and the administration.
 
 The broker accepts by itself, because an asyncio server ends or spins when descriptors run out, and accepts without a
 limit. Here connections beyond the rate stay in the kernel's backlog, so that a storm of connects does not starve the
@@ -24,9 +24,9 @@ from migratory_broker.runtime.logs import Log
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 BACKLOG = 4096
-"""Connections that the kernel holds until they are accepted."""
+"""The largest number of connections that the kernel holds for a listener until they are accepted."""
 RETRY_DELAY = 0.2
-"""Seconds until the next attempt after the system refused to accept."""
+"""Seconds until the next attempt after the operating system refused to accept."""
 
 NO_DESCRIPTORS_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 35\r\n"
@@ -37,8 +37,8 @@ _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 def bind(host: str, port: int, purpose: str) -> socket.socket:
-    """Return a bound socket, for `listen`. `purpose` names it in errors. Raises ListenError with the address and the
-    reason."""
+    """Return a socket that is bound to the address and does not listen yet (`listen` does that). `purpose` names it in
+    errors. Raises ListenError with the address and the reason."""
     endpoint = f"{host or '*'}:{port}"
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -66,7 +66,8 @@ def bind(host: str, port: int, purpose: str) -> socket.socket:
 
 
 def listen(bound: socket.socket, purpose: str) -> socket.socket:
-    """Begin to accept connections; before, the kernel refuses them. Raises ListenError."""
+    """Begin to listen on a bound socket, and return it: until then the kernel refuses connections. Raises
+    ListenError."""
     try:
         bound.listen(BACKLOG)
     except OSError as error:
@@ -80,16 +81,18 @@ def _listen_error(purpose: str, endpoint: str, error: OSError) -> ListenError:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return the address of a bound socket as HOST:PORT."""
+    """Return the address of a bound socket as HOST:PORT, or [HOST]:PORT for IPv6."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class ConnectionStarter:
-    """The start of a protocol of `factory()` on each accepted socket. `len()` counts those being started.
+    """A function object that attaches a protocol of `factory()` to each accepted socket. `len()` is the number of
+    sockets for which that is under way.
 
-    :param wrap: without TLS, returns the protocol for a factory and an accepted socket instead, such as one that defers
-        the handshake.
+    :param tls: the TLS context of the connections, None without TLS.
+    :param wrap: given the factory and an accepted socket, returns the protocol to use instead, such as one that defers
+        the handshake. It has no effect with TLS.
     """
 
     def __init__(
@@ -125,12 +128,13 @@ class ConnectionStarter:
 
 
 class Acceptor:
-    """The listener on one socket, which hands each accepted connection to `start`.
+    """The accepting of connections on one listening socket: each is given to `start`.
 
     :param rate: the limit of connections a second; None: no limit.
     :param room: returns how many more connections may be held now.
-    :param refusal: the answer to connections beyond that.
-    :param serve_on_spare: serve a connection with the spare descriptor instead of refusing it: connections are short.
+    :param refusal: the bytes that are sent to connections beyond that, before they are closed.
+    :param serve_on_spare: if descriptors run out, serve a connection with the spare one instead of refusing it. For
+        listeners whose connections are short.
     """
 
     def __init__(
@@ -170,7 +174,8 @@ class Acceptor:
         self._budget.end_turn(self._accept_up_to(self._budget.allowance()))
 
     def _accept_up_to(self, limit: int) -> bool:
-        """Accept connections. Return whether the limit ended it, so that more may wait in the backlog."""
+        """Accept at most `limit` connections. Return True if the limit was reached, so that more may wait, and False if
+        none waits or accepting must pause."""
         if self._spare is None:
             self._spare = _open_spare()
         for _ in range(limit):
@@ -197,8 +202,8 @@ class Acceptor:
         return True
 
     def _accept_on_spare(self) -> bool:
-        """Accept one connection in place of the spare descriptor. Return False if none waits, or if another thread took
-        the descriptor."""
+        """Close the spare descriptor, and accept one connection with it. Return False if none waits, or if another
+        thread took the descriptor."""
         self._release_spare()
         try:
             accepted, _ = self._socket.accept()
@@ -250,7 +255,8 @@ def _open_spare() -> int | None:
 
 
 class Listener(Acceptor):
-    """An acceptor that starts the protocol of `factory()` on each connection."""
+    """An acceptor that attaches a protocol of `factory()` to each connection, with TLS if `tls` is given. Other
+    parameters as for `Acceptor`."""
 
     def __init__(
         self,

@@ -1,1 +1,2 @@
-"""The administration's HTTP endpoints and the metrics."""
+"""The administration of a broker: its HTTP pages for health, status and metrics (`server.py`), and the metrics
+(`metrics.py`)."""

@@ -1,8 +1,8 @@
-"""Metrics in Prometheus' format, by the names of docs/reference/metrics.md, each with the labels `cluster` and
-`broker`.
+"""The broker's metrics in Prometheus' format, for /metrics. docs/reference/metrics.md lists them; each has the labels
+`cluster` and `broker`.
 
-Counting costs the cores nothing: they keep plain numbers, which are read when /metrics is requested. What they
-cannot keep arrives as `Observe` and is summed here. Memory is that of all processes of the broker.
+Counting costs the cores nothing: they keep plain numbers, which are read when /metrics is requested. What they cannot
+keep arrives as `Observe` and is summed here. Memory is that of all processes of the broker.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from migratory_broker.core.logic.events import Observe
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Seconds; the target of a takeover is `progressTimeout`, 2 s."""
+"""Upper bounds of the buckets of `migratory_takeover_seconds`. The target of a takeover is `progressTimeout`, 2 s."""
 
 CLOSED_REASONS = (
     "client", "bye", "lost", "heartbeat", "handshake", "refused", "draining", "fenced", "stopping", "slow_consumer",
     "incoming",
     "backlog", "bad_message", "protocol", "too_large", "token_expired", "io_process",
 )  # fmt: skip
-"""Exported at zero from the start: `rate` ignores the rise with which a series begins."""
+"""Labels of `migratory_closed_total` that are exported at zero from the start: `rate` ignores the rise with which a
+series begins."""
 
 Kind = Literal["gauge", "counter", "histogram"]
 
@@ -74,14 +75,15 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_history_resets_total": ("counter", "", "New histories begun because the old one was lost."),
     "migratory_cache_short": ("gauge", "", "Publications younger than minAge that had to go for maxBytes."),
 }
-"""Name -> kind, label besides the common ones, help. docs/reference/metrics.md is the contract."""
+"""The metrics by name: kind, label besides the common ones, help text. docs/reference/metrics.md is the contract."""
 
 Value = float | Mapping[str, float]
-"""A number, or one for each value of the family's label."""
+"""A metric's value: a number, or one number for each value of its label."""
 
 
 class BrokerMetrics(Collector):
-    """The collector of /metrics. `read` returns the numbers that the cores keep, by name; called for each request."""
+    """The metrics of a broker, collected when /metrics is requested. `read` returns the numbers that the cores keep, by
+    name of the metric."""
 
     def __init__(self, cluster: str, broker: str, read: Callable[[], Mapping[str, Value]]) -> None:
         self._common = [cluster, broker]
@@ -98,7 +100,8 @@ class BrokerMetrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def observe(self, effect: Observe) -> None:
-        """Add a sample. Raises KeyError for a name that is not in `FAMILIES`."""
+        """Add the value to its counter, or as a sample to the histogram. Raises KeyError for a metric that is not in
+        `FAMILIES`."""
         if FAMILIES[effect.metric][0] == "histogram":
             self._buckets[bisect_left(TAKEOVER_BUCKETS, effect.value)] += 1
             self._seconds += effect.value
@@ -170,7 +173,7 @@ _EDGE = {
 }
 
 EDGE_COUNTERS = tuple(key for key, name in _EDGE.items() if name.endswith("_total"))
-"""The edge's counters, which stay counted when an edge is gone."""
+"""Keys of an edge's status that only rise. Their values must still be counted after the edge's process has ended."""
 
 
 def metric_values(
@@ -182,8 +185,11 @@ def metric_values(
     capacity: int = 0,
     refused: int = 0,
 ) -> dict[str, Value]:
-    """Return the metrics' values from the `status()` of the logic and of all edges together; without an edge there
-    are no clients. `memory` in bytes, `longest_stall` in seconds, `capacity` and `refused` in connections."""
+    """Return the metrics' values by name, from the `status()` of the logic and the sum of those of all edges.
+
+    `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
+    seconds, `capacity` and `refused` in connections.
+    """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
         "migratory_loop_longest_stall_seconds": longest_stall,
@@ -202,11 +208,12 @@ def metric_values(
 
 
 MEMORY_MAX_AGE = 10.0
-"""Seconds for which a reading is reused: for a large process it takes the kernel milliseconds."""
+"""Seconds for which a reading of a process's memory is reused: for a large process a reading takes the kernel
+milliseconds."""
 
 
 def pss(pid: int) -> int:
-    """Return the bytes of memory of a process, shared pages by their share (PSS); 0 where that cannot be read."""
+    """Return the bytes of memory of a process, its part of shared pages included (PSS); 0 where that cannot be read."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
@@ -218,7 +225,7 @@ def pss(pid: int) -> int:
 
 
 class MemoryReader:
-    """A cache of the memory of processes, each of which is read at most once in `MEMORY_MAX_AGE`."""
+    """The memory of processes, each of which is read at most once in `MEMORY_MAX_AGE` seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -233,5 +240,5 @@ class MemoryReader:
         return self._read[pid][1]
 
     def total(self, others: Iterable[int] = ()) -> int:
-        """Return the bytes of this process and the others."""
+        """Return the bytes of memory of this process and the processes `others`, given by id."""
         return sum(self.pss(pid) for pid in {os.getpid(), *others})

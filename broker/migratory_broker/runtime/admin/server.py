@@ -1,4 +1,4 @@
-"""The administration's HTTP endpoints: /healthz, /readyz, /metrics and /v1/status."""
+"""The administration's HTTP server and its pages: /healthz, /readyz, /metrics and /v1/status."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from migratory_broker.runtime.accepting.http import (
 )
 
 MAX_ADMIN = 32
-"""Connections to the administration at once. Each is for one request and answered at once, so that more are idle ones.
-"""
+"""The largest number of connections to the administration at once. Each is for one request and answered at once, so
+further ones are idle."""
 
 
 class AdminServer:
-    """The HTTP server of the administration's listener: HTTP pages by path, GET only."""
+    """The HTTP server of the administration's listener. `pages` are the HTTP pages by path; others are answered 404.
+    Only GET and HEAD are allowed. A request may take `request_limit` seconds."""
 
     def __init__(self, pages: Mapping[str, Page], clock: Callable[[], float], request_limit: float = 30.0) -> None:
         self._pages = dict(pages)
@@ -35,12 +36,12 @@ class AdminServer:
 
     @property
     def evicted(self) -> int:
-        """Connections that were evicted at the limit."""
+        """The number of connections so far that were evicted at the limit of connections."""
         return self._server.evicted
 
     @property
     def malformed(self) -> int:
-        """Requests that were not HTTP."""
+        """The number of requests so far that were not valid HTTP."""
         return self._server.malformed
 
     def tick(self) -> None:
@@ -59,12 +60,12 @@ class AdminServer:
 
 
 def health_page() -> tuple[int, str, bytes]:
-    """Answer /healthz: the loop runs. Says nothing about accepting clients."""
+    """Return the page of /healthz: always 200, because the loop runs. It says nothing about accepting clients."""
     return 200, JSON, b'{"status":"alive"}\n'
 
 
 def readiness_page(reason: Callable[[], str]) -> Page:
-    """Return the page of /readyz. `reason` returns why clients are not accepted, "" when they are."""
+    """Return the page of /readyz: 200 or 503. `reason` returns why clients are not accepted, "" when they are."""
 
     def page() -> tuple[int, str, bytes]:
         text = reason()
@@ -75,7 +76,8 @@ def readiness_page(reason: Callable[[], str]) -> Page:
 
 
 def status_page(read: Callable[[], Mapping[str, object]]) -> Page:
-    """Return the status page, /v1/status: what `read` returns, as indented JSON."""
+    """Return the page of /v1/status: what `read` returns, as indented JSON. Values that JSON lacks become their
+    text."""
 
     def page() -> tuple[int, str, bytes]:
         body = msgspec.json.format(msgspec.json.encode(read(), enc_hook=str), indent=2)

@@ -1,1 +1,1 @@
-"""The clients of one process: HTTP upgrade, handshake queue, connections, multicasts. Start at `service.py`."""
+"""The clients of one process: HTTP upgrade, handshake queue, connections, multicasts. Begin with `service.py`."""

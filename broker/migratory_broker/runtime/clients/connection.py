@@ -1,4 +1,4 @@
-"""Client connections after the handshake: slotted protocols on their transports that turn bytes into events of the
+"""Client connections after the WebSocket handshake: protocols on their transports that turn bytes into events of the
 edge.
 
 There are very many of these: each holds a few references and nothing else (1.5 KiB with its transport).
@@ -19,21 +19,21 @@ from migratory_broker.runtime.pump import Pump
 
 HIGH_WATER = 65_536
 LOW_WATER = 16_384
-"""Bytes in a transport's buffer above which the edge queues, and below which it stops. The limits are kept on the
-edge's queue."""
+"""Bytes in a transport's buffer: above `HIGH_WATER` the edge begins to queue, below `LOW_WATER` it writes again. The
+limits of a client's queue are kept by the edge."""
 
 MAX_UNREAD_BYTES = 16_777_216
 """Bytes from all clients that the edge has not handled yet, above which each client is read once more at most, until
-half of them are handled. Without it the loop would read a flood from every socket in each turn, and handle a few of
-them."""
+half of them are handled. Without this limit the loop would read a flood from every socket in each turn, and handle
+little of it."""
 
 CLOSE_LIMIT = 5.0
-"""Seconds that a closing connection has to receive what is pending."""
+"""Seconds in which the client of a closing connection must read the bytes that are still buffered for it."""
 
 
 class ClientProtocol(asyncio.Protocol):
-    """The protocol of connection `number`. Multicasts call `send`: the socket's own where `socket` is one, else the
-    transport's `write`."""
+    """The asyncio protocol of client connection `number`. `send` writes bytes for multicasts: it is the `send` of
+    `socket` if that is given, else the transport's `write`."""
 
     __slots__ = ("_table", "number", "send", "socket", "transport")
 
@@ -48,8 +48,8 @@ class ClientProtocol(asyncio.Protocol):
 
     @property
     def data_received(self) -> Callable[[bytes], None]:
-        """The protocol itself, which is callable. uvloop stores the value of this attribute for each connection, and
-        a bound method would cost 64 bytes."""
+        """Return this object, which handles received bytes when it is called. uvloop stores the value of this attribute
+        for each connection, and a bound method would cost 64 bytes."""
         return self
 
     def __call__(self, data: bytes) -> None:
@@ -75,7 +75,7 @@ class ClientProtocol(asyncio.Protocol):
 
 
 class ClientConnections:
-    """All client connections of this process, by number. Numbers are never reused."""
+    """All client connections of this process after their handshake, by number. Numbers are never reused."""
 
     def __init__(self, pump: Pump, clock: Callable[[], float]) -> None:
         self.pump = pump
@@ -103,8 +103,11 @@ class ClientConnections:
         opened: float,
         early: bytes,
     ) -> None:
-        """Take a transport over from the handshake, and report the connection to the edge. `early` are the bytes behind
-        the request."""
+        """Create a connection on a transport whose handshake is finished, and report it to the edge.
+
+        `opened` is the time of the TCP accept. `early` are bytes that came after the HTTP request; the edge receives
+        them as the connection's first bytes.
+        """
         number = self._next
         self._next += 1
         direct: socket.socket | None = None
@@ -142,14 +145,14 @@ class ClientConnections:
                 self.empty.set()
 
     def recheck(self, connection: ClientProtocol) -> None:
-        """Let the multicaster record whether a connection still has unsent bytes, before the edge adds it to audiences
-        again. Ignore a closed connection."""
+        """Make the multicaster check whether an open connection still has unsent bytes, before the edge adds it to
+        audiences again. A closed connection is ignored."""
         if connection.number in self._open:
             self.multicaster.note(connection)
 
     def receive(self, event: Received) -> None:
-        """Pass bytes to the edge after the connection's earlier events. Throttle the clients while more than
-        `MAX_UNREAD_BYTES` wait for the edge."""
+        """Pass bytes to the edge after the connection's earlier events. Throttle reading from all clients while more
+        than `MAX_UNREAD_BYTES` wait for the edge."""
         self._unread += len(event.data)
         self.pending.post(event.connection, self._deliver, event)
         if self._unread > MAX_UNREAD_BYTES:
@@ -183,8 +186,8 @@ class ClientConnections:
                 connection.transport.resume_reading()
 
     def throttle(self, reason: str, on: bool) -> None:
-        """Turn throttling on or off for a reason. While any reason holds, each client is read once more and then left
-        to the kernel: a buffer behind is full."""
+        """Add (`on`) or remove a reason to throttle reading. While there is any, each client is read at most once more,
+        and what it sends then stays in the kernel: a buffer of this broker is full."""
         if on:
             self._throttle_reasons.add(reason)
             if self.throttled is None:
@@ -211,8 +214,8 @@ class ClientConnections:
             self._closing.append((self._now(), effect.connection))
 
     def tick(self, now: float) -> None:
-        """Abort the connections that were closed `CLOSE_LIMIT` ago and have not read what is pending, and review which
-        recipients of multicasts are behind."""
+        """Abort the connections that were closed `CLOSE_LIMIT` seconds ago and have not read their last bytes. Also
+        make the multicaster check which connections have no unsent bytes any more."""
         self.multicaster.review()
         while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
             _, number = self._closing.popleft()
@@ -221,8 +224,8 @@ class ClientConnections:
                 connection.transport.abort()
 
     def abort_oldest(self, count: int) -> None:
-        """Abort the connections with the lowest numbers. A descriptor limit is one of descriptors' numbers, of which
-        the oldest connections have the lowest."""
+        """Abort the `count` connections with the lowest numbers. After a descriptor limit was lowered these are the
+        right ones: the limit is one of descriptor numbers, and the oldest connections have the lowest."""
         for connection in list(self._open.values())[:count]:
             connection.transport.abort()
 

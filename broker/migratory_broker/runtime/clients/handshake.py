@@ -1,5 +1,5 @@
-"""Validation of requests on the clients' listener from their heads: WebSocket upgrades (RFC 6455, section 4.2.1), and
-Host and Origin of every request."""
+"""Validation of requests on the clients' listener by their heads, for `ClientServer`: WebSocket upgrades (RFC 6455,
+section 4.2.1), and Host and Origin of every request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Wire = Literal["json", "msgpack"]
 
 
 class Headers(Protocol):
-    """A request's headers: names are case-insensitive, each with all its values."""
+    """The interface of a request's headers: names are case-insensitive, and one name may have several values."""
 
     def get(self, key: str, default: str, /) -> str: ...
 
@@ -27,7 +27,8 @@ class Headers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedUpgrade:
-    """An accepted upgrade. `answer` is the whole response, to be written unchanged."""
+    """An accepted WebSocket upgrade: the negotiated format and compression. `answer` is the whole HTTP response, to be
+    written unchanged."""
 
     wire: Wire
     deflate: bool
@@ -37,7 +38,10 @@ class AcceptedUpgrade:
 def negotiate(
     method: str, version: tuple[int, int], headers: Headers, policy: OriginPolicy, compression: bool
 ) -> AcceptedUpgrade | RefusedRequest:
-    """Return the answer to an upgrade request, or its refusal."""
+    """Check the head of an upgrade request, and return the answer to it or its refusal.
+
+    `policy` decides about Host and Origin. Without `compression`, permessage-deflate is never accepted.
+    """
     refusal = check_source(headers, policy)
     if refusal is not None:
         return refusal
@@ -78,7 +82,7 @@ def negotiate(
 
 
 def check_source(headers: Headers, policy: OriginPolicy) -> RefusedRequest | None:
-    """Check Host and Origin, as for every request on the clients' listener. Return the refusal, or None."""
+    """Check Host and Origin of a request on the clients' listener. Return the refusal, or None if they are allowed."""
     refusal = policy.check(headers.getall("Origin", []), headers.getall("Host", []))
     return RefusedRequest(refusal.status, refusal.text) if refusal is not None else None
 

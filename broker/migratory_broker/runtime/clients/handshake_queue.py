@@ -1,4 +1,5 @@
-"""Defer handshakes and first messages of new connections, so that live traffic does not wait for a storm of connects.
+"""The handshake queue: handshakes and first messages of new connections are deferred, so that publications do not wait
+for a storm of connects.
 
 When a broker dies, thousands of clients reconnect in one turn of the loop. Each costs a handshake, `connect` and
 `subscribe`, and in the common queue every publication would wait for all of them. So what new connections send is read
@@ -17,15 +18,16 @@ from migratory_broker.runtime.clients.multicast import address
 from migratory_broker.runtime.pump import Pump
 
 Defer = Callable[[Callable[[Any], None], Any], None]
-"""Runs `action(argument)` later, as `Pump.defer` does."""
+"""A function that schedules `action(argument)` for later, as `Pump.defer` does."""
 
 MAX_PENDING_BYTES = 65_536
-"""Bytes of a request that are buffered before its turn, give or take one read; the rest stays in the kernel."""
+"""Bytes of a request that are buffered before it is processed, exceeded by one read at most; the rest stays in the
+kernel."""
 
 
 class DeferredHandshake(asyncio.Protocol):
-    """The protocol of a socket until its upgrade: hands what it reads to the HTTP protocol of `factory()` when its turn
-    comes. HTTP sees a `HandshakeTransport`."""
+    """The protocol of an accepted socket until its upgrade. It buffers what it reads, and passes it later, in the
+    deferred queue, to the HTTP protocol of `factory()`. HTTP sees a `HandshakeTransport`."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol], socket: socket.socket, defer: Defer) -> None:
         self._factory = factory
@@ -57,8 +59,8 @@ class DeferredHandshake(asyncio.Protocol):
             self._http.data_received(data)
 
     def drain(self) -> bytes:
-        """Remove and return the bytes that HTTP has not received, and resume reading from the socket. After an upgrade
-        they belong to the connection's new protocol."""
+        """Remove and return the buffered bytes that HTTP has not received, and resume reading from the socket. After an
+        upgrade they belong to the connection's new protocol."""
         data, self._chunks, self._size = b"".join(self._chunks), [], 0
         if self._held and not self._transport.is_closing():
             self._held = False
@@ -77,8 +79,9 @@ class DeferredHandshake(asyncio.Protocol):
 
 
 class HandshakeTransport:
-    """The transport as HTTP sees it, with the accepted socket itself. uvloop makes and keeps an object of 72 bytes for
-    each transport that is asked for its socket or the address of its other end."""
+    """A connection's transport as the HTTP protocol sees it, together with the accepted socket. The socket is at hand
+    because uvloop allocates 72 bytes for each transport that is asked for its socket or the address of its other
+    end."""
 
     __slots__ = ("drain", "socket", "transport")
 
@@ -102,9 +105,8 @@ Action = Callable[[Any], None]
 
 
 class PendingConnections:
-    """The order of everything that concerns a connection: its events and actions run in the order in which they were
-    posted. While the first bytes of a connection are unprocessed, they are deferred; else they go into the common
-    queue."""
+    """The order of events and actions of each client connection: they run in the order in which they were posted. They
+    are deferred until a connection's first bytes were processed, and then go into the common queue."""
 
     def __init__(self, pump: Pump) -> None:
         self._pump = pump
@@ -118,7 +120,7 @@ class PendingConnections:
         self.post(opened.connection, self._pump.step_edge, opened)
 
     def post(self, number: int, action: Action, argument: Any) -> None:
-        """Run `action(argument)` after everything that was posted for connection `number` before."""
+        """Run `action(argument)` later, after everything that was posted before for connection `number`."""
         count = self._pending.get(number)
         if count is None:
             self._pump.call_for_client(action, argument)

@@ -1,14 +1,17 @@
-"""Multicasts: write the same bytes to many connections, with `send` straight on the clients' sockets.
+"""Multicasts, effects of the edge: the same bytes are written to many connections, with `send` straight on the clients'
+sockets.
 
 A delivery is one system call and the wait for memory: what is touched for each of thousands of clients is in no cache,
 and a transport's `write` touches much more memory than a socket's `send` (docs/reference/performance.md). So the send
-methods of an audience are looked up once, and kept for as long as the edge gives the same `Recipients`.
+methods of an audience are looked up once, and used for as long as the edge gives the same `Recipients`.
 
-The transports keep everything else: reading, buffering, closing, TLS. Three rules make it safe:
+The transports do everything else: reading, buffering, closing, TLS. Three rules make it safe:
+
 - Order. A connection whose transport holds bytes is *behind*: until they are gone, everything goes to the transport.
-  `note` is called after each `write` to a transport; what the kernel does not take of a `send` is left to it as well.
+  `note` is called after each `write` to a transport; bytes that the kernel does not accept from a `send` are also
+  written to the transport.
 - The end. A connection whose transport is closing gets nothing more, or what was left out would be a hole before what
-  follows. Its socket may take bytes for long: a client that ended its own half may go on reading what its transport
+  follows. Its socket may accept bytes for long: a client that ended its own half may go on reading what its transport
   holds.
 - The right socket. uvloop detaches the socket object in the moment in which it gives the descriptor back, asyncio
   closes it: a `send` then fails, and never reaches the next connection that gets the same descriptor.
@@ -26,22 +29,24 @@ from weakref import WeakKeyDictionary
 from migratory_broker.core.edge.events import Multicast, Recipients
 
 FEW_BEHIND = 32
-"""Connections behind that are looked at before each fan-out: mostly they were answered in this turn or the one before,
-and a transport writes only at the end of a turn. More than these, which read slowly, are looked at once a tick."""
+"""The largest number of connections behind (with unsent bytes in their transport) that are checked before each fan-out:
+mostly they were answered in this turn or the one before, and a transport writes only at the end of a turn. If there are
+more, they are checked once a tick."""
 
 SMALL_AUDIENCE = 8
-"""Recipients up to which their send methods are looked up for each multicast. Keeping them would cost a topic with one
-subscriber 300 bytes and save it no time."""
+"""The largest number of recipients whose send methods are looked up for each multicast. Storing them would cost a topic
+with one subscriber 300 bytes and save it no time."""
 
 Send = Callable[[bytes], int | None]
 """A socket's `send`, which returns the number of bytes taken, or a transport's `write`, which returns None."""
 
 BROKEN = -1
-"""In place of the number of bytes taken: the socket is closed or its connection broken."""
+"""A value in place of the number of bytes sent: the socket is closed or its connection broken."""
 
 
 class Target(Protocol):
-    """A connection. `send` is the bound `send` of its socket, or where `socket` is None its transport's `write`."""
+    """The interface of a connection. `send` is the bound `send` of its socket, or if `socket` is None its transport's
+    `write`."""
 
     transport: asyncio.Transport
     socket: socket.socket | None
@@ -49,7 +54,7 @@ class Target(Protocol):
 
 
 def address(socket: socket.socket) -> Any:
-    """Return the address of the other end as Python gives it, None when the connection is gone."""
+    """Return the address of the socket's other end as `getpeername` gives it, None when the connection is gone."""
     try:
         return socket.getpeername()
     except OSError:
@@ -57,7 +62,8 @@ def address(socket: socket.socket) -> Any:
 
 
 class Multicaster:
-    """A writer of multicasts to the connections in `table`, by number."""
+    """The writer of multicasts to the connections in `table`, by number. It knows which connections are behind: they
+    have unsent bytes in their transport, or are closing."""
 
     def __init__(self, table: Mapping[int, Target]) -> None:
         self._table = table
@@ -65,19 +71,19 @@ class Multicaster:
         self._behind: dict[Target, None] = {}
 
     def note(self, target: Target) -> None:
-        """Note whether the connection is behind: bytes went to its transport, or would have if it were not closing."""
+        """Record whether the connection is behind: its transport holds unsent bytes or is closing."""
         if target.transport.get_write_buffer_size() or target.transport.is_closing():
             self._behind[target] = None
         else:
             self._behind.pop(target, None)
 
     def forget(self, target: Target) -> None:
-        """Drop a connection that is in no audience any more, or gone."""
+        """Drop the record of a connection that is in no audience any more, or gone."""
         self._behind.pop(target, None)
 
     def review(self) -> None:
-        """Forget the recipients that are no longer behind. While any is behind, each multicast checks each of its
-        recipients."""
+        """Drop the record of each connection that is no longer behind. While any is behind, each multicast checks each
+        of its recipients."""
         for target in list(self._behind):
             if not (target.transport.get_write_buffer_size() or target.transport.is_closing()):
                 del self._behind[target]
@@ -115,7 +121,8 @@ class Multicaster:
                 self._write_rest(target, data, taken)
 
     def _sends_of(self, recipients: Recipients) -> tuple[Send, ...]:
-        """Return the recipients' send methods, in their order."""
+        """Return the recipients' send methods, in their order. For a larger audience they are looked up once and stored
+        for these `Recipients`."""
         if len(recipients.connections) <= SMALL_AUDIENCE:
             return self._look_up(recipients.connections)
         sends = self._sends.get(recipients)
@@ -134,7 +141,8 @@ class Multicaster:
         return target is None or target.transport.is_closing()
 
     def _multicast_checked(self, data: bytes, numbers: tuple[int, ...]) -> None:
-        """Write to the transports of connections that are behind, and to the sockets of all others."""
+        """Write the bytes to each recipient: through the transport for a connection that is behind, else through the
+        socket. Closing connections get nothing."""
         for number in numbers:
             target = self._table.get(number)
             if target is None:
@@ -157,8 +165,8 @@ class Multicaster:
             self._write_rest(target, data, taken)
 
     def _write_rest(self, target: Target, data: bytes, taken: int) -> None:
-        """Write the bytes that the socket did not accept to the transport, and note that the connection is behind.
-        Abort a broken connection."""
+        """Write the bytes after the first `taken` to the transport, and record that the connection is behind. With
+        `taken` BROKEN abort the connection instead."""
         if taken == BROKEN:
             target.transport.abort()
         elif not target.transport.is_closing():

@@ -1,4 +1,4 @@
-"""The clients' HTTP endpoints: WebSocket upgrades on `/` and `/ws`, and `GET /v1/servers`.
+"""The clients' HTTP server: WebSocket upgrades on `/` and `/ws`, and `GET /v1/servers`.
 
 After an upgrade the transport goes to a slotted protocol (connection.py) and aiohttp's request handler is released,
 which keeps a client at 1.5 KiB instead of 14 KiB.
@@ -28,7 +28,8 @@ from migratory_broker.runtime.clients.handshake import AcceptedUpgrade, check_so
 
 
 class HandedOverResponse(web.StreamResponse):
-    """The response of a handler whose transport aiohttp does not own any more: it writes nothing."""
+    """The response that a handler returns to aiohttp after an upgrade: it writes nothing, because aiohttp does not own
+    the transport any more."""
 
     async def prepare(self, request: web.BaseRequest) -> None:
         return None
@@ -42,8 +43,8 @@ class HandedOverResponse(web.StreamResponse):
 
 
 class EarlyBytes:
-    """A parser for `RequestHandler.set_parser` that keeps the bytes behind the request, as aiohttp's own WebSocket uses
-    it."""
+    """A parser for aiohttp's `RequestHandler.set_parser` that collects the bytes after the request, in place of
+    aiohttp's own WebSocket parser."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -57,7 +58,8 @@ class EarlyBytes:
 
 
 class ClientServer:
-    """The HTTP server of the clients' listener."""
+    """The HTTP server of the clients' listener. `servers` is the page of /v1/servers. A handshake may take
+    `handshake_limit` seconds."""
 
     def __init__(
         self,
@@ -78,17 +80,17 @@ class ClientServer:
         self.slow_handshakes = 0
 
     def protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol for one more connection."""
+        """Return the asyncio protocol for a new connection."""
         return self._server()
 
     @property
     def pending(self) -> int:
-        """Connections that are still in their handshake."""
+        """The number of connections that are still in their handshake."""
         return len(self._server.pending)
 
     @property
     def malformed(self) -> int:
-        """Requests that were not HTTP."""
+        """The number of requests so far that were not valid HTTP."""
         return self._server.malformed
 
     def tick(self) -> None:
@@ -119,7 +121,8 @@ class ClientServer:
         return response
 
     def _hand_over(self, request: web.BaseRequest, accepted: AcceptedUpgrade) -> web.StreamResponse:
-        """Move the transport to the client connections. All in one step of the loop: no byte can arrive in between."""
+        """Move the request's transport from aiohttp to the client connections, in one step of the loop, so that no byte
+        can arrive in between. Nothing if the connection is closed or was aborted."""
         handler = request.protocol
         transport = request.transport
         opened = self._server.pending.get(handler)
@@ -138,7 +141,7 @@ class ClientServer:
 
 
 def servers_page(read: Callable[[], Sequence[Server]]) -> Page:
-    """Return the page of /v1/servers: the brokers' URLs and weights."""
+    """Return the page of /v1/servers: the URLs and weights of the brokers that `read` returns, as JSON."""
 
     def page() -> tuple[int, str, bytes]:
         entries = [{"url": server.url, "weight": server.weight} for server in read()]

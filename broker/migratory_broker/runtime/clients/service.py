@@ -30,22 +30,23 @@ from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
 
 CLOSE_WAIT = 2.0
-"""Seconds that clients have to receive the last close frame."""
+"""Seconds that a broker that ends waits for its clients to receive their last close frame."""
 
 MAX_INCOMING_BYTES = 268_435_456
-"""Bytes that all clients of a broker may have sent while the edge has not handled them, divided among its I/O
+"""The largest number of bytes from all clients of a broker that its edges hold unprocessed, divided among its I/O
 processes."""
 
 MIN_INCOMING_MESSAGES = 4
-"""Messages of the largest size that the share of one process holds at least: half of one must not be the limit already.
-"""
+"""The smallest number of messages of the largest size that the share of one process allows: half of one message must
+not exceed it."""
 
 _GC_THRESHOLDS = (50_000, 20, 50)
 """Thresholds of the garbage collector. Young objects here are events and effects, which reference counting frees."""
 
 
 def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig:
-    """Return the configuration of each edge of the broker. Limits over all clients are divided among I/O processes."""
+    """Return the configuration of each edge of the broker `name`. Limits over all clients are divided among I/O
+    processes."""
     limits = config.limits
     share = max(1, config.io_processes)
     edge = EdgeConfig(
@@ -67,15 +68,15 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
 
 
 def freeze_heap() -> None:
-    """Exempt all present objects from garbage collection: they live to the end, and full collections would stall the
-    loop."""
+    """Exempt all present objects from garbage collection, and make collections rarer: the objects live to the end, and
+    full collections would stall the loop."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 class ClientService:
-    """The handshakes, connections and edge of this process. `servers` is the answer of `/v1/servers`."""
+    """The handshakes, connections and edge of this process. `servers` are the brokers that `/v1/servers` lists."""
 
     def __init__(self, config: BrokerConfig, name: str, pump: Pump, clock: Callable[[], float]) -> None:
         origins = config.origins
@@ -99,7 +100,7 @@ class ClientService:
         self.edge: Edge | None = None
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
-        """Return the handlers of the edge's effects on connections, for the pump."""
+        """Return the functions that carry out the edge's effects on connections, by class of effect, for the pump."""
         return {
             edge_events.Multicast: self.connections.multicaster.multicast,
             edge_events.Send: self.connections.send,
@@ -109,13 +110,13 @@ class ClientService:
         }
 
     def with_address(self, note: events.Note) -> events.Note:
-        """Return the log line with the address of the client that it names."""
+        """Return the log line with the address of the client that it names, or unchanged if it names none."""
         if not note.connection:
             return note
         return events.Note(note.level, note.event, {**note.fields, "remote": self.connections.remote(note.connection)})
 
     def edge_status(self) -> dict[str, Any] | None:
-        """Return the status of the edge, slow clients with their addresses; None before there is an edge."""
+        """Return the status of the edge, with the addresses of the slow clients; None before there is an edge."""
         if self.edge is None:
             return None
         status: dict[str, Any] = self.edge.status()
@@ -128,7 +129,8 @@ class ClientService:
         asyncio.get_running_loop().call_later(delay, self._pump.to_edge, effect)
 
     def start_edge(self, incarnation: int, number: int) -> None:
-        """Start the edge. From now on `start_connection` may be called with accepted sockets."""
+        """Create the edge `number`, and connect it to the pump. From now on `start_connection` may be called with
+        accepted sockets."""
         self.edge = Edge(edge_config(self._config, self._name, incarnation), number)
         self._pump.attach(self.edge)
 
@@ -138,7 +140,7 @@ class ClientService:
 
     @property
     def load(self) -> int:
-        """Connections, including those in their handshake."""
+        """The number of connections, including those in their handshake."""
         return len(self.connections) + self.server.pending + len(self.start_connection)
 
     def tick(self, now: float) -> None:
@@ -150,7 +152,7 @@ class ClientService:
             self.connections.abort_oldest(excess)
 
     def handshake_counts(self) -> dict[str, int]:
-        """Return the counters of the handshakes, for /v1/status."""
+        """Return the numbers of waiting, slow and malformed handshakes, for /v1/status."""
         return {
             "handshakes_waiting": self.server.pending,
             "handshakes_too_slow": self.server.slow_handshakes,
@@ -158,7 +160,7 @@ class ClientService:
         }
 
     async def wait_until_empty(self) -> None:
-        """Wait until all clients received their close frames and left, at most `CLOSE_WAIT`."""
+        """Wait until all client connections have ended, but at most `CLOSE_WAIT` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_WAIT):
                 await self.connections.empty.wait()
@@ -169,15 +171,16 @@ class ClientService:
 
 
 class ClientBackend(Protocol):
-    """The clients of a broker, wherever their sockets are: `LocalClients` or `IoProcessPool`."""
+    """The interface to the clients of a broker, wherever their sockets are: `LocalClients` or `IoProcessPool`."""
 
     servers: tuple[Server, ...]
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
-        """Return the handlers of effects on connections of this process, for the pump."""
+        """Return the functions that carry out effects on connections of this process, by class of effect, for the
+        pump."""
 
     def with_address(self, note: events.Note) -> events.Note:
-        """Return the edge's log line with the address of the client that it names."""
+        """Return the edge's log line with the address of the client that it names, or unchanged if it names none."""
 
     @property
     def not_ready_reason(self) -> str:
@@ -187,39 +190,39 @@ class ClientBackend(Protocol):
         """Return the number of client connections."""
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
-        """Begin to accept clients, once the incarnation of this broker is known."""
+        """Begin to accept clients on `listening`, once the incarnation of this broker is known."""
 
     def tick(self, now: float) -> None: ...
 
     def edge_status(self) -> Mapping[str, Any] | None:
-        """Return the status of the edge, or the sum over all edges; None before there is one."""
+        """Return the status of the edge, or the sum of those of all edges; None before there is one."""
 
     def status(self) -> dict[str, Any]:
-        """Return the part of /v1/status about clients."""
+        """Return the fields of /v1/status that are about clients."""
 
     @property
     def capacity(self) -> int:
-        """The connections that the limits of descriptors allow now."""
+        """The number of connections that the limits of descriptors allow now."""
 
     @property
     def refused(self) -> int:
-        """Connections refused because no descriptor was left."""
+        """The number of connections so far that were refused because no descriptor was left."""
 
     @property
     def pids(self) -> Sequence[int]:
-        """The process ids besides the broker's own."""
+        """The process ids of the processes that hold clients' sockets, without the broker's own."""
 
     def stop_listening(self) -> None: ...
 
     async def wait_until_empty(self) -> None:
-        """Wait, with a limit, until the clients that were asked to leave have left."""
+        """Wait until the connections of all clients that were closed have ended, but at most `CLOSE_WAIT` seconds."""
 
     async def close(self) -> None:
-        """Abort the remaining connections."""
+        """Abort the remaining connections and end what serves them."""
 
 
 class LocalClients(ClientService):
-    """Clients served in the broker's own process."""
+    """The clients of a broker without I/O processes: they are served in the broker's own process."""
 
     def __init__(self, config: BrokerConfig, name: str, pump: Pump, clock: Callable[[], float], log: Log) -> None:
         super().__init__(config, name, pump, clock)

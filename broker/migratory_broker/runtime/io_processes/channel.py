@@ -1,8 +1,8 @@
-"""The channel between a broker's process and an I/O process: batches of messages and accepted sockets.
+"""The channel between a broker's process and an I/O process: batches of messages, and accepted sockets.
 
 Messages are sent over a Unix stream socket, one batch a turn of the loop. Neither end reads more than it can process:
-bytes that were read and not acknowledged with `acknowledge` are bounded, then the socket is not read. The other end
-sees its channel as `full`, and defers what can wait.
+while too many bytes were received and not yet reported as processed (`acknowledge`), the socket is not read. The sender
+then sees its channel as `full`, and defers what can wait.
 
 Accepted sockets go to the I/O process as descriptors over a second Unix socket that keeps message boundaries: the
 broker's process accepts, so that it decides how connections are spread (docs/decisions/0003-io-processes.md). The
@@ -21,24 +21,26 @@ import msgspec
 from migratory_broker.runtime.framing import Deframer, length_prefix
 
 FULL_BYTES = 4_194_304
-"""Bytes waiting to be sent, above which the channel is full: some 60 pages of replays."""
+"""Bytes that wait to be sent, above which the channel is full: some 60 pages of replays."""
 
 MAX_UNREAD_BYTES = 4_194_304
-"""Bytes received and not acknowledged, above which reading pauses."""
+"""Bytes received and not acknowledged, above which this end stops reading."""
 
 MAX_OPEN_BATCH = 1_048_576
 """Bytes of a batch above which it is sent before the turn ends: the other end decodes one batch at a time."""
 
 MAX_BATCH = 2**32 - 1
-"""Bytes of a received batch. It holds one message at least, which may be as long as the largest publication."""
+"""Bytes of the largest batch that is received. A batch has at least one message, which may be as long as the largest
+publication."""
 
 
 class Channel(asyncio.Protocol):
     """One end of the channel.
 
-    :param receive: called with each batch's messages and its size; `acknowledge(size)` must follow when it is worked
-        off.
-    :param on_lost: called once, at the end.
+    :param decoder: decodes a batch.
+    :param receive: called with each batch's messages and its size in bytes; `acknowledge(size)` must follow when they
+        are processed.
+    :param on_lost: called once, when the connection has ended.
     :param on_writable: called when the channel is not full any more.
     """
 
@@ -65,8 +67,8 @@ class Channel(asyncio.Protocol):
     # ---- sending -------------------------------------------------------------------------------------------------
 
     def put(self, data: bytes) -> None:
-        """Add one encoded message to the batch that `flush` sends. From `MAX_OPEN_BATCH` bytes on it is flushed at
-        once."""
+        """Add one encoded message to the batch that `flush` will send. A batch of `MAX_OPEN_BATCH` bytes or more is
+        sent at once."""
         self._pending.append(data)
         self._pending_size += len(data)
         if self._pending_size >= MAX_OPEN_BATCH:
@@ -83,7 +85,7 @@ class Channel(asyncio.Protocol):
 
     @property
     def waiting(self) -> int:
-        """Bytes waiting to be sent."""
+        """The number of bytes that wait to be sent."""
         sending = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return self._pending_size + sending
 
@@ -99,7 +101,7 @@ class Channel(asyncio.Protocol):
     # ---- receiving -----------------------------------------------------------------------------------------------
 
     def acknowledge(self, size: int) -> None:
-        """Note that `size` received bytes were processed, and resume reading when few enough are left."""
+        """Record that `size` received bytes were processed, and resume reading when few enough are left."""
         self._unprocessed -= size
         if not self._reading and self._unprocessed <= MAX_UNREAD_BYTES // 2 and not self.closed:
             self._reading = True
@@ -130,7 +132,7 @@ class Channel(asyncio.Protocol):
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of the way for accepted sockets."""
+    """Return the two ends of the connection over which accepted sockets are sent."""
     first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     first.setblocking(False)
     second.setblocking(False)
@@ -138,7 +140,8 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send_socket(pipe: socket.socket, accepted: socket.socket) -> bool:
-    """Send a socket and close it here. Return False if it could not be sent and is still the caller's."""
+    """Send an accepted socket to the other end of `pipe` and close it here. Return False if it could not be sent: then
+    it is still open here."""
     try:
         socket.send_fds(pipe, [b"c"], [accepted.fileno()])
     except OSError:
@@ -148,8 +151,8 @@ def send_socket(pipe: socket.socket, accepted: socket.socket) -> bool:
 
 
 def receive_sockets(pipe: socket.socket, limit: int) -> tuple[int, list[socket.socket]]:
-    """Receive up to `limit` sockets. Return how many were sent, and the sockets. The latter may be fewer: the kernel
-    drops sockets for which no descriptor is free."""
+    """Receive up to `limit` accepted sockets that wait. Return how many were sent, and the sockets. The latter may be
+    fewer: the kernel drops sockets for which no descriptor is free."""
     sent = 0
     sockets: list[socket.socket] = []
     while sent < limit:

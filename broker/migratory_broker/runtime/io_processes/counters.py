@@ -1,4 +1,5 @@
-"""Sum the counters of all I/O processes as if there were one edge, including those of dead processes."""
+"""The sum of the counters of all I/O processes, for `IoProcessPool`: as if there were one edge, dead processes
+included."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from migratory_broker.runtime.admin.metrics import EDGE_COUNTERS
 from migratory_broker.runtime.io_processes.handle import IoProcessHandle
 
 EMPTY_STATUS = {key: 0 for key, value in Edge(EdgeConfig()).status().items() if type(value) is int}
-"""The counters of an edge without clients."""
+"""The whole numbers of an edge's status, all zero."""
 
 
 class IoProcessCounters:
@@ -22,8 +23,8 @@ class IoProcessCounters:
         self.deaths = 0
 
     def record_death(self, process: IoProcessHandle, *, closing: bool) -> int:
-        """Keep the counters of a dead process and return how many clients it had. They count as closed unless the
-        broker itself is `closing`."""
+        """Add the counters of a dead process to the sums, and return how many clients it had. These count as closed
+        unless the broker itself is `closing`."""
         if not closing:
             self.deaths += 1
         if process.report is None:
@@ -41,8 +42,8 @@ class IoProcessCounters:
         return clients
 
     def total(self, processes: Collection[IoProcessHandle]) -> dict[str, Any]:
-        """Return the sum over all edges as one edge's status, without the fields that the broker's process counts
-        itself."""
+        """Return the status of all edges as if they were one: sums of the numbers, and the clients with the longest
+        queues. Fields that the broker's process counts itself are left out."""
         edges = [process.report.edge for process in processes if process.report is not None]
         closed = Counter(self._dead_closed)
         for edge in edges:

@@ -1,4 +1,4 @@
-"""Accept connections and send each to the I/O process with the fewest clients."""
+"""Accepts client connections, for `IoProcessPool`, and sends each to the I/O process with the fewest."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from migratory_broker.runtime.io_processes.handle import IoProcessHandle
 from migratory_broker.runtime.logs import Log
 
 NONE_READY_DELAY = 0.05
-"""Seconds until the next attempt when no process is accepting. Connections wait in the kernel's backlog meanwhile."""
+"""Seconds until the next attempt to accept while no process may be sent a connection. Meanwhile connections wait in the
+kernel's backlog."""
 
 
 class SocketDispatcher:
-    """An acceptor for all I/O processes.
+    """The accepting of client connections for all I/O processes.
 
-    :param processes: returns those that serve.
-    :param rate: the limit of connections a second.
+    :param processes: returns the processes that serve clients. :param rate: the limit of connections a second.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class SocketDispatcher:
         self._acceptor.close()
 
     def least_loaded(self) -> IoProcessHandle | None:
-        """Return the process for the next connection, None when none is accepting."""
+        """Return the process to send the next connection to: one with room and the fewest connections. None if none may
+        be sent one now."""
         now = self._clock()
         candidates = [process for process in self._processes() if process.is_accepting(now)]
         return min(
@@ -58,8 +59,8 @@ class SocketDispatcher:
             accepted.close()  # the process died just now; the client retries
 
     def _room(self) -> int:
-        """Return how many more connections the process with the most room can hold; 1 before there is a process, so
-        that connections wait."""
+        """Return how many more connections the process with the most room can hold. 1 before there is a process, so
+        that connections wait instead of being refused."""
         return max((process.capacity - process.load for process in self._processes()), default=1)
 
     # ---- as the acceptor's rate ----------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""One I/O process as the broker's process sees it: started, given clients and events, supervised, ended.
+"""One I/O process as the broker's process sees it, for `IoProcessPool`: started, given clients and events, supervised,
+ended.
 
-A process may end in any way and at any moment, and loses its own clients only. A process that does not answer, does
-not read its channel, or does not close its clients when it must is killed. Its clients then notice at once that
-their connections are gone, and resume elsewhere.
+A process may end in any way and at any moment, and loses its own clients only. A process that does not answer, does not
+read its channel, or does not close its clients when it must is killed. Its clients then notice at once that their
+connections are gone, and resume elsewhere.
 """
 
 from __future__ import annotations
@@ -26,40 +27,45 @@ from migratory_broker.runtime.io_processes.messages import Beat, EdgeReport, Fro
 from migratory_broker.runtime.pump import Pump
 
 BEAT_INTERVAL = 0.4
-"""Seconds without another message after which a `Beat` is sent."""
+"""Seconds between two `Beat`s, the signs of life that are sent to an I/O process."""
 
 SUSPECT_AFTER = 1.0
-"""Seconds of silence after which a process gets no new clients until it is heard again."""
+"""Seconds without a message from a process after which it gets no new clients until it is heard again."""
 
 KILL_AFTER = 5.0
-"""Seconds of silence after which a process hangs, and is killed."""
+"""Seconds without a message from a serving process after which it is taken to hang, and killed."""
 
 START_TIMEOUT = 120.0
-"""Seconds of silence allowed while a process starts: it imports libraries, slowly on a busy machine."""
+"""Seconds without a message after which a process that does not serve yet is killed: it imports libraries, slowly on a
+busy machine."""
 
 CLOSE_TIMEOUT = 1.0
 """Seconds that a process has to close its clients when the broker is fenced or ends."""
 
 MAX_SOCKETS_IN_FLIGHT = 128
-"""Sockets sent and not received yet, above which no more are sent."""
+"""The largest number of sockets that were sent to a process and are not received yet. At this number no more are
+sent."""
 
 _FROM_IO = decoder(FromIo)
 _ENCODED_BEAT = encode(Beat())
 
 
 def start_process(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
-    """Start a process that owns the other ends of its channel and its socket pipe. Raises OSError."""
+    """Start an I/O process, which inherits the descriptors `ends`: the other ends of its channel and its socket pipe.
+    Raises OSError."""
     command = [sys.executable, "-m", "migratory_broker.runtime.io_processes.process", str(os.getpid()), *map(str, ends)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends)
 
 
 class IoProcessHandle:
-    """A running I/O process. :param index: its place among the broker's I/O processes. `number` is its edge's, never
-    reused.
-    :param on_messages: called with each batch of its messages and their size.
-    :param on_lost: called once, when it is gone.
-    :param on_request: called in a turn of the pump with each request whose answer needs room in the channel, when
-        there is room. Raises what `start_process` raises.
+    """A running I/O process, started when this object is created. Raises what `start_process` raises.
+
+    :param index: its place among the broker's I/O processes.
+    :param number: the number of its edge, never reused.
+    :param on_messages: called with each batch of its messages and their size in bytes.
+    :param on_lost: called once, when the process is gone.
+    :param on_request: called, in a turn of the pump, with each request whose answer needs room in the channel, when
+        there is room.
     """
 
     def __init__(
@@ -119,8 +125,8 @@ class IoProcessHandle:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def request(self, message: Attach | NextPage | Detach) -> None:
-        """Answer a request in a turn of the pump: pages of replays in the deferred queue, others in their place, all
-        of them only while the channel has room."""
+        """Have a request of the process answered by `on_request`: now if the channel has room and none waits, else
+        later in order. Requests for pages of replays are always deferred."""
         if isinstance(message, NextPage):
             self._pages.put(message)
         elif self._requests or self._is_full():
@@ -129,7 +135,7 @@ class IoProcessHandle:
             self._answer(message)
 
     def resume(self) -> None:
-        """Answer deferred requests if the channel has room again."""
+        """Continue to answer waiting requests if the channel has room again."""
         self._requests.resume()
         self._pages.resume()
 
@@ -138,18 +144,19 @@ class IoProcessHandle:
 
     @property
     def deferred(self) -> int:
-        """Requests that wait for room in the channel."""
+        """The number of requests that wait for room in the channel."""
         return len(self._requests) + len(self._pages)
 
     # ---- clients -------------------------------------------------------------------------------------------------
 
     @property
     def load(self) -> int:
-        """Connections that the I/O process holds, and sockets in flight to it."""
+        """The number of connections that the I/O process holds, with the sockets in flight to it."""
         return self.counts.load + self.sockets_sent - self.counts.given
 
     def is_accepting(self, now: float) -> bool:
-        """Return whether the I/O process may be sent one more socket now."""
+        """Return whether the I/O process may be sent one more socket now: it serves, was heard lately, and few sockets
+        are in flight."""
         return (
             self.serving
             and self.alive
@@ -159,8 +166,8 @@ class IoProcessHandle:
         )
 
     def send_client(self, accepted: socket.socket) -> bool:
-        """Send an accepted socket to the I/O process. Return False if that failed: the socket is still the
-        caller's."""
+        """Send an accepted socket to the I/O process. Return False if that failed: the socket is then still open
+        here."""
         sent = send_socket(self._pipe, accepted)
         self.sockets_sent += sent
         return sent
@@ -168,7 +175,7 @@ class IoProcessHandle:
     # ---- status --------------------------------------------------------------------------------------------------
 
     def status(self, now: float) -> dict[str, Any]:
-        """Return the I/O process's entry in /v1/status."""
+        """Return the I/O process's entry in /v1/status, as JSON values."""
         return {
             "process": self.index,
             "pid": self.popen.pid,
@@ -185,17 +192,21 @@ class IoProcessHandle:
     # ---- supervision ---------------------------------------------------------------------------------------------
 
     def expect_close(self, now: float) -> None:
-        """Require that the process handles the next batch, which closes all its clients, within `CLOSE_TIMEOUT`."""
+        """Require that the process has handled the batch that will be sent next, which closes all its clients, within
+        `CLOSE_TIMEOUT`. Otherwise `tick` kills it."""
         self._close_batch, self._close_until = self.channel.batches + 1, now + CLOSE_TIMEOUT
 
     @property
     def closed_clients(self) -> bool:
-        """Whether the process has handled the last batch that closes all its clients, and has reported since."""
+        """True if the process has reported that it handled the last batch that closes all its clients."""
         return self.report is not None and 0 < self._close_batch <= self.report.batches
 
     def tick(self, now: float, stalled: bool, max_waiting: int) -> None:
-        """Kill the I/O process if it breaks a limit, and send a sign of life when it is due. `stalled`: the broker's
-        own process did not run for a while. `max_waiting`: bytes that may wait to be sent to the I/O process."""
+        """Kill the I/O process if it breaks a limit of time or memory, and send a `Beat` if one is due.
+
+        `stalled`: the broker's own process did not run for a while, so that the I/O process counts as heard now.
+        `max_waiting`: bytes that may wait to be sent to the I/O process.
+        """
         if stalled:
             self.last_heard = now
         if self._close_batch and not self.closed_clients and now > self._close_until and not stalled:
@@ -210,25 +221,24 @@ class IoProcessHandle:
             self.channel.flush()
 
     def kill(self, reason: str) -> None:
-        """Kill the I/O process. Its sockets close when it is dead, and then `on_lost` is called."""
+        """Send SIGKILL to the I/O process, once. When it is dead its sockets close, and `on_lost` is called."""
         if not self.kill_reason and self.alive:
             self.kill_reason = reason
             self.popen.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Close the channel to the I/O process, which ends then."""
+        """Close the channel to the I/O process, which makes the process end."""
         self.channel.close()
 
 
 class DeferredRequests:
-    """Requests that wait for room in the channel, answered in their order.
+    """Requests that wait for room in a channel, answered one after the other in their order.
 
-    Each answer is an action of its own in the pump, behind what arrived meanwhile, so that one process delays
-    neither live traffic nor the other processes.
+    Each answer is an action of its own in the pump, after what arrived meanwhile, so that one process delays neither
+    publications nor the other processes.
 
-    :param call: schedules `action(argument)` in a turn of the pump.
-    :param full: returns whether the channel has no room now.
-    :param answer: answers a request; called within such a turn.
+    :param call: schedules `action(argument)` in a turn of the pump. :param full: returns whether the channel has no
+    room now. :param answer: answers a request; called within such a turn.
     """
 
     def __init__(
@@ -251,7 +261,7 @@ class DeferredRequests:
         self.resume()
 
     def resume(self) -> None:
-        """Schedule the next answer if the channel has room."""
+        """Schedule the next answer if a request waits and the channel has room."""
         if self._waiting and not self._scheduled and not self._is_full():
             self._scheduled = True
             self._call(self._answer_next, None)

@@ -1,6 +1,6 @@
-"""Messages between a broker's process and its I/O processes, besides the events of the two cores.
+"""Messages between a broker's process and its I/O processes, besides the events and effects of the two cores.
 
-They travel in batches, each a MessagePack list (channel.py). Both ends are of one release, because one started the
+They are sent in batches, each a MessagePack list (channel.py). Both ends are of one release, because one started the
 other.
 """
 
@@ -18,8 +18,16 @@ from migratory_broker.core.logic.events import EdgeEffect, EdgeMessage, Note, Ob
 
 
 class Begin(EdgeMessage, frozen=True, gc=False):
-    """The first message to an I/O process: its edge's number, its place among the processes, the broker's incarnation,
-    the configuration as JSON, and after how many seconds of silence it must close its clients (`fencing`)."""
+    """The first message to an I/O process, after which it serves clients.
+
+    edge          the number of its edge
+    process       its place among the broker's I/O processes
+    incarnation   of the broker
+    broker        the broker's name
+    config        the configuration, as JSON
+    level         the level of its logs
+    fencing       seconds without a message from the broker's process after which it must close its clients
+    """
 
     edge: int
     process: int
@@ -31,20 +39,21 @@ class Begin(EdgeMessage, frozen=True, gc=False):
 
 
 class Beat(EdgeMessage, frozen=True, gc=False):
-    """A sign of life from the broker's process."""
+    """A sign of life from the broker's process, without content."""
 
 
 # ---- from an I/O process ---------------------------------------------------------------------------------------
 
 
 class IoHello(EdgeMessage, frozen=True, gc=False):
-    """The first message of an I/O process. `room`: connections that it can hold."""
+    """The first message of an I/O process: it runs. `room` is the number of connections that it can hold."""
 
     room: int
 
 
 class SocketCounts(EdgeMessage, frozen=True, gc=False):
-    """Sockets received so far, connections held now, and those of them whose handshake is done."""
+    """The connections of an I/O process: sockets received so far (`given`), connections held now (`load`), and those of
+    them whose handshake is done (`connections`)."""
 
     given: int
     load: int
@@ -52,8 +61,9 @@ class SocketCounts(EdgeMessage, frozen=True, gc=False):
 
 
 class EdgeReport(EdgeMessage, frozen=True):
-    """The state of an I/O process: the batches processed so far, the connections that it can hold (`room`), the edge's
-    `status()`, and the handshake counters. It is sent every half second, and with each tick that changed it."""
+    """The state of an I/O process: batches processed so far, connections that it can hold (`room`), its `SocketCounts`,
+    the edge's `status()`, and the handshake counters (`server`). It is sent every half second, and at each tick after a
+    change."""
 
     batches: int
     room: int
@@ -66,11 +76,12 @@ ToIo = EdgeEffect | Begin | Beat
 FromIo = LogicRequest | Detach | Observe | Note | IoHello | SocketCounts | EdgeReport
 
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
-"""Encode one message. Values of log lines that are not plain data are sent as their text, as logs write it."""
+"""Return one message, encoded. Values of log lines that are not plain data are sent as their text, as logs write
+them."""
 
 
 def decoder(union: Any) -> msgspec.msgpack.Decoder[list[Any]]:
-    """Return a decoder of batches of the union's messages."""
+    """Return a decoder of batches: MessagePack lists of the union's messages."""
     return msgspec.msgpack.Decoder(list[Union[get_args(union)]])  # type: ignore[misc]  # noqa: UP007
 
 
@@ -83,5 +94,5 @@ def _route(kind: type[EdgeMessage]) -> Route:
 
 
 ROUTES: Mapping[type, Route] = {kind: _route(kind) for kind in get_args(EdgeEffect)}
-"""By class of the logic's effects, the edges that it is sent to: the edge that it names, the edges with a subscriber
-of its topic, or all."""
+"""For each class of the logic's effects, the edges that it is sent to: "one", the edge that it names; "topic", the
+edges with a subscriber of its topic; "all"."""

@@ -1,5 +1,5 @@
-"""The I/O processes of a broker: effects of the logic go to the processes that need them, their requests to the
-logic.
+"""The I/O processes of a broker, in the place of its edge: effects of the logic go to the processes that need them,
+their requests to the logic.
 
 For the pump this is the edge. A publication is encoded once and sent once to each process with subscribers of its
 topic. Requests for replays are answered only while the channel is not full, so that a slow process is waited for and
@@ -35,25 +35,26 @@ from migratory_broker.runtime.pump import Pump
 FIRST_DELAY = 0.1
 LAST_DELAY = 10.0
 STABLE_AFTER = 30.0
-"""Seconds until a process that died is started again: `FIRST_DELAY`, doubled each time up to `LAST_DELAY`, unless it
-had lived for `STABLE_AFTER`."""
+"""Seconds until a process that died is started again: `FIRST_DELAY`, doubled each time up to `LAST_DELAY`. After a life
+of at least `STABLE_AFTER` the delay begins at `FIRST_DELAY` again."""
 
 ALL_UP_TIMEOUT = 30.0
-"""Seconds that clients wait for the last process to start, so that it gets its share of them."""
+"""Seconds for which a starting broker is not ready because some of its processes have not started, so that each gets
+its part of the clients."""
 
 END_TIMEOUT = 1.0
-"""Seconds that processes have to end after their channel was closed."""
+"""Seconds in which processes must end after their channel was closed; then they are killed."""
 
 MAX_WAITING = 67_108_864
-"""Bytes that may wait to be sent to a process, besides some publications of the largest size."""
+"""Bytes that may wait to be sent to a process, besides some publications of the largest size. A process with more is
+killed."""
 
 
 class IoProcessPool:
-    """The I/O processes of a broker.
+    """The I/O processes of a broker: an edge for the pump, and the `ClientBackend` of the broker.
 
-    :param level: the level of their logs.
-    :param fencing: seconds of silence from the broker's process, after which an I/O process closes its clients.
-    :param start_process: starts a process.
+    :param level: the level of their logs. :param fencing: seconds of silence from the broker's process, after which an
+    I/O process closes its clients. :param start_process: starts a process.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class IoProcessPool:
     # ---- as the edge of the pump ---------------------------------------------------------------------------------
 
     def step(self, event: Any, now: float) -> tuple[()]:
-        """Send an effect of the logic to the edges that it is for."""
+        """Send an effect of the logic to the edges that it is for. Returns no effects."""
         kind = type(event)
         if kind is Admission:
             self._admission = event
@@ -126,11 +127,12 @@ class IoProcessPool:
         return ()
 
     def with_address(self, note: Note) -> Note:
-        """Return the log line unchanged. The process that has the client's socket has already added the address."""
+        """Return the log line unchanged: the process that has the client's socket has already added the address."""
         return note
 
     def flush(self) -> None:
-        """Send each process the messages that this turn collected for it, as one batch."""
+        """Send each process the messages that this turn collected for it, as one batch, and continue to answer its
+        waiting requests."""
         for process in self._processes.values():
             process.channel.flush()
             process.resume()
@@ -161,7 +163,8 @@ class IoProcessPool:
         self._pump.call_for_client(process.channel.acknowledge, size)
 
     def _handle_request(self, item: tuple[IoProcessHandle, Any]) -> None:
-        """Handle a request in its place among the events."""
+        """Step the logic with a message of an I/O process. Subscriptions, pages and `Detach` pass its queue of deferred
+        requests."""
         process, message = item
         if isinstance(message, (Attach, NextPage, Detach)):
             process.request(message)
@@ -195,7 +198,8 @@ class IoProcessPool:
             self._processes[process.number] = process
 
     def _start_serving(self, process: IoProcessHandle) -> None:
-        """Tell a process which edge it is and the present state, once it runs and the incarnation is known."""
+        """Send a process its edge's number, the configuration and the present state, so that it serves clients. Nothing
+        until it runs and the incarnation is known, and the second time."""
         if not (self._incarnation and process.greeted) or process.serving:
             return
         config = msgspec.json.encode(self._config)
@@ -208,8 +212,8 @@ class IoProcessPool:
         self._log("info", "io_process_up", io_process=process.index, pid=process.popen.pid, edge=process.number)
 
     def _on_death(self, process: IoProcessHandle) -> None:
-        """Count the loss of a process and its clients, and schedule the start of another process. The clients
-        resume."""
+        """Count the loss of a process and its clients, and schedule the start of another one. The clients resume by
+        themselves."""
         now = self._clock()
         del self._processes[process.number]
         self._interest.remove_edge(process.number)
@@ -275,8 +279,8 @@ class IoProcessPool:
         self._closing = True
 
     def _check_empty(self) -> None:
-        """Note that all clients are closed. A count from before the processes closed theirs does not tell: a client may
-        have connected since."""
+        """If all clients are closed, end the wait of `wait_until_empty`. A count of zero from before the processes
+        closed their clients is not enough: a client may have connected since."""
         closed = self._admission.ends and all(process.closed_clients for process in self._serving())
         if self._closing and closed and not len(self):
             self._empty.set()
@@ -331,7 +335,7 @@ class IoProcessPool:
 
 
 def _reap(popens: list[subprocess.Popen[bytes]], clock: Callable[[], float]) -> None:
-    """Wait until the processes have ended, and kill the rest at the deadline."""
+    """Wait until the processes have ended, and kill the rest after `END_TIMEOUT`. Blocks."""
     deadline = clock() + END_TIMEOUT
     for index in popens:
         try:

@@ -1,10 +1,10 @@
-"""An I/O process of a broker: an edge and its clients' sockets. The broker runs it with `python -m`; nobody else
-does.
+"""An I/O process of a broker: an edge and its clients' sockets. The broker starts it with `python -m`; it is of no use
+otherwise.
 
-The broker's process sends it the logic's effects and accepted sockets. It ends when that process is gone: its
-channel ends, or should it hang itself, the kernel kills it. When it hears nothing for the fencing time, others may
-go on without this broker, so it closes its clients. SIGTERM and SIGINT to the process group are for the broker and
-ignored here.
+The broker's process sends it the logic's effects and accepted sockets. It ends when that process is gone: its channel
+ends, or if this process hangs, the kernel kills it. When it hears nothing for the fencing time, others may go on
+without this broker, so it closes its clients. SIGTERM and SIGINT to the process group are for the broker and ignored
+here.
 """
 
 from __future__ import annotations
@@ -46,17 +46,18 @@ from migratory_broker.runtime.watchdog import LATE_TICK, Watchdog, stall_limit
 
 TICK = 0.1
 REPORT_EVERY = 5
-"""Ticks after which a report is sent although nothing changed."""
+"""Ticks after which a report is sent even if nothing changed."""
 
 STALL = 1.0
-"""Seconds between two ticks after which this process itself stood still: the broker is not to blame for the silence."""
+"""Seconds between two ticks above which this process itself was stopped: then the broker is not to blame for the
+silence."""
 
 PR_SET_PDEATHSIG = 1
 
 
 class LogicProxy:
-    """The logic's stand-in in the pump of an I/O process. It sends events to the logic, one batch a turn. `on_full` is
-    called when the channel is full."""
+    """The substitute for the logic in the pump of an I/O process. It sends events to the logic in the broker's process,
+    one batch a turn. `on_full` is called at the end of a turn in which the channel is full."""
 
     def __init__(self, channel: Channel, on_full: Callable[[], None]) -> None:
         self._channel = channel
@@ -73,7 +74,7 @@ class LogicProxy:
 
 
 class IoProcess:
-    """The I/O process. `await run()` returns the exit code."""
+    """The I/O process, which begins to serve clients at the broker's `Begin`. `await run()` returns the exit code."""
 
     def __init__(self, pipe: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -154,7 +155,7 @@ class IoProcess:
         self._pump.request(note)
 
     def _on_lost(self) -> None:
-        """End this process: the broker's process is gone, or has closed the channel."""
+        """End this process with exit code 0: the broker's process is gone, or has closed the channel."""
         self._end(0)
 
     def _accept_sockets(self) -> None:
@@ -172,12 +173,12 @@ class IoProcess:
         self._channel.flush()
 
     def _on_channel_full(self) -> None:
-        """Stop reading from clients: what they send must wait in their sockets."""
+        """Stop reading from clients, so that what they send waits in their sockets."""
         if self._clients is not None:
             self._clients.connections.throttle("channel", True)
 
     def _on_channel_writable(self) -> None:
-        """Read from clients again."""
+        """Read from clients again, unless there is another reason to throttle them."""
         if self._clients is not None:
             self._clients.connections.throttle("channel", False)
 
@@ -240,8 +241,8 @@ class IoProcess:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the parent is dead, even if this process hangs. End it now if the parent
-    is dead already. Raise OSError if the kernel refuses."""
+    """Make the kernel kill this process when the parent dies, even if this process hangs. If `parent`, a process id, is
+    not the parent any more, exit with status 1. Raises OSError if the kernel refuses."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:

@@ -1,4 +1,5 @@
-"""One TCP connection to another broker: messages in frames, `Hello` first in both directions."""
+"""One TCP connection to another broker, for `PeerLinks`: messages in frames, and a `PeerHello` first in both
+directions."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from migratory_protocol.peer import BadPeerMessage, PeerHello, PeerMessage, deco
 from migratory_broker.runtime.framing import Deframer, FrameTooLong, length_prefix
 
 MAX_HELLO = 4096
-"""Bytes of the first message; a peer that is not identified yet may send no more."""
+"""Bytes of the largest first message: a peer that is not identified yet may send no more."""
 
 
 class PeerLinkOwner(Protocol):
-    """The receiver of what a link reports: all links of this broker."""
+    """The interface through which a link reports what happens; `PeerLinks` implements it."""
 
     clock: Callable[[], float]
 
@@ -32,7 +33,8 @@ class PeerLinkOwner(Protocol):
 
 
 class PeerLink(asyncio.Protocol):
-    """A TCP connection to another broker. `peer` is "" until its `Hello` was accepted."""
+    """A TCP connection to another broker. `dialled` is the name of the broker that was dialled, "" for an accepted
+    connection. `peer` is "" until the other end's `PeerHello` was accepted."""
 
     __slots__ = (
         "_owner",

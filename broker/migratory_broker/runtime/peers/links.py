@@ -1,10 +1,10 @@
-"""Links to the other brokers: raw TCP, each message behind its length in four bytes, `Hello` first in both
-directions.
+"""The links to the other brokers, for `Broker`: TCP, each message after its length in four bytes, a `PeerHello` first
+in both directions.
 
-Of two brokers the one with the smaller name dials. A broken link is dialled again with a backoff. The logic is
-promised `PeerUp`, then messages in order, then `PeerDown`, so each of these is posted in its place among the events,
-and nothing meant for an old link leaves on a new one. Malformed input ends its own link only. What a turn has for a
-peer leaves at its end in one frame, because each of a hundred topic groups says little.
+Of two brokers the one with the smaller name dials. A broken link is dialled again with a backoff. The logic is promised
+`PeerUp`, then messages in order, then `PeerDown`, so each of these is posted in its place among the events, and nothing
+meant for an old link leaves on a new one. Malformed input ends its own link only. The messages of one turn for a peer
+are sent at its end in one frame, because each of a hundred topic groups has few.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ from migratory_broker.runtime.pump import Pump
 DIAL_LIMIT = 2.0
 HELLO_LIMIT = 3.0
 SILENCE_LIMIT = 5.0
-"""Seconds to dial, to say Hello, and of silence. Brokers send a heartbeat every half second, so a link that is
-silent for longer is dead."""
+"""Seconds to dial (`DIAL_LIMIT`), to send the Hello (`HELLO_LIMIT`), and without any message (`SILENCE_LIMIT`), after
+which a link is broken. Brokers send a heartbeat every half second."""
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 1.0
-"""Seconds between two attempts to dial, doubled each time, with jitter."""
+"""Seconds between two attempts to dial: `FIRST_DELAY`, doubled each time up to `LAST_DELAY`, with jitter."""
 
 MAX_JOINED_BYTES = 1_048_576
-"""Bytes of a turn's messages above which each leaves in a frame of its own, such as parts of snapshots."""
+"""Bytes of a turn's messages for a peer above which each is sent in a frame of its own. Parts of snapshots are so
+large."""
 
 MAX_UNPROCESSED_BYTES = 33_554_432
-"""Bytes received over a link that the logic has not processed, above which reading pauses until half of them are.
-The other end has a limit of its own on what waits, and then breaks the link."""
+"""Bytes received over a link that the logic has not processed, above which reading pauses until half of them are
+processed. The other end limits the bytes that wait for this broker, and then breaks the link."""
 
 MAX_UNIDENTIFIED = 64
-"""Connections that have not sent their Hello; at the limit, the oldest one of the host with the most is evicted."""
+"""The largest number of accepted connections without a Hello; above it, the oldest one of the host with the most is
+evicted."""
 
 
 class PeerLinks:
-    """All links of this broker.
+    """All links of this broker to others.
 
-    :param max_buffer: bytes that may wait for a peer that does not read; beyond it the link is broken, and the peer
-        asks for what is missing when there is a new one.
+    :param max_buffer: bytes that may wait for a peer that does not read; above it the link is broken, and the peer
+        requests what is missing over the next one.
     """
 
     def __init__(
@@ -94,16 +96,17 @@ class PeerLinks:
     # ---- for the broker --------------------------------------------------------------------------------------------
 
     def start(self, incarnation: int) -> None:
-        """Begin to dial and accept: the incarnation of this broker is known."""
+        """Begin to dial and to accept Hellos, once the incarnation of this broker is known. Before, connections are
+        aborted."""
         self._hello = PeerHello(PEER_VERSION, self._cluster, self._name, incarnation, self._groups, batches=True)
         self._dial_wanted()
 
     def protocol(self) -> PeerLink:
-        """Return the protocol for one more accepted connection."""
+        """Return the asyncio protocol for a new accepted connection."""
         return PeerLink(self)
 
     def set_brokers(self, brokers: tuple[str, ...]) -> None:
-        """Set the brokers of the cluster. New links of others are refused; present links stay."""
+        """Replace the names of the cluster's brokers. New links of other brokers are refused; present links stay."""
         self._brokers = frozenset(brokers)
 
     def connect(self, effect: ConnectPeers) -> None:
@@ -135,8 +138,8 @@ class PeerLinks:
         link.waiting.append(data)
 
     def flush(self) -> None:
-        """Send each peer the messages that this turn collected for it. Break the peer link of one that reads too
-        slowly."""
+        """Send each peer the messages that this turn collected for it. Break the link to a peer that has too many bytes
+        waiting."""
         if not self._writing:
             return
         writing, self._writing = self._writing, []
@@ -174,7 +177,7 @@ class PeerLinks:
                 self.refuse(link, f"no Hello within {HELLO_LIMIT:g} s")
 
     async def close(self) -> None:
-        """Break all links and end all tasks."""
+        """Stop dialling and break all links."""
         self._hello = None
         tasks = list(self._dialling.values())
         for task in tasks:
@@ -203,8 +206,8 @@ class PeerLinks:
                 self.refuse(evicted, f"more than {MAX_UNIDENTIFIED} connections without a Hello")
 
     def received(self, link: PeerLink, messages: tuple[PeerMessage, ...]) -> None:
-        """Post the messages of one read to the logic as one event. Stop reading while too many bytes are unprocessed.
-        Drop the messages of a link that was replaced."""
+        """Post the messages of one read to the logic as one event. Pause reading while too many bytes are unprocessed.
+        Ignore the messages of a link that was replaced."""
         if self._links.get(link.peer) is not link:
             return
         size, link.received_bytes = link.received_bytes, 0
@@ -215,7 +218,8 @@ class PeerLinks:
             link.transport.pause_reading()
 
     def _deliver(self, received_bytes: tuple[PeerLink, int, PeerReceived]) -> None:
-        """Step the logic with received messages, and resume reading when enough are processed."""
+        """Step the logic with received messages, and resume reading from the link when few enough bytes are
+        unprocessed."""
         link, size, event = received_bytes
         link.unprocessed -= size
         if link.paused and link.unprocessed <= MAX_UNPROCESSED_BYTES // 2:
@@ -224,10 +228,10 @@ class PeerLinks:
         self._pump.step_logic(event)
 
     def handle_hello(self, link: PeerLink, message: PeerMessage) -> None:
-        """Identify a link by its first message, in place of an earlier link to the same broker, and report it to the
+        """Identify a link by its first message, replace an earlier link to the same broker by it, and report it to the
         logic.
 
-        Raise BadPeerMessage for a first message that is not an acceptable Hello, and for a second Hello.
+        Raises BadPeerMessage for a first message that is not an acceptable Hello, and for a second Hello.
         """
         if link.peer:
             raise BadPeerMessage("a second Hello")
@@ -254,12 +258,12 @@ class PeerLinks:
             self._pump.call(self._report_down, link)
 
     def _remove_pending(self, link: PeerLink) -> None:
-        """Remove a link that was identified or lost from those that wait for a Hello."""
+        """Remove a link from those that wait for a Hello: it was identified or lost."""
         self._unidentified.discard(link)
         self._dialled.discard(link)
 
     def refuse(self, link: PeerLink, reason: str) -> None:
-        """End a link for what it sent. Log at most one line in ten seconds for each origin."""
+        """Abort a link because of what it sent or did not send. Log at most one line in ten seconds for each origin."""
         self.refused += 1
         host = host_of(link.transport)
         now = self.clock()
@@ -319,7 +323,7 @@ class PeerLinks:
                 self._dialling[peer] = asyncio.get_running_loop().create_task(self._dial(peer))
 
     async def _dial(self, peer: str) -> None:
-        """Keep a link to `peer` for as long as it is wanted."""
+        """Dial `peer` again and again, with a backoff, whenever there is no link to it. Runs until it is cancelled."""
         loop = asyncio.get_running_loop()
         delay = FIRST_DELAY
         while True:

@@ -1,4 +1,5 @@
-"""Where a subscriber's stream begins: receipts, replay pages, and waiting until this broker knows the position.
+"""Where a subscriber's stream begins, for `Logic`: receipts, replay pages, and waiting until this broker knows the
+position.
 
 RESUME: only committed publications are replayed or named in a receipt. What a subscription gets depends on its
 position:
@@ -37,13 +38,14 @@ from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_broker.core.logic.serving.policy import Authorizer
 
 PIECE = 32
-"""Publications that a page is read in at first. Each further piece is as large as the page so far."""
+"""The number of publications that a page reads from the log at first. Each further read is as large as the page so
+far."""
 
 MAX_PAGE = 2048
-"""Publications in a page, however short they are: encoding them takes some milliseconds."""
+"""The largest number of publications in a page, however short they are: encoding them takes some milliseconds."""
 
 RETRY_TICKS = 10
-"""Ticks after which all waiting subscriptions of a group are tried again. A commit or an epoch's change releases them
+"""Ticks after which all waiting subscriptions of a group are tried again. A commit or an epoch's change leads to a try
 sooner; this catches what neither reports."""
 
 Verdict = Literal["replay", "reset", "wait"]
@@ -51,7 +53,8 @@ Verdict = Literal["replay", "reset", "wait"]
 
 @dataclass(slots=True)
 class WaitingSubscription:
-    """A subscription that waits because its position is ahead of the committed mark of this broker."""
+    """A subscription that is not answered yet, because its position is ahead of this broker's committed mark or the
+    group is not synced yet."""
 
     event: Attach
     begun: float
@@ -60,10 +63,10 @@ class WaitingSubscription:
 
 
 class Resume:
-    """The subscriptions of this broker's clients, up to the point from which the live stream continues them.
+    """The answers to subscriptions of this broker's clients, and the subscriptions that wait for an answer.
 
-    It reads the topic groups, and tells them only which empty topics have subscribers (`Replica.follow`). `committed`
-    and `synced` mark what is to be tried again; `release` tries it at the end of the step.
+    It reads the topic groups, and changes only their record of empty topics with subscribers (`Replica.follow`).
+    `committed` and `synced` mark subscriptions that may be answered now; `release` tries them at the end of the step.
     """
 
     def __init__(
@@ -85,7 +88,8 @@ class Resume:
     # ---- attach ----------------------------------------------------------------------------------------------
 
     def attach(self, event: Attach) -> None:
-        """Answer a subscription, or let it wait."""
+        """Answer a subscription with `Attached`: refused, with a receipt and its first publications, or later, once
+        this broker can decide about its position."""
         if refusal := self.authorizer.attach(event):
             position = Position(0, 0)
             self.ctx.emit(
@@ -99,7 +103,7 @@ class Resume:
             heappush(self._deadlines.setdefault(number, []), (self._deadline(number, waiting), event.topic))
 
     def _try_to_answer(self, group: TopicGroup, waiting: WaitingSubscription, expired: bool) -> bool:
-        """Answer the subscription if this broker's replica decides the answer, or with `reset` if it has waited long
+        """Answer the subscription if this broker can decide the answer now, or with `reset` if it has waited long
         enough (`expired`). Return whether it was answered."""
         event, replica = waiting.event, group.replica
         if not (replica.synced and replica.first):
@@ -127,8 +131,8 @@ class Resume:
     def _verdict(
         self, group: TopicGroup, log: TopicLog | None, after: Position, waiting: WaitingSubscription
     ) -> Verdict:
-        """Return how to answer a resume after `after`: replay what follows it, reset the client, or wait until this
-        broker knows more."""
+        """Return how to answer a resume after position `after`: "replay" what follows it, "reset" the subscriber, or
+        "wait" until this broker knows more."""
         replica = group.replica
         if after.epoch < replica.first:
             return "reset"
@@ -149,7 +153,9 @@ class Resume:
         return "wait"
 
     def _unknown_epoch(self, group: TopicGroup, after: Position, waiting: WaitingSubscription) -> Verdict:
-        """Judge an epoch that this broker never heard of by the highest one in ZooKeeper, which is asked for."""
+        """Return "reset" if the epoch of `after` is above the highest epoch in ZooKeeper, else "wait". If ZooKeeper was
+        not read since the subscription began, read it and return "wait". A position with sequence number 0 of a known
+        epoch is "reset" too."""
         if after.sequence == 0 and after.epoch <= max(group.replica.promised, group.replica.first):
             return "reset"  # only a history's first epoch has a position 0
         recorded, asked_at = self._recorded.get(group.number, (0, float("-inf")))
@@ -161,7 +167,8 @@ class Resume:
         return "wait"
 
     def _ask(self, group: TopicGroup) -> None:
-        """Read the group's record, and try its waiting subscriptions again with the epoch found there."""
+        """Read the group's record in ZooKeeper, and then try its waiting subscriptions again with the epoch found
+        there. Nothing without ZooKeeper."""
         if not self.zookeeper.connected:
             return
         sent = self.ctx.now
@@ -183,7 +190,7 @@ class Resume:
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def committed(self, number: int, log: TopicLog) -> None:
-        """Mark the topic's subscriptions for another try if the commit reached the position of one of them."""
+        """Mark the topic's waiting subscriptions for another try if the commit reached the position of one of them."""
         if waiting := self.waiting[number].get(log.name):
             committed = log.committed
             if any(
@@ -192,7 +199,8 @@ class Resume:
                 self.released[number, log.name] = None
 
     def synced(self, number: int) -> None:
-        """Mark all subscriptions of a group that is synced to another epoch, whose coordinator is heard from now on."""
+        """Mark all waiting subscriptions of the group for another try. Their time under a heard coordinator begins
+        anew."""
         if number in self.waiting:
             self._unheard_at[number] = self.ctx.now
             self._release_group(number)
@@ -202,14 +210,13 @@ class Resume:
             self.released[number, topic] = None
 
     def release(self) -> None:
-        """Try the marked subscriptions again. Called at the end of a step in which there are any."""
+        """Try to answer the marked subscriptions. Called at the end of a step in which some were marked."""
         released, self.released = self.released, {}
         for number, topic in released:
             self._try_topic(self.groups[number], topic)
 
     def tick(self) -> None:
-        """Answer the subscriptions whose time is up. Every `RETRY_TICKS` ticks, try all waiting subscriptions of a
-        group."""
+        """Answer the waiting subscriptions whose time is up. Every `RETRY_TICKS` ticks, try all of a group again."""
         now = self.ctx.now
         self._ticks += 1
         for number in sorted(self.waiting):
@@ -226,7 +233,7 @@ class Resume:
                     heappush(deadlines, (min(self._deadline(number, waiting) for waiting in topics[topic]), topic))
 
     def _try_topic(self, group: TopicGroup, topic: str) -> None:
-        """Try to answer each waiting subscription of a topic, and keep those that still wait."""
+        """Try to answer each waiting subscription of a topic, and remove those that were answered."""
         number = group.number
         topics = self.waiting[number]
         still = [
@@ -244,15 +251,15 @@ class Resume:
             self._unheard_at.pop(number, None)
 
     def _expired(self, group: TopicGroup, waiting: WaitingSubscription) -> bool:
-        """Return whether the subscription's time is up. Time counts while a coordinator of its epoch or a later one is
-        heard."""
+        """Return whether the subscription has waited long enough to be answered with `reset`. Only the time in which a
+        coordinator of its epoch or a later one is heard counts, apart from the limit in all."""
         after = waiting.event.after
         if after is not None and (after.epoch > group.replica.synced or not self._hears_coordinator(group)):
             waiting.since = self.ctx.now
         return self._deadline(group.number, waiting) <= self.ctx.now
 
     def _deadline(self, number: int, waiting: WaitingSubscription) -> float:
-        """Return when the subscription is answered with `reset` if nothing changes."""
+        """Return the time at which the subscription is answered with `reset` if nothing changes until then."""
         config = self.ctx.config
         since = waiting.since
         if waiting.event.after is not None:
@@ -260,8 +267,8 @@ class Resume:
         return min(since + config.resume_wait, waiting.begun + config.resume_limit)
 
     def _hears_coordinator(self, group: TopicGroup) -> bool:
-        """Return whether this broker learns of commits now: it coordinates the latest known epoch, or is synced to it
-        and heard its coordinator within two heartbeats."""
+        """Return whether this broker learns of commits now: it coordinates the latest known epoch of the group, or is
+        synced to it and heard its coordinator within two heartbeats."""
         replica, gossip, number = group.replica, self.gossip, group.number
         if gossip.epoch(number) > replica.synced:
             return False
@@ -284,9 +291,10 @@ class Resume:
             self._attached(event, "complete", position, publications, done)
 
     def _page(self, log: TopicLog, after: int, max_bytes: int) -> list[Publication]:
-        """Return committed entries behind `after`, about `max_bytes` of payload, at least one if there is one.
+        """Return committed entries after sequence number `after`: about `max_bytes` of payload, at most `MAX_PAGE`, and
+        at least one if there is one.
 
-        Reads no more of the log than it returns, so that a page costs the same in a long log as in a short one.
+        Reads little more of the log than it returns, so that a page costs the same in a long log as in a short one.
         """
         page: list[Publication] = []
         size = 0
@@ -328,8 +336,8 @@ class Resume:
         )
 
     def next_page(self, event: NextPage) -> None:
-        """Answer with the next replay page. It says `truncated` where publications were evicted meanwhile, and `reset`
-        where the history ended."""
+        """Answer a `NextPage` with the next replay page. Its receipt is `truncated` if publications were evicted
+        meanwhile, and `reset` if the history ended."""
         group = self.groups[topic_group(event.topic, len(self.groups))]
         replica = group.replica
         position = replica.position(event.topic)
