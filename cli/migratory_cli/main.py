@@ -1,4 +1,4 @@
-"""The `migratory` command.
+"""The `migratory` command: its subcommands, and how they are imported.
 
 The module of a subcommand is imported when that subcommand runs, not before: a broker must not import Spark, and a
 missing library must not break the commands that do without it.
@@ -23,7 +23,8 @@ import click
 
 
 class _CommandSpec(NamedTuple):
-    """The module of a subcommand, the extra of the package that it needs, and its line in `migratory --help`."""
+    """The module of a subcommand and the command's name there, the extra of the package that it needs (None for none),
+    and its line in `migratory --help`."""
 
     module: str
     attribute: str
@@ -51,7 +52,7 @@ COMMANDS = {
 
 
 class MissingExtra(click.ClickException):
-    """The libraries of a subcommand are not installed."""
+    """Raised when the libraries of a subcommand are not installed; the command exits with 3."""
 
     exit_code = 3
 
@@ -61,10 +62,11 @@ IMPORTS_LATER = ("up", "demo")
 
 
 class LazyGroup(click.Group):
-    """A group that knows only the names and summaries of its commands."""
+    """A group of commands that knows only their names and summaries, and imports a command's module when the command is
+    used."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.
+        """Run the command. Replace characters that do not print in its error message.
 
         :raises SystemExit: with 130 after a Ctrl-C that the command did not handle.
         """
@@ -105,7 +107,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the summaries from the table, without importing the subcommands."""
+        """Write the commands' summaries into the help, without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, spec.summary) for name, spec in COMMANDS.items()])
 

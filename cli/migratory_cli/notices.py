@@ -1,4 +1,4 @@
-"""The messages of `pub` and `sub` on standard error: text, or with --json one object per line for programs."""
+"""Writes the messages of `pub` and `sub` on standard error: text, or with --json one object per line for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def printable(text: str) -> str:
 class Notices:
     """A writer of messages on standard error.
 
-    :param quiet: write only errors and gaps.
+    :param as_json: True to write one JSON object per message, False for text.
+    :param quiet: True to write only errors and gaps.
     """
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
@@ -42,7 +43,7 @@ class Notices:
                 self._shown.add(text)
 
     def receipt(self, receipt: Receipt) -> None:
-        """Show a receipt. Gaps are shown even if quiet."""
+        """Write a receipt. If quiet, write only receipts that report a gap."""
         if receipt.kind == "complete" and self._quiet:
             return
         text, fields = _receipt(receipt)
@@ -60,7 +61,7 @@ class Notices:
 
 
 def _status(status: Status) -> tuple[str, dict[str, object]]:
-    """Return the text of a status ("" if it is not shown) and its fields."""
+    """Return the text of a status and its fields for JSON. The text is "" for a status that is not shown."""
     match status:
         case LinkUp():
             fields: dict[str, object] = {"status": "connected", "broker": status.broker, "url": status.url}

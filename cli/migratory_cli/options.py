@@ -1,4 +1,4 @@
-"""Options that several commands share: number types, the brokers to connect to, and the clusters on this machine."""
+"""Options that several commands have: number types, the brokers to connect to, and the clusters on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ INSTALL_HINT = "run `make install` in a checkout of Migratory (docs/start/first-
 
 
 class FiniteFloat(click.FloatRange):
-    """A parameter type for finite numbers of a range. Click's own type accepts "nan", and "inf" without upper bound."""
+    """A parameter type for finite numbers in a range. Click's own type accepts "nan", and also "inf" if there is no
+    upper bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
@@ -40,15 +41,16 @@ class FiniteFloat(click.FloatRange):
 
 
 class LocalRunnerMissing(Exception):
-    """The local runner is not installed. The text names the missing package."""
+    """Raised when the local runner is not installed. The message names the missing package."""
 
 
 def choose_cluster(name: str | None) -> Any | None:
-    """Return the `migratory_local.cluster.state.ClusterState` of a cluster on this machine, or None if none runs.
+    """Return the `migratory_local.cluster.state.ClusterState` of the cluster of this name on this machine, or of the
+    only one if `name` is None. Return None if none runs and none is named.
 
-    :param name: the value of --cluster; not needed if a single cluster runs.
-    :raises LocalRunnerMissing: if the local runner is not installed.
-    :raises click.UsageError: if several clusters match, or the named one does not run.
+    :param name: the value of --cluster.
+    :raises LocalRunnerMissing: the local runner is not installed.
+    :raises click.UsageError: several clusters match, or the named one does not run.
     """
     clusters = [state for state in _state_module().running_clusters() if name in (None, state.name)]
     if not clusters and name is not None:
@@ -67,7 +69,8 @@ def choose_cluster(name: str | None) -> Any | None:
 
 
 def _state_module() -> ModuleType:
-    """Import the module on demand: it is part of the extra `local`, which `pub` and `sub` do without."""
+    """Import and return `migratory_local.cluster.state`. It is imported on demand, because `pub` and `sub` can run
+    without the extra `local`. Raise LocalRunnerMissing if it is not installed."""
     try:
         return import_module("migratory_local.cluster.state")
     except ModuleNotFoundError as error:
@@ -110,12 +113,14 @@ def connection_options(command: F) -> F:
 
 
 def find_servers(given: tuple[str, ...], cluster: str | None = None) -> tuple[list[str], str]:
-    """Return the server URLs to try, and the name of their local cluster ("" if the URLs were given).
+    """Return the server URLs to try, and the name of their local cluster ("" if the URLs are of no cluster found on
+    this machine).
 
     Order of precedence: the command line, --cluster, $MIGRATORY_SERVERS, the cluster that runs on this machine, the
     default ports.
 
-    :raises click.UsageError: if several clusters run and none is named, or the named one does not run.
+    :param given: the values of --server, each with one URL or several.
+    :raises click.UsageError: several clusters run and none is named, the named one does not run, or --server is empty.
     """
     urls = _split_urls(given)
     if given and not urls:
@@ -149,9 +154,11 @@ def make_client(
     connect_timeout: float,
     notices: Notices,
 ) -> Client:
-    """Return a client that reports its status and receipts to `notices`.
+    """Return a client that is not connected yet and reports its status and receipts to `notices`. The parameters are
+    the values of `connection_options`.
 
-    :raises click.UsageError: if no server URL can be used.
+    :param connect_timeout: seconds after which the client gives up if no broker accepts the connection.
+    :raises click.UsageError: no server URL can be used, or --server and --cluster are both given.
     """
     if servers and cluster is not None:
         raise click.UsageError("--cluster already determines the servers: leave out --server")

@@ -1,4 +1,4 @@
-"""Output of commands: standard output without blocking, tables, and result files."""
+"""Output of commands: writing to standard output without blocking, tables, and result files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pipe (64 KiB) fit, so that the writer rarely has to wait."""
 
 
 class StdoutFailed(CommandFailed):
-    """Standard output cannot be written, because of a full disk, for example."""
+    """Raised when standard output cannot be written, because of a full disk, for example."""
 
 
 class StdoutWriter:
     """A writer of standard output with a thread of its own.
 
     The reader of standard output may pause, go away, or be a full disk. It must not block connections, supervision or
-    Ctrl-C meanwhile. `error` is the failure after which nothing more is written.
+    Ctrl-C meanwhile. `error` is the failure after which nothing more is written, None before.
 
     The thread writes to the descriptor: a lock of `sys.stdout` that is held at the interpreter's end aborts the
     process.
@@ -52,7 +52,8 @@ class StdoutWriter:
         threading.Thread(target=self._write_all, name="stdout", daemon=True).start()
 
     def put(self, data: bytes) -> None:
-        """Buffer data without waiting. Callers that write a lot await `wait_for_room` in between."""
+        """Buffer data for the thread, without waiting. Drop them after a failure. Callers that write a lot await
+        `wait_for_room` in between."""
         with self._changed:
             if self.error is None:
                 self._parts.append(data)
@@ -60,14 +61,16 @@ class StdoutWriter:
                 self._changed.notify_all()
 
     def put_line(self, text: str) -> None:
-        """Buffer a line in UTF-8, whatever the locale: payloads and JSON beside it are UTF-8 as well."""
+        """Buffer text and a line end in UTF-8, whatever the locale: payloads and JSON in the same output are UTF-8 as
+        well."""
         self.put(text.encode("utf-8", "backslashreplace") + b"\n")
 
     async def wait_for_room(self, limit: int = MAX_BUFFERED_BYTES) -> None:
-        """Wait until at most `limit` bytes are buffered; 0 waits until all is written. One caller at a time.
+        """Wait until at most `limit` bytes are buffered; 0 waits until all is written. Only one caller at a time may
+        wait.
 
-        :raises BrokenPipeError: if the reader closed the pipe; click ends the command silently for it.
-        :raises StdoutFailed: for every other failure.
+        :raises BrokenPipeError: the reader closed the pipe; click ends the command silently for it.
+        :raises StdoutFailed: any other failure to write.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._changed:
@@ -80,10 +83,11 @@ class StdoutWriter:
 
     @asynccontextmanager
     async def required(self) -> AsyncIterator[None]:
-        """Cancel the block as soon as standard output fails, or its reader has gone even though nothing is written.
+        """A context whose block is cancelled as soon as standard output fails, or its reader goes away even though
+        nothing is written.
 
-        :raises BrokenPipeError: if the reader closed the pipe; click ends the command silently for it.
-        :raises StdoutFailed: for every other failure.
+        :raises BrokenPipeError: the reader closed the pipe; click ends the command silently for it.
+        :raises StdoutFailed: any other failure to write.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -108,7 +112,7 @@ class StdoutWriter:
             raise StdoutFailed(f"cannot write standard output: {self.error.strerror}")
 
     def flush(self, timeout: float) -> None:
-        """Wait until all is written or writing failed, at most `timeout` seconds."""
+        """Wait until all is written or writing failed, at most `timeout` seconds. Raise nothing."""
         with self._changed:
             self._changed.wait_for(lambda: self._size == 0 or self.error is not None, timeout)
 
@@ -135,8 +139,11 @@ class StdoutWriter:
                 return
 
     def _watch_reader(self) -> None:
-        """Wait until no process can read standard output any more. Without requested events, `poll` returns for nothing
-        else; for a file it never does."""
+        """Wait in a thread until no process can read standard output any more, and then record a broken pipe as the
+        failure.
+
+        Without requested events, `poll` returns for nothing else; for a file it never returns.
+        """
         poll = select.poll()
         poll.register(self._descriptor, 0)
         poll.poll()
@@ -182,7 +189,8 @@ COLUMN_BORDER_WIDTH = 3
 
 
 def open_console() -> Console:
-    """Return a console on standard output, as wide as the terminal, or unlimited if it is not a terminal."""
+    """Return a console on standard output, as wide as the terminal, or with unlimited width if standard output is not a
+    terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=UNLIMITED_WIDTH)
 
@@ -201,8 +209,8 @@ def print_table(
 ) -> None:
     """Print a table whose first column names the rows and whose other columns are numbers. Print nothing without rows.
 
-    No digit is ever cut: on a narrow terminal columns are omitted and named below the table, and what is still too wide
-    is folded.
+    No digit is ever cut: on a narrow terminal columns are omitted and named below the table. If the table is still too
+    wide, cells are folded.
 
     :param optional: columns that may be omitted, the least important first.
     """
@@ -233,14 +241,14 @@ def print_table(
 
 
 class ResultNotWritten(click.ClickException):
-    """A result file cannot be written. Exit code 2, because the user can fix it."""
+    """Raised when a result file cannot be written; the command exits with 2, because the user can fix it."""
 
     exit_code = 2
 
 
 @contextmanager
 def report_write_errors(option: str, path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into `ResultNotWritten`, which names the option and the file."""
+    """A context that turns an OSError of its block into `ResultNotWritten`, which names the option and the file."""
     try:
         yield
     except OSError as error:
@@ -248,11 +256,11 @@ def report_write_errors(option: str, path: Path) -> Iterator[None]:
 
 
 def check_result_file(option: str, path: Path | None) -> None:
-    """Check that a result file can be written, before minutes are spent on its content.
+    """Check that a result file can be written, before minutes are spent on its content. Do nothing for None.
 
-    It leaves no empty file behind, which a reader could take for a result.
+    No empty file is left behind, which a reader could take for a result.
 
-    :raises ResultNotWritten: if it cannot be opened for writing.
+    :raises ResultNotWritten: the file cannot be opened for writing.
     """
     if path is not None:
         with report_write_errors(option, path):

@@ -1,4 +1,4 @@
-"""Running a command: until its work is done, or until Ctrl-C, SIGTERM or the end of the terminal."""
+"""Runs a command: until its work is done, or until Ctrl-C, SIGTERM or the end of the terminal."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ _CONNECT_HINT = "Start a cluster here with `migratory up`, or name the brokers w
 
 
 class CommandFailed(click.ClickException):
-    """A failure of the cluster, the network or this machine. (Usage errors end with exit code 2.)"""
+    """Raised for a failure of the cluster, the network or this machine; the command exits with 1. (Usage errors exit
+    with 2.)"""
 
     exit_code = 1
 
 
 def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
-    """Run the work of a client command, as `run_until_signal` does, and show the errors of the client."""
+    """Run the work of a client command, as `run_until_signal` does, and return the exit code. Show errors of the client
+    in `notices`, and return 1 for them."""
     try:
         return run_until_signal(work)
     except ConnectError as error:
@@ -42,9 +44,9 @@ def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
 
 
 def run_until_signal(work: Coroutine[Any, Any, int]) -> int:
-    """Run work. Return its exit code, or 128 + the signal's number if a signal ended it.
+    """Run the work. Return its exit code, or 128 + the signal's number if SIGINT, SIGTERM or SIGHUP ended it.
 
-    The first signal cancels the work, whose `finally` blocks end what it started. A second signal ends this process at
+    The first signal cancels the work, whose `finally` blocks end what was started. A second signal ends this process at
     once, and the kernel then ends all processes that it started (see `migratory_local.processes.launcher`). A SIGHUP
     that is ignored, by nohup for example, stays ignored.
     """

@@ -1,4 +1,5 @@
-"""Steps that must come before libraries are imported: open standard descriptors, and Ctrl-C during imports.
+"""Steps of the command line that must come before libraries are imported: open standard descriptors, and handle Ctrl-C
+during imports.
 
 The libraries of `demo` take a second or two to import, and a KeyboardInterrupt in the middle of an import shows as that
 import's failure. Nothing that must be cleaned up has been started by then, so the process can end at once. This module
@@ -31,7 +32,8 @@ def exit_on_interrupt() -> None:
 
 
 def restore_interrupt() -> None:
-    """Make Ctrl-C raise KeyboardInterrupt again, so that `finally` blocks run."""
+    """Make Ctrl-C raise KeyboardInterrupt again after `exit_on_interrupt`, so that `finally` blocks run. Leave any
+    other handler alone."""
     if signal.getsignal(signal.SIGINT) is _exit_interrupted:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

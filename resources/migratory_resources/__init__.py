@@ -1,6 +1,6 @@
 """The custom resources as data: the MigratoryCluster, the SLAReport and their service level objectives. Pure.
 
-Shared by the local runner, the operator and the SLA pipeline. Layers, each of which imports only those below it:
+Used by the local runner, the operator and the SLA pipeline. Layers, each of which imports only those below it:
 
 | module | purpose |
 | --- | --- |

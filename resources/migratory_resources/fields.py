@@ -1,7 +1,8 @@
 """Field types of the resources: each one checks its bounds, and its error says what is allowed.
 
-They stand in annotations (`heartbeat: Annotated[float, Duration("1s", "5m")] = 15.0`). Their errors have the type
-`not_allowed` and `allowed` in their context, from which `validation.loading` makes a `FieldProblem`.
+They stand in annotations (`heartbeat: Annotated[float, Duration("1s", "5m")] = 15.0`). Their errors are
+PydanticCustomErrors of the type `not_allowed` with `allowed` in their context, from which `validation.loading` makes a
+`FieldProblem`.
 """
 
 from __future__ import annotations
@@ -33,18 +34,23 @@ _DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?", re.ASCII)
 
 
 class ResourceModel(BaseModel):
-    """The base of every model: camelCase aliases, immutable, no silent conversion, no unknown fields."""
+    """The base of every model of a resource: camelCase names in files, immutable, no silent conversion, no unknown
+    fields."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, strict=True, frozen=True, extra="forbid")
 
 
 def not_allowed(allowed: str) -> PydanticCustomError:
-    """Return the error of one field; `allowed` completes the sentence "allowed: ..."."""
+    """Return the error of a field with a value that is not allowed; `allowed` completes the sentence "allowed: ..."."""
     return PydanticCustomError("not_allowed", "allowed: {allowed}", {"allowed": allowed})
 
 
 def plain_schema(validate: Callable[[Any], Any], serialize: Callable[[Any], str] | None = None) -> CoreSchema:
-    """Return the pydantic schema of a field type: its own validator, and how its value is written as JSON."""
+    """Return the pydantic schema of a field type.
+
+    :param validate: returns the value for the model from the one in the file, or raises.
+    :param serialize: returns the text for JSON from the value in the model; None to write the value unchanged.
+    """
     serialization = serialize and core_schema.plain_serializer_function_ser_schema(
         serialize, return_schema=core_schema.str_schema(), when_used="json"
     )
@@ -53,13 +59,14 @@ def plain_schema(validate: Callable[[Any], Any], serialize: Callable[[Any], str]
 
 @dataclass(frozen=True)
 class Duration:
-    """A duration: seconds in the model, text with a unit in files. Both bounds are included."""
+    """A duration from `minimum` to `maximum`, both included: seconds in the model, text with a unit in files."""
 
     minimum: str
     maximum: str
 
     def validate(self, value: object) -> float:
-        """Return seconds. Raise unless it is a duration within the bounds."""
+        """Return the duration in seconds. Raise `not_allowed` if the value is not a duration with a unit, or is outside
+        the bounds."""
         try:
             seconds = parse_duration(value)
         except ValueError as error:
@@ -74,13 +81,14 @@ class Duration:
 
 @dataclass(frozen=True)
 class ByteSize:
-    """A size: bytes in the model, text with a unit or a number of bytes in files. Both bounds are included."""
+    """A size from `minimum` to `maximum`, both included: bytes in the model, text with a unit or a number of bytes in
+    files."""
 
     minimum: str
     maximum: str
 
     def validate(self, value: object) -> int:
-        """Return bytes. Raise unless it is a size within the bounds."""
+        """Return the size in bytes. Raise `not_allowed` if the value is not a size, or is outside the bounds."""
         try:
             size = parse_size(value)
         except ValueError as error:
@@ -95,13 +103,14 @@ class ByteSize:
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """A whole number. Both bounds are included."""
+    """A whole number from `minimum` to `maximum`, both included."""
 
     minimum: int
     maximum: int
 
     def validate(self, value: object) -> int:
-        """Return the number unchanged. Raise unless it is an int, and no bool, within the bounds."""
+        """Return the number unchanged. Raise `not_allowed` if the value is not an int (a bool is not one), or is
+        outside the bounds."""
         if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
             raise not_allowed(f"a whole number from {self.minimum:,} to {self.maximum:,}")
         return value
@@ -117,7 +126,7 @@ class OneOf:
     values: tuple[str | int, ...]
 
     def validate(self, value: object) -> str | int:
-        """Return the value unchanged. Raise unless it is one of `values`."""
+        """Return the value unchanged. Raise `not_allowed` if it is not one of `values`."""
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in self.values:
             raise not_allowed(", ".join(str(allowed) for allowed in self.values))
         return value
@@ -128,13 +137,14 @@ class OneOf:
 
 @dataclass(frozen=True)
 class DnsLabel:
-    """A DNS label: lower-case letters, digits and "-", beginning with a letter."""
+    """A DNS label of up to `max_length` characters: lower-case letters, digits and "-", beginning with a letter, not
+    ending with "-"."""
 
     max_length: int
     pattern: ClassVar[str] = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
 
     def validate(self, value: object) -> str:
-        """Return the label unchanged. Raise unless it is a DNS label."""
+        """Return the label unchanged. Raise `not_allowed` if the value is not such a label."""
         if not isinstance(value, str) or len(value) > self.max_length or not re.fullmatch(self.pattern, value):
             raise not_allowed(
                 f'1 to {self.max_length} of a-z, 0-9 and "-", beginning with a letter, not ending with "-"'
@@ -147,14 +157,16 @@ class DnsLabel:
 
 @dataclass(frozen=True)
 class PatternText:
-    """Text that a regular expression matches as a whole; `allowed` describes the pattern in words."""
+    """Text of up to `max_length` characters that a regular expression matches as a whole; `allowed` describes the
+    pattern in words."""
 
     pattern: str
     max_length: int
     allowed: str
 
     def validate(self, value: object) -> str:
-        """Return the text unchanged. Raise unless it has the pattern."""
+        """Return the text unchanged. Raise `not_allowed` if it is not text, too long, has a surrogate code point, or
+        does not match."""
         if not isinstance(value, str) or len(value) > self.max_length or not re.fullmatch(self.pattern, value):
             raise not_allowed(self.allowed)
         if re.search("[\ud800-\udfff]", value):
@@ -167,15 +179,16 @@ class PatternText:
 
 @dataclass(frozen=True)
 class Percentage:
-    """An exact decimal above 0 and up to 100, or below 100 when `open_end` is set.
+    """An exact decimal above 0 and up to 100, or below 100 if `open_end` is set.
 
-    Text in files: 99.9 as a YAML number is a binary fraction, and the Kubernetes API has no decimals.
+    A percentage is text in files: 99.9 as a YAML number is a binary fraction, and the Kubernetes API has no decimals.
     """
 
     open_end: bool = False
 
     def validate(self, value: object) -> Decimal:
-        """Return the exact decimal. Raise unless it is one within the bounds, as text."""
+        """Return the exact decimal, from text or from a Decimal. Raise `not_allowed` for anything else, and outside the
+        bounds."""
         if isinstance(value, Decimal):
             number = value
         elif isinstance(value, str) and _DECIMAL.fullmatch(value):
@@ -197,7 +210,8 @@ class Quantity:
     """A Kubernetes resource quantity ("100m", "256Mi") as text. Kubernetes itself checks it further."""
 
     def validate(self, value: object) -> str:
-        """Return the quantity as text. Raise unless it has the form of one."""
+        """Return the quantity as text, also if it is an int. Raise `not_allowed` if it does not have the form of a
+        quantity."""
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         return PatternText(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
 

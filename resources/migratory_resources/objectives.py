@@ -1,6 +1,7 @@
 """Service level objectives in the sense of OpenSLO: a target over occurrences or over time slices, in a window.
 
-Shared by the cluster resource and the SLA pipeline. Decimals stay exact (`Decimal`, text in files), times are seconds.
+Used by the models of both resources and by the SLA pipeline. Decimals stay exact (`Decimal`, text in files), times are
+seconds.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Threshold = Annotated[float, Duration("1ms", "1h")]
 
 
 def check_zone(zone: str) -> None:
-    """Check that the tz database has a time zone.
+    """Check that the tz database has a time zone of this name.
 
-    :raises PydanticCustomError: if it has none of that name.
+    :raises PydanticCustomError: it has none.
     """
     try:
         ZoneInfo(zone)
@@ -37,7 +38,7 @@ def check_zone(zone: str) -> None:
 
 
 class Slices(ResourceModel):
-    """Time slices that an objective counts instead of events.
+    """The slices of time that an objective counts instead of events.
 
     A slice is good when its `percentile` is at or below `threshold` (type latency), or when `share` percent of its
     events are good (type availability).
@@ -58,10 +59,10 @@ class Slices(ResourceModel):
 
 
 class WindowSpec(ResourceModel):
-    """The time over which an objective is judged, up to the end of the report.
+    """The time over which an objective is judged, up to the end of the report: rolling, or a calendar period so far.
 
-    Either the last `rolling` stretch, or the day, week (from Monday), month, quarter or year of `zone` so far. An
-    objective without a window is judged over the report's window.
+    Exactly one of `rolling` and `calendar` is given. A calendar period is the day, week (from Monday), month, quarter
+    or year of `zone`. An objective without a window is judged over the report's window.
     """
 
     rolling: Annotated[float, Duration("1m", "366d")] | None = Field(
@@ -85,7 +86,7 @@ class WindowSpec(ResourceModel):
 
 
 class Objective(ResourceModel):
-    """One promise and its target, in percent of the events that its type counts.
+    """A service level objective: its target is the percent of the counted events that must be good.
 
     | type | counts | good when |
     | --- | --- | --- |
@@ -151,7 +152,8 @@ class Objective(ResourceModel):
 
 
 def find_contradictions(objectives: Sequence[Objective]) -> Iterator[tuple[int, str, object, str]]:
-    """Yield objectives that contradict another one: index, field, its value, and what is allowed there."""
+    """Yield index, field, value and what is allowed instead, for each objective that contradicts an earlier one: the
+    same name, or another target for the same events."""
     names: set[str] = set()
     first_with_promise: dict[tuple[object, ...], Objective] = {}
     for index, objective in enumerate(objectives):
@@ -171,13 +173,13 @@ def find_contradictions(objectives: Sequence[Objective]) -> Iterator[tuple[int, 
 
 
 class ContradictoryObjectives(ValueError):
-    """Objectives that contradict each other. The text names objectives and fields, one line each."""
+    """Raised when objectives contradict each other. The message names objectives and fields, one line each."""
 
 
 def check_objectives(objectives: Sequence[Objective]) -> None:
-    """Check that objectives do not contradict each other.
+    """Check that no two objectives have the same name, or different targets for the same events.
 
-    :raises ContradictoryObjectives: if they do.
+    :raises ContradictoryObjectives: two do.
     """
     errors = [
         f"objective {objectives[index].name!r}: {field} {value!r} is not allowed; allowed: {allowed}"

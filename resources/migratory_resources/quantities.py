@@ -1,4 +1,5 @@
-"""Durations ("4s", "250ms", "2m") and sizes ("256Mi") as Kubernetes writes them; seconds and bytes once parsed."""
+"""Parses and formats durations ("4s", "250ms", "2m") and sizes ("256Mi") as Kubernetes writes them; seconds and bytes
+once parsed."""
 
 from __future__ import annotations
 
@@ -28,10 +29,9 @@ SIZE_FORM = 'a size such as "64Ki", "256Mi" or "1Gi", or a whole number of bytes
 
 
 def parse_duration(value: object) -> float:
-    """Return the duration in seconds. Parts may follow one another, largest unit first ("1m30s"). Only "0" needs no
-    unit.
+    """Return the duration in seconds. Parts may follow one another, largest unit first ("1m30s"). Only 0 needs no unit.
 
-    :raises ValueError: with what is allowed.
+    :raises ValueError: the value is not a duration; the message is DURATION_FORM, which says what is allowed.
     """
     if value in ("0", 0) and not isinstance(value, bool):
         return 0.0
@@ -50,7 +50,10 @@ def parse_duration(value: object) -> float:
 
 
 def parse_size(value: object) -> int:
-    """Return the size in bytes. :raises ValueError: with what is allowed."""
+    """Return the size in bytes, from text with or without a unit or from a number of bytes.
+
+    :raises ValueError: the value is not a size; the message is SIZE_FORM, which says what is allowed.
+    """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if not isinstance(value, str) or len(value) > _MAX_LENGTH:
@@ -62,13 +65,14 @@ def parse_size(value: object) -> int:
 
 
 def parse_amount(text: str) -> Decimal:
-    """Return the cores or bytes of an amount that `fields.Quantity` has accepted."""
+    """Return the number of cores or bytes of a Kubernetes quantity, which must be valid (`fields.Quantity`)."""
     number, unit = re.fullmatch(r"([0-9.]+)(.*)", text).groups()  # type: ignore[union-attr]
     return Decimal(number) * (Decimal("0.001") if unit == "m" else _UNIT_BYTES[unit])
 
 
 def format_duration(seconds: float) -> str:
-    """Return the shortest form that `parse_duration` reads back: the largest unit that leaves a whole number."""
+    """Return the duration as one whole number with the largest possible unit, such as "90s" or "2m", which
+    `parse_duration` accepts."""
     exact = Decimal(str(seconds))
     if exact == 0:
         return "0s"
@@ -79,7 +83,8 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """Return the shortest form that `parse_size` reads back."""
+    """Return the size with the largest binary unit that leaves a whole number, such as "256Mi", which `parse_size`
+    accepts."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):
         if size and size % _UNIT_BYTES[unit] == 0:
             return f"{size // _UNIT_BYTES[unit]}{unit}"

@@ -1,6 +1,6 @@
 """Settings of the reports that Spark makes on Kubernetes: the Prometheus server, the pods, the time zone.
 
-Shared by the cluster resource (`spec.sla`) and the SLAReport resource.
+Used in the models of the cluster resource (`spec.sla`) and of the SLAReport resource.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Zone = Annotated[str, PatternText(ZONE, 64, ZONE_FORM)]
 
 
 class PrometheusSpec(ResourceModel):
-    """The Prometheus server of reports."""
+    """The Prometheus server from which reports read, and the Secret with its credentials."""
 
     url: Annotated[str, PatternText(URL, 1000, "an http:// or https:// URL without a user or a query")] = Field(
         description="The server that scrapes brokers and clients, such as http://prometheus.monitoring:9090"
@@ -33,7 +33,7 @@ class PrometheusSpec(ResourceModel):
 
 
 class SparkPodSpec(ResourceModel):
-    """Resources of a Spark pod."""
+    """CPU and memory of a Spark pod."""
 
     cpu: Annotated[str, Quantity()] = Field(default="200m", description="CPU request")
     memory: Annotated[int, ByteSize("768Mi", "256Gi")] = Field(
@@ -42,7 +42,7 @@ class SparkPodSpec(ResourceModel):
 
 
 class SparkSpec(ResourceModel):
-    """The Spark pods of reports."""
+    """The settings of the Spark pods that make reports, and their time limit."""
 
     executors: Annotated[int, WholeNumber(0, 100)] = Field(
         default=2, description="Pods that read and aggregate samples; 0: the driver's pod does it alone"

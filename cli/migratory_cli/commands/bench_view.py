@@ -1,4 +1,4 @@
-"""The output of `migratory bench`: a live progress line (plain lines without a terminal), then tables."""
+"""Formats the output of `migratory bench`: a live progress line (plain lines without a terminal), then tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ COLOURS = {"met": "green", "missed": "red", "insufficient": "yellow"}
 
 
 class ProgressDisplay:
-    """The display of a running load. Use it as a context manager, and `show` as the run's `on_event`."""
+    """The display of a running load's progress. Use it as a context manager, and pass `show` to the load as its
+    `on_event`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -47,7 +48,7 @@ class ProgressDisplay:
 
 
 def describe(event: LoadEvent) -> str:
-    """Return the state of a run in one line."""
+    """Return the state of a running load in one line: phase, counts, latency, connections."""
     if event.phase == "connecting":
         text = f"connecting  {event.connected:,} of {event.subscribers:,} subscribers"
         return f"{text}; retrying: {event.error}" if event.error else text
@@ -69,7 +70,7 @@ def describe(event: LoadEvent) -> str:
 
 
 def print_summary(console: Console, result: LoadResult) -> None:
-    """Print the result of a run as tables."""
+    """Print the result of a run: tables of counts, latencies and times, then problems, reasons and the verdict."""
     counts = (
         ("published", result.published), ("acknowledged", result.acknowledged), ("never answered", result.unanswered),
         ("refused", result.failed), ("expected deliveries", result.expected), ("delivered", result.delivered),

@@ -25,7 +25,7 @@ _EXTRA_SECONDS = 15.0
 
 
 class DrainFailed(click.ClickException):
-    """The broker could not be drained or started again."""
+    """Raised when the broker could not be drained or started again; the command exits with 1."""
 
     exit_code = 1
 
@@ -89,10 +89,10 @@ async def _drain(state: ClusterState, broker: BrokerState, config: dict[str, Any
 
 
 async def _check_drainable(state: ClusterState, broker: BrokerState, min_copies: int) -> int:
-    """Check that enough other brokers are ready, and return the broker's process id.
+    """Check that the broker answers and that enough other brokers are ready. Return the broker's process id.
 
-    :raises DrainFailed: if the broker does not answer or is already draining.
-    :raises click.UsageError: if fewer than `min_copies` other brokers are ready.
+    :raises DrainFailed: the broker does not answer or is already draining.
+    :raises click.UsageError: fewer than `min_copies` other brokers are ready.
     """
     http = HttpClient(_REQUEST_TIMEOUT)
     try:
@@ -141,5 +141,5 @@ async def _start_again(state: ClusterState, broker: BrokerState) -> None:
 
 
 def _drained_file(state: ClusterState, broker: BrokerState) -> Path:
-    """Return the file that keeps the runner from starting the broker again while it exists."""
+    """Return the path of the broker's drained file. While it exists, the runner does not start the broker again."""
     return Path(state.workdir, DRAINED_FOLDER, broker.name)

@@ -1,4 +1,4 @@
-"""`migratory up` and `migratory demo`: a cluster on this machine."""
+"""`migratory up` and `migratory demo`: run a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ WORKDIR = click.Path(file_okay=False, path_type=Path)
 
 
 class LocalCommandError(click.ClickException):
-    """A failure of `up` or `demo` that the user can fix."""
+    """Raised for a failure of `up` or `demo` that the user can fix; the command exits with 2."""
 
     exit_code = USER_ERROR
 
 
 def _load(path: Path | None) -> LoadedCluster:
-    """Load the cluster of a file, or the demo's own."""
+    """Load and validate the cluster file at `path`, or the demo's own for None. Raise LocalCommandError if it is
+    invalid."""
     try:
         if path is not None:
             return load_cluster_file(path)

@@ -133,10 +133,11 @@ async def _repeated(data: bytes, count: int) -> AsyncIterator[bytes]:
 
 
 async def _lines() -> AsyncIterator[bytes]:
-    """Yield the lines of standard input (file, pipe or terminal) as they arrive, without the line ends.
+    """Yield the lines of standard input (file, pipe or terminal) as they arrive, without the line ends. Raise
+    CommandFailed if it cannot be read or a line is too long.
 
-    A daemon thread reads, because nothing can interrupt a read from a terminal when Ctrl-C ends the command. It reads
-    the descriptor, because a lock of `sys.stdin` that is held at the interpreter's end aborts the process.
+    A daemon thread reads, because nothing can interrupt a read from a terminal when Ctrl-C ends the command. The thread
+    reads the descriptor, because a lock of `sys.stdin` that is held at the interpreter's end aborts the process.
     """
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(_READ_AHEAD)
     loop = asyncio.get_running_loop()

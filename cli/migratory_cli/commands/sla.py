@@ -142,9 +142,9 @@ def fetch(name: str, namespace: str, wait: float, json_file: Path | None, html_f
 
 @contextmanager
 def _session() -> Iterator[SparkSession]:
-    """Open a Spark session on all cores of this machine.
+    """A context with a Spark session on all cores of this machine.
 
-    :raises Unreadable: if there is no Java.
+    :raises SamplesUnreadable: no usable Java is found.
     """
     from migratory_local import LocalError
     from migratory_local.processes.java import find_java, spark_home
@@ -161,12 +161,12 @@ def _session() -> Iterator[SparkSession]:
 
 
 def _run_fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path | None]) -> int:
-    """Download a report and return the exit code.
+    """Download a report, write the requested files, and return the exit code of its verdict.
 
     :param wait: seconds to wait for the report to finish.
-    :param files: where to write "report.json" and "report.html"; None for neither.
-    :raises BadInput: if there is no such report, it is not finished, or a file cannot be written.
-    :raises Unreadable: if the report failed or the cluster does not answer.
+    :param files: the paths for "report.json" and "report.html"; None for a file that is not wanted.
+    :raises BadInput: there is no such report, it is not finished, or a file is missing or cannot be written.
+    :raises SamplesUnreadable: the report failed, or the cluster does not answer.
     """
     paths = {f"--{file.rpartition('.')[2]}": path for file, path in files.items()}
     outputs.check_distinct(paths)

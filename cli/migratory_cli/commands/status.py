@@ -1,4 +1,4 @@
-"""`migratory status`: show the status that brokers report."""
+"""`migratory status`: request and show the status of brokers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: 
 
 
 def _base_url(url: str) -> str:
-    """Return the base URL of an administration listener, from the forms that users give."""
+    """Return the base URL of an administration listener: with a scheme, without `/v1/status` and a slash at the end.
+    Raise click.UsageError for another scheme."""
     text = url if "://" in url else f"http://{url}"
     if not text.startswith(("http://", "https://")):
         raise click.UsageError(
@@ -81,7 +82,8 @@ def _base_url(url: str) -> str:
 
 
 def _local_cluster(cluster: str | None) -> Any:
-    """Return the `migratory_local.cluster.state.ClusterState` of the cluster that runs on this machine."""
+    """Return the `migratory_local.cluster.state.ClusterState` of the cluster that runs on this machine. Raise
+    click.UsageError if there is none, or not exactly one that matches."""
     try:
         state = choose_cluster(cluster)
     except LocalRunnerMissing as missing:
@@ -94,7 +96,8 @@ def _local_cluster(cluster: str | None) -> Any:
 
 
 async def _request_all(names: Mapping[str, str], seconds: float) -> dict[str, dict[str, Any]]:
-    """Return the answers by address, each with the broker's name if it is known."""
+    """Return the brokers' answers by address. `names` has a broker's name by address, "" if it is unknown; the name
+    completes an answer without one."""
     limit = aiohttp.ClientTimeout(total=seconds)
     async with aiohttp.ClientSession(timeout=limit) as session:
         answers = await asyncio.gather(*(_request(session, base) for base in names))
@@ -105,7 +108,7 @@ async def _request_all(names: Mapping[str, str], seconds: float) -> dict[str, di
 
 
 async def _request(session: aiohttp.ClientSession, base: str) -> dict[str, Any]:
-    """Return a broker's answer, or {"error": the reason} if there is none."""
+    """Return a broker's status page, or {"error": the reason} if it does not answer with one."""
     try:
         async with session.get(f"{base}/v1/status") as response:
             body = await response.read()

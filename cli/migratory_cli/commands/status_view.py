@@ -1,4 +1,4 @@
-"""The output of `migratory status`: one line per broker, and remarks below.
+"""Formats the output of `migratory status`: one line per broker, and remarks below.
 
 A line is never wrapped. On a narrow terminal the columns of `_OPTIONAL` are omitted in that order, and a last line
 names them.
@@ -29,9 +29,10 @@ _GAP = "  "
 
 
 def format_table(answers: Mapping[str, Answer], width: int) -> list[Text]:
-    """Return the lines, heading first.
+    """Return the lines of the table, the cluster's name and the headings first.
 
-    :param width: of the terminal, in characters.
+    :param answers: a broker's status page, or {"error": reason}, by address.
+    :param width: the terminal's width in characters.
     """
     rows = [_HEADINGS, *(_cells(base, answer) for base, answer in answers.items())]
     full = [row for row in rows if len(row) == len(_HEADINGS)]
@@ -50,8 +51,8 @@ def format_table(answers: Mapping[str, Answer], width: int) -> list[Text]:
 
 
 def format_remarks(answers: Mapping[str, Answer]) -> list[str]:
-    """Return remarks: why brokers are not ready, the names of slow consumers (the metrics only count them), and brokers
-    of the cluster that were not queried, such as one that was started by hand."""
+    """Return the remarks below the table: brokers of the cluster that were not queried (such as one that was started by
+    hand), the reasons for which brokers are not ready, and the slow consumers by name."""
     lines = []
     queried = {answer.get("broker") for answer in answers.values()}
     linked = {peer for answer in answers.values() for peer in answer.get("peer_links") or {}}
@@ -71,7 +72,7 @@ def format_remarks(answers: Mapping[str, Answer]) -> list[str]:
 
 
 def _cells(base: str, answer: Answer) -> tuple[str, ...]:
-    """Return all columns of a broker, or its name and the error."""
+    """Return a broker's cells in all columns, or only its name and the error if it did not answer."""
     name = str(answer.get("broker", base))
     if "error" in answer:
         return name, str(answer["error"])
@@ -121,7 +122,8 @@ def _state(answer: Answer, edge: Answer) -> str:
 
 
 def _zookeeper(answer: Answer, zookeeper: Answer) -> str:
-    """Return the state of the ZooKeeper connection. A broker that is starting has no time of the last answer yet."""
+    """Return the state of the broker's ZooKeeper connection in words: `away`, `connected`, or for how long ZooKeeper
+    has not answered. A broker that is starting has no time of the last answer yet."""
     if not answer.get("zookeeper_connected"):
         return "away"
     silence = zookeeper.get("age")
@@ -135,7 +137,7 @@ def number(value: object) -> str:
 
 
 def size(value: object) -> str:
-    """Return a number of bytes with a binary unit, such as "1.5 MiB"."""
+    """Return a number of bytes with a binary unit, such as "1.5 MiB", or "-" if it is not known."""
     if not isinstance(value, int):
         return "-"
     amount = float(value)
@@ -147,7 +149,8 @@ def size(value: object) -> str:
 
 
 def age(value: object) -> str:
-    """Return a number of seconds as hours and minutes, or minutes and seconds."""
+    """Return a number of seconds as hours and minutes ("3h05m"), or minutes and seconds ("5m09s"), or "-" if it is not
+    known."""
     if not isinstance(value, int | float):
         return "-"
     minutes, seconds = divmod(int(value), 60)

@@ -1,1 +1,2 @@
-"""The MigratoryCluster: its spec, what Kubernetes adds to it, its status, and the configuration files made from it."""
+"""The MigratoryCluster: its spec, the fields that only Kubernetes uses, its status, and the configuration files made
+from it."""

@@ -1,6 +1,7 @@
-"""The MigratoryCluster on Kubernetes: the spec, and the fields that only Kubernetes gives a meaning.
+"""The models of the MigratoryCluster on Kubernetes: those of `spec.py`, and the fields that have an effect only on
+Kubernetes. The operator reads clusters with them.
 
-The local runner reads the same files with `spec.py` and warns of the fields that are added here
+The local runner reads the same files with `spec.py`, and warns of the fields that are added here
 (`validation.loading.KUBERNETES_ONLY`).
 """
 
@@ -38,7 +39,7 @@ _CRON_FORM = 'a cron expression of five fields (minute, hour, day, month, weekda
 
 
 class ResourceAmounts(ResourceModel):
-    """Amounts of CPU and memory."""
+    """Amounts of CPU and memory, as Kubernetes quantities; None for an amount that is not given."""
 
     cpu: Annotated[str, Quantity()] | None = Field(default=None, description="Cores, such as 500m")
     memory: Annotated[str, Quantity()] | None = Field(default=None, description="Bytes, such as 512Mi")
@@ -60,8 +61,8 @@ ZOOKEEPER_RESOURCES = PodResources(requests=ResourceAmounts(cpu="50m", memory="1
 
 
 class ExposeSpec(ResourceModel):
-    """The access of clients outside of Kubernetes to each broker. They connect to brokers, not to a load balancer's
-    pool."""
+    """The way in which clients outside of Kubernetes reach the brokers: `spec.brokers.expose`. Each broker has its own
+    URL, because clients connect to a particular broker and not to a load balancer's pool."""
 
     type: Annotated[Exposure, OneOf(EXPOSURES)] = Field(
         default="None",
@@ -77,7 +78,7 @@ class ExposeSpec(ResourceModel):
 
 
 class KubernetesBrokersSpec(BrokersSpec):
-    """`spec.brokers` with the fields that only Kubernetes gives a meaning."""
+    """`spec.brokers`, with the fields that have an effect only on Kubernetes."""
 
     resources: PodResources = Field(default=BROKER_RESOURCES, description="Resources of each broker's pod")
     expose: ExposeSpec = Field(default=ExposeSpec(), description="How clients outside of Kubernetes reach the brokers")
@@ -102,7 +103,7 @@ class StorageSpec(ResourceModel):
 
 
 class KubernetesZooKeeperSpec(ZooKeeperSpec):
-    """`spec.zookeeper` with the fields that only Kubernetes gives a meaning."""
+    """`spec.zookeeper`, with the fields that have an effect only on Kubernetes."""
 
     external: Annotated[str, PatternText(ADDRESSES, 1024, "host:port,host:port")] | None = Field(
         default=None,
@@ -117,7 +118,8 @@ class KubernetesZooKeeperSpec(ZooKeeperSpec):
 
 
 class KubernetesSlaSpec(SlaSpec):
-    """`spec.sla` with the fields that only Kubernetes gives a meaning."""
+    """`spec.sla`, with the fields that have an effect only on Kubernetes. A schedule must come due at some time, and
+    needs `prometheus`."""
 
     prometheus: PrometheusSpec | None = Field(default=None, description="The Prometheus server from which reports read")
     schedule: Annotated[str, PatternText(CRON, 200, _CRON_FORM)] | None = Field(
@@ -144,7 +146,7 @@ class KubernetesSlaSpec(SlaSpec):
 
 
 class KubernetesClusterSpec(ClusterSpec):
-    """`spec` with the fields that only Kubernetes gives a meaning."""
+    """`spec`, with the fields that have an effect only on Kubernetes."""
 
     brokers: KubernetesBrokersSpec = Field(default=KubernetesBrokersSpec(), description="The broker processes")
     zookeeper: KubernetesZooKeeperSpec = Field(
@@ -156,6 +158,6 @@ class KubernetesClusterSpec(ClusterSpec):
 
 
 class KubernetesCluster(MigratoryCluster):
-    """A cluster as the operator reads it."""
+    """A MigratoryCluster resource as the operator reads it."""
 
     spec: KubernetesClusterSpec = KubernetesClusterSpec()

@@ -1,7 +1,7 @@
-"""Configuration files of a cluster's processes: the brokers' JSON and a ZooKeeper member's `zoo.cfg`.
+"""Writes the configuration files of a cluster's processes: the brokers' JSON and a ZooKeeper member's `zoo.cfg`.
 
-Used on one machine as on Kubernetes. Settings that differ between brokers (name, listeners, advertised addresses) come
-from their command lines.
+Used by the local runner and the operator. Settings that differ between brokers (name, listeners, advertised addresses)
+come from their command lines.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ def broker_config(
     leaving: Sequence[str] = (),
     default_hosts: Sequence[str] = ("*",),
 ) -> dict[str, Any]:
-    """Return the brokers' configuration, ready for JSON: durations in seconds, sizes in bytes.
+    """Return the configuration that all brokers of a cluster read, ready for JSON: durations in seconds, sizes in
+    bytes.
 
     :param zookeeper_servers: "host:port,host:port".
     :param leaving: the brokers of the cluster that will be removed.
-    :param default_hosts: the Host headers that are served where the cluster names none.
+    :param default_hosts: the values of the header Host that brokers accept if the cluster's spec names none; "*" for
+        all.
     """
     spec = cluster.spec
     config = {
@@ -58,12 +60,15 @@ def broker_config(
 def zookeeper_config(
     data: str, port: int, extra_lines: Sequence[str], members: Sequence[str], min_session_ms: int = 1000
 ) -> str:
-    """Return a member's `zoo.cfg`.
+    """Return the text of a ZooKeeper member's `zoo.cfg`.
 
-    The text decides whether pods are replaced: another order of lines would restart every ensemble.
+    On Kubernetes a changed text replaces the pods: another order of lines would restart every ensemble.
 
+    :param data: the folder of the member's data.
+    :param port: the port for clients.
     :param extra_lines: settings that depend on where the member runs.
-    :param members: all members as HOST:QUORUM:ELECTION, in the order of their ids. A single member names none.
+    :param members: all members as HOST:QUORUM:ELECTION, in the order of their ids. They are left out if there is only
+        one.
     :param min_session_ms: the shortest session timeout that clients may ask for.
     """
     lines = [

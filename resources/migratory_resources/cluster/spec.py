@@ -1,6 +1,6 @@
-"""The spec of a MigratoryCluster: its fields, their defaults and their bounds.
+"""The models of the spec of a MigratoryCluster: its fields, their defaults and their bounds.
 
-Only fields that have an effect everywhere are here. `kubernetes.py` adds those that only Kubernetes gives a meaning.
+Only fields that have an effect everywhere are here. `kubernetes.py` adds those that have an effect only on Kubernetes.
 Times are seconds and sizes are bytes once parsed.
 """
 
@@ -30,7 +30,7 @@ MAX_NAME_LENGTH = 40
 
 
 class ClusterMetadata(ResourceModel):
-    """The part of `metadata` that a cluster file needs."""
+    """The part of `metadata` that a cluster file needs: the name."""
 
     name: Annotated[str, DnsLabel(MAX_NAME_LENGTH)] = Field(
         description="Name of the cluster; its brokers are NAME-broker-0, NAME-broker-1, ..."
@@ -38,7 +38,7 @@ class ClusterMetadata(ResourceModel):
 
 
 class DrainSpec(ResourceModel):
-    """The drain of the clients of a broker that shuts down: `spec.brokers.drain`."""
+    """The settings of a broker's drain: `spec.brokers.drain`."""
 
     period: Annotated[float, Duration("0s", "10m")] = Field(
         default=30.0,
@@ -73,7 +73,7 @@ class ZooKeeperSpec(ResourceModel):
 
 
 class CacheSpec(ResourceModel):
-    """The publications that are kept for recovery: `spec.topics.cache`."""
+    """The bounds of the cache, the recent publications that each broker holds in memory: `spec.topics.cache`."""
 
     messages_per_topic: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
         default=300, description="Newest publications that are cached for each topic"
@@ -105,7 +105,7 @@ class TopicsSpec(ResourceModel):
 
 
 class LimitsSpec(ResourceModel):
-    """Limits per broker, or per client where the name says so: `spec.limits`."""
+    """Limits that protect a broker, per broker or, if the name says so, per client: `spec.limits`."""
 
     connects_per_second: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
         default=5000, description="New connections that a broker accepts per second"
@@ -135,7 +135,8 @@ class LimitsSpec(ResourceModel):
 
 
 class BatchingSpec(ResourceModel):
-    """Several publications in one write to a client: less CPU time, at the price of a delay."""
+    """Batching, several publications in one write to a client: less CPU time, at the price of a delay.
+    `spec.delivery.batching`."""
 
     max_delay: Annotated[float, Duration("0s", "5s")] = Field(
         default=0.0, description="Longest time that a publication is delayed to be batched; 0s: no batching"
@@ -146,7 +147,8 @@ class BatchingSpec(ResourceModel):
 
 
 class ConflationSpec(ResourceModel):
-    """Conflation of the topics of a pattern, whose subscribers need the latest value and not every publication."""
+    """Conflation of the topics that a pattern matches: an entry of `spec.delivery.conflation`. Subscribers of these
+    topics need the latest value and not every publication."""
 
     topics: Annotated[str, PatternText(TOPIC_PATTERN, 255, TOPIC_PATTERN_FORM)] = Field(
         description="Pattern of topic names: * matches any characters but /, ** matches any characters"
@@ -157,7 +159,7 @@ class ConflationSpec(ResourceModel):
 
 
 class DeliverySpec(ResourceModel):
-    """The replication of publications, and their delivery to clients: `spec.delivery`."""
+    """The settings of replication, and of delivery to clients: `spec.delivery`."""
 
     min_copies: Annotated[int, WholeNumber(1, 5)] = Field(
         default=2, description="Brokers that must hold a publication before it is acknowledged"
@@ -185,7 +187,7 @@ class DeliverySpec(ResourceModel):
 
 
 class SecuritySpec(ResourceModel):
-    """The web pages that may connect, and the hosts that are served: `spec.security`."""
+    """The origins of the web pages that may connect, and the host names that requests may name: `spec.security`."""
 
     origins: list[Annotated[str, PatternText(ORIGIN_PATTERN, 300, ORIGIN_FORM)]] = Field(
         default_factory=list,
@@ -201,7 +203,7 @@ class SecuritySpec(ResourceModel):
 
 
 class SlaSpec(ResourceModel):
-    """The objectives that reports judge, and the time that a report judges: `spec.sla`."""
+    """The objectives that reports judge, and the length of the time that a report judges: `spec.sla`."""
 
     window: Annotated[float, Duration("1m", "30d")] = Field(
         default=1800.0, description="Length of the time that a report judges"
@@ -232,7 +234,7 @@ class ClusterSpec(ResourceModel):
 
 
 class MigratoryCluster(ResourceModel):
-    """A cluster as a file describes it."""
+    """A MigratoryCluster resource as a cluster file describes it."""
 
     api_version: Annotated[str, OneOf((API_VERSION,))]
     kind: Annotated[str, OneOf((KIND,))]

@@ -1,4 +1,5 @@
-"""The status of a MigratoryCluster, as the operator writes it. The schema prunes every field that is not here."""
+"""The models of the status of a MigratoryCluster, which the operator writes. The API server drops every field that is
+not here."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ ConditionReason = Annotated[str, PatternText(r"[A-Za-z][A-Za-z0-9_,:]*", 1024, "
 
 
 class Condition(ResourceModel):
-    """A condition, in the form that Kubernetes uses for all resources."""
+    """An entry of `status.conditions` of a cluster or a report, in the form that Kubernetes uses for all resources."""
 
     type: Annotated[str, PatternText(r"[A-Za-z][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)?", 316, "a condition's type")] = Field(
         description="Ready, Progressing, Degraded, CoordinationAvailable, SLAMet, or a type of another writer"
@@ -34,7 +35,7 @@ class Condition(ResourceModel):
 
 
 class ServerStatus(ResourceModel):
-    """An entry of the server list."""
+    """An entry of `status.servers`, the server list: a broker with its URL."""
 
     broker: str = Field(description="Name of the broker")
     url: str = Field(description="URL to which clients connect")
@@ -43,7 +44,7 @@ class ServerStatus(ResourceModel):
 
 
 class BrokerStatus(ResourceModel):
-    """An entry of `status.brokers`."""
+    """An entry of `status.brokers`. `clients` and `coordinators` are None if the broker does not answer."""
 
     name: str = Field(description="Name of the broker")
     ready: bool = Field(description="Whether the broker accepts clients")

@@ -1,4 +1,5 @@
-"""`python -m migratory_resources.crd FOLDER...`: write the custom resource definitions into each folder."""
+"""`python -m migratory_resources.crd FOLDER...`: write the custom resource definitions into each folder, and print the
+files' paths."""
 
 import sys
 from pathlib import Path

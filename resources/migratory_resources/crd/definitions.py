@@ -1,6 +1,6 @@
-"""The two custom resource definitions, and the files that contain them.
+"""Builds the two custom resource definitions, and the files that contain them.
 
-They stay far below the 262,144 bytes that a plain `kubectl apply` can keep in its annotation (a test measures it).
+They stay far below the 262,144 bytes that a plain `kubectl apply` can store in its annotation (a test measures it).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LIST_KEYS: dict[Any, str] = {
 
 
 def cluster_crd() -> dict[str, Any]:
-    """Return the definition of MigratoryCluster."""
+    """Return the custom resource definition of MigratoryCluster, as data for YAML."""
     schema = _root(
         "A publish/subscribe cluster: brokers, and the ZooKeeper ensemble through which they elect coordinators.",
         object_schema(KubernetesClusterSpec, SPEC_RULES, _LIST_KEYS)
@@ -79,7 +79,7 @@ def cluster_crd() -> dict[str, Any]:
 
 
 def report_crd() -> dict[str, Any]:
-    """Return the definition of SLAReport."""
+    """Return the custom resource definition of SLAReport, as data for YAML."""
     spec = object_schema(ReportSpec, SPEC_RULES, _LIST_KEYS)
     immutable = rule("self == oldSelf", "is immutable: create another report")
     schema = _root(
@@ -124,7 +124,8 @@ def report_crd() -> dict[str, Any]:
 
 
 def write_definitions(folder: Path) -> list[Path]:
-    """Write each definition to a file of its own and return the paths."""
+    """Write each definition to a file `PLURAL.yaml` in the folder, which is created if it does not exist. Return the
+    paths."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for crd in (cluster_crd(), report_crd()):
@@ -135,7 +136,7 @@ def write_definitions(folder: Path) -> list[Path]:
 
 
 def to_yaml(crd: dict[str, Any]) -> str:
-    """Return a definition as YAML, with a note of where it comes from."""
+    """Return a definition as YAML, below a comment that says from where it is generated."""
     head = "# Generated from resources/migratory_resources by `make crds`; change it there.\n"
     return head + yaml.safe_dump(crd, sort_keys=False, width=120, allow_unicode=True)
 

@@ -1,7 +1,8 @@
 """Schemas of the field types in a custom resource definition: their patterns, and their bounds as CEL rules.
 
-Kubernetes keeps durations and sizes as text, so a bound is a CEL rule and not a `minimum`. Texts have a `maxLength`,
-from which the API server estimates the cost of a rule.
+CEL is the language in which a definition has rules that the API server checks. Durations and sizes are text in
+Kubernetes, so a bound is a CEL rule and not a `minimum`. Texts have a `maxLength`, from which the API server estimates
+the cost of a rule.
 """
 
 from __future__ import annotations
@@ -35,23 +36,25 @@ _DAY_MS = 86_400_000
 
 
 def millis(path: str) -> str:
-    """Return CEL for the duration at `path`, in milliseconds. CEL knows no days.
+    """Return a CEL expression for the duration at the CEL path `path`, in milliseconds. CEL knows no days.
 
-    The expression concatenates no text: the API server would assume the longest possible text, and reject the rule
-    for its estimated cost.
+    The expression concatenates no text: the API server would assume the longest possible text, and reject the rule for
+    its estimated cost.
     """
     days = f"int({path}.substring(0, size({path}) - 1)) * {_DAY_MS}"
     return f"({path}.endsWith('d') ? {days} : duration({path}).getMilliseconds())"
 
 
 def size(path: str) -> str:
-    """Return CEL for the size at `path`, which may be text or a number."""
+    """Return a CEL expression for the size at the CEL path `path`, which may be text or a number."""
     return f"quantity(string({path}))"
 
 
 def rule(cel: str, message: str, field: str | None = None) -> Schema:
-    """Return an entry of `x-kubernetes-validations`.
+    """Return an entry of `x-kubernetes-validations`, which the API server checks.
 
+    :param cel: a CEL expression that must be true.
+    :param message: what is allowed.
     :param field: the path, relative to the rule's place, that the error names.
     """
     validation = {"rule": cel, "message": message}
@@ -62,7 +65,8 @@ def rule(cel: str, message: str, field: str | None = None) -> Schema:
 
 @singledispatch
 def field_schema(kind: object) -> Schema:
-    """Return the schema of a field type of `fields.py`. Raise TypeError for any other type."""
+    """Return the JSON schema of a field of this type, an instance of a class of `fields.py`. Raise TypeError for any
+    other type."""
     raise TypeError(f"{kind!r} is not a field type with a schema")
 
 

@@ -1,4 +1,4 @@
-"""The rules between fields once more, in CEL: the API server rejects what `validation.rules` would reject.
+"""The rules between fields in CEL, for the API server: it rejects the same resources as `validation.rules`.
 
 Also the rules that only an API server can check: immutable fields. Each rule names its field in the error.
 """
@@ -26,7 +26,8 @@ from migratory_resources.validation.rules import BACKOFF_SECONDS, RESENDING_SECO
 
 
 def _immutable(field: str, optional: bool = False) -> Schema:
-    """Return the rule that a field does not change; `optional`: the field may be absent."""
+    """Return the rule that a field keeps its value. With `optional` the field may be absent, and then must stay
+    absent."""
     cel = f"self.{field} == oldSelf.{field}"
     if optional:
         both = f"has(self.{field}) == has(oldSelf.{field})"
@@ -35,14 +36,15 @@ def _immutable(field: str, optional: bool = False) -> Schema:
 
 
 def _outlasts_takeover(path: str, seconds: float, reason: str) -> Schema:
-    """Return the rule that a duration is at least the session timeout, a takeover and `seconds`."""
+    """Return the rule that the duration at `path` is at least the session timeout, the time of a takeover and `seconds`
+    together; `reason` explains these seconds."""
     extra = TAKEOVER_SECONDS + seconds
     cel = f"{millis(f'self.{path}')} >= {millis('self.zookeeper.sessionTimeout')} + {round(extra * 1000)}"
     return rule(cel, f"must be sessionTimeout + {format_duration(extra)} (a takeover and {reason}) or more", path)
 
 
 def _within_limit(amount: str) -> Schema:
-    """Return the rule that a resource's request does not exceed its limit."""
+    """Return the rule that a pod's request of CPU or memory (`amount`) does not exceed its limit."""
     request, limit = f"self.requests.{amount}", f"self.limits.{amount}"
     cel = f"!has({request}) || !has({limit}) || {size(request)}.compareTo({size(limit)}) <= 0"
     return rule(cel, f"must be requests.{amount} or more", f"limits.{amount}")

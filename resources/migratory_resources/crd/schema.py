@@ -37,7 +37,7 @@ _MAX_ENTRIES = 100
 
 
 class SchemaError(TypeError):
-    """A model with a field that can't be converted."""
+    """Raised for a model with a field that can't be converted to a schema."""
 
 
 def object_schema(
@@ -45,7 +45,8 @@ def object_schema(
     rules: Mapping[type[BaseModel], Sequence[Schema]],
     keys: Mapping[type[BaseModel], str] | None = None,
 ) -> Schema:
-    """Return the schema of `model` and of everything in it.
+    """Return the schema of `model` and of everything in it. Raise SchemaError if a field has no description or an
+    unknown type.
 
     :param rules: `x-kubernetes-validations` by model; a subclass inherits those of its bases.
     :param keys: models whose lists have the list type "map", with the property that identifies an entry.
@@ -54,7 +55,8 @@ def object_schema(
 
 
 def default_of(model: BaseModel) -> Schema:
-    """Return a whole model as a default. The API server checks rules against it before it adds nested defaults."""
+    """Return all values of a model as the `default` of its schema. The API server checks rules against the default
+    before it adds nested defaults, so the default must be whole."""
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -64,7 +66,8 @@ class _SchemaBuilder:
         self._keys = keys
 
     def model(self, model: type[BaseModel]) -> Schema:
-        """Return the schema of a model. Raise SchemaError for a field without a description."""
+        """Return the schema of a model with its rules. Raise SchemaError if a field has no description or an unknown
+        type."""
         properties, required = {}, []
         for name, info in model.model_fields.items():
             property_name = info.alias or name
@@ -130,7 +133,7 @@ def _field_type(metadata: Sequence[object]) -> object | None:
 
 
 def _default(info: FieldInfo, default: object) -> Any:
-    """Return a default as it is written in YAML."""
+    """Return a field's default as it is written in YAML, such as "15s" for 15 seconds."""
     if isinstance(default, BaseModel):
         return default_of(default)
     annotation: Any = info.annotation

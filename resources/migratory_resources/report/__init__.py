@@ -1,1 +1,1 @@
-"""The SLAReport: its spec and its status."""
+"""The SLAReport: the models of its spec and its status."""

@@ -1,4 +1,4 @@
-"""The spec of an SLAReport: one report about a cluster."""
+"""The model of the spec of an SLAReport: one report about a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIME = r"(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]
 
 
 class ReportSpec(ResourceModel):
-    """The spec of an SLAReport. It is immutable: a change would make it another report."""
+    """The spec of an SLAReport. It is immutable, because a change would make it another report."""
 
     cluster: Annotated[str, DnsLabel(MAX_NAME_LENGTH)] = Field(
         description="Name of the MigratoryCluster, in the same namespace"

@@ -1,5 +1,5 @@
-"""The status of an SLAReport, as the operator writes it, and the outcome or failure of a run, as the pipeline's pods
-write it. Numbers that may have a fraction are text."""
+"""The models of the status of an SLAReport, which the operator writes, and of the result of a run, which the pipeline's
+pods write. Numbers that may have a fraction are text."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LargeCount = Annotated[int, WholeNumber(0, 2**53)]
 
 
 class ReportedWindow(ResourceModel):
-    """The time that a report judged."""
+    """The time that a report judged, in RFC 3339."""
 
     start: str = Field(description="Start of the window, inclusive")
     end: str = Field(description="End of the window, exclusive")
 
 
 class ReportedCoverage(ResourceModel):
-    """The share of the window that was scraped."""
+    """The scrape coverage of the window: its share, the number of scrapes and the longest gap."""
 
     share: str = Field(description="Percent of the window that was scraped")
     scrapes: LargeCount = Field(description="Scrapes of clients and publishers")
@@ -37,7 +37,7 @@ class ReportedCoverage(ResourceModel):
 
 
 class ReportedDelivery(ResourceModel):
-    """The deliveries that the clients counted. A count that no client kept is missing."""
+    """The numbers of deliveries that clients counted. A number that no client counted is None."""
 
     expected: LargeCount | None = Field(default=None, description="Deliveries that the publications called for")
     received: LargeCount | None = Field(default=None, description="Deliveries that clients received")
@@ -48,14 +48,14 @@ class ReportedDelivery(ResourceModel):
 
 
 class ReportedBurnRate(ResourceModel):
-    """A burn rate of an error budget."""
+    """The burn rate of an error budget in a window that ends with the report."""
 
     window: str = Field(description="Length of the window that ends with the report")
     rate: str = Field(description="Speed at which the error budget was spent; 1 spends exactly all of it")
 
 
 class ReportedObjective(ResourceModel):
-    """The result of one objective."""
+    """The verdict on one objective, with the numbers on which it is based."""
 
     name: str = Field(description="Name of the objective")
     type: str = Field(description="The events that are counted")
@@ -72,8 +72,8 @@ class ReportedObjective(ResourceModel):
 
 
 class ReportedLatency(ResourceModel):
-    """Percentiles of the delivery latency at one broker, or at all brokers together. Only deliveries whose sender and
-    receiver share a clock are counted."""
+    """Percentiles of the delivery latency at one broker, or (empty `broker`) at all brokers together. Only deliveries
+    whose sender and receiver have the same clock are counted."""
 
     broker: str = Field(description="Name of the broker; empty for all brokers together")
     count: LargeCount = Field(description="Deliveries")
@@ -85,7 +85,7 @@ class ReportedLatency(ResourceModel):
 
 
 class ReportedGap(ResourceModel):
-    """An incident of the cluster, with its effect on clients."""
+    """An incident that the report detected, with its effect on clients."""
 
     kind: str = Field(description="Kind of the incident, such as broker died")
     broker: str | None = Field(default=None, description="Broker that it happened to, if it was one")
@@ -99,7 +99,8 @@ class ReportedGap(ResourceModel):
 
 
 class ReportOutcome(ResourceModel):
-    """The result of a run, as the pipeline's pods write it; without `run`, `failure` and `files`."""
+    """The result of a run that judged its objectives, as the pipeline's pods write it; without `run`, `failure` and
+    `files`."""
 
     verdict: Annotated[ReportVerdict, OneOf(VERDICTS)] = Field(description="met, missed or insufficient")
     window: ReportedWindow = Field(description="The time that was judged")
@@ -119,7 +120,7 @@ class ReportFailure(ResourceModel):
 
 
 class ReportFiles(ResourceModel):
-    """The files of a report."""
+    """The files of a report, and the ConfigMap that has them."""
 
     config_map: str = Field(description="ConfigMap with the files, compressed by gzip")
     files: list[str] = Field(max_length=2, description="report.json.gz and report.html.gz, unless they were too large")

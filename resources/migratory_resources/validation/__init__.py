@@ -1,1 +1,2 @@
-"""From the text of a file, or from a custom resource, to a model: every error at once, in one form."""
+"""Validation: from the text of a file, or from a custom resource, to a model. Every error is reported at once, in one
+form."""

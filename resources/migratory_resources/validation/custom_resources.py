@@ -1,4 +1,4 @@
-"""Reads custom resources, as the Kubernetes API returns them, into models.
+"""Reads custom resources, as the Kubernetes API returns them, into models. Used by the operator.
 
 The API server has validated them against its schema, which may be older or newer than this release. Fields that this
 release does not know are left out: during an upgrade the definitions are newer for a while, and their defaults are in
@@ -24,9 +24,9 @@ from migratory_resources.validation.rules import check_rules
 
 
 def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
-    """Return the cluster, without other metadata, status and unknown fields.
+    """Return the validated cluster, without its status, unknown fields, and metadata other than the name.
 
-    :raises ClusterFileError: with all problems found.
+    :raises ClusterFileError: the cluster is invalid; the error has all problems.
     """
     name = resource["metadata"]["name"]
     repaired, errors = validate_with_repairs(KubernetesCluster, _known_cluster(resource)[0])
@@ -45,14 +45,14 @@ def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
 
 
 def unknown_cluster_fields(resource: dict[str, Any]) -> list[str]:
-    """Return the paths of the cluster's fields that this release does not know."""
+    """Return the sorted paths of the cluster's fields that this release does not know, such as `spec.brokers.color`."""
     return _known_cluster(resource)[1]
 
 
 def read_report(resource: dict[str, Any]) -> ReportSpec:
-    """Return the spec of an SLAReport, without unknown fields.
+    """Return the validated spec of an SLAReport, without unknown fields.
 
-    :raises ClusterFileError: with all problems found.
+    :raises ClusterFileError: the spec is invalid; the error has all problems.
     """
     name = resource["metadata"]["name"]
     try:
@@ -70,12 +70,13 @@ def read_report(resource: dict[str, Any]) -> ReportSpec:
 
 
 def unknown_report_fields(resource: dict[str, Any]) -> list[str]:
-    """Return the paths of the report's fields that this release does not know."""
+    """Return the sorted paths of the report's fields that this release does not know, such as `spec.color`."""
     return [f"spec.{path}" for path in drop_unknown_fields(ReportSpec, resource.get("spec", {}))[1]]
 
 
 def drop_unknown_fields(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a copy of the document without the fields that the model does not have, and their paths."""
+    """Return a copy of the document without the fields that the model does not have, and the sorted paths of these
+    fields. Other errors in the document stay."""
     known = copy.deepcopy(document)
     try:
         model.model_validate(known)

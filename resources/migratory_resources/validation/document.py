@@ -15,7 +15,7 @@ _TAGS = (None, "tag:yaml.org,2002:str")
 
 
 class DocumentError(Exception):
-    """Text that is not an acceptable document. The message says where and why."""
+    """Raised for text that is not an acceptable YAML document. The message says where and why."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -55,9 +55,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_document(data: bytes | str) -> dict[str, Any]:
-    """Return the only document in `data`, which must be a mapping.
+    """Return the only document in `data`, a mapping.
 
-    :raises DocumentError: too large, not UTF-8, not YAML, several documents, none, or not a mapping.
+    :raises DocumentError: `data` is too large, not UTF-8 or not YAML, has several documents or none, or is not a
+        mapping.
     """
     if isinstance(data, str):
         data = data.encode("utf-8", errors="surrogatepass")

@@ -1,4 +1,5 @@
-"""Loads a cluster file into a MigratoryCluster: reports every error at once, and every field without effect."""
+"""Loads a cluster file into a MigratoryCluster, for the local runner: reports every error at once, and every field
+without effect."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ _SIMILARITY = 0.7
 
 @dataclass(frozen=True)
 class LoadedCluster:
-    """A valid cluster, and a sentence for each field of the file that has no effect here."""
+    """A valid cluster, and a sentence for each field of its file that has no effect on one machine."""
 
     cluster: MigratoryCluster
     warnings: list[str] = field(default_factory=list)
@@ -64,7 +65,7 @@ class LoadedCluster:
 def load_cluster_file(path: Path) -> LoadedCluster:
     """Read and validate a cluster file.
 
-    :raises ClusterFileError: if it is unreadable or invalid; every line of the text names the file.
+    :raises ClusterFileError: the file is unreadable or invalid; every line of the message names the file.
     """
     try:
         data = path.read_bytes()
@@ -74,10 +75,10 @@ def load_cluster_file(path: Path) -> LoadedCluster:
 
 
 def load_cluster(data: bytes | str, source: str = "cluster") -> LoadedCluster:
-    """Parse and validate one MigratoryCluster.
+    """Parse and validate the text of one MigratoryCluster.
 
     :param source: the name of the file, which begins every line of an error.
-    :raises ClusterFileError: with all problems found.
+    :raises ClusterFileError: the text is invalid; the error has all problems.
     """
     try:
         document = parse_document(data)
@@ -102,7 +103,11 @@ def _unreadable(message: str) -> FieldProblem:
 def _known_fields(
     model: type[BaseModel], data: dict[str, Any], path: str, problems: list[FieldProblem], warnings: list[str]
 ) -> dict[str, Any]:
-    """Return a copy of `data` with the fields of `model`; report all others in `problems` or `warnings`."""
+    """Return a copy of `data` with only the fields of `model`. Append the others to `problems` (misspellings, and
+    fields below STRICT) or `warnings`.
+
+    :param path: the path of `data` in the file, with a dot at the end, or "".
+    """
     fields = {info.alias or name: info for name, info in model.model_fields.items()}
     known: dict[str, Any] = {}
     for key, value in data.items():
@@ -148,7 +153,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def problems_of(error: ValidationError) -> Iterator[FieldProblem]:
-    """Convert pydantic's errors to problems."""
+    """Yield each error in pydantic's ValidationError as a FieldProblem, or as a MissingField for a required field."""
     for detail in error.errors(include_url=False):
         path = path_of(detail)
         if detail["type"] == "missing":
@@ -158,7 +163,7 @@ def problems_of(error: ValidationError) -> Iterator[FieldProblem]:
 
 
 def path_of(detail: ErrorDetails) -> str:
-    """Return the location of an error as people write it: `spec.sla.objectives[0].name`."""
+    """Return the location of a pydantic error as people write it: `spec.sla.objectives[0].name`."""
     path = ""
     for part in detail["loc"]:
         if isinstance(part, int):

@@ -1,4 +1,5 @@
-"""Problems of a cluster file, in one form for every rule."""
+"""Problems of a cluster file or custom resource, and the error that carries all of them. All rules report in this
+form."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class FieldProblem:
 
 @dataclass(frozen=True)
 class MissingField(FieldProblem):
-    """A required field that is missing."""
+    """A required field that is not in the file."""
 
     value: object = None
     allowed: str = ""
@@ -37,7 +38,7 @@ class MissingField(FieldProblem):
 
 @dataclass(frozen=True)
 class UnknownField(FieldProblem):
-    """A field that is probably a misspelling; `allowed` is the path that was probably meant."""
+    """A field that does not exist and is probably a misspelling; `allowed` is the path that was probably meant."""
 
     def __str__(self) -> str:
         return f"{self.path}: no such field (value {format_value(self.value)}); did you mean {self.allowed}?"
@@ -45,14 +46,15 @@ class UnknownField(FieldProblem):
 
 @dataclass(frozen=True)
 class UnreadableFile(FieldProblem):
-    """A file that can't be read or parsed; `allowed` says why."""
+    """A file that can't be read or parsed, as a problem without a field; `allowed` says why."""
 
     def __str__(self) -> str:
         return self.allowed
 
 
 class ClusterFileError(Exception):
-    """All problems of one cluster file or custom resource."""
+    """Raised with all problems of one cluster file or custom resource; `source` names it. The message has a line for
+    each problem."""
 
     def __init__(self, source: str, problems: Sequence[FieldProblem]) -> None:
         self.source = source
@@ -61,6 +63,6 @@ class ClusterFileError(Exception):
 
 
 def format_value(value: object) -> str:
-    """Return the value as error messages show it, shortened."""
+    """Return the value as error messages show it: its `repr`, cut to 80 characters."""
     text = repr(value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."

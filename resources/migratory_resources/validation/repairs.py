@@ -1,4 +1,4 @@
-"""Validates a cluster file with errors as far as possible, so that one run reports every error.
+"""Validates a cluster with errors as far as possible, so that one run reports every error.
 
 Harmless values replace wrong ones, so that broken rules between fields are found in the same run. A rule that involves
 a replaced value is not reported (`RepairedCluster.is_intact`).
@@ -39,21 +39,25 @@ _DEFAULT_WEIGHT = 100
 
 
 class RepairedCluster(Generic[Cluster_co]):
-    """A cluster with harmless values at the locations `replaced`."""
+    """A valid cluster in which harmless values have replaced the wrong ones, at the locations `replaced`."""
 
     def __init__(self, cluster: Cluster_co, replaced: Iterable[Loc] = ()) -> None:
         self.cluster = cluster
         self.replaced = frozenset(replaced)
 
     def is_intact(self, *path: int | str) -> bool:
-        """Return whether the value at `path`, with everything in it, is the file's own."""
+        """Return whether nothing was replaced at `path`, inside the value there, or around it."""
         return not any(loc[: len(path)] == path or path[: len(loc)] == loc for loc in self.replaced)
 
 
 def validate_with_repairs(
     model: type[Cluster_co], document: dict[str, Any]
 ) -> tuple[RepairedCluster[Cluster_co] | None, list[ValidationError]]:
-    """Return the repaired cluster, or None if repairs do not make it valid, and all errors found on the way."""
+    """Validate a document, and replace wrong values until it is valid.
+
+    Return the repaired cluster and all errors found. The cluster is None if a few rounds of repairs do not make it
+    valid.
+    """
     repaired = copy.deepcopy(document)
     replaced: set[Loc] = set()
     errors: list[ValidationError] = []
@@ -68,7 +72,8 @@ def validate_with_repairs(
 
 
 def _repair(document: dict[str, Any], loc: Loc) -> Loc:
-    """Replace the value at `loc`, or the part around it, and return the location of the replaced value."""
+    """Replace the wrong value at `loc` by a harmless one, remove it, or replace the part around it. Return the location
+    of the replaced value."""
     depth = len(_OBJECTIVES)
     if loc[:depth] == _OBJECTIVES and len(loc) > depth:
         objective = _value_at(document, loc[: depth + 1])
@@ -96,7 +101,7 @@ def _repair(document: dict[str, Any], loc: Loc) -> Loc:
 
 
 def _value_at(document: Any, loc: Loc) -> Any:
-    """Return the value at `loc`, or None if there is none."""
+    """Return the value at `loc`, or None if a mapping on the way does not have the key."""
     for part in loc:
         if isinstance(document, dict) and part not in document:
             return None

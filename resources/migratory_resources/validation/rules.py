@@ -22,7 +22,8 @@ RESENDING_SECONDS = 60.0
 
 
 def check_rules(repaired: RepairedCluster[MigratoryCluster]) -> list[FieldProblem]:
-    """Return all broken rules, in the order of the fields, except rules that involve a replaced value."""
+    """Return a problem for each broken rule, by subject: copies, weights, times, sizes, objectives. Rules that involve
+    a replaced value are not checked."""
     return [*_copies(repaired), *_weights(repaired), *_times(repaired), *_sizes(repaired), *_objectives(repaired)]
 
 
