@@ -1,4 +1,4 @@
-"""The Python client. Start with `client.py`; scripts without an event loop use `sync_client.py`.
+"""The Python client, for applications. Begin with `client.py`; scripts without an event loop use `sync_client.py`.
 
     async with Client(["ws://127.0.0.1:8800/ws"]) as client:
         async for message in client.subscribe("quotes/eur"):
@@ -97,5 +97,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return all names, including those that are not imported yet."""
+    """Return the module's names in alphabetical order, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,5 +1,5 @@
-"""Checks and conversions of the application's arguments, at the call that gives them, so that a mistake is reported
-where it was made."""
+"""Checks and conversions of the arguments that an application passes to `Client`. They run in the call itself, so that
+a mistake is reported where it was made."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from migratory_client.core.servers import parse_servers
 Payload = bytes | bytearray | memoryview | str
 
 PositionLike = Position | str | Sequence[int]
-"""A `Position`, its text "epoch:sequence", or the pair [epoch, sequence] that JSON makes of it."""
+"""A position as an application may give it: a `Position`, its text "epoch:sequence", or the pair [epoch, sequence] that
+JSON makes of it."""
 
 
 def as_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tuple[str, ...]]:
-    """Return the usable servers, and one line for each malformed one.
+    """Return the valid servers, each once with its URL in canonical form, and one line of text for each malformed one.
 
-    Raise TypeError for an argument of another kind, such as a single str, whose characters would be taken for URLs.
-    Raise ValueError when all servers are malformed."""
+    Raise TypeError for an argument that is not a list of URLs or Servers, such as a single str, whose characters would
+    be taken for URLs. Raise ValueError when all servers are malformed.
+    """
     if isinstance(servers, str | bytes | Server):
         raise TypeError(f"servers is a list of URLs, not one {type(servers).__name__}: write [{servers!r}]")
     entries = list(servers)
@@ -35,9 +37,8 @@ def as_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tup
 
 
 def as_bytes(topic: object, payload: object) -> bytes:
-    """Return the payload as bytes, text as UTF-8.
-
-    Raise TypeError for another kind of topic or payload: `bytes(5)` would publish five zeros."""
+    """Return the payload as bytes, a str encoded as UTF-8. Raise TypeError for a topic that is no str, and for another
+    kind of payload: `bytes(5)` would publish five zeros."""
     if not isinstance(topic, str):
         raise TypeError(f"the topic is a str, not {type(topic).__name__}")
     if isinstance(payload, str):
@@ -48,12 +49,12 @@ def as_bytes(topic: object, payload: object) -> bytes:
 
 
 def as_positions(after: object, topics: tuple[str, ...]) -> dict[str, Position]:
-    """Return the position to resume from for each topic that has one.
+    """Return the position to resume after, for each of `topics` that has one.
 
-    `after` is a position for a single topic, or a mapping from topics to positions. The mapping may contain other
-    topics: it may have been stored when more were subscribed.
-
-    Raise ValueError for a malformed position, TypeError for another kind of argument."""
+    `after` is a position for a single topic, or a mapping from topics to positions; None gives {}. The mapping may
+    contain other topics: it may have been stored when more were subscribed. Raise ValueError for a malformed position,
+    and for one position with several topics; TypeError for another kind of argument.
+    """
     if after is None:
         return {}
     if isinstance(after, Mapping):
@@ -65,7 +66,7 @@ def as_positions(after: object, topics: tuple[str, ...]) -> dict[str, Position]:
 
 
 def as_position(value: object, name: str) -> Position:
-    """Return the position of the argument that the application knows as `name`.
+    """Return `value` as a Position. `name` is the argument's name in the text of an error.
 
     Raise ValueError for a malformed position, TypeError for another kind of argument.
     """

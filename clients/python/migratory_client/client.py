@@ -1,4 +1,4 @@
-"""The asyncio client that applications use. `driver.py` runs the sans-I/O core below it."""
+"""The asyncio client that applications use: `Client`. `driver.py` runs the sans-I/O core below it."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ __all__ = ["Client", "Subscription"]
 
 
 def _new_identity(name: str | None) -> dict[str, str]:
-    """Return client and publisher names that no other client of the cluster has, in any process."""
+    """Return a client name and a publisher name, as arguments of `ClientCore`. The publisher's name is unique in the
+    cluster, and so is the client's unless the application gave `name`."""
     identity = uuid.uuid4().hex
     return {"client": name or f"python-{identity[:12]}", "publisher": identity}
 
 
 class Client:
-    """A connection to a cluster, with automatic failover between its brokers.
+    """A connection to a cluster that changes to another broker by itself when its broker fails or leaves.
 
         async with Client(["ws://a:8800/ws", "ws://b:8800/ws"]) as client:
             position = await client.publish("quotes/eur", b"1.0842")
             async for message in client.subscribe("quotes/eur"):
                 ...
 
-    Use it only from the event loop that opened it; elsewhere it raises RuntimeError. After `close`, even a cancelled
-    one, no task, timer or socket is left. A closed client can be opened again, and resumes from its positions.
+    Use it only from the event loop that opened it; elsewhere its methods raise RuntimeError. After `close`, even a
+    cancelled one, no task, timer or socket is left. A closed client can be opened again, and resumes from its
+    positions.
     """
 
     def __init__(
@@ -65,15 +67,17 @@ class Client:
         on_delivery: Callable[[Message, float | None], None] | None = None,
     ) -> None:
         """Create a closed client. `token` may be a function or an async function, which is called before every connect.
-        `wire` is "msgpack" or "json". `open_timeout`: seconds that `open` waits for a broker, None without a limit.
-        `queue`: messages that a subscription buffers for a slow reader before it pauses.
+        `name` is the client's name in the broker's logs. `wire` is "msgpack" or "json". `open_timeout`: seconds that
+        `open` waits for a broker, None without a limit. `queue`: the number of messages that a subscription buffers for
+        a slow reader before it pauses. `headers` are added to the HTTP request of the WebSocket handshake.
 
         `on_status` receives connection changes and problems, `on_receipt` every receipt, and `on_delivery` every
         message with its latency in seconds, by the wall clocks of both ends, or None for a message without a time. The
         callbacks run in the event loop and must not block.
 
         Raise ValueError when no server is usable or `queue` is below 1, TypeError for arguments of another kind. When
-        only some servers are malformed, `on_status` receives them."""
+        only some servers are malformed, `on_status` receives them.
+        """
         self._settings = settings
         usable, self._malformed = as_servers(servers)
         if token is not None and not isinstance(token, str) and not callable(token):
@@ -104,10 +108,12 @@ class Client:
     # ---- lifecycle ---------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect to one of the servers. Concurrent calls wait for the same connection.
+        """Connect to one of the servers. If the client is open already, or another call opens it, wait until it is
+        connected.
 
-        Raise ConnectError, and close, when no broker accepts the client in time; Closed when the client is closed
-        meanwhile."""
+        Raise ConnectError when no broker accepts the client within `open_timeout`, and close the client if this call
+        opened it. Raise Closed when the client is closed meanwhile.
+        """
         opens = not self._is_open()
         if opens:
             self._start()
@@ -139,13 +145,18 @@ class Client:
         self._driver.step(ev.Open())
 
     async def _undo_open(self, transport: Transport | None, opens: bool) -> None:
-        """Close the client if this call opened it, unless another call closed it and perhaps opened it again."""
+        """Close the client if it was this call that opened it (`opens`), unless another call closed it since and
+        perhaps opened it again."""
         if opens and self._driver.transport is transport:
             await self.close(flush=0.0)
 
     async def close(self, flush: float = 5.0) -> None:
-        """Wait up to `flush` seconds for answers to publications, then disconnect. Subscriptions end; the client keeps
-        their positions. No effect when closed. A cancelled `close` stops waiting and disconnects."""
+        """Wait up to `flush` seconds for the answers to publications, then disconnect. Nothing happens if the client is
+        closed.
+
+        Subscriptions end; the client remembers their positions. Publications that are still unanswered fail with
+        Closed. A cancelled `close` stops waiting and disconnects.
+        """
         transport = self._driver.transport
         if not self._is_open() or transport is None:
             return
@@ -178,7 +189,8 @@ class Client:
             await transport.close()
 
     def _is_open(self) -> bool:
-        """Return whether the client is open. Raise RuntimeError in another event loop or thread than the client's."""
+        """Return whether the client is open. Raise RuntimeError when called from another event loop or thread than the
+        one that opened it."""
         was_open = self._driver.transport is not None
         if self._driver.is_open():
             return True
@@ -203,7 +215,7 @@ class Client:
 
     @property
     def reconnects(self) -> int:
-        """The number of changes of broker so far."""
+        """The number of changes of broker so far, for any cause."""
         return self._core.reconnects
 
     @property
@@ -215,20 +227,22 @@ class Client:
     # ---- publishing --------------------------------------------------------------------------------------------
 
     async def publish(self, topic: str, payload: Payload, *, qos: int = 1) -> Position | None:
-        """Publish and wait for the answer; text is sent as UTF-8.
+        """Publish `payload` on `topic`, and wait for the answer. A str is sent as UTF-8.
 
         With QoS 1 the publication is then stored by `minCopies` brokers and reaches every subscriber once. Return its
-        position, or None for QoS 0.
+        position, or None for QoS 0, which is answered as soon as it is sent.
 
         Raise PublishError for a refusal, PublishTimeout when no answer came within `Settings.publish_timeout`,
-        OutcomeUnknown when the cluster no longer knows,
-        TooManyWaiting, NotConnected (QoS 0 only), Closed, or TypeError for another kind of topic or payload. When the
-        call is cancelled, the publication is given up; it may still be published."""
+        OutcomeUnknown when the cluster no longer knows whether the publication was stored, TooManyWaiting at the limit
+        of unanswered publications, NotConnected (QoS 0 only), Closed, ValueError for another `qos`, or TypeError for
+        another kind of topic or payload. When the call is cancelled, the client stops waiting for the answer; the
+        publication may still be stored.
+        """
         return await self.submit(topic, payload, qos=qos)
 
     def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> asyncio.Future[Position | None]:
-        """Publish as `publish`, without waiting: return a future of the answer. Many publications may be pending, and
-        keep their order within a topic.
+        """Publish like `publish`, but return at once, with a future of the answer. Many publications may be pending,
+        and keep their order within a topic.
 
         Raise Closed, ValueError for another `qos`, and TypeError for another kind of topic or payload. All other errors
         are the future's.
@@ -262,13 +276,14 @@ class Client:
         """Return one ordered stream of the publications of these topics, which are exact names without wildcards.
 
         A topic that this client had before resumes where the application left it; `fresh` starts with the next
-        publication instead. `after` is the position to resume from: a Position, its text "epoch:sequence" or [epoch,
+        publication instead. `after` is the position to resume after: a Position, its text "epoch:sequence" or [epoch,
         sequence]; for several topics a mapping from topic to position, where topics without one start as above.
-        `snapshot` starts a new topic with its latest publication. Where publications are missing, `on_gap` is called
-        in the stream's order. Without `on_gap` the iteration raises GapError, and may be continued. A topic belongs to
-        one subscription at a time: a newer one takes it over.
+        `snapshot` starts a new topic with its latest publication. Where publications are missing, `on_gap` is called in
+        the stream's order. Without `on_gap` the iteration raises GapError, and may be continued. A topic belongs to one
+        subscription at a time: a newer one takes it over.
 
-        Raise Closed, ValueError for a malformed position, TypeError for another kind of argument."""
+        Raise Closed, ValueError without a topic or for a malformed position, TypeError for another kind of argument.
+        """
         if not self._is_open():
             raise errors.Closed
         if not topics:

@@ -1,4 +1,4 @@
-"""The asyncio driver: it runs the sans-I/O core (`core/`) on an event loop and decides nothing itself.
+"""The asyncio driver, for `Client`: it runs the sans-I/O core (`core/`) on an event loop and decides nothing itself.
 
 It provides the clock, the timer, the connections (`transport.py`) and the application's tokens. Effects that concern
 the application (deliveries, receipts, answers, status) are passed on in the order in which the core returned them.
@@ -37,10 +37,12 @@ ApplicationEffect = (
 
 
 class LoopGuard:
-    """The event loop, thread and process that a client belongs to. Create it within the running loop.
+    """The event loop, thread and process in which it was created, and to which a client belongs. Create it within the
+    running loop.
 
-    asyncio objects must not be used from anywhere else: this would mostly work, and now and then hang or send half of
-    a message."""
+    asyncio objects must not be used from anywhere else: this would mostly work, and now and then hang or send half of a
+    message.
+    """
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -48,8 +50,9 @@ class LoopGuard:
         self._process = os.getpid()
 
     def is_usable(self) -> bool:
-        """Return False when the loop is closed, with all its links and timers, or belongs to the parent of a forked
-        process. Raise RuntimeError when called from another loop or thread of this process."""
+        """Return True in the client's own loop and thread. Return False when that loop is closed, with all its links
+        and timers, or belongs to the parent of a forked process. Raise RuntimeError when called from another loop or
+        thread while that loop is open."""
         if os.getpid() != self._process:
             return False
         try:
@@ -67,8 +70,9 @@ class LoopGuard:
 
 
 class Driver:
-    """The driver of one client. Closed until `start`, and after `close`. `notify` receives the effects that concern the
-    application, and may call `step`."""
+    """The driver of one client. It is closed until `start`, and after `close`. `notify` receives the effects that
+    concern the application, and may call `step`. `token_source` returns a token before each connect, None without
+    tokens."""
 
     def __init__(
         self,
@@ -96,15 +100,17 @@ class Driver:
     # ---- lifecycle ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bind the driver to the running event loop until `close`."""
+        """Bind the driver to the running event loop, with new connections, until `close`."""
         self.guard = LoopGuard()
         self.transport = Transport(self._codec, self.step, ssl_context=self._ssl_context, headers=self._headers)
 
     def is_open(self) -> bool:
-        """Return whether the client is open. Raise RuntimeError in another event loop or thread than the client's.
+        """Return whether the client is open. Raise RuntimeError when called from another event loop or thread than the
+        client's.
 
         A loop that ended without `close` took links and timers with it, and a forked process has none of them: then
-        close the core, and notify nobody."""
+        close the core without notifying the application, and return False.
+        """
         if self.transport is None or self.guard is None:
             return False
         if self.guard.is_usable():
@@ -115,7 +121,7 @@ class Driver:
         return False
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Leave the brokers. Return the cancelled tasks, which the caller must await."""
+        """Disconnect from the brokers and stop the timer. Return the cancelled tasks, which the caller must await."""
         self.step(ev.Close())
         self.transport = None
         if self._timer is not None:

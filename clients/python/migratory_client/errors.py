@@ -1,4 +1,4 @@
-"""Exceptions of the client. Each says whose fault it is and what the caller can do."""
+"""The exceptions that the client raises. Each says whose fault it is and what the caller can do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from migratory_client.core.events import PublishFailed, Receipt
 
 
 class MigratoryError(Exception):
-    """Base class of the client's exceptions. `code` is an error code of the protocol or of the client itself."""
+    """The base class of the client's exceptions. `code` is an error code of the protocol or of the client itself."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -14,11 +14,12 @@ class MigratoryError(Exception):
 
 
 class ConnectError(MigratoryError):
-    """No broker was reached in time, or all refused. The text contains the last reason."""
+    """No broker was reached within the time limit, or every broker refused the client. The text contains the last
+    reason."""
 
 
 class PublishError(MigratoryError):
-    """The broker refused the publication, which was not published. Change it before trying again."""
+    """The broker or the client refused the publication, which was not published. Change it before trying again."""
 
 
 class PublishTimeout(PublishError):
@@ -70,7 +71,7 @@ class Closed(MigratoryError):
 
 
 def publish_error(failed: PublishFailed) -> MigratoryError:
-    """Return the exception of a publication that failed."""
+    """Return the exception for a publication that failed, of the class that belongs to its code."""
     match failed.code:
         case "timeout":
             return PublishTimeout(failed.code, failed.text)

@@ -1,4 +1,4 @@
-"""Notifications of a client: the application's callbacks, and log lines for conditions that a person should read."""
+"""Notifications of a `Client`: the application's callbacks, and log lines for conditions that a person should read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Status = ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem
 _log = logging.getLogger("migratory_client")
 
 _MAX_LOGGED_PROBLEMS = 100
-"""Distinct problems that are remembered as logged. Bounds the memory: texts may contain changing values."""
+"""The largest number of problems that are remembered as logged. It bounds the memory: texts may contain changing
+values."""
 
 
 class Notifier:
@@ -38,18 +39,20 @@ class Notifier:
         self.last_problem: ev.Problem | None = None
 
     def delivery(self, message: Message) -> None:
-        """Call `on_delivery` with the message and its latency in seconds, None if the publisher gave no time."""
+        """Call `on_delivery`, if given, with the message and its latency in seconds, None if the publisher gave no
+        time."""
         if self._on_delivery is not None:
             latency = None if message.sent is None else time.time() - message.sent
             _call(self._on_delivery, message, latency)
 
     def receipt(self, receipt: ev.Receipt) -> None:
-        """Call `on_receipt`."""
+        """Call `on_receipt` with the receipt, if the application gave that callback."""
         if self._on_receipt is not None:
             _call(self._on_receipt, receipt)
 
     def status(self, status: Status) -> None:
-        """Log a status, a repeated problem only at level DEBUG, and call `on_status`."""
+        """Log a change of connection or a problem, and call `on_status`, if given. A problem that was logged since the
+        last connection is logged again only at level DEBUG."""
         match status:
             case ev.LinkUp():
                 self._logged.clear()
@@ -74,7 +77,8 @@ class Notifier:
 
 
 def _call(function: Callable[..., None], *args: object) -> None:
-    """Call the application's code. An exception goes to the loop's handler, and does not stop the client."""
+    """Call the application's function. An exception that it raises goes to the event loop's exception handler, and does
+    not stop the client."""
     try:
         function(*args)
     except Exception as error:  # noqa: BLE001 - reported by the loop's handler

@@ -1,4 +1,5 @@
-"""The stream that an application iterates over: messages in order, and gaps and refusals in their place among them."""
+"""`Subscription`, the stream that an application iterates over: messages in order, and gaps and refusals in their place
+among them."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ class Subscription:
     """An async iterator of `Message`, created by `Client.subscribe` and closed by `close` or `async with`.
 
     It buffers at most `limit` messages for a slow reader, plus those already sent. Then it unsubscribes from its
-    topics, and subscribes again from the last buffered position once the reader has caught up. Publications that left
-    the brokers' caches meanwhile are reported like any other gap. So neither this process nor the broker runs out of
-    memory, and no loss is silent.
+    topics, and subscribes again from the last buffered position once the reader has read half of the buffer.
+    Publications that left the brokers' caches meanwhile are reported like any other gap. So neither this process nor
+    the broker runs out of memory, and no loss is silent.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class Subscription:
         limit: int,
         on_gap: Callable[[ev.Receipt], None] | None,
     ) -> None:
-        """`check_open` returns whether the client is open, and raises where it can't be used."""
+        """Create a subscription; `start` subscribes to the topics. `step` gives events to the client's core.
+        `check_open` returns whether the client is open, and raises where it can't be used. `on_topic_left` is called
+        for each topic that the subscription leaves."""
         self._step = step
         self._check_open = check_open
         self._on_topic_left = on_topic_left
@@ -50,7 +53,7 @@ class Subscription:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are still subscribed."""
+        """The topics that this subscription still has."""
         return tuple(self._topics.copy())  # copied in one step: SyncSubscription reads it from another thread
 
     @property
@@ -64,11 +67,12 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message.
+        """Return the next message, waiting for it if none is buffered.
 
-        Raise GapError for missing publications, and SubscribeError for a topic that was refused or taken over, each in
-        its place in the stream. The iteration may continue after them. It ends when the subscription is closed or has
-        no topic left. When several tasks iterate, each receives a part of the messages."""
+        Raise GapError for missing publications (without `on_gap`), and SubscribeError for a topic that was refused or
+        taken over, each in its place in the stream. The iteration may continue after them. It ends when the
+        subscription is closed or has no topic left. When several tasks iterate, each receives a part of the messages.
+        """
         while True:
             while self._items:
                 item = self._items.popleft()
@@ -93,8 +97,8 @@ class Subscription:
                 del self._waiters[waiter]
 
     def close(self) -> None:
-        """Unsubscribe. Buffered messages are dropped, but not lost: the client's next subscription to a topic resumes
-        after the last message that the application was given."""
+        """Unsubscribe from all topics and end the iteration. Buffered messages are dropped, but not lost: the client's
+        next subscription to a topic resumes after the last message that the application was given."""
         if self._topics:
             self._check_open()
         for topic in list(self._topics):
@@ -113,7 +117,8 @@ class Subscription:
     # ---- for the client ----------------------------------------------------------------------------------------
 
     def start(self, after: dict[str, Position], snapshot: bool, fresh: bool) -> None:
-        """Subscribe to the topics, each from its position in `after` if it has one."""
+        """Subscribe to the topics: each after its position in `after`, if it has one. `snapshot` and `fresh` as in
+        `Client.subscribe`."""
         self._snapshot = snapshot
         for topic in self._topics.copy():
             if topic in after:
@@ -121,14 +126,16 @@ class Subscription:
             self._step(ev.SubscribeTopic(topic, after.get(topic), snapshot, fresh))
 
     def release(self, topic: str) -> None:
-        """Leave a topic that a newer subscription of the client takes over."""
+        """Leave a topic that a newer subscription of the client takes over. The iteration reports it with
+        SubscribeError."""
         self._leave(topic)
         self._items = deque(item for item in self._items if item.topic != topic)
         self._taken_over.append(topic)
         self._wake()
 
     def put(self, item: Message | ev.Receipt | ev.SubscribeRefused) -> None:
-        """Append the next item of the stream. A refusal ends its topic. Pause when the buffer is full."""
+        """Append the next item to the stream. A refusal ends the subscription to its topic. If the buffer is full,
+        unsubscribe from all topics until the reader has caught up."""
         self._items.append(item)
         if isinstance(item, ev.SubscribeRefused):
             self._topics.pop(item.topic, None)
@@ -150,7 +157,7 @@ class Subscription:
         self._on_gap(receipt)
 
     def _leave(self, topic: str) -> None:
-        """Unsubscribe from the topic at the position that the application has reached."""
+        """Unsubscribe from the topic. The client remembers the position that the application has reached."""
         self._topics.pop(topic, None)
         for item in self._items:
             if item.topic == topic and topic not in self._seen and isinstance(item, ev.Receipt) and item.after:

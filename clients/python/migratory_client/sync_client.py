@@ -1,4 +1,5 @@
-"""The blocking client for scripts without an event loop: `Client`, run by an event loop in a thread of its own."""
+"""The blocking client, `SyncClient`, for scripts without an event loop: `Client`, run by an event loop in a thread of
+its own."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ T = TypeVar("T")
 
 
 class SyncSubscription:
-    """An iterator of `Message` that raises the errors of `Subscription`. `with` closes it."""
+    """A blocking iterator of `Message`, created by `SyncClient.subscribe`. It raises the errors of `Subscription`.
+    `with` closes it."""
 
     def __init__(self, client: SyncClient, inner: Subscription) -> None:
         self._client = client
@@ -41,17 +43,19 @@ class SyncSubscription:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics, as `Subscription.topics`."""
+        """The topics that this subscription still has."""
         return self._inner.topics
 
     @property
     def positions(self) -> dict[str, Position]:
-        """The positions, as `Subscription.positions`; also when closed."""
+        """The last position of each topic that the application was given, also after `close`. Store it and pass it as
+        `after` to resume."""
         return self._inner.positions
 
     def next(self, timeout: float | None = None) -> Message | None:
-        """Return the next message, or None at the end. Raise TimeoutError when none arrived within `timeout` seconds;
-        no message is lost by that."""
+        """Return the next message, or None when the subscription has ended. Raise TimeoutError when none arrived within
+        `timeout` seconds (None: wait without a limit); no message is lost by that. Raise GapError and SubscribeError as
+        `Subscription` does."""
         try:
             return self._client._run(self._next(timeout))
         except errors.Closed:
@@ -68,7 +72,7 @@ class SyncSubscription:
             raise TimeoutError(f"no message of {topics} within {seconds:g} s; no message is lost, call again") from None
 
     def close(self) -> None:
-        """Unsubscribe, as `Subscription.close`."""
+        """Unsubscribe from all topics and end the iteration, as `Subscription.close` does."""
         self._client._run(_call(self._inner.close))
 
     def __enter__(self) -> Self:
@@ -82,7 +86,7 @@ class SyncSubscription:
 
 
 class SyncClient:
-    """A client with blocking methods, and the arguments of `Client`.
+    """A client with blocking methods, and the constructor arguments of `Client`.
 
         with SyncClient(["ws://127.0.0.1:8800/ws"]) as client:
             client.publish("quotes/eur", "1.0842")
@@ -108,21 +112,22 @@ class SyncClient:
 
     @property
     def connected(self) -> bool:
-        """True while a broker serves this client, as `Client.connected`."""
+        """True while a broker serves this client. Otherwise the client reconnects by itself."""
         return self._client.connected
 
     @property
     def reconnects(self) -> int:
-        """The number of changes of broker, as `Client.reconnects`."""
+        """The number of changes of broker so far, for any cause."""
         return self._client.reconnects
 
     @property
     def reconnect_causes(self) -> dict[Cause, int]:
-        """The number of changes of broker by cause, as `Client.reconnect_causes`."""
+        """The number of changes of broker by cause: `broken`, `drained` or `moved`, as in `Client.reconnect_causes`."""
         return self._client.reconnect_causes
 
     def open(self) -> None:
-        """Connect, as `Client.open`. Raise ConnectError, after which no thread is left."""
+        """Start the client's thread and connect, as `Client.open` does. Raise ConnectError when no broker accepts the
+        client in time; no thread is left then."""
         with self._lock:
             opens = self.closed
             if opens:
@@ -140,8 +145,8 @@ class SyncClient:
             raise
 
     def close(self, flush: float = 5.0) -> None:
-        """Close the client, as `Client.close` with its wait of up to `flush` seconds, and end its thread. Other methods
-        then raise Closed. No effect when closed."""
+        """Wait up to `flush` seconds for answers to publications, disconnect, and end the client's thread. Most other
+        methods then raise Closed. Nothing happens if the client is closed."""
         self._check_thread()
         with self._lock:
             was_closed = self.closed
@@ -168,12 +173,13 @@ class SyncClient:
         self.close(flush=5.0 if kind is None else 0.0)
 
     def publish(self, topic: str, payload: Payload, *, qos: int = 1) -> Position | None:
-        """Publish and wait for the answer, as `Client.publish`."""
+        """Publish and wait for the answer. Return and raise what `Client.publish` does."""
         return self._run(self._client.publish(topic, payload, qos=qos))
 
     def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> Future[Position | None]:
-        """Publish without waiting, as `Client.submit`; return a future for threads. Calls from one thread keep their
-        order."""
+        """Publish like `publish`, but return at once, with a future of the answer for use in threads. Calls from one
+        thread keep their order. Raise Closed, and TypeError for another kind of topic or payload; all other errors are
+        the future's."""
         return self._start(self._client.publish(topic, as_bytes(topic, payload), qos=qos))
 
     def subscribe(
@@ -184,7 +190,8 @@ class SyncClient:
         fresh: bool = False,
         on_gap: Callable[[ev.Receipt], None] | None = None,
     ) -> SyncSubscription:
-        """Return a stream of the topics' publications, as `Client.subscribe`."""
+        """Return a blocking stream of the topics' publications. The arguments and errors are those of
+        `Client.subscribe`."""
 
         def subscribe() -> Subscription:
             return self._client.subscribe(*topics, after=after, snapshot=snapshot, fresh=fresh, on_gap=on_gap)
@@ -226,7 +233,7 @@ class SyncClient:
             raise
 
     def _check_thread(self) -> None:
-        """Raise RuntimeError in the client's own thread."""
+        """Raise RuntimeError when called in the client's own thread, where a blocking method would wait for itself."""
         if threading.current_thread() is self._thread:
             raise RuntimeError(
                 "blocking methods are not allowed in the client's own thread, which runs callbacks and token "

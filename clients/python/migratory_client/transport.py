@@ -1,4 +1,4 @@
-"""WebSocket connections over aiohttp: the only module of the client that imports it.
+"""WebSocket connections over aiohttp, for the driver: the only module of the client that imports aiohttp.
 
 A connection is two tasks: one connects and reads, one writes. The transport posts what happens as events of the core,
 and decides nothing itself.
@@ -23,11 +23,12 @@ from migratory_client.core.events import Connected, Disconnected, Event, Receive
 from migratory_client.core.links import describe_refusal, frame_contents
 
 _MAX_FRAME = 6 * 64 * 1024 * 1024 + 64 * 1024
-"""Bytes of a frame: the largest payload that a cluster can allow, with every byte escaped in JSON, and its envelope.
-Brokers may send long frames; the limit bounds the memory."""
+"""Bytes of the largest frame that is read: the largest payload that a cluster can allow, with every byte escaped in
+JSON, and its envelope. Brokers may send long frames; the limit bounds the memory."""
 
 _CLOSE_TIMEOUT = 2.0
-"""Seconds that the closing handshake may take. The connection has no use any more, so nothing is lost after it."""
+"""Seconds that the closing handshake may take. The connection is of no more use by then, so nothing is lost at the
+limit."""
 
 
 def describe_connect_error(error: Exception) -> str:
@@ -44,7 +45,7 @@ def describe_connect_error(error: Exception) -> str:
 
 
 class _Connection:
-    """One WebSocket connection, known to the core as the link `number`."""
+    """One WebSocket connection, known to the core as the link `number`. Creating it begins to connect to `url`."""
 
     def __init__(self, number: int, url: str, transport: Transport) -> None:
         self.number = number
@@ -57,15 +58,15 @@ class _Connection:
         self.task = asyncio.create_task(self._run(), name=f"migratory-link-{number}")
 
     def send(self, data: list[bytes]) -> None:
-        """Queue encoded messages for the writer."""
+        """Queue encoded messages; the writer task sends them in order."""
         self._queue.extend(data)
         self._wake.set()
 
     def disconnect(self, abort: bool) -> None:
         """End the connection, and post no more events.
 
-        With `abort`, or while it is still connecting, end it at once and drop the queued messages. Otherwise write them
-        first, and then do the closing handshake.
+        With `abort`, or while it is still connecting, end it at once and drop the queued messages. Otherwise first
+        write them, and then do the closing handshake.
         """
         self._ending = True
         if self._socket is None:
@@ -77,7 +78,8 @@ class _Connection:
             self._wake.set()
 
     def _shut_down(self) -> None:
-        """End the TCP connection without waiting for a broker that does not answer."""
+        """End the TCP connection at once, without a closing handshake with a broker that does not answer. Nothing if it
+        is not connected."""
         plain = self._socket.get_extra_info("socket") if self._socket is not None else None
         if plain is not None:
             # Through a second descriptor, because the socket objects of uvloop have no `shutdown`. The socket may be
@@ -97,7 +99,7 @@ class _Connection:
             self._transport.post(Disconnected(self.number, code, reason))
 
     async def _connect(self) -> tuple[int, str]:
-        """Connect, and read until the end. Return the close code and the reason."""
+        """Connect, post `Connected`, and read until the connection ends. Return the close code and the reason."""
         transport = self._transport
         async with transport.session.ws_connect(
             self.url,
@@ -157,7 +159,8 @@ class _Connection:
 
 
 class Transport:
-    """All connections of one client, created and used within one running event loop."""
+    """All WebSocket connections of one client, created and used within one running event loop. `post` receives the
+    events."""
 
     def __init__(
         self,
@@ -176,29 +179,32 @@ class Transport:
         self._ending: set[_Connection] = set()
 
     def dial(self, number: int, url: str) -> None:
-        """Start to connect the link `number`."""
+        """Begin to connect to `url`, as the link `number`. `Connected` or `Disconnected` is posted later."""
         self._connections[number] = _Connection(number, url, self)
 
     def send(self, number: int, messages: list[ClientMessage]) -> None:
-        """Send messages on a link. No effect when it has ended: `Disconnected` was posted."""
+        """Encode messages and queue them on the link `number`. If the link has ended they are dropped: `Disconnected`
+        was posted."""
         connection = self._connections.get(number)
         if connection is not None:
             connection.send([self.codec.encode(message) for message in messages])
 
     def disconnect(self, number: int, abort: bool) -> None:
-        """End a link as `_Connection.disconnect` does, and drop its later events. No effect when it has ended."""
+        """End the link `number` and post no more events about it. `abort`: drop queued messages, and leave out the
+        closing handshake. Nothing if the link has ended."""
         connection = self._connections.pop(number, None)
         if connection is not None:
             self._ending.add(connection)
             connection.disconnect(abort)
 
     def remove(self, connection: _Connection) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended. An unknown one is ignored."""
         self._connections.pop(connection.number, None)
         self._ending.discard(connection)
 
     async def close(self) -> None:
-        """End all links, waiting for closing handshakes for a bounded time. No task and no socket is left."""
+        """End all links. Wait at most 4 s for their queued messages and closing handshakes, then cancel them. No task
+        and no socket is left."""
         for number in list(self._connections):
             self.disconnect(number, abort=False)
         tasks = [connection.task for connection in self._ending]

@@ -1,8 +1,9 @@
-"""The sans-I/O core of the client: the protocol's state machine without sockets, clocks, threads or event loops.
+"""The sans-I/O core of the client, for drivers: the protocol's state machine without sockets, clocks, threads or event
+loops.
 
 | module | what it decides |
 | --- | --- |
-| `session` | `ClientCore`, the state machine of one client; start here |
+| `session` | `ClientCore`, the state machine of one client; begin here |
 | `events` | the events that a driver gives to `ClientCore.step`, and the effects that it returns |
 | `failover` | which server to try next and when; moves that a broker asks for |
 | `servers` | the server list: weights, blacklist, backoff |

@@ -1,10 +1,11 @@
-"""Events and effects of the client core: the whole interface of `ClientCore.step(event, now) -> effects`.
+"""Events and effects of the client core: the whole interface of `ClientCore.step(event, now) -> effects`, for its
+drivers.
 
 Times are seconds of one monotonic clock, which the driver chooses. A *link* is one connection attempt and the
 connection that results from it. The core numbers links in the order of `Dial`, and uses no number twice. A *ticket* is
 any object by which the application knows one publication. It comes back in exactly one `Acknowledged` or
-`PublishFailed`. All types are msgspec structs, which are cheap to create: a load generator creates one or two of them
-for every delivery.
+`PublishFailed`, or in none after `GiveUp`. All types are msgspec structs, which are cheap to create: a load generator
+creates one or two of them for every delivery.
 """
 
 from __future__ import annotations
@@ -23,30 +24,32 @@ is leaving the cluster. `moved`: the broker has more clients than its share, and
 
 
 class Open(Struct):
-    """Connect, and stay connected until `Close`. Positions from before an earlier `Close` are still known."""
+    """Event: connect to a broker, and reconnect until `Close`. Positions from before an earlier `Close` are still
+    known."""
 
 
 class Close(Struct):
-    """Leave every broker. Publications without an answer end with `PublishFailed` and the code `closed`."""
+    """Event: disconnect, and stop reconnecting. Subscriptions end, and publications without an answer end with
+    `PublishFailed` and the code `closed`."""
 
 
 class Connected(Struct):
-    """The WebSocket handshake of `link` is complete."""
+    """Event: the WebSocket handshake of `link` is complete."""
 
     link: int
 
 
 class Received(Struct):
-    """Messages that arrived on `link`, in order. Empty for a frame without messages, such as a WebSocket ping, which
-    shows that the broker is alive."""
+    """Event: messages that arrived on `link`, in order. Empty for a frame without messages, such as a WebSocket ping,
+    which shows that the broker is alive."""
 
     link: int
     messages: list[BrokerMessage]
 
 
 class Disconnected(Struct):
-    """`link` could not be connected, or its connection ended. `code` is the WebSocket close code, or 1006 without a
-    close frame."""
+    """Event: `link` could not be connected, or its connection ended. `code` is the WebSocket close code, or 1006
+    without a close frame."""
 
     link: int
     code: int = 1006
@@ -54,25 +57,27 @@ class Disconnected(Struct):
 
 
 class Token(Struct):
-    """The token that `RequestToken` asked for."""
+    """Event: the token that the effect `RequestToken` asked for."""
 
     link: int
     token: str
 
 
 class TokenFailed(Struct):
-    """No token could be obtained after `RequestToken`; `reason` says why. The core retries it as a failed attempt."""
+    """Event: no token could be obtained after `RequestToken`; `reason` says why. The core ends the attempt to connect
+    and makes another one later."""
 
     link: int
     reason: str
 
 
 class SubscribeTopic(Struct):
-    """Subscribe to `topic`. No effect when it is subscribed already.
+    """Event: subscribe to `topic`. Nothing happens if it is subscribed already.
 
     The stream resumes after the position `after`, or without one where this client left the topic. `fresh` ignores the
     remembered position and starts with the next publication. `snapshot` starts a new subscription with the topic's
-    latest publication."""
+    latest publication.
+    """
 
     topic: str
     after: Position | None = None
@@ -81,16 +86,17 @@ class SubscribeTopic(Struct):
 
 
 class UnsubscribeTopic(Struct):
-    """Unsubscribe from `topic`. `seen` is the last position that the application was given, if it is not the last
-    delivered one: a later subscription resumes after it. For a topic that is not subscribed, only `seen` is stored."""
+    """Event: unsubscribe from `topic`. `seen` is the last position that the application was given, if it is not the
+    last delivered one: a later subscription resumes after it. For a topic that is not subscribed, only `seen` replaces
+    the remembered position."""
 
     topic: str
     seen: Position | None = None
 
 
 class Submit(Struct):
-    """Publish `payload`. `sent` is the wall clock in seconds, from which subscribers compute the latency. QoS 0 is
-    answered at once."""
+    """Event: publish `payload`. `sent` is the wall clock in seconds, from which subscribers compute the latency. QoS 0
+    is answered at once."""
 
     ticket: object
     topic: str
@@ -100,13 +106,14 @@ class Submit(Struct):
 
 
 class GiveUp(Struct):
-    """Stop waiting for the answer of a publication. Later answers are ignored; it may still be published."""
+    """Event: stop waiting for the answer of a publication. Its ticket does not come back, and later answers are
+    ignored. The publication may still be stored."""
 
     ticket: object
 
 
 class Tick(Struct):
-    """The time `ClientCore.deadline` has come. Harmless at any other time."""
+    """Event: the time `ClientCore.deadline` has come. Harmless at any other time."""
 
 
 Event = (
@@ -128,28 +135,29 @@ Event = (
 
 
 class Dial(Struct):
-    """Connect to `url`, then step `Connected` or `Disconnected`. The core enforces the time limit."""
+    """Effect: connect to `url`, then step the core with `Connected` or `Disconnected`. The core enforces the time
+    limit."""
 
     link: int
     url: str
 
 
 class RequestToken(Struct):
-    """Obtain a token, then step `Token` or `TokenFailed`. Only with `Settings.request_token`."""
+    """Effect: obtain a token, then step the core with `Token` or `TokenFailed`. Only with `Settings.request_token`."""
 
     link: int
 
 
 class Send(Struct):
-    """Write these messages to the link, in order."""
+    """Effect: write these messages to the link, in order."""
 
     link: int
     messages: list[ClientMessage]
 
 
 class Disconnect(Struct):
-    """End the link after everything that was sent on it. The core ignores later events of the link. `abort`: the broker
-    does not answer, so end the connection without a closing handshake."""
+    """Effect: end the link after everything that was sent on it. The core ignores later events of the link. `abort`:
+    the broker does not answer, so end the connection without a closing handshake."""
 
     link: int
     abort: bool = False
@@ -159,15 +167,16 @@ class Disconnect(Struct):
 
 
 class Deliver(Struct):
-    """The next publication of its topic. The positions of a topic strictly increase. The core has advanced its own
-    position before it returns this effect."""
+    """Effect for the application: the next publication of its topic. The positions of a topic strictly increase. The
+    core has advanced its own position before it returns this effect."""
 
     link: int
     message: Message
 
 
 class Receipt(Struct):
-    """The state of a subscription, as the broker reported it. Never skipped, so that every gap is reported.
+    """Effect for the application: the state of a subscription, as the broker reported it or the core noticed it
+    (`hole`). None is left out, so that every gap is reported.
 
     `position` is the topic's newest position at the broker. The stream continues after the position `after`. With
     `reset`, `before` is the subscription's position until then, if it had one. `before` and `after` belong to different
@@ -190,7 +199,8 @@ class Receipt(Struct):
 
 
 class SubscribeRefused(Struct):
-    """The broker refused the subscription, which has ended."""
+    """Effect for the application: the subscription to `topic` was refused, by the broker or for a malformed topic, and
+    has ended."""
 
     topic: str
     code: str
@@ -198,18 +208,19 @@ class SubscribeRefused(Struct):
 
 
 class Acknowledged(Struct):
-    """The publication is stored. `position` is None for QoS 0, and for a repeat that an older broker acknowledges
-    although its publication is no longer cached."""
+    """Effect for the application: the publication is stored, or with QoS 0 sent. `position` is None for QoS 0, and for
+    a repeat that an older broker acknowledges although its publication is no longer cached."""
 
     ticket: object
     position: Position | None
 
 
 class PublishFailed(Struct):
-    """The publication was refused, or its outcome is unknown: after `timeout` and `closed` it may still be published,
-    and after `outcome_unknown` it may have been.
-    `code` is the broker's error code, or one of timeout, closed, too_many_waiting, not_connected, too_large,
-    bad_topic."""
+    """Effect for the application: the publication was refused, or its outcome is unknown. After `timeout` and `closed`
+    it may still be published, and after `outcome_unknown` it may have been.
+
+    `code` is the broker's error code, or one of timeout, closed, too_many_waiting, not_connected, too_large, bad_topic.
+    """
 
     ticket: object
     code: str
@@ -217,7 +228,7 @@ class PublishFailed(Struct):
 
 
 class LinkUp(Struct):
-    """The broker accepted the client with `welcome`."""
+    """Effect for the application: the broker accepted the client on this link, with the message `welcome`."""
 
     link: int
     url: str
@@ -227,8 +238,8 @@ class LinkUp(Struct):
 
 
 class LinkDown(Struct):
-    """A link that was up has ended. Each `LinkUp` is followed by one, unless the client is closed. `replaced`: another
-    link was up before this one ended. Otherwise the core reconnects."""
+    """Effect for the application: a link that was up has ended. Each `LinkUp` is followed by one, unless the client is
+    closed. `replaced`: another link was up before this one ended. Otherwise the core reconnects."""
 
     link: int
     code: int
@@ -238,16 +249,17 @@ class LinkDown(Struct):
 
 
 class Ready(Struct):
-    """Every subscription has its receipt on the current link. `seconds` is the time since the previous link was lost:
-    0 after a move, which loses none, and None on the first link."""
+    """Effect for the application: every subscription has its receipt on the current link. `seconds` is the time since
+    the previous link was lost: 0 after a move, which loses none, and None on the first link."""
 
     link: int
     seconds: float | None
 
 
 class Problem(Struct):
-    """A condition that a person should read. `code` is an error code of the broker, or one of `connect_failed`,
-    `bad_server`, `no_servers`, `no_token`. `fatal`: retries will probably fail too; the client retries nevertheless."""
+    """Effect for the application: a condition that a person should read. `code` is an error code of the broker, or one
+    of `connect_failed`, `bad_server`, `no_servers`, `no_token`. `fatal`: retries will probably fail too; the client
+    retries nevertheless."""
 
     code: str
     text: str

@@ -1,4 +1,5 @@
-"""Failover: which server a client connects to next and when, after failures and when its broker asks it to move.
+"""Failover, for `ClientCore`: which server a client connects to next and when, after failures and when its broker asks
+it to move.
 
 `LinkState` is the state of one connection, `ReconnectCounter` counts the changes of broker by cause.
 """
@@ -16,10 +17,11 @@ from migratory_client.core.servers import ServerPool
 from migratory_client.core.settings import Settings
 
 _MOVE_SHARE = 0.9
-"""Share of a move's period after which the client has dialled at the latest. The rest is left for connecting."""
+"""The fraction of a move's period within which the client dials. The rest is left for connecting."""
 
 _MAX_CHANGE_TIMES = 16
-"""Changes of broker whose times are stored. A broker treats clients with more recent changes alike."""
+"""The number of most recent changes of broker whose times are stored. A broker treats clients with more recent changes
+alike."""
 
 
 class LinkState:
@@ -56,26 +58,27 @@ class ReconnectCounter:
         self._times: tuple[float, ...] = ()
 
     def add(self, cause: Cause, now: float) -> None:
-        """Count a change of broker and record its time."""
+        """Count a change of broker for `cause`, and record its time."""
         setattr(self, cause, getattr(self, cause) + 1)
         self._times = (*self._times[1 - _MAX_CHANGE_TIMES :], now)
 
     def count_since(self, time: float) -> int:
-        """Return the number of changes since `time`, at most `_MAX_CHANGE_TIMES`."""
+        """Return the number of changes at `time` or later, at most `_MAX_CHANGE_TIMES`."""
         return sum(at >= time for at in self._times)
 
     @property
     def total(self) -> int:
-        """The number of all changes."""
+        """The number of changes so far, for any cause."""
         return self.broken + self.drained + self.moved
 
     def by_cause(self) -> dict[Cause, int]:
-        """Return the number of changes by cause."""
+        """Return the number of changes so far by cause."""
         return {"broken": self.broken, "drained": self.drained, "moved": self.moved}
 
 
 class Failover:
-    """The schedule of connection attempts. `next_attempt` is the time of the next one, infinity when none is due."""
+    """The schedule of connection attempts. `next_attempt` is the time of the next one, infinity when none is
+    scheduled."""
 
     __slots__ = ("_move_targets", "_penalty", "_random", "_settings", "next_attempt", "servers")
 
@@ -88,10 +91,12 @@ class Failover:
         self._penalty = 0  # consecutive short-lived links that the client itself caused
 
     def plan_move(self, link: LinkState, message: Drain, now: float) -> list[str]:
-        """Schedule the move that the broker of the current `link` asks for.
+        """Schedule the move that the broker of the current `link` asks for, at a random time within the message's
+        period. Return one line of text for each proposed server that is malformed.
 
         A broker that leaves (`closes`) is left for any server. A broker that rebalances is left only for a server that
-        it proposes. Return one line for each proposed server that is malformed."""
+        it proposes: without a usable one nothing is scheduled.
+        """
         if link.move_cause == "drained" and not message.closes:
             return []
         proposed, problems = self.servers.parse(message.servers)
@@ -110,8 +115,8 @@ class Failover:
         return problems
 
     def pick_server(self, current: LinkState | None, now: float) -> str | None:
-        """Cancel the next attempt, and return the URL to try now, never that of the current link. None when no server
-        takes clients."""
+        """Cancel the next attempt, and return the URL to try now, which is never that of the link `current`. Return
+        None when no other server accepts clients (weight above 0)."""
         self.next_attempt = inf
         exclude = "" if current is None else current.url
         url = self.servers.pick(now, self._random, exclude, tuple(self._move_targets.values()))
@@ -120,20 +125,21 @@ class Failover:
         return url
 
     def cancel_attempt(self) -> None:
-        """Cancel the next attempt and forget the proposed servers, after a `welcome` or `Close`."""
+        """Cancel the next attempt and forget the servers that a broker proposed for a move."""
         self.next_attempt = inf
         self._move_targets.clear()
 
     def attempt_failed(self, current: LinkState | None, now: float) -> None:
-        """Schedule the next attempt, unless the client rebalances, all proposed servers failed, and it can stay."""
+        """Schedule the next attempt after one has failed. Nothing is scheduled if this was a move for balance and no
+        proposed server is left: the client then stays with `current`."""
         if current is not None and current.move_cause == "moved" and not self._move_targets:
             current.move_cause = None
         else:
             self.schedule_retry(now)
 
     def link_ended(self, link: LinkState, code: int, now: float) -> None:
-        """Cancel the next attempt. Reset the backoff after a stable link, or raise it after a short one that the client
-        itself caused."""
+        """Cancel the next attempt, after the current link ended with `code`. Reset the backoff after a stable link;
+        make it longer after a short one that the client itself caused."""
         self.cancel_attempt()
         if self._was_stable(link, now):
             self.servers.reset_rounds()
@@ -142,7 +148,7 @@ class Failover:
             self._penalty += 1
 
     def schedule_retry(self, now: float, max_delay: float = inf) -> None:
-        """Schedule the next attempt after a random backoff of at most `max_delay` seconds."""
+        """Set the time of the next attempt: after a random backoff, at most `max_delay` seconds."""
         self.next_attempt = now + min(self.servers.backoff(self._random(), self._penalty), max_delay)
 
     def _was_stable(self, link: LinkState, now: float) -> bool:

@@ -1,4 +1,5 @@
-"""Functions that all drivers of the core share: filling frames, and describing in words how a connection ended."""
+"""Functions that all drivers of the client core share: filling frames, and describing in words how a connection
+ended."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ MAX_FRAME_BYTES = 32_768
 limit allows in addition to a payload, for any payload limit."""
 
 MAX_FRAME_MESSAGES = 1000
-"""Messages in a frame. A broker handles this many of one client before it turns to the others."""
+"""The largest number of messages in a frame. A broker handles this many of one client before it turns to the others."""
 
 
 def frame_contents(codec: Codec, encoded: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the contents of frames for these encoded messages, in order. A long message has its own frame."""
+    """Yield the contents of frames for these encoded messages, in order, as many messages in each as the limits allow.
+    A message over `MAX_FRAME_BYTES` has its own frame."""
     start = size = 0
     for index, message in enumerate(encoded):
         if index > start and (size + len(message) > MAX_FRAME_BYTES or index - start == MAX_FRAME_MESSAGES):
@@ -50,16 +52,17 @@ _CLOSE_REASONS: dict[int, str] = {
     CloseCode.SLOW_CONSUMER: "too slow",
     CloseCode.FENCED: "it is cut off from its cluster",
 }
-"""Close codes that only brokers send. The client itself may have caused any other code."""
+"""The meaning of each close code that only brokers send. Any other code may come from the client itself."""
 
 
 def close_reason(code: int) -> str:
-    """Return what a broker means by this close code, or "" when no broker sent it, as after a broken connection."""
+    """Return what a broker means by this close code, or "" for a code that is not only sent by brokers, such as
+    1006."""
     return _CLOSE_REASONS.get(code, "")
 
 
 def describe_close(code: int, reason: str) -> str:
-    """Return one line about a link that was up and is lost, from the fields of `LinkDown`."""
+    """Return one line about a link that was up and is lost. The arguments are the fields of `LinkDown`."""
     meaning = close_reason(code)
     if not meaning:
         return f"connection lost: {reason}"
@@ -67,7 +70,7 @@ def describe_close(code: int, reason: str) -> str:
 
 
 def describe_refusal(status: int) -> str:
-    """Return one line about an HTTP response that refused the WebSocket handshake."""
+    """Return one line about an HTTP response with this status that refused the WebSocket handshake."""
     if status == HTTPStatus.NOT_FOUND:
         return "HTTP 404: no clients are served there (a broker's administration port, or a path other than /ws?)"
     phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "unknown"

@@ -1,6 +1,7 @@
-"""Publishing with QoS 1: publications that await their answers, and when they are sent again.
+"""Publishing with QoS 1, for `ClientCore`: publications that await their answers, and when they are sent again.
 
 The publisher's side of docs/concepts/replication.md, "Normal case", 1 and 2:
+
 - Ids rise by one per topic, from 1. An id is issued once and stands for one payload.
 - Every publication carries the *mark*: the lowest issued id of its topic that is neither answered nor given up, at the
   time of this sending. It is the first key of `TopicQueue.pending`. `_publish` computes it, and nothing stores it.
@@ -9,7 +10,7 @@ The publisher's side of docs/concepts/replication.md, "Normal case", 1 and 2:
   are sent at once, and each answer sends two more. To send thousands again at each `retry` would keep a busy broker
   from ever answering.
 - Giving up is final: the id leaves `pending`, and answers to ids that are not pending are ignored.
-- The last id of a topic is kept for ever: an id used twice would be answered as a repeat, and its payload lost.
+- The last id of a topic is remembered for ever: an id used twice would be answered as a repeat, and its payload lost.
 """
 
 from __future__ import annotations
@@ -29,28 +30,29 @@ from migratory_client.core.events import Acknowledged, Effect, PublishFailed, Se
 from migratory_client.core.settings import Settings
 
 _DEFAULT_RETRY_AFTER = 0.1
-"""Seconds until a resend when a `retry` names none."""
+"""Seconds until a resend after a `retry` that names no time."""
 
 _MIN_RETRY_AFTER = 0.01
-"""Seconds until a resend, at least, whatever a `retry` names."""
+"""The shortest time in seconds until a resend, whatever a `retry` names."""
 
 RESEND_WINDOW = 64
-"""Ids that a resend sends at once. The others follow with the answers."""
+"""The number of ids that a resend sends at once. The others follow with the answers."""
 
 _GAP_RESEND_INTERVAL = 0.2
-"""Seconds between two resends for `gap`. More `gap` answers within it belong to the sending before the resend."""
+"""Seconds between two resends for `gap`. Further `gap` answers within this time are about what was sent before the
+resend."""
 
 _JSON_GROWTH = 6
-"""Largest factor by which a payload grows in JSON: a control character becomes an escape of six characters."""
+"""The largest factor by which a payload grows in JSON: a control character becomes an escape of six characters."""
 
 
 def _sendable(sent: float | None) -> float | None:
-    """Return a wall clock time if the protocol allows it, else None. A clock that was never set may be before 1970."""
+    """Return a wall clock time if the protocol allows it, else None: a clock that was never set may be before 1970."""
     return sent if sent is not None and 0 <= sent <= LARGEST_SECONDS else None
 
 
 class UnansweredPublication(Struct):
-    """A publication that has an id and no answer."""
+    """A publication that has an id and no answer yet. After `expires_at` it is given up."""
 
     ticket: object
     payload: bytes
@@ -60,7 +62,7 @@ class UnansweredPublication(Struct):
 
 
 class TopicQueue:
-    """The pending publications of one topic, by id in rising order."""
+    """The pending publications of one topic, by id in rising order, and when they are sent again."""
 
     __slots__ = (
         "ack_timeout", "backing_off", "deferred", "gap_resend_after", "must_resend", "pending", "resend_at", "topic",
@@ -78,8 +80,9 @@ class TopicQueue:
 
 
 class Publisher:
-    """All topics of one publisher. Methods append effects to `out`. `deadline` is the earliest time at which `tick` may
-    have something to do. `codec` encodes the messages, whose size depends on it."""
+    """The QoS 1 publications of one publisher in all topics. Methods append effects to `out`. `deadline` is the
+    earliest time at which `tick` may have something to do. `codec` is that of the driver: the size of a message depends
+    on it."""
 
     __slots__ = ("_codec", "_last", "_settings", "deadline", "duplicate_window", "name", "queues", "resends", "waiting")
 
@@ -96,7 +99,8 @@ class Publisher:
 
     def submit(self, event: Submit, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
         """Publish for the application. QoS 0 is sent and completed at once, QoS 1 becomes pending. A publication that
-        cannot be sent fails at once. `max_payload` is the broker's limit in bytes; `link` is 0 without a connection."""
+        cannot be sent ends with `PublishFailed` at once. `max_payload` is the broker's limit in bytes; `link` is 0
+        without a connection."""
         try:
             check_topic(event.topic)
         except BadTopic as error:
@@ -117,7 +121,8 @@ class Publisher:
             self._enqueue(event, link, now, out)
 
     def _enqueue(self, event: Submit, link: int, now: float, out: list[Effect]) -> None:
-        """Issue an id, and send the publication unless there is no link or the topic waits for a resend."""
+        """Issue an id, make the publication pending, and send it unless there is no link or the topic waits for a
+        resend."""
         topic = event.topic
         number = self._last[topic] = self._last.get(topic, 0) + 1
         queue = self.queues.get(topic)
@@ -137,8 +142,8 @@ class Publisher:
             out.append(Send(link, [self._publish(queue, number, publication, now)]))
 
     def accept_ack(self, ack: Ack, link: int, now: float, out: list[Effect]) -> None:
-        """Complete a publication that the broker stored, and send more of its topic that wait to be sent again. Ignore
-        an id that is not pending."""
+        """Complete a publication that the broker stored, and send further ones of its topic that wait to be sent again.
+        Ignore an id that is not pending."""
         queue = self.queues.get(ack.topic)
         if queue is None or ack.publisher != self.name or ack.id not in queue.pending:
             return  # given up, or a second answer to a second sending
@@ -150,8 +155,8 @@ class Publisher:
                 self._send_deferred(queue, link, now, out)
 
     def accept_nack(self, nack: Nack, link: int, now: float, out: list[Effect]) -> None:
-        """Schedule a resend after `gap` or `retry`; end the publication after any other code. Ignore an id that is not
-        pending."""
+        """Schedule a resend after `gap` or `retry`; after any other code end the publication with `PublishFailed` and
+        resend the others of its topic. Ignore an id that is not pending."""
         queue = self.queues.get(nack.topic)
         if queue is None or nack.publisher != self.name or nack.id not in queue.pending:
             return
@@ -169,8 +174,8 @@ class Publisher:
         self.tick(link, now, out)
 
     def give_up(self, ticket: object, link: int, now: float, out: list[Effect]) -> None:
-        """Forget a publication on behalf of the application, and send the others of its topic again. No effect when the
-        ticket is not pending."""
+        """Drop the publication with this ticket, and send the others of its topic again. Nothing happens if it is not
+        pending."""
         for queue in self.queues.values():
             for number, publication in queue.pending.items():
                 if publication.ticket is ticket:
@@ -180,7 +185,8 @@ class Publisher:
                     return
 
     def resend_all(self, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
-        """Send all pending publications on a new link. Fail those above its broker's limit in bytes."""
+        """Send all pending publications on a new link, the first of each topic at once. End those above the broker's
+        limit, `max_payload` in bytes, with `PublishFailed`."""
         for queue in list(self.queues.values()):
             for number, publication in list(queue.pending.items()):
                 if too_large := self._too_large(queue.topic, publication.payload, max_payload):
@@ -191,7 +197,7 @@ class Publisher:
         self.tick(link, now, out)
 
     def fail_all(self, code: str, text: str, out: list[Effect]) -> None:
-        """End all pending publications with this error."""
+        """End all pending publications with `PublishFailed` of this code and text."""
         for queue in self.queues.values():
             out.extend(PublishFailed(publication.ticket, code, text) for publication in queue.pending.values())
         self.queues.clear()
@@ -199,7 +205,8 @@ class Publisher:
         self.deadline = inf
 
     def tick(self, link: int, now: float, out: list[Effect]) -> None:
-        """Give up expired publications and, when there is a link, send again what is due."""
+        """End expired publications with `PublishFailed` and, when there is a link, send again what is due. Update
+        `deadline`."""
         if now < self.deadline:
             return
         self.deadline = inf
@@ -241,7 +248,8 @@ class Publisher:
         queue.ack_timeout = min(queue.ack_timeout * 2, self._settings.resend_cap)
 
     def _send_deferred(self, queue: TopicQueue, link: int, now: float, out: list[Effect]) -> None:
-        """Send the next two publications that a resend deferred, unless they have expired."""
+        """Send the next two publications of the topic that the last resend left out. Answered and expired ones are
+        skipped."""
         messages: list[ClientMessage] = []
         while queue.deferred and len(messages) < 2:
             number = queue.deferred.popleft()
@@ -272,9 +280,11 @@ class Publisher:
         self.deadline = min(self.deadline, time)
 
     def _too_large(self, topic: str, payload: bytes, max_payload: int) -> str:
-        """Return the error when the broker would refuse the message as too long, else "".
+        """Return the text of an error if the broker would refuse the message as too long, else "".
 
-        Checked here because the broker would close the link, and the message would be sent again on the next one."""
+        The size is checked here because the broker would close the link, and the message would be sent again on the
+        next one.
+        """
         if len(payload) > max_payload:
             return f"the payload has {len(payload)} bytes; this cluster takes at most {max_payload}"
         max_message = max_payload + limits.ENVELOPE

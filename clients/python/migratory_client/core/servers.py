@@ -1,4 +1,5 @@
-"""The server list: the brokers' addresses, which of them to try next, and the backoff before an attempt.
+"""The server list, for `Failover`: the brokers' addresses, which of them to try next, and the backoff before an
+attempt.
 
 A server that failed is blacklisted for a while. When no server is left to try, the blacklist is emptied and a new
 *round* begins. The backoff grows with the rounds and not with the attempts, so that a long list with one live broker at
@@ -17,17 +18,19 @@ from migratory_client.core.settings import Settings
 _PORTS = {"ws": 80, "wss": 443}
 
 _DEFAULT_WEIGHT = 100
-"""Weight of a server given as a URL alone, as a broker's list has it by default."""
+"""The weight of a server that is given as a URL alone. Brokers' lists have the same default."""
 
 _MAX_REPORTED = 100
-"""Malformed entries that are remembered as reported. Bounds the memory when a broker keeps sending new ones."""
+"""The largest number of malformed entries that are remembered as reported. It bounds the memory if a broker keeps
+sending new ones."""
 
 
 def normalise_url(text: str) -> str:
     """Return the canonical form of a server's URL: no surrounding spaces, scheme and host in lower case, no default
     port, no slash at the end.
 
-    Raise ValueError, with the reason, when it is not a WebSocket URL."""
+    Raise ValueError, with the reason, when it is not a WebSocket URL.
+    """
     url = text.strip()
     try:
         parts = urlsplit(url)
@@ -48,7 +51,8 @@ def normalise_url(text: str) -> str:
 
 
 def _suggestion(url: str) -> str:
-    """Return a corrected URL for `127.0.0.1:8800` or an http:// URL, as the end of an error's text, or ""."""
+    """Return ", such as" with a corrected URL for `127.0.0.1:8800` or an http:// URL, as the end of an error's text.
+    Return "" for other text."""
     scheme, _, address = url.rpartition("://")
     authority = address.partition("/")[0]
     if scheme not in ("", "http", "https") or not authority or any(character.isspace() for character in authority):
@@ -57,9 +61,10 @@ def _suggestion(url: str) -> str:
 
 
 def parse_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tuple[str, ...]]:
-    """Return the distinct valid servers in their order, and one line for each malformed one.
+    """Return the distinct valid servers in their order, and one line of text for each malformed one.
 
-    A URL that occurs twice keeps its first weight. The result is immutable and may be shared by many clients."""
+    A URL that occurs twice has its first weight. The result is immutable and may be shared by many clients.
+    """
     valid: dict[str, Server] = {}
     problems: dict[str, None] = {}
     for entry in servers:
@@ -74,9 +79,10 @@ def parse_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], 
 
 
 class ServerPool:
-    """The servers of one client: the configured ones, and those that a broker advertised (`learned`).
+    """The servers of one client: the configured ones, and those of the last list that a broker sent (`learned`).
 
-    `rounds` counts the rounds since the last success."""
+    `rounds` counts the rounds since the last stable link.
+    """
 
     __slots__ = ("_blacklist", "_configured", "_reported", "_settings", "_tried", "learned", "rounds")
 
@@ -90,8 +96,8 @@ class ServerPool:
         self.rounds = 0
 
     def learn(self, servers: Sequence[Server]) -> list[str]:
-        """Replace the learned list by the one that a broker sent, unless no entry is valid. Return malformed entries as
-        `parse` does."""
+        """Replace the learned list by the one that a broker sent, unless no entry is valid. Return one line of text for
+        each malformed entry that was not reported before."""
         valid, new_problems = self.parse(servers)
         if valid:
             self.learned = valid
@@ -100,7 +106,8 @@ class ServerPool:
         return new_problems
 
     def parse(self, servers: Sequence[Server]) -> tuple[tuple[Server, ...], list[str]]:
-        """Return the valid servers that a broker sent, and one line for each malformed one that is not yet reported."""
+        """Return the valid servers of a list that a broker sent, and one line of text for each malformed entry that was
+        not reported before."""
         valid, problems = parse_servers(servers)
         new_problems = [line for line in problems if line not in self._reported]
         if new_problems:
@@ -108,7 +115,7 @@ class ServerPool:
         return valid, new_problems
 
     def avoid(self, url: str, now: float) -> None:
-        """Blacklist a server that failed or that leaves."""
+        """Blacklist a server that failed or that leaves, for `Settings.blacklist` seconds from `now`."""
         self._blacklist[url] = now + self._settings.blacklist
 
     def reset_rounds(self) -> None:
@@ -117,12 +124,13 @@ class ServerPool:
         self.rounds = 0
 
     def backoff(self, random: float, penalty: int = 0) -> float:
-        """Return the seconds before the next attempt: full jitter below a bound that doubles with each round, and with
-        each `penalty`, up to `Settings.backoff_cap`.
+        """Return the seconds to wait before the next attempt. `random`, from 0 to 1, is multiplied by a bound that
+        doubles with each round and with each `penalty`, up to `Settings.backoff_cap`.
 
         The bound covers two whole rounds, because a server that is tried first in one round and last in the next must
-        be tried again within the cap. With n servers one wait has a share of 1 / (2n - 1) of it, but the bound is never
-        below `Settings.first_retry`, so that a long list is not searched too fast."""
+        be tried again within the cap. With n servers one wait has a share of 1 / (2n - 1) of it, but its bound is never
+        below `Settings.first_retry`, so that a long list is not searched too fast.
+        """
         settings = self._settings
         bound = min(settings.backoff_cap, settings.first_retry * 2.0 ** min(self.rounds + penalty, 30))
         urls = {server.url for server in (*self.learned, *self._configured) if server.weight > 0}
@@ -131,11 +139,14 @@ class ServerPool:
     def pick(
         self, now: float, random: Callable[[], float], exclude: str = "", move_targets: Sequence[Server] = ()
     ) -> str | None:
-        """Return the URL to try now, chosen by weight, never `exclude`. None when no server takes clients.
+        """Return the URL to try now, chosen at random by weight, never `exclude`. Return None when no other server has
+        a weight above 0.
 
-        `move_targets`, which a broker proposed for a move, come first: they take clients now, whatever the blacklist
+        `move_targets`, which a broker proposed for a move, come first: they accept clients now, whatever the blacklist
         says. The others in order of preference: untried servers of the learned list; untried servers of the configured
-        list, because a broker may advertise addresses that can't be reached from here; then the next round."""
+        list, because a broker may advertise addresses that can't be reached from here; then all of them, in a new
+        round.
+        """
         if move_targets:
             return self._choose(list(move_targets), random())
         learned = {server.url for server in self.learned}

@@ -1,4 +1,5 @@
-"""The client core: the state machine of one client, and everything that every client does (docs/reference/protocol.md).
+"""The client core, for drivers: the state machine of one client, and everything that every client does
+(docs/reference/protocol.md).
 
     core = ClientCore(servers, random, client="c1", publisher="p1")     # servers: parse_servers([...])[0]
     for effect in core.step(event, now): ...                            # events and effects: events.py
@@ -40,7 +41,8 @@ _NO_CLOSE_FRAME = 1006
 
 
 class ClientCore:
-    """One client. It needs a `Tick` at `deadline`, which is never later than necessary, but may be earlier."""
+    """The state machine of one client. It needs a `Tick` at `deadline`, which is never too late, but may be too
+    early."""
 
     __slots__ = (
         "_candidate", "_client", "_codec", "_current", "_failover", "_last_link", "_leaving", "_lost_at",
@@ -62,10 +64,11 @@ class ClientCore:
         """Create a closed client. `random` returns numbers r with 0 <= r < 1.
 
         `publisher` must be unique in the cluster within the duplicate window: use a new one for every core, because
-        only this object knows which ids it has issued. The driver must encode `Send` with `codec`, on which the size of
-        a publication depends.
+        only this object knows which ids it has issued. The driver must encode the messages of `Send` with `codec`, on
+        which the size of a publication depends.
 
-        Raise ValueError when no server has a weight above 0."""
+        Raise ValueError when no server has a weight above 0.
+        """
         if not any(server.weight > 0 for server in servers):
             raise ValueError("no usable server: give at least one ws:// or wss:// URL with a weight above 0")
         self._settings = settings
@@ -88,14 +91,15 @@ class ClientCore:
         self._lost_at: float | None = None  # when the last current link was lost
 
     def rename(self, client: str, publisher: str) -> None:
-        """Become another client and publisher, whose ids start at 1. Only while closed."""
+        """Replace the names of client and publisher. The new publisher's ids start at 1. Call this only while
+        closed."""
         self._client = client
         self.publisher = Publisher(publisher, self._settings, self._codec)
 
     # ---- events ------------------------------------------------------------------------------------------------
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Handle one event. Return the effects, to be carried out in order."""
+        """Handle one event at time `now`. Return the effects, to be carried out in order."""
         out: list[Effect] = []
         match event:
             case ev.Received():  # first, because it is the most frequent
@@ -136,22 +140,22 @@ class ClientCore:
 
     @property
     def connected(self) -> bool:
-        """True while a broker serves this client."""
+        """True while a broker serves this client: a link is up."""
         return self._current is not None
 
     @property
     def reconnects(self) -> int:
-        """The number of changes of broker, by any cause."""
+        """The number of changes of broker so far, for any cause."""
         return self.reconnect_counter.total
 
     @property
     def servers(self) -> ServerPool:
-        """The server list."""
+        """The servers of this client, from its configuration and from brokers."""
         return self._failover.servers
 
     @property
     def subscriptions(self) -> TopicStreams:
-        """The topics' streams."""
+        """The streams of the topics that this client is subscribed to, and the positions of those that it left."""
         return self._requests.streams
 
     def _handle_received(self, number: int, messages: list[BrokerMessage], now: float, out: list[Effect]) -> None:
@@ -171,7 +175,7 @@ class ClientCore:
                     return  # the message ended the link: the rest of the frame is ignored
 
     def _handle_control(self, link: LinkState, message: BrokerMessage, now: float, out: list[Effect]) -> None:
-        """Handle any message but a publication."""
+        """Handle a message of a broker that is not a publication."""
         match message:
             case wire.Ack():
                 self.publisher.accept_ack(message, self._current_number(), now, out)
@@ -301,11 +305,12 @@ class ClientCore:
         return None
 
     def _current_number(self) -> int:
-        """Return the number of the current link, or 0."""
+        """Return the number of the current link, 0 without one."""
         return 0 if self._current is None else self._current.number
 
     def _dial(self, now: float, out: list[Effect]) -> None:
-        """Try the next server; during a move, any but the current link's."""
+        """Begin to connect to the next server, and never to the current link's. If no server accepts clients, schedule
+        another try."""
         url = self._failover.pick_server(self._current, now)
         if url is None:
             if self._current is None:
@@ -320,7 +325,8 @@ class ClientCore:
         out.append(ev.Dial(self._last_link, url))
 
     def _link_ended(self, link: LinkState, code: int, reason: str, now: float, out: list[Effect]) -> None:
-        """Decide what follows after `link` ended by itself or was disconnected by the core."""
+        """Handle the end of a link: blacklist its server if that failed, report the end or the failed attempt, and
+        schedule a reconnect if no other attempt is under way."""
         reason = link.broker_error or reason or close_reason(code) or "the connection was lost"
         if link is self._leaving:
             self._count_move(link, now, out)
@@ -351,7 +357,7 @@ class ClientCore:
         self._advance_deadline(self._failover.next_attempt)
 
     def _finish_move(self, now: float, out: list[Effect]) -> None:
-        """Close the leaving link, if there is one."""
+        """Disconnect the leaving link and count the move. Without a leaving link: nothing."""
         if self._leaving is not None:
             self._disconnect(self._leaving, out, bye=True)
             self._count_move(self._leaving, now, out)
@@ -369,7 +375,8 @@ class ClientCore:
         out.append(ev.Disconnect(link.number, abort))
 
     def _check_ready(self, now: float, out: list[Effect]) -> None:
-        """Report `Ready` once every subscription has its receipt, and finish a move."""
+        """Once every subscription has its receipt on the current link, report `Ready` and finish a move. Until then,
+        and if it was reported already: nothing."""
         if self.subscriptions.unanswered:
             return
         self._requests.deadline = inf

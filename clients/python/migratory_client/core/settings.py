@@ -1,4 +1,5 @@
-"""Limits and times of a client, each with its reason. Times are seconds."""
+"""`Settings`, the limits and times of a client that an application may change, each with its reason. Times are
+seconds."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from migratory_protocol import limits
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits and times of one client. Immutable: any number of clients may share one object."""
+    """The limits and times of one client. Immutable: any number of clients may share one object."""
 
     request_token: bool = False
-    """Emit `RequestToken` before each connect, instead of sending the fixed token."""
+    """Whether the core emits `RequestToken` before each connect, instead of sending the fixed token."""
 
     # ---- connecting
 
@@ -44,10 +45,10 @@ class Settings:
     """Seconds without an answer to a subscribe request after which the link ends. A broker may take 2 s."""
 
     subscribe_batch: int = 500
-    """Topics in one subscribe request. 500 names of 255 bytes fit into a frame."""
+    """The largest number of topics in one subscribe request. 500 names of 255 bytes fit into a frame."""
 
     remembered_positions: int = 1000
-    """Positions kept of topics that were unsubscribed."""
+    """The largest number of positions that are remembered of topics that were unsubscribed."""
 
     # ---- publishing
 
@@ -61,11 +62,11 @@ class Settings:
     """Seconds of the longest wait between two resends of a topic."""
 
     max_waiting: int = 1000
-    """Publications that may await their answers at once."""
+    """The largest number of publications that may await their answers at once."""
 
     max_payload: int = limits.PAYLOAD
-    """Bytes of a payload, until a broker's `welcome` says what the cluster allows."""
+    """Bytes of the largest payload, until a broker's `welcome` says what the cluster allows."""
 
 
 DEFAULTS: Final = Settings()
-"""The settings of a client that gives none."""
+"""The settings of a client whose application gives none."""

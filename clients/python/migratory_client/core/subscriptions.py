@@ -1,6 +1,8 @@
-"""Subscriptions: the position of each topic, gaps and duplicates, and subscribe requests that await their receipts.
+"""Subscriptions, for `ClientCore`: the position of each topic, gaps and duplicates, and subscribe requests that await
+their receipts.
 
 The rules:
+
 - The position advances before the application sees a publication. Whatever the application does next (unsubscribe,
   subscribe again, raise, close), the position is never behind what it was given.
 - Publications of a topic are accepted only from the link whose receipt came last. While a client moves to another
@@ -33,8 +35,9 @@ from migratory_client.core.settings import Settings
 
 
 class TopicStream:
-    """The stream of one topic. `next` is the sequence number expected next, 0 while unknown. `floor` is the last one
-    that was reported missing; `position` may stay behind it, because the epoch of missing publications is unknown."""
+    """The stream of one topic. `next` is the sequence number expected next, 0 while unknown. `floor` is the last
+    sequence number that was reported missing, 0 if none; `position` may be lower, because the epoch of missing
+    publications is unknown."""
 
     __slots__ = ("floor", "link", "next", "position", "request", "snapshot", "topic")
 
@@ -48,8 +51,9 @@ class TopicStream:
         self.request = 0  # the number of the unanswered request, 0 after its receipt
 
     def accept_message(self, link: int, message: Message, out: list[Effect]) -> bool:
-        """Deliver a publication that arrived on `link`, after a report of publications that are missing before it
-        without a receipt. Return False when it was dropped as a duplicate."""
+        """Deliver a publication that arrived on `link`, and before it report publications that are missing without a
+        receipt. Return False if it was dropped: it is a duplicate, from before a reported gap, or from another link
+        than the topic's."""
         position = message.position
         last = self.position
         if link != self.link:
@@ -76,7 +80,8 @@ class TopicStream:
         return True
 
     def accept_receipt(self, link: int, receipt: TopicReceipt, out: list[Effect]) -> None:
-        """Apply the receipt that the broker of `link` sent, and report it to the application."""
+        """Apply the receipt that the broker sent on `link`, and report it to the application. From now on publications
+        are accepted from this link only."""
         self.link = link
         resumed = self.position is not None
         kind = receipt.receipt
@@ -105,12 +110,13 @@ class TopicStream:
 
 
 class TopicStreams:
-    """The topics that one client is subscribed to (`active`), and the positions of those that it left."""
+    """The streams of the topics that one client is subscribed to (`active`), and the positions of those that it
+    left."""
 
     __slots__ = ("_inactive", "_remembered", "active", "dropped", "unanswered")
 
     def __init__(self, remembered: int) -> None:
-        """`remembered` limits the positions kept of topics that were left."""
+        """Create an empty table. `remembered` is the largest number of positions of left topics that are stored."""
         self.active: dict[str, TopicStream] = {}
         self.unanswered = 0  # topics that await their receipt
         self.dropped = 0  # publications that arrived twice, or after their topic was left
@@ -118,7 +124,8 @@ class TopicStreams:
         self._remembered = remembered
 
     def add(self, topic: str, after: Position | None, snapshot: bool, fresh: bool) -> TopicStream:
-        """Start a subscription. The caller sends the request."""
+        """Add and return the stream of a new subscription. It resumes after `after`, else after the remembered position
+        unless `fresh`. The caller sends the request."""
         inactive = self._inactive.pop(topic, None)
         if inactive is None or fresh or (after is not None and after != inactive.position):
             stream = TopicStream(topic, after, snapshot and after is None)
@@ -128,7 +135,8 @@ class TopicStreams:
         return stream
 
     def remove(self, topic: str, seen: Position | None) -> bool:
-        """End a subscription and remember its position. Return False when there is none; `seen` is stored anyway."""
+        """End a subscription, remember its position (or `seen`, if given), and return True. Without a subscription
+        return False; `seen` then replaces a remembered position."""
         stream = self.active.pop(topic, None)
         if stream is None:
             if seen is not None and topic in self._inactive and self._inactive[topic].position != seen:
@@ -146,22 +154,23 @@ class TopicStreams:
         return True
 
     def remove_refused(self, topic: str) -> None:
-        """End a subscription that the broker refused. Its position is not kept."""
+        """End a subscription that was refused. Its position is not remembered."""
         self.set_request(self.active.pop(topic), 0)
 
     def set_request(self, stream: TopicStream, request: int) -> None:
-        """Set the request that the stream awaits, 0 for none, and count the streams that await one."""
+        """Set the number of the subscribe request that the stream awaits an answer to, 0 for none, and update the count
+        of such streams."""
         self.unanswered += (request != 0) - (stream.request != 0)
         stream.request = request
 
     def topic_request(self, stream: TopicStream) -> TopicRequest:
-        """Return the entry of a subscribe request that resumes the stream at its position."""
+        """Return the entry for a subscribe request that resumes the stream after its position."""
         return TopicRequest(stream.topic, stream.position, stream.snapshot)
 
 
 class SubscribeRequests:
-    """The subscribe requests of one client. At `deadline` the link counts as failed: a repeated request on the same
-    link might be answered without a replay."""
+    """The subscribe requests of one client. `deadline` is the time at which the link counts as failed for want of an
+    answer: a repeated request on the same link might be answered without a replay."""
 
     __slots__ = ("_last_request", "_settings", "deadline", "streams")
 
@@ -172,8 +181,8 @@ class SubscribeRequests:
         self.deadline = inf
 
     def subscribe(self, event: SubscribeTopic, link: int, now: float, out: list[Effect]) -> None:
-        """Start a subscription, and request it on `link`. With `link` 0 the next link requests it. Refuse a malformed
-        topic. No effect when the topic is subscribed already."""
+        """Start a subscription, and send a request for it on `link`. With `link` 0 it is requested on the next link.
+        Refuse a malformed topic. Nothing happens if the topic is subscribed already."""
         if event.topic in self.streams.active:
             return
         try:
@@ -186,13 +195,14 @@ class SubscribeRequests:
             self.request(link, [stream], now, out)
 
     def unsubscribe(self, event: UnsubscribeTopic, link: int, out: list[Effect]) -> None:
-        """End a subscription, and unsubscribe at the broker when there is a link."""
+        """End a subscription, and unsubscribe at the broker if `link` is not 0."""
         if self.streams.remove(event.topic, event.seen) and link:
             self._last_request += 1
             out.append(Send(link, [wire.Unsubscribe(self._last_request, [event.topic])]))
 
     def request(self, link: int, streams: Sequence[TopicStream], now: float, out: list[Effect]) -> None:
-        """Send subscribe requests for these streams, each from its position, and set the deadline of their receipts."""
+        """Send subscribe requests for these streams on `link`, each from its position, and set the deadline of their
+        receipts."""
         size = self._settings.subscribe_batch
         for start in range(0, len(streams), size):
             batch = streams[start : start + size]
@@ -205,7 +215,8 @@ class SubscribeRequests:
             self.deadline = now + self._settings.receipt_timeout
 
     def accept_receipts(self, link: int, message: wire.Subscribed, now: float, out: list[Effect]) -> None:
-        """Apply receipts that arrived on `link`: answers to requests, or news of topics that it serves."""
+        """Apply receipts that arrived on `link`: answers to requests, or reports of gaps in topics that the link
+        serves. Other receipts are ignored. A refusal ends its subscription."""
         streams = self.streams
         for receipt in message.topics:
             stream = streams.active.get(receipt.topic)
@@ -228,7 +239,7 @@ class SubscribeRequests:
             self.deadline = now + self._settings.receipt_timeout
 
     def accept_error(self, message: wire.Error, out: list[Effect]) -> bool:
-        """End the subscriptions of a request that the broker refused as a whole. Return whether there were any."""
+        """End the subscriptions of the request that this error refuses as a whole. Return whether there were any."""
         topics = [
             topic
             for topic, stream in self.streams.active.items()
