@@ -1,4 +1,5 @@
-"""The Spark session that all integration tests share. A process can have only one, and it takes seconds to start."""
+"""Fixture: the Spark session that all integration tests share. A process can have only one, and it takes seconds to
+start."""
 
 from __future__ import annotations
 

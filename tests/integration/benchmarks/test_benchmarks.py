@@ -56,7 +56,8 @@ async def test_fanout_and_publish_measure_every_installed_peer(tmp_path: Path) -
 
 @pytest.mark.timeout(LIMIT + 30)
 async def test_missing_peers_are_named_in_the_result(tmp_path: Path) -> None:
-    """Peers on the PATH can't be hidden; otherwise all three are missing."""
+    """The result and the output name each peer whose program is not on the PATH, and without any peer its figures
+    are None. A peer that is installed is measured."""
     missing = [peer.name for peer in peers.PEERS if shutil.which(peer.program) is None]
     result, text = await bench(
         tmp_path, "--only", "fanout", "--only", "latency", XDG_CACHE_HOME=str(tmp_path / "cache")

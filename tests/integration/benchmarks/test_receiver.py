@@ -1,4 +1,4 @@
-"""The receiver as the client of a server that pings and closes at chosen moments."""
+"""Test that the benchmarks' receiver works as the client of a server that pings and closes at chosen moments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 30.0
 
 
 class Server:
-    """A server for one client with Centrifugo's protocol; it records what the client sends."""
+    """A WebSocket server for one client with Centrifugo's protocol, which records what the client sends."""
 
     def __init__(self) -> None:
         self.subscribed: asyncio.Queue[object] = asyncio.Queue()

@@ -1,4 +1,5 @@
-"""One broker for each file (with its `SETTINGS`), and a bystander client that must not be disturbed."""
+"""Fixtures for this folder: one broker for each test file (with its `SETTINGS`), and a bystander, a client on the
+same broker that a test must not disturb."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Malformed input to a real broker, of every kind and at every layer: the answer names the fault, and only its sender
-is harmed. Each test has a bystander on the same broker, that gets its next publication at once (conftest.py).
-"""
+"""Malformed input to a real broker, of every kind and at every layer: the answer names the fault, and only its
+sender is harmed. Each test has a bystander (conftest.py), a client on the same broker whose next publication must
+arrive at once."""
 
 from __future__ import annotations
 
@@ -209,7 +209,8 @@ async def test_invalid_or_oversized_compressed_data_closes_the_connection(
 async def test_a_connection_ends_even_if_the_client_does_not_close(
     broker: Broker, bystander: object, name: str
 ) -> None:
-    """The close frame is not answered, and the client's side stays open: two seconds later the broker has gone."""
+    """The broker sends a close frame, and the client neither answers it nor closes its side: the broker ends the
+    connection within 5 s."""
     client = await RawClient.join(broker)
     client.write(CLOSES[name][0])
     while (await client.frame()).opcode != CLOSE:

@@ -25,7 +25,7 @@ WIRES = pytest.mark.parametrize("wire", ["json", "msgpack"])
 
 
 async def pair(broker: Broker, topic: str, wire: str) -> tuple[RawClient, RawClient]:
-    """Connect a subscriber of the topic and a publisher, and return both."""
+    """Connect a subscriber of the topic and a publisher, and return the two as (subscriber, publisher)."""
     reader, writer = await RawClient.join(broker, wire), await RawClient.join(broker, wire)
     await reader.subscribe(topic)
     return reader, writer
@@ -68,7 +68,7 @@ async def test_a_close_frame_follows_the_batched_publications(broker: Broker, wi
 
 @WIRES
 async def test_full_batch_is_written_at_once(broker: Broker, wire: str) -> None:
-    """Full batches do not wait for the delay: of 100 KB, all but the last batch leave at once."""
+    """All of 25 publications of 4 KB, which fill several batches, arrive in order."""
     reader, writer = await pair(broker, f"large/{wire}", wire)
     for number in range(1, 26):
         writer.send_publish(f"large/{wire}", bytes(4000), number, "p")

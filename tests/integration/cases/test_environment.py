@@ -1,5 +1,6 @@
-"""Faults in the product's environment: cluster files, ports, disks, Java. The commands run as a user runs them. Each
-ends by itself with exit code 2, one clear error and no traceback, and leaves no process behind."""
+"""Faults in the product's environment: cluster files, ports, disks, Java. Each command runs as a user runs it, ends
+by itself with exit code 2 (unless the test says otherwise), one clear error and no traceback, and leaves no process
+behind."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ LIMIT = 60.0
 
 
 class Commands:
-    """Runs of `migratory` with a state folder of their own. Processes that were started end with the test."""
+    """Runs of `migratory` with a state folder of their own. Processes that a test has not ended are killed after the
+    test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,7 +113,8 @@ def test_invalid_cluster_file_is_reported_and_starts_nothing(commands: Commands,
 
 @contextlib.contextmanager
 def taken_above(offset: int) -> Iterator[int]:
-    """Yield a base port. Of the ports from it on, the one `offset` above it is in use."""
+    """Yield a base port for which the port `base + offset`, and perhaps no other one, is in use until the context
+    ends."""
     for base in range(20_000, 30_000, 500):
         with socket.socket() as taken:
             try:
@@ -159,7 +162,8 @@ def old_java(home: Path) -> str:
 
 
 def lines(commands: Commands) -> list[tuple[int, list[str]]]:
-    """Return every command that needs Java, with its exit code when Java is missing (docs/how-to/reports.md)."""
+    """Return each command that needs Java as (its exit code when Java is missing, its words); for the codes see
+    docs/how-to/reports.md."""
     file, samples = commands.file(), write_parquet(recording(), commands.folder / "samples")
     return [
         (2, ["up", "-f", file, "--workdir", str(commands.folder / "work")]),
@@ -189,7 +193,8 @@ def test_java_that_is_too_old_is_reported(commands: Commands, without_java: dict
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 40 MiB, and yield its folder."""
+    """Mount a file system of 40 MiB, yield its folder, and unmount it afterwards. Skip the test where mounting is
+    not allowed."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)]
@@ -214,7 +219,8 @@ def test_full_disk_before_the_start_is_reported(commands: Commands, small_disk: 
 
 
 def test_disk_that_fills_while_metrics_are_recorded_ends_the_cluster(commands: Commands, small_disk: Path) -> None:
-    """Metrics cannot be recorded any more. The command reports that, and ends with everything that it started."""
+    """When the disk is full, `migratory up` reports that it cannot write metrics, and ends together with every
+    process that it started."""
     work = str(small_disk / "work")
     process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "recorder")
     states = commands.folder / "state" / "migratory"
@@ -228,7 +234,8 @@ def test_disk_that_fills_while_metrics_are_recorded_ends_the_cluster(commands: C
 
 
 def test_disk_that_fills_without_recording_stops_no_broker(commands: Commands, small_disk: Path) -> None:
-    """Brokers keep all data in memory, so they lose only log lines."""
+    """With a full disk and without recording of metrics, a broker still acknowledges a publication, because it keeps
+    all data in memory."""
     work = str(small_disk / "work")
     process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "none")
     states = commands.folder / "state" / "migratory"
@@ -242,8 +249,8 @@ def test_disk_that_fills_without_recording_stops_no_broker(commands: Commands, s
 
 
 def test_unwritable_result_file_is_reported_with_its_option(commands: Commands) -> None:
-    """/dev/full can be opened, but every write fails. A file that cannot be opened is reported before the work
-    begins."""
+    """An option whose file cannot be opened is reported before the work begins; one whose file can be opened but not
+    written (/dev/full) is reported after the work. Both errors name the option."""
     process = commands.start("up", "-f", commands.file(), "--workdir", str(commands.folder / "work"))
     (cluster,) = poll(lambda: running_clusters(commands.folder / "state" / "migratory"), "it is up", LIMIT)
     bench = ["bench", "run", "--servers", cluster.brokers[0].url, "--subscribers", "2", "--topics", "1", "--rate", "5"]

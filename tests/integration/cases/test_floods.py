@@ -40,7 +40,7 @@ def colliding(count: int) -> list[tuple[int, int]]:
 
 
 def colliding_map(count: int) -> bytes:
-    """Return a MessagePack map of `count` keys, arrays whose tuples have the same hash."""
+    """Return a MessagePack map of `count` entries. Its keys are arrays that become tuples with the same hash."""
     items = b"".join(msgspec.msgpack.encode(list(key)) + b"\x00" for key in colliding(count))
     return b"\xdf" + count.to_bytes(4) + items
 
@@ -64,7 +64,8 @@ def cpu_seconds(broker: Broker) -> float:
 
 @pytest.mark.parametrize("place", ["position", "operation", "surplus field", "topic"])
 async def test_a_map_of_colliding_keys_delays_no_other_client(broker: Broker, bystander: Any, place: str) -> None:
-    """A dict of a megabyte of such keys would take a minute to build."""
+    """A message that contains a map of 40,000 keys with one hash costs the broker less than 5 s of CPU time, and
+    other clients are served meanwhile. To build a Python dict of it would take a minute."""
     before = cpu_seconds(broker)
     giant = colliding_map(40_000)
     body = {

@@ -1,4 +1,5 @@
-"""Cases A1 and A2 on a raw socket: control frames between compressed fragments, and every form of a frame's length."""
+"""Cases A1 and A2 on a raw socket: control frames between compressed fragments, and every form of a frame's length
+field."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ HEADERS = {
 
 
 async def compressing(broker: Broker) -> RawClient:
-    """Open a client that has agreed on compression. Its first frame is a PONG without a ping."""
+    """Open a client that has agreed on compression and sent `connect` in a compressed frame, preceded by a PONG
+    frame that answers no ping. Return it after the broker's welcome."""
     client = await RawClient.open(broker.address("clients"), deflate=True)
     client.write(PONG_FIRST)
     # Compressed by hand: a stored block (RFC 1951, 3.2.4), as RFC 7692 allows.
@@ -54,8 +56,8 @@ async def compressing(broker: Broker) -> RawClient:
 
 
 async def answers(client: RawClient) -> list[bytes]:
-    """Send a `ping` message and a WebSocket ping. Return the frames that arrive before the WebSocket pong, each as its
-    opcode and payload."""
+    """Send a `ping` message and then a WebSocket ping. Return the frames that arrive before the WebSocket pong, each
+    as one byte of opcode and its payload."""
     client.write(frame(TEXT, b'{"op":"ping"}') + frame(9, b"end"))
     messages = []
     while (taken := await client.frame()).payload != b"end":
@@ -95,8 +97,8 @@ async def test_a_compressed_continuation_is_a_protocol_error(broker: Broker, bys
 
 
 async def in_pieces(client: RawClient, data: bytes, chunk: int) -> None:
-    """Write the data in pieces of `chunk` bytes, each a TCP segment (Nagle's algorithm is off in asyncio); 0: all at
-    once."""
+    """Write the data in pieces of `chunk` bytes, each a TCP segment (Nagle's algorithm is off in asyncio). A `chunk`
+    of 0 writes all at once."""
     for start in range(0, len(data), chunk or len(data)):
         client.write(data[start : start + (chunk or len(data))])
         await client.writer.drain()
@@ -150,8 +152,8 @@ async def test_delivered_headers_are_minimal(broker: Broker, bystander: object, 
 async def test_largest_message_is_accepted_and_one_byte_more_closes(
     broker: Broker, bystander: object, pieces: int
 ) -> None:
-    """A field of a later version, which is ignored, fills the room between the largest payload and the largest
-    message."""
+    """A message of the largest size is acknowledged; a field of a later protocol version, which the broker ignores,
+    fills the message up to that size. One byte more closes the connection with 1009, and uses no sequence number."""
     topic = f"largest/{pieces}"
     for over, number in ((0, 1), (1, 2)):
         client = await RawClient.join(broker, "msgpack")

@@ -128,8 +128,9 @@ asyncio.run(ping(*sys.argv[1:]))
 
 @asynccontextmanager
 async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
-    """Ping from a client in another process every 100 ms, so that the work of this one does not count as the broker's
-    delay. The yielded list has the seconds until each pong, once the context has ended."""
+    """Ping the broker every 100 ms from a client in another process, so that the work of this process does not count
+    as the broker's delay. The yielded list is empty until the context has ended; then it has the seconds until each
+    pong."""
     host, port = broker.address("clients")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PINGING, host, str(port), stdin=PIPE, stdout=PIPE,
@@ -151,8 +152,8 @@ async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
 
 
 async def subscribe_many(client: RawClient, topics: list[str], number: int) -> None:
-    """Subscribe to all topics, in as few requests as the protocol allows. Check that each topic is answered once, with
-    a position of sequence number 0."""
+    """Subscribe to all topics, in as few requests as the protocol allows, with `number` as the request number of
+    each. Check that each topic is answered once, with a position of sequence number 0."""
     packed = client.wire == "msgpack"
     entries: list[Any] = [[topic] if packed else {"topic": topic} for topic in topics]
     for begin in range(0, len(entries), TOPICS):

@@ -47,8 +47,8 @@ async def test_numbers_that_are_no_valid_integer_are_refused(broker: Broker, bys
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
 async def test_positions_above_2_to_the_53_are_read_exactly(broker: Broker, bystander: object, wire: Any) -> None:
-    """No topic reaches such a number in practice. A requested position is still read to the last digit; it is of an
-    unknown history, and is answered with `reset`."""
+    """A requested position with a number above 2^53 is read to the last digit and answered with `reset` at sequence
+    number 0, because its history is unknown."""
     client = await RawClient.join(broker, wire)
     for sequence in (9007199254740992, 9007199254740993):
         after: object = f"9007199254740993:{sequence}" if wire == "json" else [9007199254740993, sequence]
@@ -60,8 +60,8 @@ async def test_positions_above_2_to_the_53_are_read_exactly(broker: Broker, byst
 async def test_position_ahead_of_the_broker_is_reset_after_the_wait(
     broker: Broker, bystander: object, wire: Any
 ) -> None:
-    """A subscription waits at most 2 s for a position ahead of a known history. A position of an unknown history is
-    answered with `reset` at once."""
+    """A subscription from a position ahead of a known history is answered with `reset` after 2 s; one from a
+    position of an unknown history, at once. Both then receive the next publication."""
     topic = f"future/{wire}"
     writer = await RawClient.join(broker)
     for number in range(1, 41):

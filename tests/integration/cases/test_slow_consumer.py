@@ -1,4 +1,4 @@
-"""A slow consumer that reads again in time gets the reason of its close."""
+"""Test that a slow consumer that reads again in time gets the reason why the broker closed its connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ AT_MOST = 400  # 25 MiB: more than the queue and what two kernels hold for a con
 
 
 async def until_closed(broker: Broker, topic: str) -> None:
-    """Publish until the one that stands still is closed for it."""
+    """Publish to the topic until the broker has closed one more connection for a slow consumer. Fail the test after
+    `AT_MOST` publications."""
     before = closed(broker, "slow_consumer")
     writer = await RawClient.join(broker, "msgpack", name="writer")
     for number in range(1, AT_MOST):
@@ -44,9 +45,12 @@ async def line_with(process: Process, text: bytes) -> bytes:
 
 
 async def test_a_slow_consumer_that_reads_again_gets_the_close_reason(broker: Broker, bystander: object) -> None:
-    """The close frame comes after everything that was queued. A client that does not read for longer than the 2 s of
-    the closing handshake sees a lost connection (docs/reference/protocol.md), because nothing can overtake the bytes in
-    flight."""
+    """A stopped `migratory sub` that continues after the broker has closed its connection prints the broker's reason
+    and resumes.
+
+    The close frame comes after everything that was queued. A client that does not read for longer than the 2 s of the
+    closing handshake sees a lost connection instead (docs/reference/protocol.md).
+    """
     host, port = broker.address("clients")
     topic = "stopped"
     process = await asyncio.create_subprocess_exec(

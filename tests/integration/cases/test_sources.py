@@ -1,4 +1,4 @@
-"""Case A4 on a raw socket: Origin and Host checks on every page of the listener."""
+"""Case A4 on a raw socket: the broker checks Origin and Host for every page of its client port."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 SESSION = 4.0
 GROUPS = 8
 EXPIRIES = int(os.environ.get("MIGRATORY_EXPIRIES", "3"))
-"""How often a session is ended; 20 when somebody asks for it."""
+"""How often the test ends the broker's ZooKeeper session: 3, or the number in the environment variable
+MIGRATORY_EXPIRIES."""
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def watching(zookeeper_member: ZooKeeperEnsemble) -> Iterator[KazooClient]:
 
 
 async def coordinator(brokers: Brokers, topic: str) -> tuple[Broker, list[Broker]]:
-    """Return the topic's coordinator, and the other brokers."""
+    """Return the broker that coordinates the topic, and the other brokers."""
     leader = await asyncio.to_thread(brokers.coordinator, topic, "b0")
     return leader, [broker for broker in brokers.all() if broker is not leader]
 
@@ -57,8 +58,8 @@ async def coordinator(brokers: Brokers, topic: str) -> tuple[Broker, list[Broker
 
 @pytest.mark.parametrize("before", [0, 17])
 async def test_client_lost_before_its_first_message_resumes_at_its_receipt(brokers: Brokers, before: int) -> None:
-    """A client that resumes at the receipt's position misses nothing, also at another broker, and also at sequence
-    number 0."""
+    """A client whose connection is lost before its first message resumes at another broker from the position of its
+    receipt, also from sequence number 0, and receives exactly the publications of the meantime."""
     writer = await RawClient.join(brokers["b1"])
     for number in range(1, before + 1):
         await writer.publish("early", b"%d" % number, number)
@@ -88,15 +89,17 @@ async def test_client_lost_before_its_first_message_resumes_at_its_receipt(broke
 
 
 async def test_a_publication_lost_with_the_coordinator_is_stored_by_the_retry(brokers: Brokers) -> None:
-    """The coordinator is stopped, the publication waits in its socket, and the coordinator is killed. Message id and
-    content are one log entry, so no broker can know the id without the content."""
+    """A publication that waits in the socket of a stopped coordinator, which is then killed, is stored once when the
+    publisher sends it again."""
     await retried(brokers, stop_followers=False)
 
 
 async def test_a_publication_that_no_follower_confirmed_is_stored_once(brokers: Brokers) -> None:
-    """The coordinator has stored the publication, and its followers are stopped, so that it is not committed. After the
-    coordinator died, the followers find it in their sockets. The next coordinator may adopt it at its old position; if
-    it does not, the retry gets a new one."""
+    """A publication that the killed coordinator had stored, but that no follower had confirmed, is stored once when the
+    publisher sends it again.
+
+    The next coordinator may adopt the publication at its old position; if not, the repeat gets a new position.
+    """
     await retried(brokers, stop_followers=True)
 
 
@@ -163,8 +166,8 @@ def password(session: int) -> bytes:
 
 
 def end_session(servers: str, session: int) -> None:
-    """Take a ZooKeeper session over with a second client and close it. Its owner learns of it when it connects
-    again."""
+    """End a ZooKeeper session: a second client takes it over with its id and password and closes it. The first
+    client notices this only when it connects again."""
     thief = KazooClient(servers, client_id=(session, password(session)))
     thief.start()
     assert thief.client_id[0] == session, "the session was not taken over: the password is wrong"
@@ -179,10 +182,11 @@ def records(watching: KazooClient, root: str) -> list[dict[str, Any]]:
 async def test_broker_whose_zookeeper_session_ends_loses_no_publication(
     brokers: Brokers, zookeeper_member: ZooKeeperEnsemble, watching: KazooClient
 ) -> None:
-    """The broker's session is ended several times. Publishing continues through another broker to two groups that the
-    broker coordinates at first. No acknowledged publication is missing at any broker, and the broker answers all the
-    time. The broker may write the next record with its new session and keep the epoch, or another broker writes one
-    with a higher epoch."""
+    """A broker whose ZooKeeper session is ended several times loses no acknowledged publication of the two groups that
+    it coordinates at first, is never restarted, and answers `/healthz` within a second.
+
+    After each end, the group's record names the same owner with no lower epoch, or another owner with a higher epoch.
+    """
     servers = zookeeper_member.servers
     root = f"/migratory/{brokers.settings['cluster']}"
     victim = brokers["b1"]
@@ -245,7 +249,7 @@ async def test_broker_whose_zookeeper_session_ends_loses_no_publication(
 
 
 def topics_of(brokers: Brokers, broker: Broker) -> list[str]:
-    """Return two topics of different groups that this broker coordinates."""
+    """Return two topics of different groups that this broker coordinates. Wait until there are two such groups."""
 
     def find() -> list[str]:
         groups = brokers["b0"].status()["logic"]["groups"]
@@ -260,8 +264,8 @@ def topics_of(brokers: Brokers, broker: Broker) -> list[str]:
 
 
 def restored(watching: KazooClient, root: str, old: int) -> bool:
-    """Return whether every group has a coordinator with a live session, and b1's member node belongs to another session
-    than `old`."""
+    """Return whether every group has a coordinator with a live ZooKeeper session, and b1's member node belongs to
+    another session than `old`."""
     presence = watching.exists(f"{root}/members/b1")
     if presence is None or presence.ephemeralOwner == old:
         return False

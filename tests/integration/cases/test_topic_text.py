@@ -1,6 +1,7 @@
-"""Case A3 on a real broker: topic names that look alike, that no text may hold, and that are just short enough.
+"""Case A3 on a real broker: topic names that look alike, names that are not allowed, and names of the greatest length.
 
-The case has a limit of 512 bytes; this product's is 255, so that the longest are 127 two-byte characters and a letter.
+The case has a limit of 512 bytes; this product's is 255, so that the longest names are 127 two-byte characters and a
+letter.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ async def test_longest_topic_name_is_accepted(broker: Broker, bystander: object)
 
 
 async def test_names_are_compared_byte_for_byte(broker: Broker, bystander: object) -> None:
-    """Composed and decomposed accents are two topics, a byte order mark is part of the name, in both formats."""
+    """A composed and a decomposed accent make two topics, and a byte order mark is part of the name, in both
+    formats: each subscriber receives only the publication to exactly its name."""
     names = ["caf\u00e9", "cafe\u0301", "\ufefft", "t"]
     readers = {(wire, name): await RawClient.join(broker, wire) for wire in ("json", "msgpack") for name in names}
     for (_, name), reader in readers.items():

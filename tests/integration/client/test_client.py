@@ -80,7 +80,8 @@ async def test_missed_messages_arrive_once_and_in_order() -> None:
 
 
 async def test_client_lost_before_its_first_message_misses_nothing(broker: FakeBroker) -> None:
-    """socket.io#5538, over sockets: the broker resets the connection."""
+    """A client whose connection is reset after the receipt and before the first message (socket.io#5538) subscribes
+    again after the position of the receipt, and receives all three messages of the meantime."""
     async with Client([broker.url], settings=QUICK) as client:
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
@@ -99,8 +100,8 @@ async def test_client_lost_before_its_first_message_misses_nothing(broker: FakeB
 async def test_subscription_made_by_a_handler_resumes_after_the_handled_message(
     broker: FakeBroker, variant: str
 ) -> None:
-    """centrifuge-js#425: a handler that breaks off in any way. The next subscription resumes after the last handled
-    message."""
+    """When an application stops reading in the middle of a stream, in any of four ways (centrifuge-js#425), the next
+    subscription resumes after the last message that it handled: nothing is missing or repeated."""
     payloads: list[bytes] = []
     async with Client([broker.url], settings=QUICK) as client:
         stream = client.subscribe("t")

@@ -105,7 +105,8 @@ async def test_sub_with_json_prints_one_object_per_message(broker: FakeBroker) -
 
 
 async def test_json_is_the_only_output_on_both_streams(broker: FakeBroker) -> None:
-    """This holds also for a lost history, a lost connection, and wildcards."""
+    """With `--json`, both output streams of `migratory sub` contain only JSON objects, also about a lost history, a
+    lost connection, and a topic that looks like a wildcard."""
     topic = "quotes/#"
     broker.memory.epoch = 9
     broker.memory.append(topic, b"old")
@@ -235,7 +236,8 @@ async def test_empty_topic_is_refused_with_the_reason(broker: FakeBroker) -> Non
 
 @pytest.mark.parametrize("command", [("sub",), ("pub", "--quiet")])
 async def test_errors_quote_input_without_control_characters(broker: FakeBroker, command: tuple[str, ...]) -> None:
-    """Regression: a topic's line break began a line of its own, and an escape sequence reached the terminal."""
+    """Regression: errors of `pub` and `sub` quote a topic or option with its control characters escaped, so that no
+    line break or escape sequence of it reaches the terminal."""
     name, *options = command
     code, _, err = await run(broker, name, *options, "a\nError: b\x1b[2J\u202e", *(["x"] if name == "pub" else []))
     assert code == 1

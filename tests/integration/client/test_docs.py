@@ -1,4 +1,4 @@
-"""The programs of docs/reference/client-python.md, which are run."""
+"""Test the programs of docs/reference/client-python.md by running them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ async def test_documented_program_misses_nothing_after_a_restart(tmp_path: Path)
         code = AFTER_A_RESTART.replace("ws://127.0.0.1:8800/ws", broker.url)
 
         async def lines_of_one_life(*published: bytes, expected: int) -> list[bytes]:
-            """Kill the program once it has written this many lines and stored the last position."""
+            """Run the documented program, publish the payloads, and kill the program once it has written `expected`
+            lines and stored the last position. Return the lines."""
             await until(lambda: not broker.live, "the one before is gone")
             process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=tmp_path)
             assert process.stdout is not None

@@ -45,7 +45,8 @@ async def test_open_can_be_cancelled() -> None:
 
 
 async def test_silent_network_is_detected_within_two_heartbeats() -> None:
-    """Pitfall 11: the broker keeps the connection open and sends nothing."""
+    """Pitfall 11: a client whose broker keeps the connection open and sends nothing gives the link up within two
+    heartbeats, connects to the other broker, and closes the dead link."""
     memory = Memory()
     async with FakeBroker(memory, heartbeat=0.3) as first, FakeBroker(memory, name="fake-1", heartbeat=0.3) as second:
         statuses: list[tuple[float, object]] = []
@@ -156,7 +157,8 @@ async def test_broker_that_sends_invalid_messages_is_left(broker: FakeBroker, fr
 
 
 async def test_exhausted_list_is_retried_until_a_server_starts() -> None:
-    """nats.rb#87: 50 of 51 servers refuse, then the last one is away for a while."""
+    """A client whose list has 50 servers that refuse connections and one that accepts them connects to that one,
+    also after it was away for three rounds through the list (nats.rb#87)."""
     broker = FakeBroker()
     await broker.start()
     with socket.socket() as taken:

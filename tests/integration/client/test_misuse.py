@@ -1,4 +1,4 @@
-"""Misuse of the asyncio client by an application: it works, or raises an error that says what is wrong."""
+"""Misuse of the asyncio client by an application: a call either works or raises an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ async def test_cancelled_second_open_does_not_close() -> None:
 
 
 async def test_two_tasks_share_one_subscription(broker: FakeBroker) -> None:
-    """Regression: the second task's wait replaced the first one's, which then never ended, even after a close."""
+    """Three tasks that read one subscription share its messages: each message goes to one of them, each task gets
+    its messages in order, and all end when the subscription is closed. Regression: a task's wait replaced another
+    one's, which then never ended."""
     async with Client([broker.url]) as client:
         stream = client.subscribe("t")
 
@@ -111,7 +113,8 @@ async def test_two_tasks_share_one_subscription(broker: FakeBroker) -> None:
 
 
 async def test_every_taken_over_topic_raises(broker: FakeBroker) -> None:
-    """Regression: only the last of several topics raised."""
+    """A subscription whose topics are taken over by newer subscriptions raises one SubscribeError for each topic,
+    and then ends. Regression: only the last topic raised."""
     async with Client([broker.url]) as client:
         stream = client.subscribe("a", "b", "c")
         client.subscribe("a", "b")
@@ -158,8 +161,8 @@ async def _run(call: Any) -> None:
 
 @contextmanager
 def broker_elsewhere() -> Iterator[FakeBroker]:
-    """Run a fake broker in a thread with an event loop of its own, for tests that run several loops one after the
-    other."""
+    """Yield a fake broker that runs in a thread with an event loop of its own, for tests that run several loops one
+    after the other."""
     running: list[FakeBroker] = []
     ready, over = threading.Event(), threading.Event()
 
@@ -180,7 +183,8 @@ def broker_elsewhere() -> Iterator[FakeBroker]:
 
 
 def test_ended_loop_closes_the_client() -> None:
-    """`asyncio.run(first()); asyncio.run(second())` with one client: regression: the second waited for ever."""
+    """A client that was open when its event loop ended counts as closed in the next loop, and can be opened again
+    there. Regression: the second loop waited for ever."""
     with broker_elsewhere() as broker:
         client = Client([broker.url])
 
@@ -242,7 +246,8 @@ def test_arguments_of_another_type_raise(arguments: dict[str, Any], error: type[
 
 
 async def test_token_function_without_a_str_is_reported(broker: FakeBroker) -> None:
-    """Regression: `None` was sent as the token "None"."""
+    """`open` raises ConnectError when the token function returns None, and no `connect` is sent. Regression: `None`
+    was sent as the token "None"."""
     with pytest.raises(ConnectError, match="a token is a str, not NoneType"):
         await Client([broker.url], token=lambda: None, open_timeout=0.3).open()  # type: ignore[arg-type, return-value]
     assert not any(connection.of(wire.Connect) for connection in broker.connections)
@@ -268,8 +273,9 @@ async def test_pending_token_requests_do_not_accumulate(broker: FakeBroker) -> N
 
 @pytest.mark.parametrize("opened", [False, True], ids=["closed before the fork", "open before the fork"])
 async def test_forked_process_publishes_under_a_new_identity(broker: FakeBroker, opened: bool) -> None:
-    """A client that was made before the fork once had one identity in all processes: publications of one were answered
-    as repeats of another's, and lost."""
+    """A parent and a forked child process publish with one client made before the fork, and all four publications
+    are stored. Regression: both had one identity, so that the broker took publications of one as repeats of the
+    other's."""
     code = (
         "import asyncio, os, sys, warnings\n"
         "from migratory_client import Client\n"

@@ -22,8 +22,8 @@ from migratory_testing.waiting import until
 
 
 def test_timer_in_the_past_works_on_uvloop() -> None:
-    """A deadline may have passed when its timer is set. uvloop's `call_at` then returns a plain handle instead of a
-    timer handle."""
+    """A publication whose deadline has passed before its timer is set ends with PublishTimeout on uvloop, where
+    `call_at` then returns a plain handle instead of a timer handle."""
 
     async def publish() -> None:
         async with FakeBroker() as broker:
@@ -40,8 +40,8 @@ def test_timer_in_the_past_works_on_uvloop() -> None:
 
 
 async def test_a_publication_survives_a_lost_acknowledgement(broker: FakeBroker) -> None:
-    """Pitfall 16: the publication is stored, and the connection is reset before the answer. The repeat has the same id
-    and gets the old position."""
+    """Pitfall 16: a publication that is stored before the connection is reset, and not acknowledged, is sent again
+    and gets its old position; it is stored once."""
     broker.answers = False
     async with Client([broker.url], settings=QUICK) as client:
         publishing = asyncio.ensure_future(client.publish("t", b"1"))

@@ -1,4 +1,4 @@
-"""`migratory pub` and `migratory sub` when stdin or stdout is closed, broken, full, or not read."""
+"""`migratory pub` and `migratory sub` when standard input or output is closed, broken, full, or not read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 
 async def start(broker: FakeBroker, line: str, stdout: int | None = PIPE) -> Process:
-    """Run a shell command; `$M` is the program."""
+    """Start a shell command, in which `$M` is the `migratory` program and the fake broker is its server. Return the
+    process."""
     environment = {**os.environ, "MIGRATORY_SERVERS": broker.url, "M": f"{sys.executable} -m migratory_cli.main"}
     return await asyncio.create_subprocess_exec(
         "bash", "-c", line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=PIPE, env=environment
@@ -47,7 +48,8 @@ async def test_commands_run_with_closed_standard_streams(broker: FakeBroker) -> 
 
 
 async def test_endless_line_is_refused_without_buffering(broker: FakeBroker) -> None:
-    """Regression: `migratory pub t < /dev/zero` used all memory of the machine."""
+    """`migratory pub` refuses a line of input that is longer than the largest payload, after it published the lines
+    before; shorter lines are published. Regression: `migratory pub t < /dev/zero` used all memory of the machine."""
     code, out, err = await run(broker, "(echo first; yes | head -c 140000000 | tr -d '\\n') | $M pub t")
     assert (code, out) == (1, "1:1\n")
     assert "Error: line 2 of standard input is longer than 67108864 bytes, the largest payload" in err
@@ -57,7 +59,8 @@ async def test_endless_line_is_refused_without_buffering(broker: FakeBroker) -> 
 
 
 async def test_pub_ends_silently_when_its_output_is_closed(broker: FakeBroker) -> None:
-    """Regression: it continued, printed a traceback for each position, and exited with 0."""
+    """`migratory pub` whose output is closed exits with 1, prints no error, and stops publishing. Regression: it
+    continued, printed a traceback for each position, and exited with 0."""
     code, out, err = await run(broker, "$M pub t x --repeat 100000 | head -1; exit ${PIPESTATUS[0]}")
     assert (code, out) == (1, "1:1\n")
     assert "Error" not in err
@@ -65,7 +68,8 @@ async def test_pub_ends_silently_when_its_output_is_closed(broker: FakeBroker) -
 
 
 async def test_sub_ends_with_its_reader_without_a_later_message(broker: FakeBroker) -> None:
-    """Regression: `sub | head -1` ran until the next publication, which may never come."""
+    """`migratory sub` ends when the reader of its output has ended, without waiting for another message. Regression:
+    `sub | head -1` ran until the next publication, which may never come."""
     broker.memory.append("t", b"1")
     process = await start(broker, "$M sub t --snapshot --quiet | head -1; exit ${PIPESTATUS[0]}")
     out, err = await asyncio.wait_for(process.communicate(), 30)
@@ -73,7 +77,8 @@ async def test_sub_ends_with_its_reader_without_a_later_message(broker: FakeBrok
 
 
 async def test_pub_ends_with_its_reader_without_a_later_line(broker: FakeBroker) -> None:
-    """Regression: `pub | head -1` ran until the next line of its input."""
+    """`migratory pub` ends when the reader of its output has ended, without waiting for another line of input.
+    Regression: `pub | head -1` ran until the next line."""
     process = await start(broker, "(echo 1; exec sleep 60) | $M pub t --quiet | head -1; exit ${PIPESTATUS[1]}")
     reading = asyncio.create_task(process.communicate())
     await until(lambda: broker.connections and broker.connections[0].ended.is_set(), "`pub` has left", limit=30)
@@ -105,7 +110,7 @@ async def test_full_disk_is_named(broker: FakeBroker, line: str) -> None:
 
 
 async def _publish(broker: FakeBroker, payload: bytes) -> None:
-    """Run until cancelled."""
+    """Publish the payload to topic `t` every 20 ms while a client is subscribed, until this task is cancelled."""
     while True:
         if broker.live and broker.live[0].topics:
             broker.publish("t", payload)
@@ -116,7 +121,8 @@ async def _publish(broker: FakeBroker, payload: bytes) -> None:
 async def test_stalled_reader_blocks_neither_signals_nor_the_connection(
     broker: FakeBroker, number: signal.Signals
 ) -> None:
-    """Regression: only SIGKILL ended it."""
+    """A `migratory sub` whose output nobody reads still sends pings and ends at the first signal. Regression: only
+    SIGKILL ended it."""
     broker.heartbeat = 0.5
     read, write = os.pipe()
     process = await start(broker, "exec $M sub t", write)

@@ -26,7 +26,8 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 
 async def script(work: Callable[[], T]) -> T:
-    """Run a blocking script in a thread while the scripted broker runs."""
+    """Run a blocking function in a thread while the scripted broker runs, and return its result; raise TimeoutError
+    after 20 s."""
     return await asyncio.wait_for(asyncio.to_thread(work), 20)
 
 
@@ -152,8 +153,8 @@ async def test_payload_or_topic_of_another_type_raises_type_error(broker: FakeBr
 
 
 async def test_blocking_call_in_a_callback_raises(broker: FakeBroker) -> None:
-    """It runs in the client's own thread: regression: `publish` there blocked the client for ever, including
-    `close`."""
+    """A blocking call in a callback, which runs in the client's own thread, raises RuntimeError, and `submit` works
+    there. Regression: `publish` in a callback blocked the client for ever, including `close`."""
 
     def work() -> None:
         raised: list[str] = []
@@ -212,7 +213,8 @@ async def test_call_during_close_raises_closed(broker: FakeBroker) -> None:
 
 
 async def test_client_is_closed_in_a_forked_process_and_can_be_opened(broker: FakeBroker) -> None:
-    """Regression: the child process has no client thread, and calls and the interpreter's end waited for ever."""
+    """A forked child process sees the client as closed, can open it again and publishes with it, as does the parent.
+    Regression: the child has no client thread, and its calls and its end waited for ever."""
     code = (
         "import os, sys\n"
         "from migratory_client import Closed, SyncClient\n"

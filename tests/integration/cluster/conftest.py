@@ -19,7 +19,7 @@ StartCluster = Callable[..., AbstractAsyncContextManager[LocalCluster]]
 
 @pytest.fixture
 def start_cluster(tmp_path: Path) -> StartCluster:
-    """Return a function that starts a cluster. Its arguments override parts of the spec.
+    """Return a function that starts a cluster and yields it once it is ready. Its arguments override parts of the spec.
 
     `async with start_cluster(delivery={"onHistoryLoss": "halt"}) as cluster:`
     """
@@ -40,7 +40,11 @@ def start_cluster(tmp_path: Path) -> StartCluster:
 
 
 def _free_base_port() -> int:
-    """Return a base port whose whole block is free. Another cluster may be starting on the default ports now."""
+    """Return a base port for which all ports that a cluster of up to nine brokers may use are free. Raise StopIteration
+    if there is none.
+
+    The order of the tried ports differs per process, because another test process may be starting a cluster.
+    """
     bases = list(range(12_000, 30_000, 400))
     random.Random(os.getpid()).shuffle(bases)
     needed = [block + number for block in (0, 100, 200, 300) for number in range(9)]

@@ -1,5 +1,5 @@
-"""The event loop of a broker stands still under load, while its other threads run. `test_io_processes`
-has the same of an I/O process."""
+"""The event loop of a broker hangs under load, while its other threads run. `test_io_processes` tests the same for
+an I/O process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def log_lines(cluster: LocalCluster, name: str, event: str) -> list[dict[str, An
 
 
 async def test_broker_with_a_hung_loop_ends_itself_and_is_replaced(start_cluster: Any) -> None:
-    """Its ZooKeeper session lives as long as its process: without a watchdog its groups would wait for the minute."""
+    """A broker whose event loop hangs is ended by its watchdog after three seconds and started again by the
+    supervisor: nothing is lost, and its clients resume in time. Without a watchdog its ZooKeeper session would go on
+    and keep its groups from others."""
     async with start_cluster() as cluster:
         events: list[str] = []
         cluster.supervisor._on_event = lambda event: events.append(event.text)
@@ -82,7 +84,8 @@ async def test_loop_that_stands_for_a_moment_is_counted_and_goes_on(start_cluste
 
 
 async def test_broker_that_holds_the_interpreter_is_killed_by_the_supervisor(start_cluster: Any) -> None:
-    """Its watchdog cannot run, nor can the thread that keeps its session: only the probe notices."""
+    """A broker that holds the Python interpreter, so that its watchdog cannot run, fails the supervisor's probe: the
+    supervisor reports it as hung, kills it and starts it again."""
     async with start_cluster() as cluster:
         events: list[tuple[str, str]] = []
         cluster.supervisor._on_event = lambda event: events.append((event.kind, event.name))

@@ -35,7 +35,8 @@ async def bench(*arguments: str) -> tuple[int, str]:
 
 
 def check_verdict(result: Path, status: int, output: str) -> None:
-    """Check that the verdict is `met`, or `insufficient` only because a busy machine sent late."""
+    """Check that the verdict is `met` with exit status 0, or `insufficient` with 1 only because the load generator
+    sent late on a busy machine."""
     outcome = json.loads(result.read_text())
     late = [reason for reason in outcome["reasons"] if reason.startswith("the load generator itself was late")]
     assert outcome["reasons"] == late, output
@@ -74,7 +75,8 @@ async def test_verify_ends_1_for_refused_publications_or_no_deliveries(tmp_path:
 
 
 async def test_verify_accepts_the_record_of_subscribers_only(tmp_path: Path) -> None:
-    """The record of `bench sub` has no publications, but duplicates and order can be verified."""
+    """`bench verify` accepts the record of `bench sub`, which has no publications, and exits with 1 when the record
+    has a delivery twice."""
     account = tmp_path / "account.jsonl"
     positions = [Position(1, number) for number in (1, 2, 3)]
     entries = [DeliveryRecord(position, str(position)) for position in positions]

@@ -1,4 +1,4 @@
-"""Whole runs with real worker processes against fake brokers with planted faults."""
+"""Whole load test runs with real worker processes against fake brokers, some of which break a guarantee on purpose."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_clients_of_a_killed_broker_resume_without_loss() -> None:
 
 
 def sources(port: int) -> set[str]:
-    """Return the local addresses of this machine's connections to the port, from the kernel."""
+    """Return the local addresses of this machine's established connections to the port, from the kernel."""
     addresses = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         local, remote, state = line.split()[1:4]
@@ -118,7 +118,8 @@ async def test_connections_use_all_sources_and_generator_usage_is_reported() -> 
 
 
 class PlantOnce:
-    """A fault in one delivery: sequence number 5 of a topic, to its first subscriber, is sent `copies` times."""
+    """A fault that a fake broker makes in one delivery: sequence number 5 of a topic is sent to the topic's first
+    subscriber `copies` times (0: not at all)."""
 
     def __init__(self, copies: int) -> None:
         self.copies = copies

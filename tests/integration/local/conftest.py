@@ -11,6 +11,6 @@ from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 
 @pytest.fixture
 def zookeeper_ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
-    """Run three members, which take about two seconds to start."""
+    """Run a ZooKeeper ensemble of three members, which takes about two seconds to start, and yield it."""
     with ZooKeeperEnsemble(tmp_path / "zookeeper", 3) as running:
         yield running

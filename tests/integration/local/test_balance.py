@@ -1,4 +1,4 @@
-"""Balancing of clients among real brokers, after a kill and after a rolling update, under load and without loss.
+"""Clients are balanced among real brokers, after a kill and after a rolling update, under load and without loss.
 
 In the rolling update no client changes its broker more than twice.
 """
@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(300)]
 
 CLIENTS = 300
 MAX_SHARE = 1.1
-"""The most clients of a broker, relative to the mean. 1.15 is guaranteed, but above 1.1 brokers continue to balance."""
+"""The most clients that a broker may have, as a multiple of the mean. 1.15 is guaranteed, but above 1.1 brokers
+continue to balance."""
 QUIET_SECONDS = 12.0
 """Seconds without a move after which balancing has ended; a round takes 7."""
 TIMEOUT = 100.0
@@ -43,7 +44,7 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 class BalanceMonitor:
-    """The balancing state that the brokers report."""
+    """Queries of the balancing state that the brokers report."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
@@ -59,14 +60,16 @@ class BalanceMonitor:
         return [entry["clients"] for entry in await self.balance()]
 
     async def is_balanced(self) -> bool:
-        """Return whether all clients are connected, evenly, and no broker waits before it balances."""
+        """Return whether all clients are connected, no broker has more than `MAX_SHARE` times the mean, and no
+        broker still waits for something before it balances."""
         entries = await self.balance()
         counts = [entry["clients"] for entry in entries]
         calm = not any(entry["waits_for"] for entry in entries)
         return calm and sum(counts) == CLIENTS and max(counts) <= MAX_SHARE * CLIENTS / len(counts)
 
     async def assert_no_moves(self) -> None:
-        """Assert that no broker asks a client to move for `QUIET_SECONDS`."""
+        """Fail if a broker asks a client to move within the next `QUIET_SECONDS`, or if the clients are not balanced
+        at the end."""
         before = [entry["moves_asked"] for entry in await self.balance()]
         loop = asyncio.get_running_loop()
         end = loop.time() + QUIET_SECONDS

@@ -22,7 +22,8 @@ COMMANDS = {
 
 
 def wait_until_imported(library: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until Python reports (-X importtime) that it has imported `library`."""
+    """Wait until the log of `python -X importtime` says that `library` was imported. Fail if the process ends
+    before, or after a minute."""
     deadline = time.monotonic() + 60
     while not re.search(rf"\|\s+{re.escape(library)}$", log.read_text(), re.MULTILINE):
         assert process.poll() is None, log.read_text()

@@ -1,4 +1,5 @@
-"""From scrapes to Spark's report on a machine without Java: recorder, `bin/java`, report process."""
+"""From scrapes to Spark's report on a machine without Java on its PATH: the recorder, the Java of a package, and the
+process that makes the report."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ OBJECTIVE = {"name": "complete", "type": "delivery", "target": "100"}
 
 
 async def record(folder: Path, lost: int) -> None:
-    """Record 21 scrapes of a client that receives ten deliveries per second."""
+    """Record 21 scrapes, one second apart, of a client that receives ten deliveries per second, as samples in the
+    folder. The last scrape counts `lost` lost deliveries."""
     second = 0
 
     async def metrics(_: web.Request) -> web.Response:
@@ -48,7 +50,8 @@ async def record(folder: Path, lost: int) -> None:
 
 
 async def test_report_on_recorded_files_finds_the_lost_delivery(tmp_path: Path) -> None:
-    """The objective is missed here. In test_demo.py it is met."""
+    """The report process, with Java from a package, finds the one lost delivery in recorded files: the verdict is
+    "missed", and the page shows the incident and the note."""
     await record(tmp_path / "samples", lost=1)
     request, answer = tmp_path / "request.json", tmp_path / "report.json"
     write_request(

@@ -65,7 +65,7 @@ class Runner:
         return self._output_file.read_text()
 
     def state(self, process: subprocess.Popen[bytes]) -> ClusterState:
-        """Wait until the cluster is up and return its state."""
+        """Wait until the cluster is up, at most 90 seconds, and return its state. Fail if the process ends before."""
 
         def clusters() -> list[ClusterState]:
             assert process.poll() is None, f"ended with {process.returncode}:\n{self.output()}"
@@ -141,7 +141,8 @@ def test_up_starts_restarts_and_ends_all_processes(runner: Runner) -> None:
 
 @pytest.mark.parametrize("reader", ["closed", "paused"])
 def test_reader_of_standard_output_does_not_block_the_cluster(runner: Runner, reader: str) -> None:
-    """`migratory up | tee log`, where tee dies or its terminal is paused: brokers must still be restarted."""
+    """`migratory up` still restarts dead brokers and ends at SIGTERM when the reader of its standard output has
+    ended or is paused, as in `migratory up | tee log`."""
     runner._file.write_text(
         CLUSTER.replace("replicas: 3", "replicas: 1") + "  zookeeper: {replicas: 1}\n  delivery: {minCopies: 1}\n"
     )
@@ -216,7 +217,8 @@ def test_second_runner_on_a_work_folder_is_an_error(runner: Runner) -> None:
 
 
 def test_metrics_of_the_load_generator_are_recorded(runner: Runner, tmp_path: Path) -> None:
-    """As in docs/start/local.md, "Load and an SLA report": the samples include every delivery."""
+    """With `up --scrape`, the samples recorded from a `bench run` include every delivery that the run counted
+    (docs/start/local.md, "Load and an SLA report")."""
     targets, result = tmp_path / "targets.json", tmp_path / "result.json"
     process = runner.up("--scrape", str(targets))
     urls = ",".join(broker.url for broker in runner.state(process).brokers)
@@ -262,7 +264,8 @@ def test_prometheus_scrapes_the_brokers(runner: Runner) -> None:
 
 
 def test_broker_is_drained_and_started_again(runner: Runner) -> None:
-    """`migratory up` restarts a broker that ended, but not a drained one."""
+    """`migratory drain` ends a broker, which stays away until `drain --back` starts it again; a broker that was
+    killed meanwhile is restarted. A drain that would leave too few brokers for minCopies is refused."""
     process = runner.up()
     state = runner.state(process)
     first, second = (find_process(descendants(process.pid), f"--name=test-broker-{number}") for number in (0, 1))

@@ -1,5 +1,6 @@
-"""Every query of the dashboard, and every operand of every alert, on a real Prometheus that scrapes a real cluster
-under load. One broker is killed. No query may name a metric, label or bucket that nothing exports."""
+"""Every query of the dashboard, and every operand of every alert, returns numbers from a real Prometheus that
+scrapes a real cluster under load, in which one broker is killed. So no query names a metric, label or bucket that
+nothing exports."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from migratory_testing.reports import EVERY_KIND
 from promql_parser import BinaryExpr, Expr, NumberLiteral, ParenExpr, parse
 
 SPLIT = {"and", "or", "unless", ">=", "<=", "==", "!=", ">", "<"}
-"""Operators whose operands are queried by themselves."""
+"""Operators of PromQL whose operands the test queries one by one."""
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -38,8 +39,8 @@ CLUSTER = {
 
 
 def ask(port: int, query: str) -> list[float]:
-    """Return all values of the query within the last two minutes, including NaN. Raise an error of urllib for a query
-    that Prometheus refuses."""
+    """Return all values of the query in the last two minutes, one every 2 s for each series, including NaN. Raise
+    urllib's HTTPError for a query that Prometheus refuses."""
     now = time.time()
     values = {"query": query, "start": now - 120, "end": now, "step": 2}
     url = f"http://{LOOPBACK}:{port}/api/v1/query_range?{urllib.parse.urlencode(values)}"
@@ -49,8 +50,8 @@ def ask(port: int, query: str) -> list[float]:
 
 
 def panel_queries() -> dict[str, str]:
-    """Return the dashboard's queries by panel and legend. Their range is as long as the whole run, so that single
-    events are in it."""
+    """Return the dashboard's queries by panel and legend. Their range is made as long as the whole run, so that
+    single events are in it."""
     return {
         f"panel {panel['title']!r}, {target['legendFormat']}": target["expr"]
         .replace("$cluster", "watched")
@@ -61,8 +62,8 @@ def panel_queries() -> dict[str, str]:
 
 
 def rule_queries() -> dict[str, str]:
-    """Return the rules' queries about brokers and clients. No operator runs here (tests/cluster/test_monitoring.py has
-    one)."""
+    """Return the expressions of the recording rules, and the operands of the alerts, by group and rule. Leave the
+    operator's rules out, because no operator runs here (tests/cluster/test_monitoring.py has one)."""
     values = {}
     for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"]:
         if group["name"] == "migratory-operator":
@@ -77,8 +78,8 @@ def rule_queries() -> dict[str, str]:
 
 
 def sides(expression: Expr) -> list[str]:
-    """Return the operands of set operators and comparisons, also within plain brackets, without numbers: the condition
-    `a > 1 and b < 2` depends on `a` and on `b`."""
+    """Return the operands of set operators and comparisons, also within plain brackets, and without constant
+    numbers: `a > 1 and b < 2` gives `a` and `b`."""
     match expression:
         case BinaryExpr() if str(expression.op) in SPLIT:
             return sides(expression.lhs) + sides(expression.rhs)
@@ -95,7 +96,7 @@ def test_conditions_are_split_into_sides() -> None:
 
 
 def silent(port: int, queries: dict[str, str], limit: float) -> dict[str, str]:
-    """Return the queries that give no number within `limit` seconds."""
+    """Return those of the queries, given by name, that have given no number within `limit` seconds."""
     deadline = time.monotonic() + limit
     while queries := {name: query for name, query in queries.items() if all(map(math.isnan, ask(port, query)))}:
         if time.monotonic() > deadline:

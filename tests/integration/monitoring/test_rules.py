@@ -1,4 +1,5 @@
-"""The rule file: in step with its generator, accepted by promtool, and firing when it should (rules_test.yaml)."""
+"""The rule file equals the output of its generator, promtool accepts it, and its alerts fire when they should
+(rules_test.yaml)."""
 
 from __future__ import annotations
 

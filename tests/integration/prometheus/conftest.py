@@ -1,4 +1,4 @@
-"""A real Prometheus with known samples."""
+"""Fixture: a real Prometheus with known samples."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def installed() -> None:
 
 @pytest.fixture(scope="session")
 def known(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Run a Prometheus with two counters of three brokers, 600 samples 15 s apart: `work_total` rises by 7 per scrape,
-    times the broker's number from 1 on, and `idle_total` stays 0. External label: replica="a"."""
+    """Run a Prometheus with two counters of three brokers, 600 samples 15 s apart, and yield it. `work_total` of
+    broker b0, b1, b2 rises by 7, 14, 21 per scrape, and `idle_total` stays 0. Its external label is replica="a"."""
     lines = [
         f'{metric}{{broker="b{broker}"}} {value} {START + STEP * scrape}'
         for scrape in range(SCRAPES)

@@ -1,5 +1,5 @@
-"""Batch reads by a real Spark from a real Prometheus: every interface gives the same samples, and no samples are
-explained."""
+"""Batch reads by a real Spark from a real Prometheus: every interface gives the same samples, and a read without
+samples says why."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load(
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """Return (metric, labels, time, value) of each row, sorted."""
+    """Return (metric, labels, time, value) of each row, sorted. Fail if a row is there twice."""
     samples = [(row.metric, tuple(sorted(row.labels.items())), row.timestamp, row.value) for row in frame.collect()]
     assert len(set(samples)) == len(samples)
     return sorted(samples)

@@ -1,5 +1,5 @@
-"""Three exporters, one of which is killed and restarted: the sums of the samples are compared with the exporters' own
-counts."""
+"""Three exporters, one of which is killed and restarted: the increase that Spark computes from the samples is
+compared with the exporters' own counts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Exporter:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def told(self, kind: str) -> list[int]:
-        """Return the values of one kind of line of the log (done, served or final), in order."""
+        """Return the values of all log lines of one kind (done, served or final), in order; an empty list without a
+        log."""
         if not self._log.exists():
             return []
         lines = self._log.read_text().splitlines()
@@ -84,7 +85,7 @@ class Exporter:
         return [one[kind] for one in found if kind in one]
 
     def rest(self) -> int:
-        """Stop the counter and return its last value. The process continues to export it."""
+        """Stop the counter and return its last value. The exporter's process continues to serve the value."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()

@@ -25,7 +25,7 @@ Message = dict[str, Any]
 
 
 def steps() -> list[tuple[list[str], list[Message]]]:
-    """Return the typed lines, each group with its answers."""
+    """Return the sessions of the page as a list of (lines to send, expected answers)."""
     blocks = re.findall(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     sessions: list[tuple[list[str], list[Message]]] = []
@@ -39,14 +39,16 @@ def steps() -> list[tuple[list[str], list[Message]]]:
 
 
 def parts(message: Message) -> list[Message]:
-    """Return one message per receipt: receipts may come one by one or together."""
+    """Return the message as a list; a `subscribed` message becomes one message per receipt, because receipts may
+    come one by one or together."""
     if message["op"] != "subscribed":
         return [message]
     return [{**message, "topics": [topic]} for topic in message["topics"]]
 
 
 class Session:
-    """A session that compares answers with the page, except for values that differ from run to run."""
+    """A session with a broker whose answers are compared with those on the page, except for values that differ from
+    run to run."""
 
     def __init__(self, socket: websockets.ClientConnection) -> None:
         self._socket = socket

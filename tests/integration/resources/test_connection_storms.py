@@ -1,4 +1,5 @@
-"""Connect storms: the broker accepts at its rate, the rest waits in the kernel, and connected clients are served."""
+"""Connect storms: the broker accepts connections at its rate limit, the others wait in the kernel, and connected
+clients are served."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Ten cycles of five thousand clients that come, get something and go, each time in another way: memory and descriptors
-are flat afterwards. Fewer clients where so many would take minutes to come, and twice as many in `make nightly`.
+"""Ten cycles, in each of which five thousand clients connect, receive something and disconnect in several ways: the
+broker's memory and descriptors stay flat. There are fewer clients on machines where so many would take minutes to
+connect, and twice as many in `make nightly`.
 
-An allocator takes memory in steps, in some cycle or other, and then no more; a leak adds to every cycle what it keeps
-of its clients. So it is the usual growth from one cycle to the next that is judged, the median, and not what all
-together grew by.
+An allocator takes memory in steps, in some cycle or other; a leak adds memory in every cycle. Therefore the test judges
+the median of the growth from one cycle to the next, and not the sum.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.alone]
 SETTINGS = {"topics": {"groups": 4}, "limits": {"heartbeat": 15.0, "handshake": 120.0}}
 WANTED, TRIED, LEAST = int(os.environ.get("MIGRATORY_CYCLE_CLIENTS", "5000")), 500, 1_000
 PATIENCE = 10.0
-"""Seconds that the clients of a cycle may take to come."""
+"""Seconds within which the clients of a cycle should connect; it limits their number."""
 CYCLES, WARM = 10, 3
-"""By the end of the warm cycles the broker has what it needs for so many, and its heap the holes that it fills from
-then on."""
+"""Cycles in all, and the first of them whose growth is not judged, because the broker still reserves memory."""
 KEPT = 48
-"""Bytes for each client of a cycle: less than any object that could be kept of it and its place in a list."""
+"""Bytes per client of a cycle that count as a leak: fewer than any object that could be left of a client, with its
+place in a list."""
 NOISE = 64 * 1024
 
 
 def grows(memory: list[int], clients: int) -> bool:
-    """Return whether the memory after each cycle shows a leak."""
+    """Return whether the memory in bytes after each cycle shows a leak: after the warm cycles, its median growth per
+    cycle exceeds `NOISE` and `KEPT` bytes per client."""
     return median(after - before for before, after in pairwise(memory[WARM - 1 :])) > max(NOISE, KEPT * clients)
 
 

@@ -1,4 +1,5 @@
-"""Half-open connections: the broker's ping or their silence ends them, and their memory is freed."""
+"""Half-open connections: the broker ends the connection of a client that has vanished or stays silent, and frees its
+memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Connections that never finish their handshake: each ends at the limit, and others connect meanwhile."""
+"""Connections that never finish their handshake: the broker ends each at the time limit, and others connect
+meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Clients that do not read: queues are limited for each and for all together, and other readers miss nothing."""
+"""Clients that do not read: the broker limits the queues of each and of all together, and other readers miss
+nothing."""
 
 from __future__ import annotations
 

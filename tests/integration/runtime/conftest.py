@@ -23,7 +23,8 @@ def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def brokers(zookeepers: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
-    """Run a cluster of three ready brokers for one test. Without a parameter, brokers have no I/O processes."""
+    """Run a cluster of three ready brokers for one test and yield it. The parameter of the fixture is the number of
+    I/O processes per broker; without one it is 0."""
     cluster = "c" + str(abs(hash(request.node.nodeid)))
     processes = getattr(request, "param", 0)
     with Brokers(tmp_path / "brokers", zookeepers.servers, cluster=cluster, ioProcesses=processes) as running:

@@ -1,4 +1,5 @@
-"""Three broker processes, three ZooKeeper members: what a client sees when one dies, drains or comes back."""
+"""Three broker processes and three ZooKeeper members: what a client sees when one of them dies, drains or comes
+back."""
 
 from __future__ import annotations
 
@@ -17,18 +18,18 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 TOPIC = "quotes/eur"
 
 both = pytest.mark.parametrize("brokers", [0, 2], indirect=True, ids=["one process", "two I/O processes"])
-"""With clients in the brokers' own processes and in others."""
+"""Runs a test twice: with clients in the brokers' own processes, and with two I/O processes per broker."""
 
 
 async def join(broker: Broker) -> RawClient:
-    """Connect to a broker, and check that it is the right one."""
+    """Connect a client to a broker, check that the welcome names this broker, and return the client."""
     client = await RawClient.open(broker.address("clients"))
     assert (await client.connect())["broker"] == broker.name
     return client
 
 
 async def deliveries(client: RawClient, count: int) -> list[str]:
-    """Return the payloads of the next messages."""
+    """Wait for the next `count` messages and return their payloads as text."""
     return [payload(await client.receive("message")).decode() for _ in range(count)]
 
 
@@ -39,8 +40,8 @@ async def ready(*brokers: Broker) -> None:
 
 @both
 async def test_publishing_goes_on_when_the_coordinator_is_killed(brokers: Brokers) -> None:
-    """A client subscribes on one broker, another publishes on a second one, and the coordinator is killed with SIGKILL.
-    Every publication arrives once, in order."""
+    """A client subscribes on one broker, another publishes on a second one, and the coordinator is killed with
+    SIGKILL. Every publication arrives once, in order, and the restarted broker serves a client that resumes."""
     coordinator = brokers.coordinator(TOPIC, "b0")
     others = [broker for broker in brokers.all() if broker is not coordinator]
     subscriber, publisher = await join(others[0]), await join(others[1])
@@ -91,7 +92,8 @@ async def test_a_drain_hands_over_tells_clients_and_ends_with_1001(brokers: Brok
 
 @both
 async def test_the_clients_of_the_last_broker_end_with_1001(brokers: Brokers) -> None:
-    """Regression: it fenced itself during its drain, and closed its clients with 4004."""
+    """When all brokers drain one after the other, the clients of the last one are closed with 1001 and it exits with
+    0. Regression: the last broker fenced itself during its drain, and closed its clients with 4004."""
     *others, last = brokers.all()
     client = await join(last)
     for broker in (*others, last):
@@ -117,8 +119,8 @@ async def test_a_second_signal_ends_at_once_and_closes_clients_with_1001(brokers
 
 
 async def test_a_frozen_coordinator_returns_with_the_same_incarnation(brokers: Brokers) -> None:
-    """The coordinator is stopped until ZooKeeper has ended its session. The other brokers continue, and the coordinator
-    does no harm when it continues."""
+    """A coordinator that is stopped until its ZooKeeper session has expired continues with the same incarnation.
+    Meanwhile the other brokers serve all publications, and later clients can resume at it."""
     coordinator = brokers.coordinator(TOPIC, "b0")
     other = next(broker for broker in brokers.all() if broker is not coordinator)
     subscriber, publisher = await join(other), await join(other)
@@ -153,8 +155,8 @@ async def test_a_frozen_coordinator_returns_with_the_same_incarnation(brokers: B
 
 
 async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers: Any) -> None:
-    """All ZooKeeper members are stopped for longer than two sessions. No publication fails and no client reconnects;
-    afterwards the sessions are restored."""
+    """While all ZooKeeper members are down for longer than two sessions, every publication is stored and delivered;
+    afterwards all brokers connect again and a takeover works."""
     subscriber, publisher = await join(brokers["b0"]), await join(brokers["b1"])
     await subscriber.subscribe(TOPIC)
     await publisher.publish(TOPIC, b"m1", 1)

@@ -1,4 +1,4 @@
-"""A broker that cannot start or continue logs the reason, and its exit code tells the supervisor."""
+"""A broker that cannot start or continue logs the reason, and its exit code informs the supervisor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def run(folder: Path, settings: dict[str, Any] | str, *options: str) -> subproce
 
 
 def leads_to(descriptors: Path) -> list[str]:
-    """Return the targets of the open descriptors in a folder of /proc. Skip a descriptor that is closed meanwhile."""
+    """Return the targets of the open descriptors in a folder of /proc. Leave out a descriptor that is closed
+    meanwhile."""
     lines = []
     for each in descriptors.iterdir():
         with suppress(FileNotFoundError):
@@ -50,7 +51,8 @@ def test_a_wrong_configuration_names_the_field(tmp_path: Path) -> None:
 
 
 def test_no_socket_gets_the_descriptor_of_a_closed_stderr(tmp_path: Path) -> None:
-    """`migratory broker 2>&-`: log lines used to go to the next opened descriptor, such as a client's connection."""
+    """A broker that is started with standard input, output and error closed opens /dev/null in their place, so that
+    no socket gets their descriptors. Regression: log lines went to a client's connection."""
     config = tmp_path / "cluster.json"
     config.write_text(json.dumps(settings()))
     line = shlex.join(broker_command(config, "--name", "b0"))
@@ -111,7 +113,8 @@ def test_a_full_disk_under_the_log_does_not_stop_the_broker(zookeepers: Any, tmp
 
 
 def test_a_broker_with_too_few_descriptors_does_not_start(tmp_path: Path) -> None:
-    """With 40 it used to start and be ready, and most connects hung without an answer."""
+    """A broker that may open only 40 files does not start: it exits with 7 and logs how many it needs. Regression:
+    it became ready, and most connections got no answer."""
     settings = {"cluster": "few", "brokers": ["b0"], "zookeeper": {"servers": "127.0.0.1:1"}}
     settings["delivery"] = {"minCopies": 1}
     config = tmp_path / "cluster.json"
@@ -132,7 +135,8 @@ def test_a_broker_with_too_few_descriptors_does_not_start(tmp_path: Path) -> Non
 def test_a_limit_of_descriptors_that_is_lowered_costs_clients_only(
     zookeepers: Any, tmp_path: Path, processes: int
 ) -> None:
-    """Clients beyond the new limit are closed, others refused at once. Peers, ZooKeeper and administration live on."""
+    """When a running broker's limit of open files is lowered, it closes the clients beyond the new limit and refuses
+    others at once, while its links to peers, ZooKeeper and the administration remain. It uses a raised limit again."""
     settings: dict[str, Any] = {"ioProcesses": processes, "limits": {"heartbeat": 100.0}}
     with Brokers(tmp_path / "b", zookeepers.servers, cluster=f"less{processes}", **settings) as brokers:
         brokers.start_all()
@@ -179,7 +183,7 @@ def test_a_limit_of_descriptors_that_is_lowered_costs_clients_only(
 
 
 def connected(address: tuple[str, int]) -> socket.socket:
-    """Return the connection of a client that sent its `connect`."""
+    """Connect a client, send its `connect`, and return the socket."""
     client = socket.create_connection(address, timeout=10)
     client.sendall(request())
     answer = client.recv(1000)
@@ -190,7 +194,7 @@ def connected(address: tuple[str, int]) -> socket.socket:
 
 
 def refused(address: tuple[str, int]) -> bool:
-    """Return whether a new connection is answered 503, or closed at once."""
+    """Return whether a new connection is answered with HTTP status 503, or is closed at once."""
     with socket.create_connection(address, timeout=5) as client:
         try:
             answer = client.recv(1000)
@@ -200,7 +204,7 @@ def refused(address: tuple[str, int]) -> bool:
 
 
 def ended(client: socket.socket) -> bool:
-    """Return whether the broker closed the connection."""
+    """Return whether the broker has closed the connection, without waiting."""
     client.setblocking(False)
     try:
         while client.recv(4096):
@@ -213,7 +217,8 @@ def ended(client: socket.socket) -> bool:
 
 
 def test_a_broker_out_of_descriptors_refuses_and_recovers(zookeepers: Any, tmp_path: Path) -> None:
-    """More connections than descriptors: they are refused without spinning, and with a higher limit there is room."""
+    """A broker that has no free descriptor for new connections does not use up the CPU and serves again once the
+    connections have ended and the limit is raised."""
     with Brokers(tmp_path / "b", zookeepers.servers, cluster="few") as brokers:
         brokers.start_all()
         broker = brokers["b0"]

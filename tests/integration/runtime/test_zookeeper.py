@@ -1,4 +1,4 @@
-"""The runtime's ZooKeeper client against a real ensemble: every request is answered once, sessions and watches are
+"""The runtime's ZooKeeper client with a real ensemble: every request is answered once, and sessions and watches are
 restored."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Session:
         return (await self.until(find))[0]  # type: ignore[no-any-return]
 
     def connected_anew(self, before: int) -> events.ZkSession | None:
-        """Return the first event of another session than `before`, or None."""
+        """Return the first event that reports a session other than `before`, or None."""
         return next(
             (
                 event
@@ -139,7 +139,9 @@ async def test_a_watch_fires_once_also_for_a_node_created_later(session: Session
 
 
 async def test_an_expired_session_is_reported_and_replaced(session: Session, zookeepers: Any) -> None:
-    """Case A10: the session is ended by a second client that has its id and password."""
+    """Case A10: after its session is ended by a second client, the ZooKeeper client reports the loss and then a new
+    session; its ephemeral node is gone, its watches are reported as changed, and new nodes belong to the new
+    session."""
     first = await session.state("connected")
     await session.commit(events.ZkCreate("/mine", b"", ephemeral=True), events.ZkCreate("/others", b""))
     await session.children("/others", watch=True)  # where nothing changes: the watch is lost with the session
@@ -163,7 +165,8 @@ async def test_an_expired_session_is_reported_and_replaced(session: Session, zoo
 
 
 async def test_creating_the_root_is_retried_without_an_answer(zookeepers: Any) -> None:
-    """The first creation of the root never gets an answer, as can happen when a resumed session is just being ended."""
+    """The ZooKeeper client connects although the first request to create its root node is never answered, as can
+    happen when a resumed session is just being ended."""
     made = Session(zookeepers.servers, "/migratory/unanswered")
     asked = made.zookeeper._client.create_async
     silent = [made.zookeeper._client.handler.async_result()]
@@ -180,8 +183,8 @@ async def test_creating_the_root_is_retried_without_an_answer(zookeepers: Any) -
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_client_that_gave_up_is_replaced(session: Session) -> None:
-    """A server that is ending a session may skip a request and answer the next one. kazoo's connection then ends with a
-    RuntimeError, and kazoo never reconnects."""
+    """A kazoo client whose connection ended with a RuntimeError, after which kazoo never reconnects, is replaced by
+    a new one with a new session. The interrupted request has the outcome "unknown"."""
     first = await session.state("connected")
     await session.commit(events.ZkCreate("/mine", b"", ephemeral=True))
     await session.children("/", watch=True)

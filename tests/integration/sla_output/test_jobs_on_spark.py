@@ -1,4 +1,4 @@
-"""Whole jobs that make reports, from a folder and from a real Prometheus, as a command and with spark-submit."""
+"""Whole jobs that make reports, from a folder and from a real Prometheus, run by the command and by spark-submit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ WINDOW = ["--start", str(START), "--end", str(START + SECONDS)]
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a Prometheus that has the recordings of two clusters, and yield its URL."""
+    """Run a Prometheus that has the recordings of two clusters, and yield its URL. Skip the test where Prometheus is
+    not installed."""
     executable, promtool = find_prometheus(), shutil.which("promtool")
     if executable is None or promtool is None:
         pytest.skip("no prometheus and promtool on PATH: install Debian's prometheus (make debian)")
@@ -88,7 +89,8 @@ def ready(url: str) -> bool:
 
 
 def run(session: SparkSession, folder: Path, **changes: Any) -> tuple[int, dict[str, Any]]:
-    """Exit code and report, on the session that all of these tests share."""
+    """Make a report with the Spark session that all of these tests share; `changes` replace options. Return the exit
+    code and the report."""
     target = folder / "report.json"
     values: dict[str, Any] = {
         "samples": None, "prometheus": None, "settings": (), "start": float(START), "end": float(START + SECONDS),

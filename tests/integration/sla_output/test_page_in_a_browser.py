@@ -1,4 +1,4 @@
-"""The HTML pages in a real browser, at the sizes of a phone and of a desktop screen, in light and dark mode."""
+"""Test the HTML pages in a real browser, at the sizes of a phone and of a desktop screen, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -77,14 +77,15 @@ class Chromium:
             self._process.wait(10)
 
     def set_screen(self, width: int, *, dark: bool) -> None:
-        """Set the width of the screen in pixels, below 500 as a telephone, and the colour scheme."""
+        """Set the width of the screen in pixels and the colour scheme. Below 500 pixels the browser acts as a
+        phone's."""
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         self._call("Emulation.setDeviceMetricsOverride", **screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
 
     def open(self, address: str) -> None:
-        """Load a page."""
+        """Load a page and wait until it has loaded. Forget earlier requests and console lines."""
         self.requests.clear()
         self.console.clear()
         self._loaded = False
@@ -94,7 +95,8 @@ class Chromium:
             self._take(self._socket.recv(timeout=deadline - time.monotonic()))
 
     def ask(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression as JSON. Raise AssertionError when it throws."""
+        """Evaluate a JavaScript expression in the page and return its value. Raise AssertionError when the
+        expression throws."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
@@ -155,7 +157,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def shown(browser: Chromium, name: str) -> list[dict[str, Any]]:
-    """Return width, height, number of marks and height of the smallest text of each visible drawing of a plot."""
+    """Return for each visible drawing of a plot its width and height, its number of marks (`marks`), and the height
+    of its smallest text (`letters`), in pixels."""
     elements: list[dict[str, Any]] = browser.ask(
         f"""[...document.querySelectorAll('#plot-{name} svg')].map(svg => ({{
             width: svg.getBoundingClientRect().width, height: svg.getBoundingClientRect().height,

@@ -1,4 +1,4 @@
-"""The fixture that writes the recorder's Parquet files."""
+"""Fixture that writes samples as the recorder's Parquet files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Write = Callable[[list[Sample]], Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Return a function that writes samples as one file of the recorder and returns the folder."""
+    """Return a function that writes samples as one Parquet file of the recorder and returns its folder."""
 
     def write_samples(samples: list[Sample]) -> Path:
         columns = list(zip(*samples, strict=True))

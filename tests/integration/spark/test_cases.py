@@ -1,5 +1,6 @@
-"""Cases from bug reports of similar systems, as whole reports: different buckets (A18), windows without traffic (A20),
-the repeated hour of a clock change (A21), incidents that are found, and samples of which no report can be made."""
+"""Whole reports for cases from bug reports of similar systems: different buckets (A18), windows without traffic
+(A20), the repeated hour of a clock change (A21), incidents in the samples, and samples of which no report can be
+made."""
 
 from __future__ import annotations
 
@@ -98,8 +99,9 @@ def test_day_without_publications_is_insufficient(session: SparkSession, write: 
 
 
 class RepeatedHour(NamedTuple):
-    """A day on which an hour is repeated, at the end of daylight saving time. Publishing fails for a quarter of an hour
-    from `down` on, in the first of the two hours. `repeated` are the local times at which the two hours start."""
+    """A day on which an hour is repeated, at the end of daylight saving time: it begins at `start`, and publishing
+    fails for a quarter of an hour from `down` on, in the first of the two hours. `repeated` are the local times at
+    which the two hours start."""
 
     zone: str
     start: str
@@ -183,8 +185,8 @@ def test_a_repeated_hour_does_not_depend_on_the_machines_zone(
 
 
 def broken_cluster() -> list[Sample]:
-    """Return samples of three brokers with 100 clients each. b1 is killed at 40.5 s and back at 46 s; b0 and b2 take
-    over at 44 s."""
+    """Return samples of three brokers with 100 clients each over 120 seconds. b1 is killed at 40.5 s and back at 46
+    s; b0 and b2 take its groups over at 44 s."""
     samples: list[Sample] = []
 
     def add(metric: str, second: int, value: float, instance: str, **labels: str) -> None:

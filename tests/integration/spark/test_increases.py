@@ -115,8 +115,8 @@ def test_counters_of_every_case_have_the_expected_increases(session: SparkSessio
 
 
 def test_samples_of_two_servers_with_different_clocks_count_once(session: SparkSession) -> None:
-    """The second server's clock is 700 ms behind. If both servers' samples were merged, they would look like a restart
-    each time."""
+    """Samples that two servers with clocks 700 ms apart scraped from one counter give its true increase, within 10.
+    If both servers' samples were merged, they would look like a restart each time."""
     rows: list[tuple[object, ...]] = []
     truth = {moment: float(moment // 100) for moment in range(0, 300_000, 50)}
     restarted = {moment: value if moment < 150_000 else value - 1500 for moment, value in truth.items()}
@@ -146,7 +146,8 @@ def test_samples_of_replicas_are_one_series(session: SparkSession) -> None:
 
 
 def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, write: Write) -> None:
-    """The exporter w1 is updated: the bucket 0.25 replaces 0.2, while 0.1 and +Inf remain."""
+    """When the exporter w1 replaces its bucket 0.2 by 0.25, these two buckets have no layout, its other buckets have
+    one, and those of w2 are not affected."""
     samples = [
         ("h_bucket", {"instance": instance, "le": le}, moment, 1.0)
         for instance in ("w1", "w2")
@@ -167,8 +168,9 @@ def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, 
 def test_stale_markers_and_nan_of_a_gauge_are_counted_and_left_out(
     session: SparkSession, write: Write, tmp_path: Path
 ) -> None:
-    """Case A19, from the samples and from a second Parquet file in another order. Spark's own writer is not used for
-    it, because it writes every NaN with the same bits."""
+    """Case A19: a stale marker and a NaN of a gauge are counted as such and left out of its mean and maximum,
+    whatever the order of the samples, in one process; in Spark both are counted as well. The file is not written by
+    Spark, which writes every NaN with the same bits."""
     values = {0: 100.0, 15: 100.0, 30: STALE, 60: 200.0, 75: OTHER_NAN, 90: 200.0}
     samples = series("g", {second * 1000: value for second, value in values.items()}, x="1")
     random.Random(5).shuffle(samples)

@@ -1,5 +1,5 @@
-"""A report compared with an independent computation over the same samples: plain Python, one series after the other, no
-Spark.
+"""A report compared with an independent computation over the same samples: plain Python, one series after the other,
+without Spark.
 
 The samples contain everything that makes counting hard: exporters that restart, or start and end within the window,
 stale markers, duplicate samples, and samples in any order. Then one sample is changed, and the verdict changes.
@@ -28,7 +28,7 @@ Write = Callable[[list[Sample]], Path]
 
 START, SECONDS = 1_800_000_000, 120
 BEFORE = 30
-"""Seconds that were scraped before the window."""
+"""Seconds before the window for which there are samples too."""
 BOUNDS = [0.005, 0.01, 0.05, 0.25, 1.0, math.inf]
 LATENCY = "migratory_delivery_latency_seconds"
 OBJECTIVES = [
@@ -42,7 +42,7 @@ OBJECTIVES = [
 
 
 class Worker:
-    """One exporter with its counters, for the brokers b0 to b2."""
+    """One simulated exporter and its counters for the brokers b0 to b2, from which samples are made."""
 
     def __init__(self, name: str, first: int, last: int, restarts: Iterable[int], source: random.Random) -> None:
         self.name, self.first, self.last, self.restarts, self.source = name, first, last, set(restarts), source
@@ -125,7 +125,7 @@ def rises(samples: Iterable[Sample]) -> dict[Key, list[tuple[int, float]]]:
 
 
 class Plain:
-    """The independent computation of the figures, written for simplicity and not for speed."""
+    """A second, independent computation of a report's figures, written for simplicity and not for speed."""
 
     def __init__(self, samples: list[Sample]) -> None:
         self.rises = rises(samples)
@@ -173,7 +173,8 @@ def made(session: SparkSession, directory: Path, few: int = MAX_LOCAL_SAMPLES) -
 def test_all_totals_equal_a_plain_python_reference(
     session: SparkSession, write: Write, samples: list[Sample], plain: Plain, few: int
 ) -> None:
-    """The totals are right when one process adds them up, and when Spark distributes the work."""
+    """The report's totals, means, objectives and verdict equal those of the plain computation, when one process adds
+    them up and when Spark distributes the work."""
     report = made(session, write(samples), few)
     delivery, latency = report["delivery"], report["latency_ms"]
     for name in ("expected", "received", "lost", "duplicates", "reordered"):

@@ -1,4 +1,4 @@
-"""A whole report over samples whose truth is known, and the command line's exit codes."""
+"""A whole report over samples whose true figures are known, and the command's exit codes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ BOUNDS = [0.01, 0.05, 0.25, 1.0, 5.0, math.inf]
 
 
 def run(lost_count: int = 0) -> list[Sample]:
-    """Return samples of 100 s with 100 deliveries per second and broker. They take 10 ms before the kill of b1, and 50
-    ms after it, on b0 alone."""
+    """Return samples of 100 s with 100 deliveries per second for each of two brokers. A delivery takes 10 ms before
+    b1 is killed, and 50 ms afterwards, on b0 alone. The last sample of each broker counts `lost_count` lost
+    deliveries."""
     samples: list[Sample] = []
 
     def counter(name: str, moment: int, value: float, **labels: str) -> None:
@@ -69,7 +70,7 @@ def made(session: SparkSession, directory: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Make the report of a run in which nothing was lost."""
+    """Return the report of a run in which nothing was lost."""
     return made(session, write_parquet([Recorded(*sample) for sample in run()], tmp_path_factory.mktemp("whole")))
 
 
@@ -116,7 +117,8 @@ def test_an_empty_window_is_insufficient_and_a_reversed_one_is_rejected(session:
 
 
 def test_the_command_ends_with_the_verdict(write: Write, tmp_path: Path) -> None:
-    """The verdict is "missed" here; sla_output/test_jobs_on_spark.py has one that is "met", over a Prometheus."""
+    """For a run with lost deliveries `migratory sla report` exits with 1 and writes the report with their number;
+    sla_output/test_jobs_on_spark.py has a report with the verdict "met"."""
     target = tmp_path / "report.json"
     command = [sys.executable, "-m", "migratory_cli.main", "sla", "report", "--samples", str(write(run(lost_count=1)))]
     command += ["--start", str(START), "--end", str(END), "--json", str(target)]
