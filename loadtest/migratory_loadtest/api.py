@@ -2,7 +2,7 @@
 
     async with Load(scenario, on_event=show) as load:   # workers run, every subscriber has its receipt
         await load.measuring()                           # the warm-up is over
-        await load.mark("kill", "demo-broker-1")         # before the fault: the clients connected there are noted
+        await load.mark("kill", "demo-broker-1")         # before the fault: the clients connected there are recorded
         ...                                              # cause the fault
         result = await load.result()                     # after the last publication and its deliveries
     # leaving the block waits for the last scrapes (two scrape intervals) and ends the workers
@@ -25,11 +25,14 @@ __all__ = ["Load", "LoadEvent", "LoadFailed", "LoadResult", "OnEvent", "Scenario
 
 
 class Load:
-    """One run.
+    """One run of the load generator. Entering it as a context starts the workers and waits until all clients are
+    connected; leaving it ends the workers.
 
+    :param scenario: the parameters of the run.
     :param on_event: called with every `LoadEvent` in the event loop's thread.
-    :raises LoadFailed: from any method, if a worker ends early or not all clients connect in time. The text names how
-        many are connected, and their last error.
+    :raises LoadFailed: from any method, if a worker ends early or not all clients connect in time. The message names
+        how
+        many are connected, and their last errors.
     """
 
     def __init__(self, scenario: Scenario, on_event: OnEvent | None = None) -> None:
@@ -53,7 +56,7 @@ class Load:
 
     @property
     def targets(self) -> list[str]:
-        """The host:port of each worker's /metrics, if the scenario asks for metrics."""
+        """The host:port of each worker's /metrics. Empty if the scenario does not ask for metrics."""
         return self._controller.targets
 
     @property
@@ -66,33 +69,37 @@ class Load:
         await self._controller.measuring()
 
     async def mark(self, name: str, broker: str | None = None) -> None:
-        """Split the run into before and after. Call it before the fault.
+        """Mark the moment before a fault, which splits the run into before, during and after. Call it before the fault.
 
+        :param name: the name of the fault in the result.
         :param broker: the broker that will fail. Every client that is connected to it now must lose its link and resume
-            within the scenario's `resume_limit`; otherwise the verdict is `missed`.
+            within the scenario's `resume_limit`; otherwise the verdict is not `met`.
         """
         await self._controller.mark(name, broker)
 
     def stop_publishing(self) -> None:
-        """Publish nothing more: end the run now instead of after its duration."""
+        """End the measured time and publish nothing more. Do nothing before the first publication is scheduled, or if
+        the run's duration is over."""
         self._controller.stop_publishing()
 
     async def connections(self) -> dict[str, int]:
-        """Return the current number of connections per broker."""
+        """Return the current number of connected subscribers by broker."""
         return await self._controller.connections()
 
     @property
     def records(self) -> list[TopicRecord]:
-        """The records that `result` verified, by topic. Empty before."""
+        """The records that `result` verified, one per topic, sorted by topic. Empty before."""
         return self._controller.records
 
     async def result(self) -> LoadResult:
-        """Wait for the end of the run, verify it and return the result."""
+        """Wait for the end of the run, verify every delivery and return the result. Later calls return the same
+        result."""
         return await self._controller.result()
 
 
 def run_load(scenario: Scenario, on_event: OnEvent | None = None) -> LoadResult:
-    """Run a scenario without marks and return the result."""
+    """Run a scenario without marks, block until it has ended, and return the result. Raise LoadFailed if it cannot be
+    run."""
 
     async def run() -> LoadResult:
         async with Load(scenario, on_event) as load:

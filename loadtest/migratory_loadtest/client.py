@@ -1,4 +1,4 @@
-"""A simulated client: the Python client's core (resume, backoff, blacklist, QoS 1) on a lightweight client link.
+"""A simulated client: runs the Python client's core (resume, backoff, blacklist, QoS 1) on a lightweight client link.
 
 The subclasses `LoadPublisher` and `LoadSubscriber` handle deliveries, receipts and answers.
 """
@@ -30,8 +30,11 @@ MAX_ERRORS = 20
 
 
 class WorkerContext:
-    """The state that all clients of a worker share.
+    """The state that all clients of a worker have in common.
 
+    :param servers: the brokers' URLs with weights.
+    :param settings: the settings of the client core.
+    :param meter: counts what the clients measure.
     :param sources: addresses of this machine to connect from, in turn. With none the kernel chooses.
     """
 
@@ -62,10 +65,10 @@ class WorkerContext:
 
 
 class LoadClient:
-    """A client that executes the effects of the client core.
+    """A simulated client, which steps a client core and executes its effects.
 
-    `broker` is its contact broker, "" while it has none. `ready` is true when every subscription has its receipt.
-    `changes` counts the links that it lost or replaced.
+    `broker` is its contact broker, "" while it has none. `ready` is True when every subscription has its receipt.
+    `changes` counts the links that the client lost or replaced.
     """
 
     __slots__ = ("_links", "_timer", "_wake_at", "broker", "changes", "context", "core", "name", "ready")
@@ -93,7 +96,8 @@ class LoadClient:
         self.step(ev.Open())
 
     def step(self, event: ev.Event) -> None:
-        """Pass an event to the core and execute its effects at once."""
+        """Pass an event to the client core, execute its effects at once, and set the timer for the core's next
+        deadline."""
         now = self.context.loop.time()
         for effect in self.core.step(event, now):
             if type(effect) is ev.Deliver:

@@ -1,4 +1,4 @@
-"""The parent process of a run: starts the workers, gives them commands, and collects and verifies their run records."""
+"""The parent process of a run: starts the workers, sends them commands, and collects and verifies their run records."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ STOP_TIMEOUT = 5.0
 
 
 class LoadFailed(Exception):
-    """The run could not be started or finished. The text says why."""
+    """Raised when the run could not be started or finished. The message says why."""
 
 
 class WorkerHandle:
-    """A worker process, and the last messages that it sent."""
+    """A worker process as its parent sees it, with the last messages that it sent."""
 
     def __init__(self, number: int, process: asyncio.subprocess.Process) -> None:
         self.number = number
@@ -67,7 +67,7 @@ class WorkerHandle:
 
 
 class WorkerPool(list[WorkerHandle]):
-    """All workers of a run."""
+    """The list of all workers of a run."""
 
     def send(self, command: WorkerCommand) -> None:
         """Send a command to every worker."""
@@ -75,22 +75,22 @@ class WorkerPool(list[WorkerHandle]):
             worker.send(command)
 
     def sum(self, name: str) -> int:
-        """Return the sum of a field of the workers' progress."""
+        """Return the sum of the field `name` of all workers' last progress messages."""
         return sum(int(getattr(worker.progress, name)) for worker in self)
 
     def connections(self) -> dict[str, int]:
-        """Return the number of connections by broker."""
+        """Return the number of connected subscribers by broker, from the workers' last progress messages."""
         total: Counter[str] = Counter()
         for worker in self:
             total.update(worker.progress.connections)
         return dict(sorted(total.items()))
 
     def errors(self) -> list[str]:
-        """Return each worker's last client error, if it had any."""
+        """Return the last client error of each worker that had one."""
         return [worker.progress.error for worker in self if worker.progress.error]
 
     def take_latencies(self, bounds: Sequence[float]) -> Histogram:
-        """Remove and return the latencies of the deliveries since the last call. The largest is rounded up to its
+        """Remove and return the latencies of the deliveries since the last call. `largest` is rounded up to its
         bucket's bound."""
         recent = Histogram(bounds)
         for worker in self:
@@ -103,7 +103,7 @@ class WorkerPool(list[WorkerHandle]):
 
 
 class LoadController:
-    """One run, from starting its workers to the verified result. `api.Load` is its public face."""
+    """One run, from starting its workers to the verified result. `api.Load` is its public interface."""
 
     def __init__(self, scenario: Scenario, on_event: OnEvent | None) -> None:
         self.scenario = scenario
@@ -141,7 +141,10 @@ class LoadController:
     # ---- the run -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the workers, wait until every client is connected, and schedule the first publication."""
+        """Start the workers, wait until every client is connected, and schedule the first publication.
+
+        :raises LoadFailed: a worker ends early, or not every client is connected in time.
+        """
         scenario = self.scenario
         run = secrets.token_hex(4)  # publisher ids of two runs must differ, even with the same seed
         workers = scenario.worker_count()
@@ -222,12 +225,13 @@ class LoadController:
         return self._result
 
     async def linger(self) -> None:
-        """Wait two scrape intervals after the result, so that the last scrapes see the final counts."""
+        """Wait until two scrape intervals after the result, so that the last scrapes see the final counts. Do nothing
+        without metrics or result."""
         if self.scenario.metrics and self._result is not None:
             await asyncio.sleep(max(0.0, self._finished_at + 2 * self.scenario.scrape_interval - time.monotonic()))
 
     async def stop(self) -> None:
-        """End all workers."""
+        """End all workers; kill those that do not end within STOP_TIMEOUT seconds."""
         self._stopping = True
         for worker in self._workers:
             if worker.process.stdin is not None:
@@ -252,7 +256,8 @@ class LoadController:
         )
 
     async def _drain(self) -> None:
-        """Wait until every publication is answered and every expected delivery was made, at most `patience` seconds."""
+        """Wait until every publication is answered and every expected delivery was made, at most `patience` seconds
+        after publishing has ended."""
         deadline = time.monotonic() + self.scenario.patience
         quiet_since: float | None = None
         while time.monotonic() < deadline:
@@ -326,7 +331,7 @@ class LoadController:
     async def _wait_for_message(self, max_wait: float) -> None:
         """Wait for the next message of a worker, at most `max_wait` seconds.
 
-        :raises LoadFailed: if a worker has ended early.
+        :raises LoadFailed: a worker has ended early.
         """
         self._raise_failure()
         self._changed.clear()
@@ -338,9 +343,11 @@ class LoadController:
         self._raise_failure()
 
     async def _wait_until(self, condition: Callable[[], bool], max_wait: float, failure: str) -> None:
-        """Wait until the condition holds.
+        """Wait until the condition holds, at most `max_wait` seconds.
 
-        :raises LoadFailed: with the text `failure`, the connected clients and their errors after `max_wait` seconds.
+        :param failure: the begin of the error's message, to which the numbers of connected clients and their errors are
+            added.
+        :raises LoadFailed: the condition does not hold in time, or a worker has ended early.
         """
         deadline = time.monotonic() + max_wait
         while not condition():
@@ -355,7 +362,8 @@ class LoadController:
             await self._wait_for_message(remaining)
 
     async def _sleep_until(self, moment_ns: Callable[[], int]) -> None:
-        """Sleep until a moment of the monotonic clock. `stop_publishing` may bring it forward meanwhile."""
+        """Sleep until a moment in nanoseconds of the monotonic clock. `stop_publishing` may bring the moment forward
+        meanwhile. Raise LoadFailed if a worker has ended early."""
         while (remaining := (moment_ns() - time.monotonic_ns()) / 1e9) > 0:
             self._raise_failure()
             await asyncio.sleep(min(remaining, 0.2))
@@ -401,7 +409,8 @@ class LoadController:
         )
 
     def _connect_error(self) -> str:
-        """Return the error that keeps clients from connecting, which they retry."""
+        """Return an error of a client that cannot connect yet and retries, or "" if there is none, or connecting has
+        just begun or is over."""
         if self._phase != "connecting" or time.monotonic() - self._created_at < CONNECT_ERROR_DELAY:
             return ""
         return next(iter(self._workers.errors()), "")

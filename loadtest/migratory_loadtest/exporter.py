@@ -1,7 +1,7 @@
-"""The /metrics of one worker, under the names of docs/reference/metrics.md.
+"""Serves the /metrics of one worker, under the names of docs/reference/metrics.md.
 
-The worker's own event loop serves it, so that a scrape sees a consistent state. Lost, duplicate and reordered
-deliveries are exported by one worker as the verifier found them at the end of the run. The rest is live.
+The worker's own event loop serves the page, so that a scrape sees a consistent state. Lost, duplicate and reordered
+deliveries are exported by one worker, as the verifier counted them at the end of the run. The rest is live.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ REQUEST_TIMEOUT = 10.0
 class MeterCollector(Collector):
     """A collector that exports a `Meter` as Prometheus metric families.
 
-    :param started_at: when counting began, in wall-clock seconds; now by default.
+    :param cluster: the value of the label `cluster`.
+    :param started_at: the time at which counting began, in seconds since 1970; now by default.
     """
 
     def __init__(self, meter: Meter, cluster: str, started_at: float | None = None) -> None:
@@ -140,6 +141,7 @@ def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram)
 class LoadExporter:
     """An HTTP server with the one page `GET /metrics`.
 
+    :param cluster: the value of the label `cluster`.
     :param listen: host and port; port 0 is a free one.
     """
 
@@ -150,9 +152,9 @@ class LoadExporter:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
-        """Start to listen and return host:port.
+        """Start to listen, and return the host:port of the listener.
 
-        :raises OSError: if the address cannot be used.
+        :raises OSError: the address cannot be used.
         """
         self._server = await asyncio.start_server(self._answer, *self._listen)
         host, port = self._server.sockets[0].getsockname()[:2]

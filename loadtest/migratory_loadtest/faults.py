@@ -1,7 +1,7 @@
-"""The marked faults of a run: which clients lost their link, and how long each of them took to resume.
+"""The marked faults of a run: tracks which clients lost their link, and how long each of them took to resume.
 
-Terms as in docs/concepts/replication.md: the *resume time* is from the lost link to the client's last receipt; the
-*publish gap* is from the last acknowledgement before the fault to the first one after it, per publisher and group.
+Terms as in the glossary: the *resume time* is from the lost link to the client's last receipt; the *publish gap* is
+from the last acknowledgement before the fault to the first one after it, per publisher and group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from migratory_loadtest.worker_messages import FaultSummary, MarkFault
 
 
 class FaultRecord:
-    """The clients around one mark. `clients` were connected to the marked broker at the mark."""
+    """The clients' link losses and resumes after one mark. `clients` are those that were connected to the marked broker
+    at the mark."""
 
     def __init__(self, mark: MarkFault, clients: Iterable[str]) -> None:
         self.mark = mark
@@ -27,7 +28,7 @@ class FaultRecord:
 
 
 class FaultTracker:
-    """All marks of a run. A lost link is attributed to the latest one."""
+    """The records of all marks of a run, in one worker. A lost link belongs to the latest mark."""
 
     def __init__(self) -> None:
         self.faults: list[FaultRecord] = []
@@ -38,12 +39,13 @@ class FaultTracker:
         return fault
 
     def link_changed(self, client: str) -> None:
-        """Count a link that a client lost, or replaced by one that was already connected."""
+        """Count a link that the client lost or replaced by another one, for the latest mark. Do nothing before the
+        first mark."""
         if self.faults:
             self.faults[-1].changes[client] += 1
 
     def disconnected(self, client: str) -> None:
-        """Note that a client has no link any more."""
+        """Record for the latest mark that the client has no link any more. Do nothing before the first mark."""
         if self.faults:
             fault = self.faults[-1]
             if client in fault.clients:
@@ -52,17 +54,18 @@ class FaultTracker:
                 fault.others_disconnected += 1
 
     def resumed(self, client: str, seconds: float) -> None:
-        """Note a resume time. The longest counts if a client resumes more than once."""
+        """Record a client's resume time in seconds, for the mark at which it was disconnected. The longest counts if a
+        client resumes more than once."""
         for fault in reversed(self.faults):
             if client in fault.disconnected:
                 fault.resumes[client] = max(seconds, fault.resumes.get(client, 0.0))
                 return
 
     def summaries(self, acknowledgements: Sequence[Sequence[int]]) -> list[FaultSummary]:
-        """Return a summary of each fault.
+        """Return a summary of each fault, in the order of the marks.
 
         :param acknowledgements: for each publisher and group the times of its acknowledgements, ascending, in
-            nanoseconds.
+            nanoseconds of the monotonic clock.
         """
         summaries = []
         for index, fault in enumerate(self.faults):
@@ -84,11 +87,13 @@ class FaultTracker:
 
 
 def publish_gap(times: Sequence[int], at: int, until: int | None = None) -> float | None:
-    """Return the longest time between two acknowledgements of which the later came after the mark `at`, in seconds.
+    """Return the longest time in seconds between two acknowledgements of which the later came after the mark `at`.
 
     The longest, because an acknowledgement that was on its way at the mark must not hide the gap after it. A gap counts
     only up to the next mark `until`: the rest belongs to the next fault. Return None if there was no acknowledgement
     before or none after the mark.
+
+    :param times: times of acknowledgements, ascending, in nanoseconds like `at` and `until`.
     """
     end = inf if until is None else until
     gaps = [min(later, end) - earlier for earlier, later in pairwise(times) if later > at and earlier < end]

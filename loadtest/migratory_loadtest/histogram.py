@@ -24,10 +24,10 @@ USUAL_THRESHOLDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def bucket_bounds(thresholds: Iterable[float] = ()) -> tuple[float, ...]:
-    """Return the upper bounds of the buckets in ascending order, without +Inf.
+    """Return the upper bounds of the buckets in seconds, ascending and without +Inf.
 
     :param thresholds: seconds that must be exact bounds.
-    :raises ValueError: if a threshold is not above 0 and finite.
+    :raises ValueError: a threshold is not above 0 and finite.
     """
     bounds: set[float] = set()
     steps = math.ceil(math.log(HIGHEST / MILLISECOND) / math.log(RATIO))
@@ -58,7 +58,7 @@ class Histogram:
         self.largest = 0.0
 
     def observe(self, value: float, times: int = 1) -> int:
-        """Add a value `times` times. Return the index of its bucket."""
+        """Add a value in seconds `times` times. Return the index of its bucket."""
         bucket = bisect_left(self.bounds, value)
         self.counts[bucket] += times
         self.total += value * times
@@ -73,7 +73,7 @@ class Histogram:
     def add(self, other: Histogram) -> None:
         """Add the values of another histogram.
 
-        :raises ValueError: if its bounds are different.
+        :raises ValueError: the other histogram has different bounds.
         """
         if self.bounds != other.bounds:
             raise ValueError("histograms with different bounds cannot be added")
@@ -83,7 +83,8 @@ class Histogram:
         self.largest = max(self.largest, other.largest)
 
     def quantile(self, fraction: float) -> float | None:
-        """Return the quantile in seconds by log interpolation within its bucket, or None if nothing was observed."""
+        """Return the value in seconds that `fraction` (0 to 1) of the values do not exceed, by log interpolation within
+        its bucket. Return None if nothing was observed."""
         count = self.count
         if not count:
             return None
@@ -114,7 +115,8 @@ class Histogram:
 
 
 def nearest_rank(values: Sequence[float], fraction: float) -> float | None:
-    """Return the smallest value that at least `fraction` of the values do not exceed, or None if there are none."""
+    """Return the smallest of the values that at least `fraction` (0 to 1) of the values do not exceed, or None without
+    values."""
     if not values:
         return None
     # Round first: 0.9 * 600 must give rank 540, not 541 because of the last binary digit.

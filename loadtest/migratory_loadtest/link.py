@@ -1,7 +1,7 @@
 """One WebSocket connection ("link") of a simulated client, as an asyncio protocol.
 
-It uses the product's handshake and frame parser. One process holds thousands of links, so a link has few slots, no task
-and no queue.
+It uses the product's handshake and frame parser. One process holds thousands of links, so a link has few attributes, no
+task and no queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 class LinkOwner(Protocol):
-    """The receiver of a link's callbacks. Each callback has the link's number."""
+    """The receiver of a link's callbacks, which is a LoadClient. Each callback has the link's number."""
 
     def link_up(self, number: int) -> None: ...
 
@@ -42,7 +42,8 @@ class LinkOwner(Protocol):
 
 
 class LinkProtocol(asyncio.Protocol):
-    """A link. It calls `link_up` after the handshake, then `link_received`, then `link_down` once."""
+    """A client's link. It calls its owner's `link_up` after the handshake, `link_received` for each received piece of
+    data, and `link_down` once."""
 
     __slots__ = (
         "_code",
@@ -60,7 +61,7 @@ class LinkProtocol(asyncio.Protocol):
     )
 
     def __init__(self, owner: LinkOwner, number: int, codec: Codec, host: str, path: str) -> None:
-        """`host` is the "name:port" of the URL, for the Host header."""
+        """`number` identifies the link to its owner, `host` is the "name:port" of the URL, for the Host header."""
         self._owner = owner
         self._number = number
         self._codec = codec
@@ -119,7 +120,7 @@ class LinkProtocol(asyncio.Protocol):
         self._owner.link_down(self._number, self._code, self._reason or (str(exc) if exc else ""))
 
     def send(self, messages: list[ClientMessage]) -> None:
-        """Send messages together with all others of this turn of the event loop."""
+        """Send messages at the end of this turn of the event loop, together with all others of the turn."""
         waiting = self._waiting
         if waiting is None:
             waiting = self._waiting = []
@@ -134,8 +135,10 @@ class LinkProtocol(asyncio.Protocol):
             self._write(b"".join(frames))
 
     def disconnect(self, abort: bool) -> None:
-        """Close the connection: with `abort` at once, else after the messages and a close frame. `link_down` follows,
-        although the core has already forgotten the link."""
+        """Close the connection: at once with `abort`, else after the waiting messages and a close frame.
+
+        `link_down` follows, although the client core has already forgotten the link.
+        """
         if self.transport is None:
             return
         if abort:

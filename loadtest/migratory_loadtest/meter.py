@@ -1,4 +1,4 @@
-"""The measurements of one worker, for the result and for /metrics. Values are in seconds. No I/O."""
+"""The measurements of one worker, for the run's result and for /metrics. Values are in seconds. No I/O."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Meter:
 
     `received`, `resume` and `publish` are by broker, `reconnects` by (broker, reason).
 
+    :param bounds: the bucket bounds of all histograms, in seconds.
     :param settle: seconds after the mark that belong to the window "during".
     """
 
@@ -46,11 +47,13 @@ class Meter:
         self.measured_bytes = 0
 
     def measure(self, start: int, end: int) -> None:
-        """Set the measured time: publications due within [start, end), in nanoseconds of the monotonic clock."""
+        """Set the measured time: publications that are due within [start, end), in nanoseconds of the monotonic
+        clock."""
         self._measured = (start, end)
 
     def stop(self, at: int) -> None:
-        """End the measured time at `at`, nanoseconds of the monotonic clock, if that is earlier than planned."""
+        """End the measured time at `at`, nanoseconds of the monotonic clock, if that is earlier than planned. Do
+        nothing before `measure`."""
         if self._measured is not None:
             start, end = self._measured
             self._measured = (start, max(start, min(end, at)))
@@ -61,7 +64,8 @@ class Meter:
             self._mark = at
 
     def window(self, due: int) -> str:
-        """Return the measurement window of a publication by its due time."""
+        """Return the measurement window of a publication: warmup, before, during or after. `due` is its due time in
+        nanoseconds of the monotonic clock."""
         if self._measured is None or not self._measured[0] <= due < self._measured[1]:
             return WARMUP
         if self._mark is None or due < self._mark:
@@ -94,19 +98,20 @@ class Meter:
             self._histogram(self.publish_gap, "").observe(value)
 
     def take_recent(self) -> dict[int, int]:
-        """Remove and return the deliveries by bucket since the last call."""
+        """Return and reset the numbers of deliveries since the last call, by index of the latency bucket."""
         recent, self.recent = dict(self.recent), Counter()
         return recent
 
     def by_window(self) -> dict[str, HistogramData]:
-        """Return the latencies by window, over all brokers and phases."""
+        """Return the latencies of deliveries by measurement window, over all brokers and phases. Windows without a
+        delivery are missing."""
         sums: dict[str, Histogram] = {}
         for (window, _, _), histogram in self.latency.items():
             sums.setdefault(window, Histogram(self.bounds)).add(histogram)
         return {window: to_histogram_data(histogram) for window, histogram in sums.items()}
 
     def by_broker(self) -> dict[tuple[str, str], Histogram]:
-        """Return the latencies by broker and phase, over the whole run."""
+        """Return the latencies of deliveries by broker and phase (live or replayed), over the whole run."""
         sums: dict[tuple[str, str], Histogram] = {}
         for (_, broker, phase), histogram in self.latency.items():
             sums.setdefault((broker, phase), Histogram(self.bounds)).add(histogram)
@@ -124,9 +129,9 @@ def to_histogram_data(histogram: Histogram) -> HistogramData:
 
 
 def from_histogram_data(bounds: tuple[float, ...], data: HistogramData) -> Histogram:
-    """Return the histogram with the given bounds.
+    """Return the histogram with these bounds and this content.
 
-    :raises ValueError: if the data come from a histogram with another number of bounds.
+    :raises ValueError: the content is that of a histogram with another number of bounds.
     """
     histogram = Histogram(bounds)
     if len(data.counts) != len(histogram.counts):

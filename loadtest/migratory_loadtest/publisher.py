@@ -1,4 +1,4 @@
-"""The publishing client (Benchpub of the paper): it publishes to each of its topics when a publication is due."""
+"""The publishing client (Benchpub of the paper), which publishes to each of its topics when a publication is due."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class SentPublication(Struct):
 
 
 class LoadPublisher(LoadClient):
-    """A client that publishes on schedule.
+    """A simulated client that publishes on schedule, and records the outcome of each publication.
 
+    :param number: the number of the publisher in the run.
     :param topics: the names of its topics, by topic number.
-    :param subscriber_counts: how many subscribers each topic has, by topic number.
+    :param subscriber_counts: the number of subscribers of each topic, by topic number.
     """
 
     __slots__ = (
@@ -66,9 +67,10 @@ class LoadPublisher(LoadClient):
         self.failed = 0
 
     def send_due(self, start_ns: int) -> float | None:
-        """Send every publication that is due.
+        """Send every publication that is due now.
 
-        Return the next due time in seconds since the start, None after the last.
+        Return the next due time in seconds since the start, None after the last. `start_ns` is the start of the run in
+        nanoseconds of the monotonic clock.
         """
         while (due := self.schedule.pop_due((time.monotonic_ns() - start_ns) / 1e9)) is not None:
             self._send(due, start_ns)
@@ -113,7 +115,8 @@ class LoadPublisher(LoadClient):
         raise AssertionError("a publisher does not subscribe")
 
     def final_records(self) -> dict[int, TopicRecord]:
-        """Count every pending publication as unanswered, and return the run records by topic number."""
+        """Count every pending publication as unanswered, and return the records of all topics by topic number. Call it
+        once, at the end of the run."""
         for publication in self.pending.values():
             self.records[publication.topic].unanswered.append(
                 PublicationRecord(publication.digest, self.number, publication.number)

@@ -1,6 +1,7 @@
 """The run record: every publication of a run, and every delivery to each subscriber. The verifier reads it.
 
-`migratory bench run --account FILE` writes it, one line of JSON per topic, so that anyone can verify a run again.
+`migratory bench run --account FILE` writes the record, one line of JSON per topic, so that anyone can verify a run
+again.
 
 The record is complete and still small. Nearly all subscribers of a topic receive the same deliveries. A worker keeps
 one *transcript* per topic, the distinct deliveries in the order in which they were first seen, and for each subscriber
@@ -19,8 +20,11 @@ from msgspec import Struct, field
 
 
 class PublicationRecord(Struct, array_like=True, frozen=True):
-    """A publication, as its publisher recorded it. `position` is None unless it was acknowledged; also for an
-    acknowledged duplicate that is no longer cached."""
+    """A publication, as its publisher recorded it: the digest of its payload, and its number per topic.
+
+    `position` is None unless the publication was acknowledged, and also for an acknowledged duplicate that is no longer
+    cached.
+    """
 
     digest: str
     publisher: int
@@ -29,7 +33,7 @@ class PublicationRecord(Struct, array_like=True, frozen=True):
 
 
 class DeliveryRecord(Struct, array_like=True, frozen=True):
-    """A delivery of one publication to one subscriber."""
+    """A delivery of one publication to one subscriber: its position and the digest of its payload."""
 
     position: Position
     digest: str
@@ -51,8 +55,10 @@ class GapRecord(Struct, array_like=True, frozen=True):
 class SubscriberRecord(Struct):
     """The deliveries to one subscriber.
 
-    `start` is the position of its first receipt: every acknowledged publication after it must be delivered. `runs` are
-    half-open ranges of the transcript in the order of delivery, and `brokers` has the delivering broker for each run.
+    `start` is the position of its first receipt, None without one: every publication acknowledged after that position
+    must be delivered. `transcript` is an index into the topic's transcripts. `runs` are half-open ranges of the
+    transcript in the order of delivery, and `brokers` has the delivering broker for each run. `notices` are the
+    receipts that reported a gap.
     """
 
     subscriber: int
@@ -66,7 +72,7 @@ class SubscriberRecord(Struct):
 class TopicRecord(Struct):
     """All publications and deliveries of one topic.
 
-    `failed` publications were rejected: they must not be delivered. `unanswered` ones may or may not be.
+    `failed` publications were rejected: they must not be delivered. `unanswered` ones may or may not be delivered.
     """
 
     topic: str
@@ -77,14 +83,15 @@ class TopicRecord(Struct):
     subscribers: list[SubscriberRecord] = field(default_factory=list)
 
     def deliveries(self, subscriber: SubscriberRecord) -> Iterator[DeliveryRecord]:
-        """Yield all deliveries to the subscriber, in order."""
+        """Yield all deliveries to the subscriber, in the order of delivery."""
         if subscriber.runs:
             transcript = self.transcripts[subscriber.transcript]
             for first, end in subscriber.runs:
                 yield from transcript[first:end]
 
     def add(self, other: TopicRecord) -> None:
-        """Add another worker's record of the same topic."""
+        """Add another worker's record of the same topic. Change the transcript indexes in `other`, which must not be
+        used after that."""
         self.acknowledged += other.acknowledged
         self.unanswered += other.unanswered
         self.failed += other.failed
@@ -101,9 +108,9 @@ def write_records(path: Path, topics: Iterable[TopicRecord]) -> None:
 
 
 def read_records(path: Path) -> Iterator[TopicRecord]:
-    """Yield the topics of a file.
+    """Yield the topic records in a file that `write_records` wrote, one at a time.
 
-    :raises ValueError: if a line is not a topic record; the text names the line.
+    :raises ValueError: a line is not a topic record; the message names the line.
     """
     decoder = msgspec.json.Decoder(TopicRecord)
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Progress events of a run, and its result as a value and as JSON.
+"""The types of a run's progress events and of its result, which is also written as JSON.
 
 docs/how-to/loadtest.md describes every field of the result.
 """
@@ -55,7 +55,8 @@ class DurationSummary(Struct, kw_only=True):
 
 
 class LatencySummary(Struct, kw_only=True):
-    """Milliseconds from the due time to the delivery; None if nothing was delivered."""
+    """Latencies of deliveries in milliseconds, from the due time of a publication to its delivery; None if nothing was
+    delivered."""
 
     count: int = 0
     median: float | None = None
@@ -68,7 +69,8 @@ class LatencySummary(Struct, kw_only=True):
 
 
 class LatencyPhases(Struct, kw_only=True):
-    """Latencies by due time: before the first mark, within `settle` seconds after it, and later."""
+    """Latencies by due time within the measured time: before the first mark (all of them without a mark), within
+    `settle` seconds after it, and later."""
 
     before: LatencySummary = field(default_factory=LatencySummary)
     during: LatencySummary = field(default_factory=LatencySummary)
@@ -76,7 +78,8 @@ class LatencyPhases(Struct, kw_only=True):
 
 
 class ConnectionCounts(Struct, kw_only=True):
-    """Connections per broker: before the first mark (at the start if there is none), and after the run."""
+    """Numbers of connected subscribers by broker: before the first mark (at the start if there is none), and after the
+    run."""
 
     before: dict[str, int] = field(default_factory=dict)
     after: dict[str, int] = field(default_factory=dict)
@@ -97,7 +100,8 @@ class DeliveryProblem(Struct, kw_only=True):
 
 
 class FaultRecovery(Struct, kw_only=True):
-    """The recovery of the clients of a marked broker from the fault."""
+    """The recovery of the clients from one marked fault: of the `clients` of the marked broker, those that lost their
+    link, that resumed, and that resumed within the limit."""
 
     name: str
     broker: str | None
@@ -114,7 +118,7 @@ class FaultRecovery(Struct, kw_only=True):
 
 
 class GeneratorUsage(Struct, kw_only=True):
-    """CPU and memory of the load workers together. Brokers on the same machine cannot use these."""
+    """CPU and memory that the load workers used together. Brokers on the same machine cannot use these."""
 
     workers: int = 0
     cpu_seconds: float = 0.0  # since the first publication was due
@@ -123,7 +127,7 @@ class GeneratorUsage(Struct, kw_only=True):
 
 
 class LoadResult(Struct, kw_only=True):
-    """The result of a run."""
+    """The result of a run: counts, latencies, recoveries from faults, problems, and the verdict with its reasons."""
 
     published: int = 0
     acknowledged: int = 0

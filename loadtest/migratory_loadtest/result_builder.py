@@ -1,4 +1,4 @@
-"""Builds the result of a run, with its verification, from the workers' measurements and the verifier's findings."""
+"""Builds the result of a run from the workers' measurements and the verifier's findings, and judges it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_LISTED = 100
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """The data of a run besides the verification of its deliveries."""
+    """The data of a run from which its result is built, besides the verification of its deliveries."""
 
     scenario: Scenario
     bounds: tuple[float, ...]
@@ -46,7 +46,7 @@ class RunData:
 
 
 def build_result(data: RunData, verification: Verification) -> LoadResult:
-    """Return the result of a run with its verdict and the reasons for it."""
+    """Return the result of a run, with its verdict and the reasons for which it is not `met`."""
     scenario, summaries = data.scenario, data.summaries
     published = sum(summary.published for summary in summaries)
     late = sum(summary.late for summary in summaries)
@@ -123,7 +123,8 @@ def _generator(summaries: Sequence[WorkerSummary], received: int) -> GeneratorUs
 
 
 def summarize_durations(values: Iterable[float]) -> DurationSummary:
-    """Return percentiles of durations in seconds, by nearest rank."""
+    """Return number, P50, P99 and maximum of durations in seconds, by nearest rank; None for all but the number without
+    durations."""
     durations = sorted(values)
     return DurationSummary(
         count=len(durations),
@@ -141,7 +142,8 @@ def _latency(data: RunData, window: str) -> LatencySummary:
 
 
 def summarize_latency(histogram: Histogram) -> LatencySummary:
-    """Return percentiles of a histogram in milliseconds."""
+    """Return number, percentiles, mean and deviation of a histogram's values in milliseconds; None for all but the
+    number if nothing was observed."""
 
     def ms(seconds: float | None) -> float | None:
         return None if seconds is None else round(seconds * 1e3, 4)
@@ -183,7 +185,8 @@ def _fault_recovery(data: RunData, mark: MarkFault) -> FaultRecovery:
 
 
 def _judge(result: LoadResult, verification: Verification, scenario: Scenario, marks: Sequence[FaultRecovery]) -> None:
-    """Set verdict and reasons of the result. An observed failure makes it `missed`, even if data are insufficient."""
+    """Set verdict and reasons of the result. An observed failure makes the verdict `missed`, even if data are
+    insufficient."""
     missed, insufficient = result.reasons, []
     missed += verification.violations
     if scenario.qos == 1 and verification.unanswered:  # QoS 0 has no answers

@@ -1,4 +1,4 @@
-"""The parameters of a run, and what follows from them: subscriptions, publishers and send times.
+"""The parameters of a run, and the subscriptions, publishers and send times that follow from them.
 
 Everything follows from the seed. As in the paper's evaluation each subscriber has one random topic, and every topic
 gets `rate` publications per second. The topics' send times are spread over the period, so that the fan-outs of a second
@@ -20,9 +20,9 @@ HIGHEST_PORT = 65535
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """Parse HOST:PORT, with an IPv6 host in brackets.
+    """Return host and port of HOST:PORT. An IPv6 host must be in brackets, which are removed.
 
-    :raises ValueError: for anything else.
+    :raises ValueError: the text has another form.
     """
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isdecimal() and 0 < int(port) <= HIGHEST_PORT):
@@ -33,7 +33,7 @@ def read_address(text: str) -> tuple[str, int]:
 class Scenario(Struct, frozen=True, kw_only=True):
     """The parameters of a run. Durations are in seconds, sizes in bytes.
 
-    :raises ValueError: if a value is not allowed; the text names the field, the value and the bounds.
+    :raises ValueError: a value is not allowed; the message names the field, the value and the bounds.
     """
 
     servers: tuple[str, ...]
@@ -97,11 +97,11 @@ class Scenario(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; use a finite number, 0 or more")
 
     def worker_count(self) -> int:
-        """Return the number of worker processes."""
+        """Return the number of worker processes: `workers`, or if that is 0 one per 4,000 subscribers, at least 2."""
         return self.workers or max(2, -(-self.subscribers // 4000))
 
     def metrics_address(self, worker: int) -> tuple[str, int]:
-        """Return host and port of a worker's /metrics. Port 0 means any free port."""
+        """Return host and port on which the worker of this number serves /metrics. Port 0 means any free port."""
         if not self.metrics_listen:
             return "127.0.0.1", 0
         host, port = read_address(self.metrics_listen)
@@ -119,7 +119,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
         return [f"{self.topic_prefix}/{number:0{width}d}" for number in range(self.topics)]
 
     def choices(self) -> list[int]:
-        """Return the topic number of each subscriber."""
+        """Return the topic number of each subscriber, chosen at random by the seed."""
         rng = random.Random(f"{self.seed}/subscribers")
         return [rng.randrange(self.topics) for _ in range(self.subscribers)]
 

@@ -1,7 +1,7 @@
-"""The subscribing client (Benchsub of the paper): it has one topic and records every delivery.
+"""The subscribing client (Benchsub of the paper), which has one topic and records every delivery.
 
-The subscribers of a topic in one worker share a `Transcript`. A delivery that is the next of the transcript, as nearly
-all are, costs one comparison and no memory.
+The subscribers of a topic in one worker have one `Transcript` together. A delivery that is the next of the transcript,
+as nearly all are, costs one comparison and no memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Transcript:
         self._indexes: dict[tuple[Position, bytes], int] = {}
 
     def index_of(self, expected: int, message: Message, meter: Meter) -> int:
-        """Add a delivery if it is new, and return its index.
+        """Return the index of a delivery in the transcript. Add the delivery if it is new.
 
-        :param expected: the index that it most probably has, the one after the subscriber's previous delivery.
+        :param expected: the most probable index, the one after the subscriber's previous delivery.
+        :param meter: tells the measurement window of a new delivery.
         """
         position, payload = message.position, message.payload
         if (
@@ -65,9 +66,9 @@ class Transcript:
 
 
 class LoadSubscriber(LoadClient):
-    """A client that subscribes to one topic.
+    """A simulated client that subscribes to one topic and records every delivery.
 
-    Its deliveries are ranges ("runs") of the transcript, each by one broker.
+    Its deliveries are ranges ("runs") of the transcript, each delivered by one broker.
     """
 
     __slots__ = ("_brokers", "_ends", "_gaps", "_next", "_starts", "number", "start", "transcript")
@@ -119,7 +120,7 @@ class LoadSubscriber(LoadClient):
         raise AssertionError("a subscriber does not publish")
 
     def record(self, transcript: int) -> SubscriberRecord:
-        """Return the record of all deliveries.
+        """Return the record of all deliveries to this subscriber.
 
         :param transcript: the index of this subscriber's transcript in the topic's record.
         """

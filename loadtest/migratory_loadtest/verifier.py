@@ -31,7 +31,7 @@ Kind = str
 
 @dataclass(slots=True)
 class Verification:
-    """The findings over all topics. `lost = expected - delivered`."""
+    """The verifier's counts and problems over all topics. `lost = expected - delivered`."""
 
     acknowledged: int = 0
     unanswered: int = 0
@@ -56,7 +56,7 @@ class Verification:
 
     @property
     def violations(self) -> list[str]:
-        """The violated guarantees and the rejected publications, in words. Empty if there are none."""
+        """The violated guarantees and the number of rejected publications, in words. Empty if there are none."""
         texts = [f"{count} {kind}" for kind in VIOLATIONS if (count := getattr(self, kind))]
         if self.lost and self.gaps:
             texts[0] += f", {self.gaps} of them reported by receipts"
@@ -67,7 +67,7 @@ class Verification:
 
 @dataclass(slots=True)
 class _SubscriberFindings:
-    """The findings for one subscriber, or for several with the same deliveries."""
+    """The verifier's findings for one subscriber, or for several with the same deliveries."""
 
     expected: int = 0
     delivered: int = 0
@@ -81,10 +81,10 @@ class _SubscriberFindings:
 
 
 def verify(topics: Iterable[TopicRecord], published_elsewhere: bool = False) -> Verification:
-    """Verify the topics one by one; they may be read from a file meanwhile.
+    """Verify the topics one by one, and return the findings. `topics` may be read from a file meanwhile.
 
-    :param published_elsewhere: another run published, so every content is allowed. Duplicates, order and conflicts are
-        still checked.
+    :param published_elsewhere: True if another run published, so that every content is allowed. Duplicates, order and
+        conflicts are still checked.
     """
     verification = Verification()
     for topic in topics:
@@ -134,7 +134,8 @@ class _TopicCheck:
         )
 
     def check_positions(self) -> None:
-        """Check that all subscribers got the same content at a position, and each content where it was acknowledged."""
+        """Check that all subscribers got the same content at a position, and each content at the position at which it
+        was acknowledged. Add a problem otherwise."""
         digests_at: dict[Position, set[str]] = {}
         for digest, position in self.acknowledged.items():
             if position is not None:
@@ -153,7 +154,8 @@ class _TopicCheck:
             )
 
     def check_publishers(self) -> None:
-        """Check that a publisher's order within the topic is the order of the positions."""
+        """Check that each publisher's publications in the topic have positions in the order of sending. Add a problem
+        otherwise."""
         by_publisher: dict[int, list[tuple[int, Position]]] = {}
         for sent in self.record.acknowledged:
             if sent.position is not None:
@@ -168,7 +170,8 @@ class _TopicCheck:
                 self.add_problem("reordered", reordered, text=f"acknowledged out of publisher {publisher}'s order")
 
     def check_subscriber(self, subscriber: SubscriberRecord) -> _SubscriberFindings:
-        """Compare the deliveries to a subscriber with the publications that it must receive."""
+        """Compare the deliveries to a subscriber with the publications that it must receive, and return the
+        findings."""
         findings = _SubscriberFindings()
         start = subscriber.start
         expected: dict[str, Position | None] = {}

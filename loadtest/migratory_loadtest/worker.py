@@ -1,4 +1,4 @@
-"""One load process of a run: its share of the subscribers and publishers on one event loop.
+"""One load process ("worker") of a run: runs its part of the subscribers and publishers on one event loop.
 
 `controller.py` starts it as `python -m migratory_loadtest.worker`, sends commands to its standard input and reads its
 messages from its standard output (`worker_messages.py`). It ends when its standard input ends.
@@ -55,7 +55,8 @@ MAX_WAITING = 1_000_000
 
 
 class Worker:
-    """The clients of one load process, and the commands that it executes."""
+    """The clients of one load process, and the execution of the parent's commands. Raise ValueError if a server URL is
+    invalid."""
 
     def __init__(self, start: StartWorker) -> None:
         scenario = start.scenario
@@ -79,7 +80,7 @@ class Worker:
     # ---- clients -----------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Start this worker's clients, no faster than its share of `connects_per_second`."""
+        """Start this worker's clients, no faster than the worker's share of `connects_per_second`."""
         scenario, run = self.scenario, self.start_command.run
         number, workers = self.start_command.number, self.start_command.workers
         names = scenario.topic_names()
@@ -198,7 +199,7 @@ class Worker:
     # ---- messages ----------------------------------------------------------------------------------------------
 
     def connections(self) -> dict[str, int]:
-        """Return the number of connected subscribers per broker."""
+        """Return the number of this worker's connected subscribers by broker."""
         return dict(Counter(client.broker for client in self.subscribers if client.broker))
 
     def oldest_pending(self) -> float:
@@ -229,7 +230,7 @@ class Worker:
         )
 
     def send(self, message: WorkerMessage) -> None:
-        """Send a message to the parent process."""
+        """Send a message to the parent process, on the standard output."""
         sys.stdout.buffer.write(encode_line(message))
         sys.stdout.buffer.flush()
 
@@ -239,7 +240,7 @@ class Worker:
             self.send(self.progress())
 
     def start_task(self, work: Coroutine[Any, Any, object]) -> None:
-        """Start a task whose failure ends the process."""
+        """Start a task on the event loop. If the task fails, the process ends with an error."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._task_done)

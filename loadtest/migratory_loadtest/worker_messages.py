@@ -2,7 +2,7 @@
 
 Commands go to a worker's standard input, messages come from its standard output. A worker ends when it reads the end of
 its standard input, so it cannot outlive its parent. Times are nanoseconds of the monotonic clock, which all processes
-of a machine share.
+of a machine have in common.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from migratory_loadtest.scenario import Scenario
 
 
 class StartWorker(Struct, tag=True):
-    """Serve metrics and connect this worker's clients. `run` makes client ids unique among all runs."""
+    """The command to serve metrics and connect this worker's clients. The worker is `number` of `workers`; `run` makes
+    client ids unique among all runs."""
 
     scenario: Scenario
     number: int
@@ -26,13 +27,14 @@ class StartWorker(Struct, tag=True):
 
 
 class StartPublishing(Struct, tag=True):
-    """Publish from `at` on: the due time of the first publication."""
+    """The command to publish from `at` on, the due time of the first publication."""
 
     at: int
 
 
 class MarkFault(Struct, tag=True):
-    """Note that a fault begins at `at`, and which clients are connected to `broker`."""
+    """The command to record that a fault begins at `at`, and which clients are connected to `broker`. The worker
+    answers FaultMarked."""
 
     number: int
     at: int
@@ -41,17 +43,17 @@ class MarkFault(Struct, tag=True):
 
 
 class StopPublishing(Struct, tag=True):
-    """Publish nothing more: the measured time ends at `at`."""
+    """The command to publish nothing more: the measured time ends at `at`."""
 
     at: int
 
 
 class ReportResults(Struct, tag=True):
-    """Send everything that was recorded: one `TopicReport` per topic, then a `WorkerSummary`."""
+    """The command to send everything that was recorded: one `TopicReport` per topic, then a `WorkerSummary`."""
 
 
 class ExportVerification(Struct, tag=True):
-    """Export the verifier's findings in /metrics. Only one worker gets this command."""
+    """The command to export the verifier's findings in /metrics. Only one worker gets this command."""
 
     lost: dict[str, int]  # by broker
     duplicates: int
@@ -64,13 +66,14 @@ WorkerCommand = StartWorker | StartPublishing | MarkFault | StopPublishing | Rep
 
 
 class WorkerStarted(Struct, tag=True):
-    """The worker runs; `metrics` is the host:port of its /metrics, or empty."""
+    """The message that the worker runs; `metrics` is the host:port of its /metrics, "" if it serves none."""
 
     metrics: str = ""
 
 
 class WorkerProgress(Struct, tag=True, kw_only=True):
-    """A worker's totals since the start, sent every half second. Only `latencies` starts anew with each message."""
+    """A worker's current state and its totals since the start, sent every half second. Only `latencies` starts anew
+    with each message."""
 
     connected: int = 0
     publishers: int = 0
@@ -89,7 +92,7 @@ class WorkerProgress(Struct, tag=True, kw_only=True):
 
 
 class FaultMarked(Struct, tag=True):
-    """The answer to `MarkFault`."""
+    """The answer to `MarkFault`, with the worker's connections at the mark."""
 
     number: int
     clients: int  # on the marked broker
@@ -97,13 +100,13 @@ class FaultMarked(Struct, tag=True):
 
 
 class TopicReport(Struct, tag=True):
-    """The worker's record of one topic."""
+    """The worker's part of the record of one topic."""
 
     record: TopicRecord
 
 
 class HistogramData(Struct, array_like=True):
-    """The content of a histogram. Its bounds follow from the scenario."""
+    """The content of a histogram of seconds, as a worker sends it. Its bounds follow from the scenario."""
 
     counts: list[int]
     total: float
@@ -112,7 +115,7 @@ class HistogramData(Struct, array_like=True):
 
 
 class FaultSummary(Struct):
-    """The recovery of this worker's clients from one marked fault."""
+    """The recovery of this worker's clients from the marked fault of this number."""
 
     number: int
     clients: int = 0
@@ -125,7 +128,7 @@ class FaultSummary(Struct):
 
 
 class WorkerSummary(Struct, tag=True, kw_only=True):
-    """All measurements of a worker."""
+    """All measurements of a worker, its last message."""
 
     latency: dict[str, HistogramData]  # by window
     publish: HistogramData

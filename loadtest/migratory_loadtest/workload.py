@@ -1,4 +1,4 @@
-"""The publications of a run: when each one is due, and what its payload contains.
+"""The publications of a run: computes when each one is due, and the content of its payload.
 
 The generator is an open loop: a publication is sent when it is due, whatever happened to the earlier ones, and its
 latency counts from the moment it was due. A broker or a generator that stalls therefore cannot hide the stall
@@ -32,7 +32,8 @@ class ScheduledSend(NamedTuple):
 
 
 class SendSchedule:
-    """The send times of some topics: `count` for each topic, `rate` per second, each topic at its offset in the period.
+    """The send times of a publisher's topics: `count` publications for each topic, `rate` per second, each topic at its
+    offset in the period.
 
     :param offsets: for each topic its first due time, in seconds since the start.
     """
@@ -50,7 +51,7 @@ class SendSchedule:
         """The longest time between due and sent, in seconds."""
 
     def next_due(self) -> float | None:
-        """Return when the next publication is due, in seconds since the start, or None after the last."""
+        """Return the due time of the next publication, in seconds since the start, or None after the last."""
         if self._round >= self._rounds:
             return None
         return self._round * self._period + self._order[self._index][0]
@@ -64,7 +65,7 @@ class SendSchedule:
         """Remove and return the next publication if it is due `elapsed` seconds after the start, else return None.
 
         Call it until it returns None, then again at `next_due()`. The caller must send the publication at once, because
-        lateness is counted here.
+        delays are counted here.
         """
         at = self.next_due()
         if at is None or at > elapsed:
@@ -82,7 +83,8 @@ class SendSchedule:
 
 
 def is_generator_late(sent: int, late: int) -> bool:
-    """Return whether so many sends were late that the load generator itself distorted the latencies."""
+    """Return whether so many of the `sent` publications were `late` that the load generator itself distorted the
+    latencies."""
     return late > LATE_SHARE * sent
 
 
@@ -96,7 +98,7 @@ MIN_PAYLOAD_BYTES = _HEADER.size + 8
 class PayloadHeader(NamedTuple):
     """The first bytes of a payload, big endian: publisher u32, topic u32, number u64 (per topic, from 1), due_ns u64.
 
-    `due_ns` is the due time in nanoseconds of the machine's monotonic clock, which all its processes share.
+    `due_ns` is the due time in nanoseconds of the machine's monotonic clock, which all its processes have in common.
     """
 
     publisher: int
@@ -106,7 +108,7 @@ class PayloadHeader(NamedTuple):
 
 
 def build_payload(size: int, seed: int, header: PayloadHeader) -> bytes:
-    """Return `size` bytes: the header, then bytes that follow from seed, topic and number.
+    """Return a payload of `size` bytes: the header, then bytes that follow from seed, topic and number.
 
     :param size: at least `MIN_PAYLOAD_BYTES`.
     """
@@ -115,7 +117,7 @@ def build_payload(size: int, seed: int, header: PayloadHeader) -> bytes:
 
 
 def parse_header(payload: bytes) -> PayloadHeader | None:
-    """Return the header of a payload, or None for a payload that this generator cannot have built."""
+    """Return the header of a payload, or None for a payload that is too short to have one."""
     if len(payload) < MIN_PAYLOAD_BYTES:
         return None
     return PayloadHeader(*_HEADER.unpack_from(payload))

@@ -1,5 +1,5 @@
-"""A whole cluster on this machine: a ZooKeeper ensemble, the brokers, and the file that makes it known to other
-commands.
+"""Runs a whole cluster on this machine: a ZooKeeper ensemble, the brokers, and the state file by which other commands
+find the cluster.
 
 Begin with `local_cluster.py`.
 """

@@ -1,4 +1,5 @@
-"""The brokers of a local cluster: one configuration file for all, one process each, ready when `/readyz` says so."""
+"""The brokers of a local cluster: writes their common configuration file, runs one process for each, and waits until
+`/readyz` says that they are ready."""
 
 from __future__ import annotations
 
@@ -34,7 +35,14 @@ class BrokerPorts:
 
 
 class LocalBroker:
-    """A broker's addresses and its process, which may be started again under the same addresses."""
+    """A broker of a local cluster: its addresses and its process, which may be started again under the same addresses.
+
+    :param ports: the ports on which the broker listens.
+    :param config: the configuration file.
+    :param logs: the folder of the log file.
+    :param command: the `migratory` command, without the word `broker`.
+    :param placement: the network in which the process runs.
+    """
 
     def __init__(
         self,
@@ -67,27 +75,30 @@ class LocalBroker:
 
     @property
     def url(self) -> str:
-        """The URL to which clients connect."""
+        """The WebSocket URL to which clients connect."""
         return f"ws://{self.host}:{self.ports.clients}/ws"
 
     @property
     def admin_url(self) -> str:
-        """The base URL of /healthz, /readyz, /metrics and /v1/status."""
+        """The base URL of the administration listener, with /healthz, /readyz, /metrics and /v1/status."""
         return f"http://{self.host}:{self.ports.admin}"
 
     async def advertised_urls(self, http: HttpClient) -> set[str]:
-        """Return the URLs of the server list that clients get from it now, none if it does not answer."""
+        """Return the URLs in the server list that the broker sends to clients now; none if the broker does not
+        answer."""
         answer = await http.get_from(f"{self.host}:{self.ports.clients}", "/v1/servers")
         if answer is None or answer[0] != 200:
             return set()
         return {server["url"] for server in json.loads(answer[1])["servers"]}
 
     async def get_admin(self, http: HttpClient, path: str) -> tuple[int, str] | None:
-        """Return status and body of a page of its administration listener, or None if it does not answer."""
+        """Return status and body of a page of the broker's administration listener, or None if the broker does not
+        answer in time."""
         return await http.get_from(f"{self.host}:{self.ports.admin}", path)
 
     async def is_alive(self, http: HttpClient) -> bool:
-        """Return whether its event loop runs. Every status counts: without descriptors left it answers 503."""
+        """Return whether the broker's event loop runs: /healthz answers with any status. Without free descriptors, for
+        example, the broker answers 503."""
         return await self.get_admin(http, "/healthz") is not None
 
     async def is_ready(self, http: HttpClient) -> bool:
@@ -96,9 +107,10 @@ class LocalBroker:
 
 
 def write_config(cluster: MigratoryCluster, zookeeper_servers: str, folder: Path) -> Path:
-    """Write the brokers' common configuration file and return its path.
+    """Write the configuration file `broker.json` of all brokers into the folder, and return its path.
 
-    :raises LocalError: if the folder cannot be written.
+    :param zookeeper_servers: ZooKeeper's connection string.
+    :raises LocalError: the folder cannot be written.
     """
     path = folder / "broker.json"
     try:
@@ -112,14 +124,14 @@ def write_config(cluster: MigratoryCluster, zookeeper_servers: str, folder: Path
 async def wait_ready(
     brokers: Sequence[LocalBroker], http: HttpClient, max_wait: float, *, fail_on_exit: bool = True
 ) -> None:
-    """Wait until every broker is ready and has all of them in the server list that it gives to clients.
+    """Wait until every broker is ready, and sends clients a server list with all of them.
 
     A broker learns a moment later that the others are ready. A client that connects before that would know a single
     address.
 
-    :param max_wait: seconds.
-    :param fail_on_exit: whether a broker that ended is an error at once. It is not if a supervisor starts it again.
-    :raises LocalError: naming the broker, with its answer and the end of its log.
+    :param max_wait: seconds to wait for all of this.
+    :param fail_on_exit: True to raise at once if a broker's process has ended; False if a supervisor starts it again.
+    :raises LocalError: a broker ended or was not ready in time; the message has its answer and the end of its log.
     """
     deadline = time.monotonic() + max_wait
     for broker in brokers:

@@ -1,4 +1,4 @@
-"""A cluster on this machine: ZooKeeper members, brokers, and a supervisor that starts them again when they end.
+"""Runs a cluster on this machine: ZooKeeper members, brokers, and a supervisor that starts them again when they end.
 
     cluster = LocalCluster(resource, workdir)
     await cluster.start()          # every broker is ready
@@ -6,7 +6,7 @@
     await cluster.stop()           # every process has ended
 
 Work folder: broker.json, zookeeper-N/, logs/NAME.log, drained/NAME, lock. ZooKeeper starts empty each time: topic
-histories live in the brokers' memory, so nothing that it could remember outlives the brokers.
+histories live in the brokers' memory, so nothing that ZooKeeper could remember outlives the brokers.
 """
 
 from __future__ import annotations
@@ -59,9 +59,12 @@ _ADMIN_OFFSET, _PEERS_OFFSET, _ZOOKEEPER_OFFSET = 100, 200, 300
 class LocalCluster:
     """A cluster that runs as processes of this machine. A subclass may place its processes in other networks.
 
+    :param resource: the cluster's resource, as read from a file.
+    :param workdir: the folder for configuration, logs and data.
     :param ports: the first client port; administration, peers and ZooKeeper follow 100, 200 and 300 above it. By
         default clients' ports begin at 8800 if those are free, and all others are any free ports.
     :param on_event: called for every process that ends or is started again.
+    :param java: the Java runtime; by default the first suitable one that `find_java` returns.
     :param broker_command: the command that runs a broker, without the word `broker`.
     """
 
@@ -95,10 +98,11 @@ class LocalCluster:
     # ---- start and stop -----------------------------------------------------------------------------------------
 
     async def start(self, on_step: Callable[[str], None] = lambda _: None) -> None:
-        """Start ZooKeeper and the brokers, and wait until every broker is ready. On an error end what was started.
+        """Start ZooKeeper and the brokers, wait until every broker is ready, and then supervise all processes. On an
+        error end what was started.
 
         :param on_step: shows a line of progress.
-        :raises LocalError: if it cannot start.
+        :raises LocalError: the cluster cannot start.
         """
         try:
             await self._start(on_step)
@@ -107,8 +111,8 @@ class LocalCluster:
             raise
 
     async def stop(self) -> None:
-        """End everything, and release the ports and the work folder. Brokers get no time for a drain: there is no
-        broker left to which clients could move."""
+        """End all processes, and release the ports and the work folder. Brokers get no time for a drain: there is no
+        other broker to which clients could move."""
         if self._supervision is not None:
             self._supervision.cancel()
             await asyncio.gather(self._supervision, return_exceptions=True)
@@ -173,13 +177,15 @@ class LocalCluster:
         self._supervision = asyncio.create_task(self.supervisor.run(), name="supervisor")
 
     def placement(self, name: str) -> Placement:
-        """Return the network in which a broker or ZooKeeper member runs."""
+        """Return the network in which the broker or ZooKeeper member of this name runs: this machine's loopback
+        address, unless a subclass overrides this."""
         return LOCAL_PLACEMENT
 
     def clear_workdir(self) -> None:
-        """Remove what an earlier run left in the work folder. Called before anything is started.
+        """Remove logs, drained files and ZooKeeper data of an earlier run from the work folder. Called before anything
+        is started.
 
-        :raises LocalError: if it cannot be removed.
+        :raises LocalError: they cannot be removed.
         """
         try:
             for old in [self.workdir / "logs", self.workdir / DRAINED_FOLDER, *self.workdir.glob("zookeeper-*")]:
@@ -189,12 +195,13 @@ class LocalCluster:
             raise LocalError(f"cannot clear {self.workdir}: {error}") from error
 
     def check(self) -> None:
-        """Raise the exception that ended the supervision, if one did. Processes would not be started again any more."""
+        """Raise the exception that ended the supervision, if there is one. Processes would not be started again any
+        more."""
         if self._supervision is not None and self._supervision.done() and not self._supervision.cancelled():
             self._supervision.result()
 
     def add(self, process: Process) -> None:
-        """Start and supervise one more process, which ends with the cluster."""
+        """Start one more process and supervise it. It ends with the cluster."""
         process.start()
         self._others.append(process)
         self.supervisor.watch(process)
@@ -219,7 +226,7 @@ class LocalCluster:
     def broker(self, name: str) -> LocalBroker:
         """Return the broker of this name.
 
-        :raises LocalError: if there is none.
+        :raises LocalError: the cluster has no such broker.
         """
         for broker in self.brokers:
             if broker.name == name:
@@ -229,8 +236,10 @@ class LocalCluster:
         )
 
     def state(self, metrics: str = "") -> ClusterState:
-        """Return the content of the cluster's state file, for other commands. `metrics` is the folder or URL of its
-        recorded metrics."""
+        """Return the content of the cluster's state file, which other commands read.
+
+        :param metrics: the folder or URL of the cluster's recorded metrics, "" for none.
+        """
         return ClusterState(
             name=self.resource.name,
             pid=os.getpid(),
@@ -244,8 +253,10 @@ class LocalCluster:
     # ---- faults -------------------------------------------------------------------------------------------------
 
     def kill_broker(self, name: str, *, restart: bool = True) -> None:
-        """Kill a broker with SIGKILL. The supervisor starts the broker again; with `restart=False` only
-        `restart_broker` does."""
+        """Kill a broker's process with SIGKILL.
+
+        :param restart: True to let the supervisor start the broker again; with False only `restart_broker` does.
+        """
         process = self.broker(name).process
         if not restart:
             self.supervisor.hold(name)
@@ -254,22 +265,22 @@ class LocalCluster:
     async def restart_broker(self, name: str, *, max_wait: float = READY_SECONDS) -> None:
         """Start a broker again after `kill_broker(restart=False)`, and wait until it is ready.
 
-        :raises LocalError: if it is not ready within `max_wait` seconds.
+        :raises LocalError: the broker is not ready within `max_wait` seconds.
         """
         self.supervisor.release(name)
         await wait_ready([self.broker(name)], self.http, max_wait, fail_on_exit=False)
 
     async def wait_ready(self, max_wait: float = READY_SECONDS) -> None:
-        """Wait until every broker is ready, even if brokers end meanwhile.
+        """Wait until every broker is ready, even if brokers end and are started again meanwhile.
 
-        :raises LocalError: if one is not ready within `max_wait` seconds.
+        :raises LocalError: a broker is not ready within `max_wait` seconds.
         """
         await wait_ready(self.brokers, self.http, max_wait, fail_on_exit=False)
 
     async def zookeeper_leader(self) -> ZooKeeperMember:
-        """Return the member that leads now.
+        """Return the ZooKeeper member that is the leader now, or the only member.
 
-        :raises LocalError: if there is none.
+        :raises LocalError: there is no leader.
         """
         leader = await asyncio.to_thread(self.ensemble.leader)
         if leader is None:
@@ -279,9 +290,9 @@ class LocalCluster:
     # ---- queries ------------------------------------------------------------------------------------------------
 
     async def status(self, name: str) -> dict[str, object]:
-        """Return a broker's /v1/status.
+        """Return a broker's status page (/v1/status).
 
-        :raises LocalError: if it does not answer.
+        :raises LocalError: the broker does not answer.
         """
         broker = self.broker(name)
         answer = await broker.get_admin(self.http, "/v1/status")
@@ -290,7 +301,8 @@ class LocalCluster:
         return msgspec.json.decode(answer[1], type=dict[str, object])
 
     async def coordinated_groups(self) -> dict[str, int]:
-        """Return how many topic groups each broker coordinates now. Brokers that do not answer are left out."""
+        """Return the number of topic groups that each broker coordinates now, by name. Brokers that do not answer are
+        left out."""
         counts: dict[str, int] = {}
         for broker in self.brokers:
             answer = await broker.get_admin(self.http, "/metrics")
@@ -306,9 +318,9 @@ class LocalCluster:
         return counts
 
     async def busiest_coordinator(self) -> str:
-        """Return the name of the broker that coordinates most groups, the first by name among equals.
+        """Return the name of the broker that coordinates the most groups; of several, the first by name.
 
-        :raises LocalError: if no broker coordinates a group.
+        :raises LocalError: no broker coordinates a group.
         """
         counts = await self.coordinated_groups()
         if not any(counts.values()):
@@ -323,9 +335,9 @@ class LocalCluster:
     # ---- ports --------------------------------------------------------------------------------------------------
 
     def _check_ports(self) -> list[BrokerPorts]:
-        """Return the brokers' ports that --ports determines, or an empty list without it.
+        """Return the brokers' ports that follow from --ports, or an empty list without that option.
 
-        :raises LocalError: if one of them, or of ZooKeeper's, is in use.
+        :raises LocalError: one of these ports, or of ZooKeeper's, is in use.
         """
         base = self._ports
         if base is None:

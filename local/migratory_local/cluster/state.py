@@ -1,4 +1,5 @@
-"""The clusters that run on this machine: a state file per cluster, which other commands read, and work folder locks."""
+"""State files and locks: a state file tells other commands about each cluster that runs on this machine, and a lock
+keeps a second runner out of a work folder."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ DRAINED_FOLDER = "drained"
 
 @dataclass(frozen=True)
 class BrokerState:
-    """The addresses of one broker."""
+    """Name and addresses of one broker in a state file."""
 
     name: str
     url: str
@@ -32,7 +33,8 @@ class BrokerState:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """A cluster that `migratory up` or `migratory demo` runs. `pid` and `started` identify the runner's process."""
+    """The content of a state file: a cluster that `migratory up` or `migratory demo` runs. `pid` and `started` (seconds
+    since 1970) identify the runner's process."""
 
     name: str
     pid: int
@@ -44,12 +46,13 @@ class ClusterState:
     """The folder of the recorder's Parquet files, or the URL of Prometheus; empty if metrics are not recorded."""
 
     def is_drained(self, broker: str) -> bool:
-        """Return whether `migratory drain` took this broker out of service, so that the runner does not start it."""
+        """Return whether `migratory drain` took this broker out of service, so that the runner does not start it
+        again."""
         return Path(self.workdir, DRAINED_FOLDER, broker).exists()
 
     @property
     def running(self) -> bool:
-        """True if its runner lives. A later process with the same pid does not count."""
+        """True if the runner's process lives. A later process with the same pid does not count."""
         try:
             return abs(psutil.Process(self.pid).create_time() - self.started) < 1.0
         except psutil.Error:
@@ -57,9 +60,10 @@ class ClusterState:
 
 
 def state_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Return $XDG_STATE_HOME/migratory, by default ~/.local/state/migratory.
+    """Return the folder of state files: $XDG_STATE_HOME/migratory, by default ~/.local/state/migratory.
 
-    :raises LocalError: for a user without a home folder, such as a container's numeric user.
+    :param environment: the environment variables; by default those of this process.
+    :raises LocalError: the user has no home folder, such as a container's numeric user.
     """
     environment = os.environ if environment is None else environment
     base = environment.get("XDG_STATE_HOME")
@@ -74,14 +78,15 @@ def state_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def own_start_time() -> float:
-    """Return when this process started, in wall-clock seconds."""
+    """Return the time at which this process started, in seconds since 1970."""
     return float(psutil.Process().create_time())
 
 
 def write_state(state: ClusterState, folder: Path | None = None) -> Path:
-    """Write the state where `running_clusters` finds it. Return the file, which the runner removes at its end.
+    """Write the state file that `running_clusters` reads. Return its path; the runner removes the file at its end.
 
-    :raises LocalError: if it cannot be written.
+    :param folder: the folder of state files; by default `state_folder()`.
+    :raises LocalError: the file cannot be written.
     """
     folder = folder or state_folder()
     path = folder / f"{state.name}.{state.pid}.json"
@@ -96,9 +101,10 @@ def write_state(state: ClusterState, folder: Path | None = None) -> Path:
 
 
 def running_clusters(folder: Path | None = None) -> list[ClusterState]:
-    """Return the clusters whose runner lives, newest first. Remove the files of runners that were killed.
+    """Return the clusters whose runner lives, newest first. Remove the state files of runners that were killed, and
+    unreadable ones.
 
-    For a user without a home folder there are none.
+    :param folder: the folder of state files; by default `state_folder()`. A user without a home folder has no clusters.
     """
     clusters = []
     try:
@@ -116,7 +122,7 @@ def running_clusters(folder: Path | None = None) -> list[ClusterState]:
 
 
 def _read(path: Path) -> ClusterState | None:
-    """Return the state, or None for a file that is not a state, or another release's."""
+    """Return the state in a file, or None for a file that is not a state of this release."""
     try:
         data: dict[str, Any] = json.loads(path.read_text())
         return ClusterState(**{**data, "brokers": [BrokerState(**broker) for broker in data["brokers"]]})
@@ -129,7 +135,7 @@ _CLEARED = ("logs", "samples", "drained", "zookeeper-*")
 
 
 class WorkdirLock:
-    """A lock on a work folder, because a runner clears what earlier runs left in it.
+    """A lock on a work folder, because a runner clears what earlier runs left there.
 
     It keeps a second runner out, and every runner out of a folder that was never a work folder. The kernel releases the
     lock when the process ends, however it ends. The lock file stays and marks the folder as a work folder.
@@ -140,10 +146,10 @@ class WorkdirLock:
         self._descriptor = -1
 
     def acquire(self) -> None:
-        """Lock the folder.
+        """Lock the folder, which is created if it does not exist.
 
-        :raises LocalError: if another runner holds the lock (naming its pid), the folder cannot be written, or it holds
-            files that would be cleared but was never a work folder.
+        :raises LocalError: another runner holds the lock (the message names its pid), the folder cannot be written, or
+            it has files that would be cleared but was never a work folder.
         """
         if not self._path.exists():
             folder = self._path.parent

@@ -1,4 +1,4 @@
-"""`migratory up`: run a cluster until it is cancelled, and record its metrics."""
+"""`migratory up`: runs a cluster until it is cancelled, and records its metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _CHECK_SECONDS = 1.0
 
 
 class ClusterFileWatcher:
-    """A watcher of the cluster's file, which is read once: it warns that later changes have no effect."""
+    """A watcher of the cluster's file. The runner reads the file once, so the watcher warns that later changes have no
+    effect.
+
+    :param say: shows a line to the user.
+    """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path = path.absolute()
@@ -35,7 +39,7 @@ class ClusterFileWatcher:
         self._stamp, self._text = self._read()
 
     def check(self) -> None:
-        """Warn if the content has changed since the last check."""
+        """Warn if the file's content has changed since the last check. A missing file counts as unchanged."""
         stamp, text = self._read(self._stamp)
         # A missing file is about to be replaced by a new one.
         if stamp is None or stamp == self._stamp:
@@ -50,7 +54,8 @@ class ClusterFileWatcher:
         )
 
     def _read(self, known: tuple[int, int, int] | None = None) -> tuple[tuple[int, int, int] | None, bytes]:
-        """Return a stamp of the file (None if there is none), and the content unless the stamp is `known`."""
+        """Return a stamp of the file (time of change, size, inode; None if there is no file), and its content; no
+        content if the stamp is `known`."""
         try:
             status = self._path.stat()
             stamp = status.st_mtime_ns, status.st_size, status.st_ino
@@ -72,11 +77,13 @@ async def run_up(
     """Run a cluster until cancelled. Then, and on any error, end everything that was started.
 
     :param ports: see `LocalCluster`.
+    :param metrics: the recorder of metrics.
     :param scrape: a file of additional targets whose metrics are recorded; it may appear and change later
         (scrape_file.py).
     :param source: the file of `resource`; the user is warned of changes.
     :param say: shows a line to the user.
-    :raises LocalError: if the cluster cannot start, or metrics cannot be recorded any more.
+    :raises LocalError: the options exclude each other, the cluster cannot start, or metrics cannot be recorded any
+        more.
     """
     executable = find_prometheus() if metrics in ("auto", "prometheus") else None
     if metrics == "prometheus" and executable is None:
@@ -109,8 +116,11 @@ async def run_up(
 async def _recorded_metrics(
     cluster: LocalCluster, wanted: bool, prometheus: Path | None, scrape_file: ScrapeFile | None
 ) -> AsyncIterator[tuple[str, Callable[[], None]]]:
-    """Record metrics within the block. Yield the place of the record (folder or URL, "" for none), and a check to call
-    every second, which raises when recording has failed.
+    """A context that records metrics. It yields where they are (folder or URL, "" for none), and a check to call every
+    second, which raises when recording has failed.
+
+    :param wanted: True to record metrics.
+    :param prometheus: the path of the `prometheus` to run; None for the built-in recorder.
     """
     ports = [broker.ports.admin for broker in cluster.brokers]
     if not wanted:

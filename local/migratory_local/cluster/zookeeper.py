@@ -1,4 +1,4 @@
-"""A ZooKeeper ensemble of 1, 3 or 5 members, from the jars that PySpark brings.
+"""Runs a ZooKeeper ensemble of 1, 3 or 5 members, from the jars that PySpark brings.
 
 The command `srvr` shows whether a member is ready: one that reports its mode (leader, follower, standalone) has a
 quorum, one without a quorum answers "not currently serving requests". ("ruok" says nothing about a quorum.)
@@ -37,7 +37,12 @@ _GRACE_SECONDS = 3.0
 
 
 class ZooKeeperMember:
-    """A member: its ports, its data folder and its process. `number` counts from 1, as ZooKeeper's `myid` does."""
+    """A member of the ensemble: its ports, its data folder and its process. `number` counts from 1, as ZooKeeper's
+    `myid` does.
+
+    :param ports: the ports for clients, quorum and election.
+    :param placement: the network in which the process runs.
+    """
 
     def __init__(
         self, number: int, folder: Path, ports: tuple[int, int, int], placement: Placement = LOCAL_PLACEMENT
@@ -63,9 +68,12 @@ class ZooKeeperEnsemble:
     """An ensemble with its data under `folder`. A member that is started again has the same data and ports.
 
     :param size: number of members: 1, 3 or 5.
+    :param java: the Java runtime; by default the first suitable one that `find_java` returns.
     :param first_port: the first of three ports per member (client, quorum, election); free ports by default.
     :param placements: the network of each member; this machine's loopback address by default.
     :param min_session: the shortest session that a client may request, in seconds.
+    :raises LocalError: the size is not allowed, a port is in use, Java or the jars are missing, or the folder cannot be
+        written.
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class ZooKeeperEnsemble:
 
     @property
     def servers(self) -> str:
-        """The connection string: "127.0.0.1:1,127.0.0.1:2"."""
+        """ZooKeeper's connection string of all members, such as "127.0.0.1:10001,127.0.0.1:10004"."""
         return ",".join(member.address for member in self.members)
 
     @property
@@ -118,7 +126,7 @@ class ZooKeeperEnsemble:
     def wait_ready(self, timeout: float = 30.0) -> None:
         """Wait until every member reports its mode.
 
-        :raises LocalError: if one ends or is not ready after `timeout` seconds, with the end of its log.
+        :raises LocalError: a member ends or is not ready after `timeout` seconds; the message has the end of its log.
         """
         deadline = time.monotonic() + timeout
         for member in self.members:
@@ -134,15 +142,15 @@ class ZooKeeperEnsemble:
                 time.sleep(_POLL_SECONDS)
 
     def leader(self) -> ZooKeeperMember | None:
-        """Return the leader, or the only member. None while there is none."""
+        """Return the member that is the leader, or the only member; None while there is no leader."""
         return next((member for member in self.members if member.mode() in ("leader", "standalone")), None)
 
     def kill(self, member: ZooKeeperMember) -> None:
-        """Kill a member with SIGKILL. It is not started again here."""
+        """Kill a member with SIGKILL. The ensemble does not start it again."""
         member.process.kill()
 
     def freeze(self, member: ZooKeeperMember) -> None:
-        """Stop a member with SIGSTOP: it keeps its sockets and answers nothing."""
+        """Stop a member with SIGSTOP: its sockets stay open, and it answers nothing."""
         member.process.signal(signal.SIGSTOP)
 
     def thaw(self, member: ZooKeeperMember) -> None:
@@ -150,7 +158,7 @@ class ZooKeeperEnsemble:
         member.process.signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """End all members. Their data stays."""
+        """End the processes of all members. Their data stays on the disk."""
         stop_all(self.processes, _GRACE_SECONDS)
 
     def __enter__(self) -> Self:
@@ -195,7 +203,8 @@ class ZooKeeperEnsemble:
 
 
 def four_letter_command(port: int, command: str, host: str = LOOPBACK) -> str:
-    """Return the answer to a ZooKeeper four-letter command; empty if there is none within a second."""
+    """Return the answer to a ZooKeeper four-letter command such as `srvr`, or "" if the member does not answer within a
+    second."""
     try:
         with socket.create_connection((host, port), timeout=_REQUEST_TIMEOUT) as connection:
             connection.sendall(command.encode())

@@ -1,4 +1,4 @@
-"""The output of `migratory demo`: steps and a progress line while it runs, tables when it is over."""
+"""The output of `migratory demo`: steps and a progress line while the demo runs, tables when it is over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _MAX_FAILURES = 20
 
 
 class DemoDisplay:
-    """The display of a running demo. Use it as a context manager; `step` and `load` are the demo's observer.
+    """The display of a running demo. Use it as a context manager, and pass its methods `step` and `load` to
+    DemoObserver.
 
     :param brokers: the brokers whose numbers of clients each progress line shows.
     """
@@ -68,7 +69,8 @@ class DemoDisplay:
 
 
 def counts_line(event: LoadEvent, brokers: Sequence[str] = ()) -> str:
-    """Return the state of the load in one line. A broker that is down is shown with 0 clients."""
+    """Return the state of the load in one line: time, counts, P99, and the clients of each broker. A broker of
+    `brokers` that has none, such as a dead one, is shown with 0 clients."""
     if event.phase == "connecting":
         return f"{event.connected:,} of {event.subscribers:,} subscribers"
     parts = [
@@ -86,7 +88,7 @@ def counts_line(event: LoadEvent, brokers: Sequence[str] = ()) -> str:
 
 
 def show_result(result: DemoResult, console: Console) -> None:
-    """Print totals, the fault, the SLA report, and the failures if there are any."""
+    """Print totals, the fault, the SLA report, the first failures if there are any, and the verdict."""
     from migratory_spark.render.tables import render
 
     console.print(Group(_totals(result.to_json()), render(result.report)))
@@ -98,7 +100,7 @@ def show_result(result: DemoResult, console: Console) -> None:
 
 
 def verdict_line(result: DemoResult) -> str:
-    """Return the verdict in one line with rich's markup. It explains what could seem to contradict it."""
+    """Return the verdict in one line with rich's markup, with facts that could seem to contradict it."""
     load = result.load
     if load.lost or load.duplicates or load.reordered:
         deliveries = f"{load.lost:,} deliveries lost, {load.duplicates:,} duplicated, {load.reordered:,} out of order"

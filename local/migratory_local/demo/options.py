@@ -1,4 +1,4 @@
-"""The options of a demo, and checks whether they suffice for a verdict, before anything is started."""
+"""The options of a demo, and checks of whether they suffice for a verdict, before anything is started."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DemoOptions:
 
 
 def objectives_of(resource: MigratoryCluster, options: DemoOptions) -> list[Objective]:
-    """Return the cluster's objectives, with the demo's resume limit."""
+    """Return the cluster's objectives. Those of type resume have the demo's resume limit as their threshold."""
     return [
         objective.model_copy(update={"threshold": options.resume_limit}) if objective.type == "resume" else objective
         for objective in resource.spec.sla.objectives
@@ -49,9 +49,9 @@ def objectives_of(resource: MigratoryCluster, options: DemoOptions) -> list[Obje
 
 
 def check_duration(options: DemoOptions) -> None:
-    """Check that there is time for a kill and the recovery.
+    """Check that the demo is long enough for the kill, if there is one, and for the recovery.
 
-    :raises LocalError: if there is not.
+    :raises LocalError: it is too short.
     """
     if options.kill != "none" and options.duration < MIN_DURATION_WITH_KILL:
         raise LocalError(
@@ -61,7 +61,8 @@ def check_duration(options: DemoOptions) -> None:
 
 
 def report_warnings(resource: MigratoryCluster, options: DemoOptions) -> list[str]:
-    """Return a warning for each part of the report that may have too little data for a verdict, one sentence each."""
+    """Return a sentence for each reason for which the SLA report may have too little data for a verdict; none if the
+    options suffice."""
     warnings = []
     measured = options.warmup + options.duration
     if measured < AMPLE_SECONDS:

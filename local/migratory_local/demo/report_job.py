@@ -1,7 +1,7 @@
-"""The demo's SLA report, made by Spark in a process of its own.
+"""Makes the demo's SLA report, with Spark in a process of its own.
 
-Spark's JVM then lives no longer than that process, and a Ctrl-C ends both. The process is
-`python -m migratory_local.demo.report_job REQUEST.json REPORT.json`; `make_report` starts it and waits.
+Spark's JVM then lives no longer than that process, and a Ctrl-C ends both. The process is `python -m
+migratory_local.demo.report_job REQUEST.json REPORT.json`; `make_report` starts it and waits.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ async def make_report(
     page: Path | None,
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Make the report on the samples in the work folder, and return it as plain data. See `write_request`.
+    """Make the report from the samples in the work folder, and return it as plain data. The parameters are those of
+    `write_request`.
 
-    :raises LocalError: if the report fails or takes too long.
+    :raises LocalError: the report fails or takes too long, or the folder cannot be written.
     """
     request, answer = workdir / "report-request.json", workdir / "report.json"
     try:
@@ -90,11 +91,13 @@ def write_request(
     page: Path | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Write the input of the report process.
+    """Write the input of the report process to the file `path`. Raise OSError if it cannot be written.
 
-    :param start: begin of the window in wall-clock seconds; likewise `end`.
-    :param incidents: what happened to the cluster: kind, broker, at, until (wall-clock seconds).
-    :param page: file for the report as HTML.
+    :param samples: the folder of the recorder's files.
+    :param start: start of the window in seconds since 1970; likewise `end`.
+    :param incidents: incidents that the demo caused: kind, broker, at, until (seconds since 1970).
+    :param java_home: the value of JAVA_HOME for Spark.
+    :param page: file for the report as HTML; None for no page.
     :param notes: sentences that the report shows to its reader.
     """
     request = {
@@ -111,7 +114,8 @@ def write_request(
 
 
 def main(request_path: Path, report_path: Path) -> None:
-    """Make the requested report, and write it and, if requested, its report page: the body of the process."""
+    """Make the requested report, and write it and, if requested, its report page. This is the body of the report
+    process."""
     from migratory_spark.report.build import KnownIncident, as_plain, build_report
     from migratory_spark.session import local_session
 

@@ -1,7 +1,8 @@
-"""The result of a demo: whether it succeeded, and why not.
+"""The result of a demo: decides whether it succeeded, and if not, why.
 
 Two parties judge. The load generator's verifier compares every acknowledged publication with every delivery; it decides
-about success. Spark makes the SLA report from the recorded metrics alone; its verdict is the `verdict` of the result.
+about success. Spark makes the SLA report from the recorded metrics alone; its verdict is the `verdict` of the result. A
+missed objective of the report is a failure, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from migratory_local.demo.options import DemoOptions, KillTarget
 
 @dataclass
 class KilledProcess:
-    """The process that the demo killed, and how it recovered."""
+    """The process that the demo killed, and how it recovered. `failure` says why it did not rejoin, "" if it did."""
 
     kind: KillTarget
     name: str
@@ -32,7 +33,8 @@ class KilledProcess:
 
 @dataclass
 class DemoResult:
-    """The outcome of a demo."""
+    """The outcome of a demo: the verified load, the SLA report as plain data, and the killed process (None without a
+    kill)."""
 
     load: LoadResult
     report: dict[str, Any]
@@ -67,7 +69,8 @@ class DemoResult:
 
 
 def describe_caveats(load: LoadResult) -> list[str]:
-    """Return what a reader of the report must know about this run, one sentence each."""
+    """Return the facts that a reader of the report must know about this run, one sentence each; none if publications
+    were sent in time."""
     if not load.generator_late:
         return []
     return [
@@ -83,7 +86,11 @@ def find_failures(
     options: DemoOptions,
     objectives: Sequence[Objective] = (),
 ) -> list[str]:
-    """Return why the demo failed: the verifier's findings, and the objectives that the report says were missed."""
+    """Return the reasons for which the demo failed, one sentence each; none on success.
+
+    Reasons are the verifier's findings, a process that did not rejoin, a kill without effect, and missed objectives.
+    That the load generator was late is no reason.
+    """
     objective_of = {objective.name: objective for objective in objectives}
     failures = []
     for problem in load.problems:
@@ -110,7 +117,8 @@ def find_failures(
 
 
 def describe_missed(result: dict[str, Any], objective: Objective | None) -> str:
-    """Return the result of a missed objective in words: "73.86% of deliveries within 500 ms, target 90%"."""
+    """Return the result of a missed objective in words, such as "73.86% of deliveries within 500 ms, target 90%". The
+    report's own reason comes first if there is one."""
     if result["reason"]:
         return str(result["reason"])
     share, target = result["compliance"] * 100, float(result["target"])
@@ -138,7 +146,7 @@ def _format_duration(seconds: float) -> str:
 
 
 def is_only_late(load: LoadResult) -> bool:
-    """Return whether the only problem is that the machine was too busy to publish in time.
+    """Return whether the only problem of the run is that the machine was too busy to publish in time.
 
     The latency then includes the load generator's own delays and cannot be judged. The verification of deliveries and
     resumes is as exact as ever.

@@ -1,4 +1,4 @@
-"""The steps of `migratory demo`: start a cluster, put load on it, kill a process in the middle, make the report."""
+"""The steps of `migratory demo`: starts a cluster, puts load on it, kills a process in the middle, makes the report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ZOOKEEPER_TIMEOUT = 30.0
 
 @dataclass
 class DemoObserver:
-    """The callbacks that show the progress of a demo."""
+    """The callbacks that show the progress of a demo: `step` gets a line of text, `load` the state of the load."""
 
     step: Callable[[str], None] = lambda _: None
     load: Callable[[LoadEvent], None] = lambda _: None
@@ -44,9 +44,11 @@ class DemoObserver:
 async def run_demo(
     resource: MigratoryCluster, workdir: Path, options: DemoOptions, observer: DemoObserver
 ) -> DemoResult:
-    """Run a demo. When it returns or raises, everything that it started has ended.
+    """Run a demo in the work folder and return its result. When it returns or raises, everything that it started has
+    ended.
 
-    :raises LocalError: if there is no result (ports, disk, descriptors, Java, a broker that does not start).
+    :raises LocalError: there is no result (ports, disk, descriptors, Java, a broker that does not start, a failed
+        report).
     """
     check_duration(options)
     for warning in report_warnings(resource, options):
@@ -85,7 +87,8 @@ async def run_demo(
 def scenario_of(resource: MigratoryCluster, options: DemoOptions, servers: list[str]) -> Scenario:
     """Return the load scenario of a demo.
 
-    :raises LocalError: if the options are out of range.
+    :param servers: the brokers' URLs.
+    :raises LocalError: the options are out of range.
     """
     try:
         return Scenario(
@@ -113,7 +116,8 @@ def scenario_of(resource: MigratoryCluster, options: DemoOptions, servers: list[
 async def _run_load(
     cluster: LocalCluster, options: DemoOptions, observer: DemoObserver
 ) -> tuple[LoadResult, KilledProcess | None, float, float]:
-    """Run load and kill. Return the verified result, the killed process, and start and end of the report's window."""
+    """Run the load, record metrics, and kill a process. Return the verified result, the killed process (None without a
+    kill), and start and end of the report's window in seconds since 1970."""
     scenario = scenario_of(cluster.resource, options, cluster.urls)
     async with Recorder(cluster.workdir / "samples") as recorder:
         for broker in cluster.brokers:
@@ -140,7 +144,8 @@ async def _run_load(
 async def _kill(
     cluster: LocalCluster, load: Load, options: DemoOptions, observer: DemoObserver
 ) -> KilledProcess | None:
-    """Kill the chosen process, start it again, and wait until it has rejoined."""
+    """Wait, kill the process that the options choose, start it again, and wait until it has rejoined. Return the killed
+    process, or None if the options choose none."""
     if options.kill == "none":
         return None
     await asyncio.sleep(options.duration * KILL_AFTER)
@@ -184,7 +189,8 @@ async def _wait_for_member(member: ZooKeeperMember) -> None:
 
 
 def _incidents(load: LoadResult, killed: KilledProcess | None) -> list[dict[str, Any]]:
-    """Return the kill as an incident of the report. It ends when the last client and publisher are served again."""
+    """Return the kill as an incident for the report, or none without a kill. The incident ends when the last client and
+    publisher are served again."""
     if killed is None:
         return []
     duration = max(load.resume_seconds.max or 0.0, load.publish_gap_seconds.max or 0.0, 0.1)

@@ -1,4 +1,4 @@
-"""A fast parser of Prometheus' text format.
+"""A fast parser of Prometheus' text format, for the recorder.
 
 A scrape repeats the same series every second. The text of each series is parsed once and then looked up in a table.
 prometheus_client's parser parses every label of every scrape again; docs/dependencies.md has the figures.
@@ -18,11 +18,12 @@ Labels = dict[str, str]
 
 
 class InvalidExposition(ValueError):
-    """A line is not in the text format. The text names the line."""
+    """Raised when a line is not in the text format. The message quotes the line."""
 
 
 class SeriesTable:
-    """A table of all series (metric and labels) of a set of targets, each with a number."""
+    """A table of all series (metric and labels) that were read from a set of targets. The number of a series is its
+    index in `metrics` and `labels`."""
 
     def __init__(self) -> None:
         self.metrics: list[str] = []
@@ -34,7 +35,7 @@ class SeriesTable:
 
         :param target: distinguishes the same text of two targets.
         :param extra: labels of the target, which are added to the series.
-        :raises InvalidExposition: if it is not a series.
+        :raises InvalidExposition: the text is not a series.
         """
         key = (target, series)
         number = self._numbers.get(key)
@@ -46,9 +47,13 @@ class SeriesTable:
         return number
 
     def read(self, target: str, text: str, extra: Labels) -> tuple[array[int], array[float]]:
-        """Return the series numbers and the values of one scrape, whose lines must have no timestamps.
+        """Return the series numbers and the values of one scrape, whose lines must have no timestamps. Add series that
+        are new.
 
-        :raises InvalidExposition: if a line is invalid.
+        :param target: distinguishes the same text of two targets.
+        :param text: the body of the scraped page.
+        :param extra: labels of the target, which are added to its series.
+        :raises InvalidExposition: a line is invalid.
         """
         numbers, values = array("q"), array("d")
         for line in text.split("\n"):
@@ -64,9 +69,9 @@ class SeriesTable:
 
 
 def parse_series(text: str) -> tuple[str, Labels]:
-    """Return metric name and labels of `name` or `name{label="value",...}`.
+    """Return metric name and labels of `name` or `name{label="value",...}`. Labels with an empty value are left out.
 
-    :raises InvalidExposition: if it is anything else.
+    :raises InvalidExposition: the text has another form.
     """
     match = _SERIES.fullmatch(text.strip())
     if match is None:

@@ -1,4 +1,4 @@
-"""A Prometheus server for `migratory up`, if one is on PATH."""
+"""Configures a Prometheus server for `migratory up`, if one is on PATH."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from migratory_local.processes.process import Process
 
 
 def find_prometheus() -> Path | None:
-    """Return the `prometheus` on PATH, or None."""
+    """Return the path of the `prometheus` on PATH, or None if there is none."""
     executable = shutil.which("prometheus")
     return Path(executable) if executable else None
 
@@ -29,12 +29,16 @@ def prometheus_process(
     scrape: Path | None = None,
     rules: str = "",
 ) -> Process:
-    """Write the configuration and return the process, which is not started yet.
+    """Write Prometheus's configuration, and return the process, which is not started yet.
 
+    :param executable: the path of `prometheus`.
+    :param folder: the folder for configuration and data.
+    :param port: the port of the server.
     :param targets: ports of this machine whose /metrics are scraped every `interval` seconds.
+    :param logs: the folder of the log file.
     :param scrape: a file of additional targets (scrape_file.py), which Prometheus itself reads.
     :param rules: the text of a rule file, evaluated every five scrapes.
-    :raises LocalError: if the folder cannot be written.
+    :raises LocalError: the folder cannot be written.
     """
     scrape_interval = f"{round(interval * 1000)}ms"
     jobs: list[dict[str, object]] = [

@@ -35,13 +35,14 @@ _FLUSH_SECONDS = 5.0
 
 
 class Recorder:
-    """A scraper that writes samples into a folder.
+    """A scraper that writes samples into a folder, from which it removes those of an earlier run.
 
     `async with Recorder(folder) as recorder: recorder.add(port, "broker")`. Leaving the block scrapes once more and
     writes the rest.
 
     :param interval: seconds between two scrapes of a target. A target that takes longer counts as down.
-    :param now: returns wall-clock seconds, for the timestamps.
+    :param now: returns seconds since 1970, for the timestamps.
+    :raises LocalError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path, interval: float = 1.0, now: Callable[[], float] = time.time) -> None:
@@ -64,14 +65,15 @@ class Recorder:
             raise LocalError(f"cannot write metrics into {folder}: {error.strerror}") from error
 
     def add(self, port: int, job: str) -> None:
-        """Scrape this port of this machine from the next round on."""
+        """Scrape this port of this machine from the next round on, with `job` as the label of that name."""
         self._targets[f"{LOOPBACK}:{port}"] = {"job": job, "instance": f"{LOOPBACK}:{port}"}
 
     def remove(self, port: int) -> None:
         self._targets.pop(f"{LOOPBACK}:{port}", None)
 
     def follow(self, targets: Iterable[ScrapeTarget]) -> None:
-        """Scrape these targets, in addition to added ones, from the next round on, instead of those of the last call.
+        """Scrape these targets from the next round on, in addition to those of `add`, and no longer those of the last
+        call.
 
         A target that was added as well keeps its labels.
         """
@@ -92,13 +94,13 @@ class Recorder:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Close connections, for callers of `scrape` and `flush` that do not use `async with`."""
+        """Close connections. Only for callers of `scrape` and `flush` that do not use `async with`."""
         await self._http.close()
 
     def check(self) -> None:
-        """Raise the error that ended recording, if one did.
+        """Raise the error that ended recording, if there is one.
 
-        :raises LocalError: for example because of a full disk.
+        :raises LocalError: samples could not be written, for example because of a full disk.
         """
         if self._task is not None and self._task.done() and not self._task.cancelled():
             error = self._task.exception()
@@ -106,14 +108,15 @@ class Recorder:
                 raise error
 
     async def scrape(self) -> None:
-        """Scrape all targets at once. Samples get the time of their target's request."""
+        """Scrape all targets at the same time, and hold the samples in memory until `flush`. Samples have the time at
+        which their target's request began."""
         targets = {**self._followed, **self._targets}
         await asyncio.gather(*(self._scrape(address, extra) for address, extra in targets.items()))
 
     async def flush(self) -> None:
-        """Write the samples since the last call into a file.
+        """Write the samples since the last call into a new file. Do nothing without samples.
 
-        :raises LocalError: if it cannot be written.
+        :raises LocalError: the file cannot be written.
         """
         if not self._numbers:
             return
@@ -167,7 +170,10 @@ def _write(
     times: array[int],
     values: array[float],
 ) -> None:
-    """Write samples. Labels are built once per series and referred to by number, so a row costs no Python object."""
+    """Write samples into the file `path`. Raise LocalError if it cannot be written.
+
+    Labels are built once per series and referred to by number, so a row costs no Python object.
+    """
     indexes = pa.array(numbers, type=pa.int64())
     table = pa.table(
         [

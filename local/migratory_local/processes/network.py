@@ -1,7 +1,8 @@
-"""Addresses of the processes on this machine: free TCP ports, network placement, and small HTTP requests.
+"""Free TCP ports, network placement of processes, and small HTTP requests to them.
 
 Ports are not chosen by the kernel (`bind` to port 0). Those lie in the range of outgoing connections: while a killed
-broker is down, one of thousands of reconnecting clients may get its port as source port, or even connect to itself.
+broker is down, one of thousands of reconnecting clients may get the broker's port as source port, or even connect to
+itself.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 class Placement:
     """The network in which a process runs: this machine's loopback address by default.
 
-    :param address: the address on which it listens and under which others reach it.
-    :param command_prefix: command words that enter its network, such as those that enter a network namespace. The last
+    :param address: the address on which the process listens and under which others reach it.
+    :param command_prefix: command words that enter the network, such as those that enter a network namespace. The last
         of them must replace itself by the process (exec), because signals go to the process that was started.
     """
 
@@ -41,9 +42,9 @@ LOCAL_PLACEMENT = Placement()
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server can listen on the port now.
+    """Return whether a server can listen on the port of the loopback address now.
 
-    A port in TIME_WAIT counts as free, as it does for servers.
+    A port in TIME_WAIT counts as free, as it does for servers. A port that this user may not use counts as not free.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -58,10 +59,12 @@ def is_free(port: int) -> bool:
 
 
 def claim(port: int) -> socket.socket | None:
-    """Claim a port among the runners of this machine until the returned socket is closed. Return None if it is claimed.
+    """Claim a port among the runners of this machine until the returned socket is closed. Return None if another runner
+    has claimed it.
 
     The port itself stays free, so that a broker can listen on it, end, and listen on it again; no other runner takes
-    it meanwhile. The claim is a name in Linux's abstract socket namespace: the kernel drops it when this process ends.
+    the port meanwhile. The claim is a name in Linux's abstract socket namespace: the kernel drops it when this process
+    ends.
     """
     holder = socket.socket(socket.AF_UNIX)
     try:
@@ -75,7 +78,7 @@ def claim(port: int) -> socket.socket | None:
 def check_free(port: int, purpose: str) -> None:
     """Check that a server can listen on the port.
 
-    :raises LocalError: if it cannot; the text names the port and its purpose.
+    :raises LocalError: it cannot; the message names the port and its purpose.
     """
     if not 1 <= port <= 65_535:
         raise LocalError(f"port {port} for {purpose} is not allowed; ports are 1 to 65535")
@@ -88,11 +91,12 @@ _handed_out: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different free ports below the range of outgoing connections, each at most once per process.
+    """Return `count` different free ports below the range of outgoing connections. No port is returned twice in a
+    process.
 
     They are chosen at random, so that runners that start at the same time rarely collide.
 
-    :raises LocalError: if there are not enough.
+    :raises LocalError: there are not enough.
     """
     top = min(_ephemeral_start(), 65_536)
     candidates = list(range(LOWEST_PORT, top)) if top > LOWEST_PORT + 1000 else list(range(1024, 65_536))
@@ -124,16 +128,17 @@ class HttpClient:
     """
 
     def __init__(self, timeout: float) -> None:
-        """`timeout` is the limit for a whole request, in seconds."""
+        """`timeout` is the limit in seconds for a whole request."""
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, port: int, path: str) -> tuple[int, str] | None:
-        """Request a path from a port of the loopback address. Return status and body, or None, as `get_from`."""
+        """Request a path from a port of the loopback address. Return what `get_from` returns."""
         return await self.get_from(f"{LOOPBACK}:{port}", path)
 
     async def get_from(self, address: str, path: str) -> tuple[int, str] | None:
-        """Return status and body from `host:port`, or None if there is no answer in time."""
+        """Return status and body of `http://ADDRESS PATH`, or None if the process does not answer in time. `address` is
+        `host:port`."""
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             self._session = aiohttp.ClientSession(timeout=self._timeout, connector=connector, trust_env=False)

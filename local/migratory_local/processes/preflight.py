@@ -1,4 +1,4 @@
-"""Checks of this machine before anything is started: the platform, disk space and file descriptors, whose limit is
+"""Checks this machine before anything is started: the platform, disk space, and file descriptors, whose limit is
 raised."""
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ SPARE_DESCRIPTORS = 300
 
 
 def check_platform(platform: str = sys.platform) -> None:
-    """Check that processes can be tied to the runner's life.
+    """Check that the platform can end processes with their runner.
 
-    :raises LocalError: on any platform but Linux.
+    :raises LocalError: the platform is not Linux.
     """
     if platform != "linux":
         raise LocalError(f"the local runner needs Linux (prctl, /proc), not {platform}; run it in a Linux container")
 
 
 def check_disk_space(folder: Path, members: int) -> None:
-    """Check that the disk of the work folder has room for `members` ZooKeeper members.
+    """Check that the disk of the work folder has room for the files of `members` ZooKeeper members.
 
-    :raises LocalError: if it has not, or the folder cannot be used.
+    :raises LocalError: there is too little space, or the folder cannot be used.
     """
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     try:
@@ -46,9 +46,10 @@ def check_disk_space(folder: Path, members: int) -> None:
 
 
 def raise_descriptor_limit(clients: int) -> None:
-    """Raise the soft limit of open files, which child processes inherit, so that a broker can hold `clients` sockets.
+    """Raise this process's soft limit of open files, which child processes inherit, so that a broker can hold `clients`
+    sockets. Never lower it.
 
-    :raises LocalError: if the hard limit is too low; the text names the number of clients that it allows.
+    :raises LocalError: the hard limit is too low; the message names the number of clients that it allows.
     """
     needed = clients + SPARE_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

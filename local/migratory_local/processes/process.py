@@ -1,4 +1,5 @@
-"""One process of the cluster: it is started so that it cannot outlive the runner, and its output goes to a log file.
+"""Runs one process of the cluster: it is started so that it cannot outlive the runner, and its output goes to a log
+file.
 
 Start processes from a thread that lives as long as the runner (the main thread): for Linux the parent of a process is
 the *thread* that started it.
@@ -28,7 +29,11 @@ _KILL_TIMEOUT = 10.0
 class Process:
     """A command and its process, which may be started again after it ended.
 
-    It has a session of its own: Ctrl-C in a terminal reaches only the runner, which ends its processes in order.
+    The process has a session of its own: Ctrl-C in a terminal reaches only the runner, which ends its processes in
+    order.
+
+    :param log: the file to which the output is appended.
+    :param environment: the environment variables; None for those of the runner.
     """
 
     def __init__(
@@ -44,7 +49,7 @@ class Process:
     def start(self) -> None:
         """Start the process.
 
-        :raises LocalError: if it is already running, or the log cannot be written (full disk, no permission).
+        :raises LocalError: it is already running, or cannot be started (full disk, no permission for the log).
         """
         if self.alive:
             raise LocalError(f"{self.name} is already running")
@@ -65,7 +70,7 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None if it is not running."""
+        """The process id, or None if the process is not running."""
         return self._popen.pid if self._popen is not None and self._popen.poll() is None else None
 
     @property
@@ -74,17 +79,18 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the last run, negative for a signal. None while it runs and before the first start."""
+        """The exit code of the last run, negative for a signal. None while the process runs and before the first
+        start."""
         return None if self._popen is None else self._popen.poll()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal. Do nothing if the process has ended."""
+        """Send a signal. Do nothing if the process has ended or was never started."""
         if self._popen is not None:
             # Popen first checks that the process was not reaped, so another process with the same pid is never hit.
             self._popen.send_signal(number)
 
     def kill(self) -> None:
-        """Send SIGKILL and wait until the process is gone, for a bounded time."""
+        """Send SIGKILL and wait until the process is gone, at most _KILL_TIMEOUT seconds."""
         self.signal(signal.SIGKILL)
         self.wait(_KILL_TIMEOUT)
 
@@ -97,7 +103,8 @@ class Process:
         return not self.alive
 
     def tail(self) -> str:
-        """Return the last lines of the log, for an error message."""
+        """Return the last lines of the log for an error message, or in brackets the reason for which it can't be
+        read."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
@@ -108,7 +115,8 @@ class Process:
 
 
 def stop_all(processes: Sequence[Process], grace: float) -> None:
-    """Continue stopped processes and send SIGTERM to all at once. Kill those that still run after `grace` seconds."""
+    """Continue stopped processes and send SIGTERM to all of them, then wait. Kill those that still run after `grace`
+    seconds."""
     for process in processes:
         # A stopped (frozen) process would not handle the SIGTERM.
         process.signal(signal.SIGCONT)
@@ -120,7 +128,7 @@ def stop_all(processes: Sequence[Process], grace: float) -> None:
 
 
 def describe_exit(exit_code: int | None) -> str:
-    """Return in words how a process ended: "ended with 1", "was ended by signal 9"."""
+    """Return in words how a process ended: "ended with 1", "was ended by signal 9", "never ran" for None."""
     if exit_code is None:
         return "never ran"
     return f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with {exit_code}"

@@ -1,6 +1,6 @@
 """The supervisor: starts processes again when they end, with exponential backoff, and kills those that hang.
 
-A process that has answered its probe once hangs when it leaves `HUNG_PROBES` probes in a row unanswered. Probes are
+A process hangs if it has answered its probe once and then leaves `HUNG_PROBES` probes in a row unanswered. Probes are
 counted, not seconds, so that a machine that was suspended harms no process.
 
 A process is not started again while it is held by a call (`hold`), or while a file exists that another process made
@@ -50,7 +50,7 @@ class SupervisorEvent:
 
 @dataclass
 class _Watched:
-    """A supervised process and its restart state."""
+    """A supervised process, and the state of its restarts and probes."""
 
     process: Process
     backoff: float = field(default_factory=lambda: FIRST_BACKOFF)
@@ -73,6 +73,8 @@ class Supervisor:
     """A supervisor of processes that are already running.
 
     Run `run` as a task on the event loop of the main thread (see process.py).
+
+    :param on_event: called with each observation and action.
     """
 
     def __init__(self, on_event: Callable[[SupervisorEvent], None] = lambda _: None) -> None:
@@ -80,23 +82,27 @@ class Supervisor:
         self._on_event = on_event
 
     def watch(self, process: Process, away_file: Path | None = None, probe: Probe | None = None) -> None:
-        """Supervise a process. While `away_file` exists, it is not started again. With a `probe`, it is killed when it
-        hangs."""
+        """Supervise a running process.
+
+        :param away_file: the process is not started again while this file exists.
+        :param probe: asks the process for an answer; the process is killed when it hangs. None: it is not probed.
+        """
         self._watched[process.name] = _Watched(process, away_file=away_file, probe=probe)
 
     def hold(self, name: str) -> None:
-        """Do not start this process again until `release`. It is not ended."""
+        """Do not start the process of this name again, nor probe it, until `release`. The process itself is not
+        ended."""
         self._watched[name].held = True
 
     def release(self, name: str) -> None:
-        """End a hold. If the process has ended, start it at the next check."""
+        """End the hold of the process of this name. If the process has ended, start it at the next check."""
         watched = self._watched[name]
         watched.held = False
         watched.backoff = FIRST_BACKOFF
         watched.restart_at = time.monotonic() if not watched.process.alive else None
 
     async def run(self) -> None:
-        """Supervise until cancelled."""
+        """Restart ended processes and kill hung ones until cancelled."""
         await asyncio.gather(self._restart_ended(), self._kill_hung())
 
     async def _restart_ended(self) -> None:
