@@ -1,4 +1,4 @@
-"""The networks of a run: the router drops and counts the packets of its rules, and passes all others."""
+"""The networks of a chaos run: the router drops and counts the packets that match its rules, and passes all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The delay proxy: data is late, complete and in order, and the end of a connection is forwarded."""
+"""The delay proxy delivers all data late and in order, and forwards the end of a connection."""
 
 from __future__ import annotations
 

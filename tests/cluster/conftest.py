@@ -42,8 +42,8 @@ def kubeconfig() -> Path:
 def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """Install the operator, and uninstall it at the end unless MIGRATORY_KEEP is set. Return kubectl for its namespace.
 
-    Workers of pytest-xdist share it, and leave it for the run after theirs.
-    With MIGRATORY_OPERATOR=outside, use one that runs already, on this machine or in a debugger.
+    Workers of pytest-xdist share the operator, and leave it installed at the end. With MIGRATORY_OPERATOR=outside, use
+    one that runs already, on this machine or in a debugger.
     """
     kube = Kubectl(kubeconfig, SYSTEM)
     if os.environ.get("MIGRATORY_OPERATOR") == "outside":
@@ -66,9 +66,10 @@ def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="session")
 def namespaces(operator: Kubectl) -> Iterator[Namespaces]:
-    """Return a context manager that creates a namespace, and deletes it at the end of the context.
+    """Return a context manager that creates a namespace, yields kubectl for it, and deletes it at the end of the
+    context.
 
-    The next tests do not wait for the deletion; its failure is raised at the end of the session.
+    The next tests do not wait for the deletion; a failed deletion is raised at the end of the session.
     """
     deletions: list[Future[None]] = []
 
@@ -90,14 +91,16 @@ def namespaces(operator: Kubectl) -> Iterator[Namespaces]:
 
 @pytest.fixture(scope="module")
 def operator_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IO[str]]:
-    """Open the file that workers lock, shared or exclusively, by the next two fixtures."""
+    """Open and yield the file whose lock test processes share: `needs_operator` locks it shared, `kills_operator`
+    exclusively."""
     with (tmp_path_factory.getbasetemp().parent / "operator.lock").open("w") as lock:
         yield lock
 
 
 @pytest.fixture
 def needs_operator(operator_lock: IO[str]) -> Iterator[None]:
-    """Let a test wait for a status that passes, which an operator that is just starting would not write."""
+    """Keep tests that kill the operator from running at the same time, for a test that waits for a status that soon
+    changes again: an operator that is just starting would not write it."""
     fcntl.flock(operator_lock, fcntl.LOCK_SH)
     yield
     fcntl.flock(operator_lock, fcntl.LOCK_UN)
@@ -105,7 +108,8 @@ def needs_operator(operator_lock: IO[str]) -> Iterator[None]:
 
 @pytest.fixture
 def kills_operator(operator_lock: IO[str]) -> Iterator[None]:
-    """Let a test kill the operator: none that `needs_operator` runs at the same time."""
+    """Let a test kill the operator: wait until no test with `needs_operator` runs, and hold new ones up until this
+    test has ended."""
     fcntl.flock(operator_lock, fcntl.LOCK_EX)
     yield
     fcntl.flock(operator_lock, fcntl.LOCK_UN)
@@ -113,7 +117,8 @@ def kills_operator(operator_lock: IO[str]) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def alone(operator: Kubectl) -> Iterator[None]:
-    """Stop the operator of all namespaces for modules that install others: a cluster must not have two."""
+    """Stop the operator of all namespaces while a module runs that installs other operators: a cluster must not have
+    two."""
     if os.environ.get("MIGRATORY_OPERATOR") == "outside":
         yield
         return
@@ -126,35 +131,36 @@ def alone(operator: Kubectl) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shared(namespaces: Namespaces) -> Iterator[Kubectl]:
-    """Create a namespace for all tests of a module."""
+    """Create a namespace for all tests of a module, and yield kubectl for it."""
     with namespaces() as kube:
         yield kube
 
 
 @pytest.fixture(scope="module")
 def standing(shared: Kubectl) -> Kubectl:
-    """Create the cluster "quotes" of three brokers in the module's namespace."""
+    """Create the cluster "quotes" of three brokers in the module's namespace, and return kubectl for it."""
     make_cluster(shared)
     return shared
 
 
 @pytest.fixture(scope="module")
 def prometheus(shared: Kubectl) -> Iterator[Prometheus]:
-    """Run Prometheus in the module's namespace, with its brokers and load pods, and the chart's rules."""
+    """Run Prometheus in the module's namespace, with the chart's rules, and yield it. It scrapes the namespace's
+    brokers and load pods."""
     with run_prometheus(shared) as found:
         yield found
 
 
 @pytest.fixture
 def kube(namespaces: Namespaces) -> Iterator[Kubectl]:
-    """Create a namespace for one test."""
+    """Create a namespace for one test, and yield kubectl for it."""
     with namespaces() as kube:
         yield kube
 
 
 @pytest.fixture
 def cluster(kube: Kubectl) -> Cluster:
-    """Return a function that creates a cluster in `kube`'s namespace."""
+    """Return a function that creates a cluster in the namespace of `kube`."""
     return partial(make_cluster, kube)
 
 

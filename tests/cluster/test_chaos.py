@@ -1,4 +1,5 @@
-"""A short run of docs/contributing/chaos.md: two faults in a cluster that it creates and deletes."""
+"""A short run of the chaos test in Kubernetes (docs/contributing/chaos.md): two faults in a cluster that it creates
+and deletes."""
 
 from __future__ import annotations
 

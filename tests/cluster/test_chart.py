@@ -1,6 +1,6 @@
-"""The chart: its output, its schema, and manifests/install, which is rendered from it.
+"""The Helm chart: its output, its schema, and manifests/install, which is rendered from it.
 
-Requires helm, which `make cluster-test` builds from its Go module if it is missing; no cluster.
+The tests need helm, which `make cluster-test` builds from its Go module if it is missing, and no Kubernetes cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Deleted and edited objects are restored, fields of other writers stay, and a paused cluster is not changed.
+"""The operator restores deleted and edited objects, leaves fields of other writers alone, and does not change a paused
+cluster.
 
 The tests share one cluster, and each leaves it ready.
 """

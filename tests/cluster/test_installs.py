@@ -60,7 +60,8 @@ def test_helm_installs_upgrades_and_uninstalls_a_cluster(alone: None, kube: Kube
 
 @pytest.fixture(scope="module")
 def two(alone: None, namespaces: Namespaces) -> Iterator[tuple[Kubectl, Kubectl]]:
-    """Create two namespaces, each with its own operator and a cluster of the same name."""
+    """Create two namespaces, each with its own operator and a ready cluster of the same name. Yield kubectl for
+    each."""
     only_here = "operator.scope=namespace,operator.resyncSeconds=2,crds.upgrade=false"
     with namespaces() as first, namespaces() as second:
         for kube in (first, second):

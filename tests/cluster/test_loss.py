@@ -1,4 +1,4 @@
-"""Deletion of pods without grace under load: the load generator accounts for every delivery."""
+"""Pods are deleted without grace under load, and the load generator accounts for every delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A real Prometheus with the objects of the chart and the operator: targets, alerts, and the runbooks' commands.
+"""A real Prometheus with the objects of the chart and the operator: what it scrapes, which alerts fire, and the
+commands of the runbooks.
 
 Helm installs an operator and a cluster in the namespace, so that the operator's series are scraped as well.
 """
@@ -33,7 +34,7 @@ SOON = (
     "MigratoryClusterDegraded",
     "MigratoryObjectiveNotMeasured",
 )
-"""Shorter waiting times of alerts, which the chart's values allow."""
+"""Settings of the chart for this test: objects of the monitoring, and shorter waiting times of the alerts."""
 VALUES = (
     "crds.upgrade=false,operator.scope=namespace,operator.resyncSeconds=2",
     "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true",
@@ -45,7 +46,8 @@ VALUES = (
 
 @pytest.fixture(scope="module")
 def prometheus(alone: None, shared: Kubectl) -> Iterator[Prometheus]:
-    """Run Prometheus with the chart's objects, an operator and a cluster of three that Helm installs."""
+    """Run and yield a Prometheus, and let Helm install the chart with its operator, monitoring objects and a ready
+    cluster of three."""
     tag = BROKER_IMAGE.rpartition(":")[2]
     sets = [part for values in VALUES for part in ("--set", values)]
     with run_prometheus(shared, objects=()) as found:
@@ -57,7 +59,7 @@ def prometheus(alone: None, shared: Kubectl) -> Iterator[Prometheus]:
 
 
 def load(kube: Kubectl, run: str, seconds: int) -> None:
-    """Start publishers and subscribers with metrics, in a pod that the PodMonitor selects."""
+    """Start publishers and subscribers for some seconds in a pod named `run`, whose metrics the PodMonitor selects."""
     Pods(kube).start(
         run, "bench", "run", "--server", f"ws://{NAME}-clients:8080/ws", "--subscribers", "30", "--topics", "10",
         "--rate", "5", "--publishers", "4", "--duration", str(seconds), "--warmup", "1", "--workers", "1",
@@ -68,19 +70,22 @@ def load(kube: Kubectl, run: str, seconds: int) -> None:
 
 
 def scraped(kube: Kubectl, prometheus: Prometheus, *pods: str) -> None:
-    """Wait until pods are scraped. A new monitor reaches Prometheus when the kubelet updates its mounted files."""
+    """Wait until Prometheus scrapes the pods, at most 180 s. A new monitor reaches Prometheus only when the kubelet
+    updates its mounted files."""
     kube.until(lambda: set(pods) <= set(prometheus.up()), f"scrapes of {pods}", 180)
 
 
 def names_in_docs() -> set[str]:
-    """Return the metrics in the brokers' and clients' tables, except those of I/O processes."""
+    """Return the names of the brokers' and clients' metrics in docs/reference/metrics.md, except those of I/O
+    processes."""
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     names = {name for row in re.findall(r"^\| (`.+?) \|", text, re.M) for name in re.findall(r"`([a-z_]+)", row)}
     return {name for name in names if not name.startswith("migratory_io_")}
 
 
 def names_in_use() -> set[str]:
-    """Return the metrics in all rules, alerts and panels, except recorded ones."""
+    """Return the names of all metrics of this product and its processes that a rule, alert or panel queries, except
+    those that a rule records."""
     panels = json.loads((ROOT / "manifests" / "monitoring" / "dashboard.json").read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel.get("targets", [])]
     rules = [rule for group in RULES for rule in group["rules"]]
@@ -129,7 +134,8 @@ def test_every_rule_is_loaded_and_can_be_evaluated(prometheus: Prometheus, share
 
 
 def fires(kube: Kubectl, prometheus: Prometheus, alert: str, **labels: str) -> None:
-    """Wait until the alert fires, and check its annotations and its runbook."""
+    """Wait until the alert fires with these labels. Check that all its firing series have the same annotations, and
+    that their runbook URL names an existing section."""
     kube.until(lambda: prometheus.firing(alert, **labels), f"{alert} fires", 120)
     (told,) = {
         json.dumps(one["annotations"], sort_keys=True)
@@ -204,9 +210,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 pathlib.Path("/tmp/mode").write_text("bad")
 http.server.ThreadingHTTPServer(("", 9100), Handler).serve_forever()
 """
-"""An exporter with the metrics of a load that misses objectives, which no fault here causes.
+"""The Python code of an exporter with metrics of a load that misses its objectives, which no fault here causes.
 
-Deliveries are late or lost while its mode is bad, and the histogram of resumes lacks the objective's bound.
+While its mode is bad, deliveries are late or lost, and the histogram of resumes lacks the objective's bound.
 """
 
 

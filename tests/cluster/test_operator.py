@@ -31,7 +31,7 @@ def weigh(kube: Kubectl, weight: int) -> None:
 
 @pytest.fixture(scope="module")
 def small(operator: Kubectl, shared: Kubectl) -> Kubectl:
-    """Create a cluster of one broker, and kill the operator meanwhile."""
+    """Create a cluster of one broker, kill the operator as soon as the StatefulSet exists, and return kubectl."""
     make_cluster(shared, SMALLEST, ready=False)
     shared.until(lambda: shared.list("statefulsets"), "the first StatefulSet")
     operator("delete", "pod", "-l", LABEL, "--grace-period=0", "--force")
@@ -54,7 +54,8 @@ def test_a_change_without_an_operator_is_applied_by_the_next(operator: Kubectl, 
 
 
 def test_watches_alone_suffice_without_resync(operator: Kubectl, small: Kubectl) -> None:
-    """With an hour between two resyncs, changes and deletions are still noticed."""
+    """With an hour between two resyncs, the operator still applies a change of the resource and restores a deleted
+    object within a minute, and logs no traceback."""
     operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=3600")
     try:
         operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
@@ -71,7 +72,8 @@ def test_watches_alone_suffice_without_resync(operator: Kubectl, small: Kubectl)
 
 
 def untouched(kube: Kubectl) -> dict[str, object]:
-    """Return what would change if anybody wrote to the cluster's objects, or replaced its pods."""
+    """Return values that differ after anybody has written to one of the cluster's objects, or replaced or restarted
+    one of its pods."""
     kinds = "serviceaccounts,networkpolicies,services,configmaps,pdb,statefulsets"
     objects = kube.list(kinds, "app.kubernetes.io/managed-by=migratory-operator")
     found: dict[str, object] = {
@@ -118,7 +120,8 @@ def test_clusters_of_one_name_in_two_namespaces_are_independent(small: Kubectl, 
 
 @contextmanager
 def cut_off(address: str) -> Iterator[None]:
-    """Drop a pod's packets to the API server, as a network does that lost a path: nothing is refused or closed."""
+    """While the context lasts, drop the packets from a pod's address to the API server, as on a broken network path,
+    where nothing is refused or closed. Fail at the end if nothing was dropped."""
     rule = ["-s", address, "-p", "tcp", "--dport", "6443", "-j", "DROP"]
     chains = ("FORWARD", "INPUT")
     for chain in chains:

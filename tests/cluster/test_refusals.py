@@ -1,4 +1,5 @@
-"""Invalid resources are rejected with the field; impossible ones are reported, and recover when corrected."""
+"""Invalid resources are rejected with the name of the field; impossible ones are reported, and become ready when
+corrected."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ def test_immutable_fields_cannot_be_changed(shared: Kubectl, change: Object, exp
 
 
 def paused(spec: Object) -> Object:
-    """Return a paused resource, for which nothing is created."""
+    """Return a resource with this spec that is paused, so that the operator creates nothing for it."""
     return {
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "MigratoryCluster",
@@ -123,7 +124,8 @@ IMAGE, SIZE, TAKEN = "image", "size", "taken"
 
 @pytest.fixture(scope="module")
 def impossible(shared: Kubectl) -> Kubectl:
-    """Create three clusters that are valid but impossible."""
+    """Create three clusters that are valid but cannot run: with an image that does not exist, with too much CPU, and
+    with a ConfigMap's name in use. Return kubectl."""
     shared("create", "configmap", f"{TAKEN}-servers", "--from-literal=mine=yes")
     one = SMALLEST["brokers"]
     make_cluster(shared, {**SMALLEST, "brokers": {**one, "image": "nowhere.invalid/no/such:1"}}, IMAGE, ready=False)
@@ -134,7 +136,7 @@ def impossible(shared: Kubectl) -> Kubectl:
 
 
 def warned(kube: Kubectl, name: str) -> set[str]:
-    """Return the reasons of the warnings about a cluster."""
+    """Return the reasons of all warning events about a cluster."""
     return {
         event["reason"]
         for event in kube.list("events")

@@ -34,7 +34,7 @@ def status(kube: Kubectl, name: str) -> Object:
 
 
 def failed(kube: Kubectl, name: str, limit: float = 180) -> str:
-    """Wait until the report has failed, and return the reason."""
+    """Wait until the report has ended, check that it failed, and return the reason."""
     kube.until(lambda: status(kube, name).get("phase") in ("Succeeded", "Failed"), f"the end of {name}", limit)
     found = status(kube, name)
     assert found["phase"] == "Failed", found
@@ -42,7 +42,7 @@ def failed(kube: Kubectl, name: str, limit: float = 180) -> str:
 
 
 def things(kube: Kubectl, name: str) -> list[str]:
-    """Return all objects of a report's run, including those with Spark's own names and labels."""
+    """Return the kind and name of each object of a report's run, including those with Spark's own names and labels."""
     run = status(kube, name).get("runId") or name
     return [
         f"{one['kind']} {one['metadata']['name']}"
@@ -57,7 +57,8 @@ def pods(kube: Kubectl, name: str, component: str) -> list[Object]:
 
 @pytest.fixture(scope="module")
 def asked(shared: Kubectl, operator_lock: IO[str]) -> Kubectl:
-    """Create all reports in the module's namespace."""
+    """Create a paused cluster with a schedule of reports, and all reports of this file, in the module's namespace.
+    Return kubectl. The operator lock stays locked until the first test has killed the operator."""
     kube = shared
     # until the end of the first test, which must kill the operator soon after
     fcntl.flock(operator_lock, fcntl.LOCK_EX)

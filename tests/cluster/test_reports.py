@@ -1,6 +1,7 @@
-"""An SLAReport from a real Prometheus, compared with the load generator's own counts.
+"""An SLAReport from a real Prometheus equals the load generator's own counts.
 
-Also a missed objective with the chart's alert, and its end; the report as files, and its rows on a volume.
+The tests also cover a missed objective with the chart's alert until it ends, and the report's files and its rows on a
+volume.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ EASY: Object = {"name": "fast", "type": "latency", "threshold": "1m", "target": 
 
 
 class Measured(NamedTuple):
-    """Run a load, and return its counts and the window that contains all of it."""
+    """A load that has ended: kubectl for its namespace, its Prometheus, the generator's own counts (`account`), and
+    the window that contains all of it (the `start` and `end` of a report)."""
 
     kube: Kubectl
     prometheus: Prometheus
@@ -66,7 +68,7 @@ def measured(shared: Kubectl) -> Measured:
 
 
 def report(measured: Measured, name: str, spark: Object) -> Object:
-    """Return the status of a report on the load's window, once it has ended."""
+    """Create a report on the load's window, wait until it has ended, and return its status."""
     kube = measured.kube
     spec = {"cluster": "quotes", **measured.window, "spark": spark}
     kube.apply({"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": {"name": name}, "spec": spec})
@@ -79,7 +81,8 @@ def report(measured: Measured, name: str, spark: Object) -> Object:
 
 
 def alerts(measured: Measured, count: int) -> None:
-    """Wait until `count` alerts for the missed objective fire. An operator outside of the cluster is not scraped."""
+    """Wait until exactly `count` alerts for the missed objective fire. Do nothing if the operator runs outside of
+    the cluster, where it is not scraped."""
     if os.environ.get("MIGRATORY_OPERATOR") != "outside":
         kube, found = measured.kube, measured.prometheus
         labels = {"namespace": kube.namespace, "cluster": "quotes"}

@@ -34,7 +34,9 @@ def happened(kube: Kubectl) -> list[str]:
 
 @pytest.mark.usefixtures("kills_operator")
 def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kubectl, standing: Kubectl) -> None:
-    """The operator is killed meanwhile, unless it runs outside of the cluster."""
+    """A new image, configuration and ZooKeeper setting under load: one pod is replaced at a time, ZooKeeper's leader
+    last of its members and then the brokers; nothing is lost and no client changes its broker more than twice. The
+    operator is killed meanwhile, unless it runs outside of the cluster."""
     kube = standing
     wait_settled(kube)
     old, led = {**uids(kube, MEMBERS), **uids(kube, BROKERS)}, leader(kube)

@@ -1,6 +1,6 @@
-"""Names of the maximum length (case A16); scaling, with fitting disruption budgets (case A15).
+"""Names of the maximum length (case A16), and scaling, with disruption budgets that fit (case A15).
 
-After scaling clients are balanced, no client has moved more often than necessary, and none moves any more.
+After scaling, clients are balanced, no client has moved more often than necessary, and none moves any more.
 """
 
 from __future__ import annotations

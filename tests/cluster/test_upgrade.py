@@ -22,7 +22,7 @@ BROKERS = "app.kubernetes.io/component=broker"
 
 
 def put_in_place(kube: Kubectl) -> None:
-    """Apply a cluster as the operator 0.1.0 left it, paused."""
+    """Apply a paused resource and its objects, as the operator 0.1.0 left them."""
     kube.apply(
         {
             "apiVersion": "migratory.dev/v1alpha1",

@@ -1,4 +1,4 @@
-"""First use: install, apply the example, read the status, publish, subscribe, delete."""
+"""First use of the operator: install, apply the example, read the status, publish, subscribe, delete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ EVERYTHING = "statefulsets,pods,services,configmaps,pdb,networkpolicies,pvc,serv
 
 @pytest.fixture(scope="module")
 def example(shared: Kubectl) -> Iterator[Kubectl]:
-    """Apply the example cluster, and check that its deletion leaves nothing."""
+    """Apply the example cluster and yield kubectl once it is ready. Afterwards delete the cluster, and check that
+    nothing of it is left."""
     shared("apply", "-f", str(ROOT / "manifests" / "examples" / "cluster.yaml"))
     shared.wait_ready("quotes")
     yield shared
@@ -63,7 +64,8 @@ def test_a_client_in_a_pod_reaches_all_brokers_through_the_service(example: Kube
 
 
 def test_clients_inside_and_outside_the_pod_network_exchange_messages(example: Kubectl) -> None:
-    """With NodePort, the listed address is the node's for all clients."""
+    """With brokers exposed as NodePorts, the addresses of the cluster are the node's, and a client outside the pod
+    network and one in a pod both reach a subscriber in a pod."""
     kube, pods = example, Pods(example)
     host = kube.list("nodes")[0]["status"]["addresses"][0]["address"]
     exposed = {"expose": {"type": "NodePort", "host": host}, "drain": {"period": "2s"}}

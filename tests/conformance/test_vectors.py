@@ -1,4 +1,4 @@
-"""This implementation against the conformance vectors of the client protocol, `vectors/`."""
+"""Test that this implementation agrees with the conformance vectors of the client protocol, `vectors/`."""
 
 from __future__ import annotations
 

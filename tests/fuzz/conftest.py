@@ -1,4 +1,4 @@
-"""Fuzzing needs atheris, which has wheels for Linux on x86-64 only."""
+"""Fixture that skips tests of fuzzers without atheris, which has wheels for Linux on x86-64 only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every stored input, and every regression, passes its target. This needs no fuzzer."""
+"""Every stored input, and every input of an earlier failure, passes its target. These tests need no fuzzer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from migratory_fuzz import corpus, targets
 from migratory_fuzz.targets import Target
 
 GROWTH = 30_000
-"""Bytes that a second and third reading of the same inputs may leave behind: caches of regular expressions and
-types. A leak of one small object for each input is several times that."""
+"""Bytes that a second and third reading of the same inputs may add to the memory, for caches of regular expressions
+and types. A leak of one small object per input is several times that."""
 
 
 @pytest.fixture(params=targets.NAMES)

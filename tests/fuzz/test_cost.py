@@ -1,4 +1,5 @@
-"""The cost target detects mistakes that make a frame cost more than its limits allow, and counts alike every time."""
+"""The cost target detects mistakes that make a frame cost more than its limits allow, and gives the same count each
+time."""
 
 from __future__ import annotations
 

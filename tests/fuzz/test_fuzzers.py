@@ -15,8 +15,8 @@ LIMIT = 120
 EXECUTIONS = {
     "frames": 5000, "codec": 5000, "handshake": 5000, "peer": 5000, "clusterfile": 2000, "zookeeper": 60,
 }  # fmt: skip
-"""Executions beside the stored inputs: some ten seconds each, nearly the same inputs each time. `make fuzz` finds
-new ones."""
+"""New inputs that the fuzzer tries for each target, beside the stored ones: some ten seconds each, and nearly the
+same inputs each time. `make fuzz` tries other ones."""
 FOLDER = Path(__file__).parent
 SUPPORT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -36,7 +36,8 @@ def test_short_campaign_finds_nothing(name: str, tmp_path: Path) -> None:
 
 
 def test_short_search_finds_nothing() -> None:
-    """The search runs in a process of its own: it shrinks the limits before the decoders are made of them."""
+    """A search of 300 inputs finds none above the cost bound. It runs in a process of its own, because it must lower
+    the limits before the decoders are built with them."""
     command = [sys.executable, "-m", "migratory_fuzz", "run", "cost", "--inputs", "300"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False, env=SUPPORT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,7 +46,8 @@ def test_short_search_finds_nothing() -> None:
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], campaign.Outcome]:
-    """Return a function that fuzzes tests/fuzz/planted/NAME.py for a limited number of seconds."""
+    """Return a function that fuzzes tests/fuzz/planted/NAME.py for at most a number of seconds and returns the
+    outcome."""
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setenv("PYTHONPATH", str(FOLDER))
 

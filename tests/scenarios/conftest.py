@@ -1,4 +1,5 @@
-"""`pytest tests/scenarios --rewrite` writes the current transcripts to the scenario files; review the diff."""
+"""Options for the scenario tests: `pytest tests/scenarios --rewrite` writes the current transcripts to the scenario
+files; review the difference."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ def play(text: str) -> str:
 
 
 def check(path: Path, *, rewrite: bool) -> None:
-    """Play a file. Raise AssertionError with the difference, or rewrite the file."""
+    """Play a scenario file. If its transcript differs, rewrite the file, or without `rewrite` raise AssertionError
+    with the difference."""
     expected = path.read_text()
     actual = play(expected)
     if actual == expected:
@@ -114,7 +115,8 @@ def check(path: Path, *, rewrite: bool) -> None:
 
 
 class EdgeScript(Bench):
-    """The interpreter: each command is the method `do_COMMAND`. Effects are shown in the order of their execution."""
+    """The interpreter of the commands: each command is the method `do_COMMAND`. It shows effects in the order of
+    their execution."""
 
     def __init__(self) -> None:
         super().__init__(open=False)
@@ -262,7 +264,8 @@ class EdgeScript(Bench):
 
 
 def parse_answer(words: tuple[str, ...]) -> tuple[int, int, tuple[Publication, ...], bool]:
-    """Parse `[FIRST-LAST] [= PUBLICATIONS] [more]`."""
+    """Parse `[FIRST-LAST] [= PUBLICATIONS] [more]` into (first, last, publications, whether the answer is complete).
+    Without a range, first and last are 0."""
     first = last = 0
     entries: tuple[Publication, ...] = ()
     rest = list(words)
@@ -302,7 +305,7 @@ def show_forwarded(publication: ForwardedPublication) -> str:
 
 
 def show_message(message: m.BrokerMessage) -> str:
-    """Return the whole message as one line."""
+    """Return the message as one line: its kind and all fields that are not empty."""
     if isinstance(message, m.Message):
         replayed = " replayed" if message.replayed else ""
         return f"message {message.topic} {message.position} {message.payload.decode()!r}{replayed}"

@@ -1,4 +1,4 @@
-"""The trace of a seed is identical, to the last byte, in another process and with other hash seeds."""
+"""A seed gives an identical trace, to the last byte, in another process and with another hash seed."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_trace_is_identical_in_every_process(words: tuple[str, ...]) -> None:
 
 
 def test_hash_seeds_change_the_order_of_a_set() -> None:
-    """The control of the test above: a trace that depended on the order of a set of strings would differ between its
-    processes."""
+    """Two hash seeds give a set of strings in different orders, so that the test above would notice a trace that
+    depends on such an order."""
     order = [
         subprocess.run(
             [sys.executable, "-c", "print([*{f'broker-{number}' for number in range(9)}])"],

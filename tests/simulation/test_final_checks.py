@@ -1,4 +1,4 @@
-"""The final checks detect each leak and disagreement; every case breaks one thing."""
+"""The final checks detect each leak and each disagreement; every test case breaks one thing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from migratory_simulation.world import World
 
 @pytest.fixture
 def world() -> World:
-    """Return a cluster that has seen no fault, and in which everything is done."""
+    """Return a finished run of a cluster without faults, which passes the final checks."""
     drawn = draw_options(16, "short")
     assert drawn.final_checks
     roomy = replace(drawn, messages_per_topic=60, min_age=0.0, max_age=600.0, max_bytes=1_000_000)

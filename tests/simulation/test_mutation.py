@@ -1,4 +1,5 @@
-"""The mutation tool finds the sites of a module, changes just one at a time, and knows which tests execute a line."""
+"""The mutation tool finds the places of a module that it can change, changes one at a time, and knows which tests
+execute a line."""
 
 from __future__ import annotations
 

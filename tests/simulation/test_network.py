@@ -1,4 +1,4 @@
-"""The modelled links are in order and complete until they are down, and deliver nothing after."""
+"""The modelled links deliver everything in order until they are down, and nothing afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Planted faults as data, structural edits, and the search for trials. `make planted` tries all faults."""
+"""Planted faults as data, edits of code by its structure, and the search for trial runs. `make planted` tries all
+faults."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ def test_search_tries_schedules_after_the_first_seeds() -> None:
 
 @pytest.mark.parametrize("name", schedules.ALL)
 def test_correct_code_passes_every_schedule(name: str) -> None:
-    """The script also comes to its end, so its situation did occur."""
+    """The correct code passes each schedule with two seeds, and in at least one run the situation that the schedule
+    aims at did occur."""
     reports = [schedules.run_trial(name, seed) for seed in (1, 2)]
     assert [report.violation for report in reports] == ["", ""]
     assert any(report.coverage[f"schedule {name}"] for report in reports)

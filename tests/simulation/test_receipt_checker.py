@@ -1,4 +1,5 @@
-"""The receipt checker detects unjustified receipts, the internal checker publishers that are forgotten too early."""
+"""The receipt checker detects unjustified receipts, and the internal checker detects publishers that are forgotten
+too early."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ WINDOW = 36.0
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    """Return a cluster that has seen no fault. Nothing was evicted, and no publisher forgotten."""
+    """Return a finished run of a cluster without faults, in which nothing was evicted and no publisher forgotten."""
     drawn = draw_options(16, "short")
     roomy = replace(drawn, messages_per_topic=1000, min_age=0.0, max_age=600.0, max_bytes=1_000_000)
     quiet = World(replace(roomy, plan=Plan(drawn.plan.safe, ()), duplicate_window=WINDOW))

@@ -1,4 +1,5 @@
-"""Rolling restarts and changes of size: a restart continues under load after the faults have ended, and must finish."""
+"""Rolling restarts and changes of the number of brokers: a restart continues under load after the faults have ended,
+and must finish."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_publishers_continue_during_a_rolling_restart(options: Options) -> None:
 
 
 def test_endless_rolling_restart_is_a_violation(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers never drain here, and no list may lose a member, so the rolling restart waits for ever."""
+    """A rolling restart that waits for ever, because brokers never drain here and no list may lose a member, is a
+    violation of invariant 7."""
     world = World(options)
     monkeypatch.setattr(Process, "drain", lambda process, period: None)
     monkeypatch.setattr(world.internal, "may_lose", lambda process, drains=True: False)
@@ -56,8 +58,8 @@ def test_rolling_restart_among_faults_is_abandoned_after_a_while(
 
 @pytest.mark.parametrize(("leaves", "removed"), [("broker-0", 1), ("broker-1", 0)])
 def test_configured_broker_keeps_accepting_clients(options: Options, leaves: str, removed: int) -> None:
-    """A client that was disconnected meanwhile knows only the addresses that it was given, so a configured broker must
-    keep accepting clients."""
+    """A broker with a configured weight is not removed, because a disconnected client may know only its address; a
+    broker with weight 0 is removed."""
     weights = (0, 100, *(0 for _ in options.brokers[2:]))
     begin = options.faults_end - 0.2
     plan = Plan(True, ((begin, Grow()), (begin + 0.1, Shrink(leaves, 0.6))))

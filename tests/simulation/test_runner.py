@@ -1,4 +1,4 @@
-"""Runs of many seeds: several processes give the same outcome as one, and a last line reports the sums."""
+"""Runs of many seeds: several processes give the same outcome as one, and the last line reports the sums."""
 
 from __future__ import annotations
 

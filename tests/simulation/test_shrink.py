@@ -25,7 +25,8 @@ def test_minimise_removes_what_is_not_needed(culprits: tuple[int, ...]) -> None:
 
 
 def test_minimise_leaves_nothing_removable() -> None:
-    """Several subsets of the items fail. No item of the subset that is found can be removed."""
+    """When several subsets of the items make the run fail, the minimal subset still fails, and without any one of
+    its items it does not."""
     for number in range(30):
         random = Random(number)
         reasons = [set(random.sample(range(12), random.randint(1, 4))) for _ in range(3)]
@@ -64,7 +65,8 @@ def test_passing_run_cannot_be_shrunk() -> None:
 
 
 def test_shrunk_schedule_of_a_planted_fault_still_fails() -> None:
-    """The printed command runs the smaller schedule, which breaks the same invariant."""
+    """A planted fault's failing run is shrunk to at most two faults, and the command that it prints fails with the
+    same invariant again."""
     name = "sequence numbers restart at takeover"
     done = run_command("run", "--planted", name, "--profile", "short", "--seeds", "60", "--jobs", "1")
     assert done.returncode == 1, done.stderr

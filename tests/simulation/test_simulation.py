@@ -1,4 +1,4 @@
-"""A few seeds in full, and the options that seeds draw. `make sim` runs many seeds."""
+"""A few seeds in full, and the options that a seed draws. `make sim` runs many seeds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_counters_that_are_zero_are_reported() -> None:
     ],
 )
 def test_seed_that_failed_before_passes(seed: int, profile: Profile) -> None:
-    """The seeds of docs/contributing/simulation.md, "Faults found"."""
+    """Each seed that once failed (docs/contributing/simulation.md, "Faults found") now passes and has acknowledged
+    publications."""
     report = run_seed(seed, options=draw_options(seed, profile))
     assert report.violation == ""
     assert report.coverage["acknowledged"] > 0

@@ -1,4 +1,4 @@
-"""The ZooKeeper model keeps what the real one guarantees, and no more."""
+"""The ZooKeeper model guarantees what the real one guarantees, and no more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from migratory_simulation.zookeeper import Answer, Ensemble, ZkClient
 
 
 class Broker:
-    """A client of the model, and the answers and events that it received."""
+    """A client of the ZooKeeper model, with the answers and events that it received."""
 
     def __init__(self, ensemble: Ensemble, seed: int = 1) -> None:
         self.told: list[Answer] = []
@@ -156,7 +156,8 @@ def test_requests_without_a_connection_end_as_unknown(setting: Setting) -> None:
 
 
 def test_broken_connection_executes_a_prefix_and_reports_all_as_unknown() -> None:
-    """Over many breaks none, some and all requests are executed, and never one without those before it."""
+    """When a connection breaks, the model executes none, some or all of the pending requests, always without leaving
+    one out before another, and reports all unanswered ones as unknown."""
     applied = set()
     late = 0
     for seed in range(200):

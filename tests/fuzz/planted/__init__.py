@@ -1,1 +1,1 @@
-"""Targets with a deliberate mistake, to test that the fuzzing detects failures."""
+"""Targets with a deliberate mistake, by which tests check that the fuzzing detects failures."""

@@ -1,5 +1,5 @@
-"""Fails for inputs that begin with three certain bytes: coverage finds one after the other, random inputs hardly
-ever."""
+"""A target that fails for inputs that begin with three certain bytes: guided by coverage, a fuzzer finds one byte
+after the other; random inputs hardly ever fail."""
 
 from collections.abc import Iterator
 

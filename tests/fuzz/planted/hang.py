@@ -1,4 +1,4 @@
-"""Exceeds the time limit for inputs that begin with a certain byte."""
+"""A target that exceeds the time limit for inputs that begin with a certain byte."""
 
 import time
 from collections.abc import Iterator

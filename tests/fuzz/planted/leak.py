@@ -1,4 +1,4 @@
-"""Keeps a part of every input in memory."""
+"""A target that leaks memory: it holds a part of every input for ever."""
 
 from collections.abc import Iterator
 

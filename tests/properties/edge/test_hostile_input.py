@@ -1,4 +1,4 @@
-"""Hostile input: the edge never raises, no other client is affected, and every refusal is answered."""
+"""Whatever a client sends, the edge never raises, no other client is affected, and every refusal is answered."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def ready(wire: str) -> tuple[Bench, Any, Any]:
 
 
 def finish(bench: Bench, hostile: Any, other: Any) -> None:
-    """Answer the requests of the edge, and check that the other client is not affected."""
+    """Answer the pending requests of the edge and end the hostile client's socket. Check that the other client is
+    not affected, and that the edge has only that client left."""
     logic = OneLogic()
     while bench.requests:
         request = bench.requests.pop(0)

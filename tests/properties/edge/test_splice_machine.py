@@ -1,8 +1,8 @@
 """A subscriber sees strictly rising positions without an unreported gap, for any order of events.
 
 The machine draws publications, delayed fan-outs, evictions, lost histories, full transports, unsubscribes and
-reconnects in any order. Both directions between edge and logic are queues, from which it takes as many entries as it
-draws. Each client has one pending attach at a time; its later messages wait, and take effect with their answers.
+reconnects in any order. Both directions between edge and logic are queues, from which the machine takes as many entries
+as it draws. Each client has one pending attach at a time; its later messages wait, and take effect with their answers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLIENTS = 3
 
 
 class Follower:
-    """A client over its reconnects, with the positions that a client library keeps."""
+    """A client that may reconnect, with the positions that a client library would hold."""
 
     def __init__(self) -> None:
         self.reader: Reader | None = None
@@ -47,7 +47,7 @@ class Follower:
 
 
 class SpliceMachine(RuleBasedStateMachine):
-    """An edge, a model of the logic, and clients that reconnect and resume."""
+    """The machine: an edge, a model of the logic, and clients that reconnect and resume."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,7 +227,8 @@ class SpliceMachine(RuleBasedStateMachine):
         follower.last[topic] = follower.seen[topic] = has
 
     def unsubscribed(self, follower: Follower, message: Unsubscribed) -> None:
-        """Forget earlier requests for the topics: they are not answered any more."""
+        """Take note of an `unsubscribed`: forget the topics' positions and the client's earlier requests for them,
+        which are not answered any more."""
         for topic in message.topics:
             follower.last.pop(topic, None)
             for request, (wanted, _) in list(follower.pending.items()):
@@ -248,8 +249,8 @@ class SpliceMachine(RuleBasedStateMachine):
         follower.last.clear()
 
     def teardown(self) -> None:
-        """Let all clients catch up. Check that every subscriber has every publication, and that the edge holds nothing
-        else."""
+        """Let all clients resume and receive everything. Check that every subscriber has every publication, and that
+        the edge has no other subscriptions, replays, queued bytes or clients left."""
         for client in range(CLIENTS):
             self.resume(client)
         self.settle()

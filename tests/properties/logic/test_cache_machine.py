@@ -1,6 +1,6 @@
 """A state machine of the cache with several topics, checked against the documented bounds.
 
-The model is a plain list for each topic. After each step it says which entries may be evicted and which must be. It
+The model is a plain list for each topic. After each step it states which entries may be evicted and which must be. It
 does not know in which order the cache looks at its topics.
 """
 
@@ -136,8 +136,11 @@ class CacheMachine(RuleBasedStateMachine):
     # ---- what must hold --------------------------------------------------------------------------------------
 
     def _evicted(self, trimmed: set[str], squeezed: bool, perhaps: set[str] | None = None) -> None:
-        """Apply what was evicted, after checking that it may be. `trimmed`: topics in which everything beyond number
-        and age must be evicted; `perhaps`: in which it may be. `squeezed`: the bytes were brought below their bound."""
+        """Check that the entries that the cache evicted may be evicted, and remove them from the model.
+
+        `trimmed`: topics in which everything beyond the limits of number and age must be evicted; `perhaps`: topics in
+        which it may be (default: `trimmed`). `squeezed`: whether the cache's bytes must be below their bound.
+        """
         wall = self.ctx.wall
         forced: list[Publication] = []
         for name, model in self.models.items():

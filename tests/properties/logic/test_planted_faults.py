@@ -1,4 +1,4 @@
-"""The machines beside this file fail when the cache, the publisher table or the resume is wrong."""
+"""The machines beside this file fail when the cache, the publisher table or the resume has a planted fault."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A state machine of acknowledged publishing over a network that loses, repeats and delays messages.
 
 One broker commits at once. Publishers number, send, resend and give up; copies arrive at any time within the duplicate
-window. The model knows no tables, only what each publisher was answered.
+window. The model knows no tables, only the answers that each publisher received.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CACHED = 3
 
 @dataclass(frozen=True)
 class Copy:
-    """One sending of a message, on its way."""
+    """One copy of a message that is being sent and has not arrived."""
 
     id: int
     payload: bytes
@@ -68,8 +68,8 @@ class PublisherTableMachine(RuleBasedStateMachine):
 
     @rule(source=source)
     def send_all_again(self, source: tuple[str, str]) -> None:
-        """Resend from the lowest id, each with a fresh mark, as after a gap, a timeout or a new connection. All are
-        accepted."""
+        """Resend all waiting messages from the lowest id, each with a fresh mark, as a publisher does after a gap, a
+        timeout or a new connection. Each must be accepted or have an unknown outcome, so that none waits any more."""
         publisher = self.publishers[source]
         for id in sorted(publisher.waiting):
             self._send(publisher, id)
@@ -91,7 +91,7 @@ class PublisherTableMachine(RuleBasedStateMachine):
 
     @rule(source=source, index=st.integers(0, 30), again=st.booleans())
     def one_arrives(self, source: tuple[str, str], index: int, again: bool) -> None:
-        """Deliver any copy, in any order; it may be delivered again."""
+        """Let any sent copy arrive; with `again` it may arrive once more."""
         publisher = self.publishers[source]
         if publisher.travelling:
             copy = publisher.travelling[index % len(publisher.travelling)]
@@ -155,7 +155,8 @@ class PublisherTableMachine(RuleBasedStateMachine):
 
     @rule(source=source, index=st.integers(0, 30))
     def an_id_is_used_for_something_else(self, source: tuple[str, str], index: int) -> None:
-        """Reuse an id for another payload, a mistake of the publisher: never published, and never acknowledged."""
+        """Send another payload under an id that was used, a mistake of the publisher. The broker must refuse it,
+        with `id_reused` if it still knows the id, otherwise with `outcome_unknown`."""
         publisher = self.publishers[source]
         if not publisher.published or self.cluster.now - publisher.last_at > WINDOW - 1:
             return
@@ -171,7 +172,8 @@ class PublisherTableMachine(RuleBasedStateMachine):
 
     @rule(source=source, far=st.sampled_from([1, 1000, 2**53]))
     def an_id_jumps(self, source: tuple[str, str], far: int) -> None:
-        """Publish an id beyond the bound, which would use up the publisher's ids: refused."""
+        """Publish under an id too far above the last one, which would use up the publisher's ids. The broker must
+        refuse it with `id_too_high`."""
         publisher = self.publishers[source]
         if not publisher.published or self.cluster.now - publisher.last_at > WINDOW - 1:
             return

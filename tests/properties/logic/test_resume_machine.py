@@ -80,7 +80,8 @@ class ResumeMachine(RuleBasedStateMachine):
 
     @rule(broker=brokers, topic=topics, back=st.integers(0, 12))
     def resume_from_a_position_that_was_seen(self, broker: str, topic: str, back: int) -> None:
-        """Expect that nothing is missing, or exactly what is reported; never a reset."""
+        """Resume at a position of the history. The replay must have everything after it, or everything but the gap
+        that the receipt reports; the receipt is never a reset."""
         known = self.all[topic]
         after = known[-1 - back][0] if back < len(known) else Position(self.first, 0)
         attached, payloads = self._resume(broker, topic, after)
@@ -95,7 +96,7 @@ class ResumeMachine(RuleBasedStateMachine):
 
     @rule(broker=brokers, topic=topics, ahead=st.integers(1, 3), epochs=st.integers(0, 2))
     def resume_from_ahead(self, broker: str, topic: str, ahead: int, epochs: int) -> None:
-        """Resume at a position ahead of this broker: expect a wait, then a reset."""
+        """Resume at a position ahead of the topic's last one. The broker must answer with a reset, after waiting."""
         current = self._current(topic)
         epoch = self.cluster.record().epoch + epochs
         attached = self._ask(broker, topic, Position(epoch, current.sequence + ahead))
@@ -104,8 +105,8 @@ class ResumeMachine(RuleBasedStateMachine):
 
     @rule(broker=brokers, topic=topics, at=st.integers(0, 12), wrong=st.sampled_from([-(10**6), -1, 1, 10**6, 2**62]))
     def resume_from_where_nothing_ever_was(self, broker: str, topic: str, at: int, wrong: int) -> None:
-        """Resume at a known number with an epoch that it never had: expect a reset, unless eviction removed the
-        proof."""
+        """Resume at an existing number with an epoch that it never had. The answer must be a reset, unless eviction
+        has removed the proof; then it is a receipt of a gap."""
         known = self.all[topic]
         right = known[at - 1][0] if 0 < at <= len(known) else Position(self.first, 0)
         after = Position(max(0, right.epoch + wrong), right.sequence)
@@ -124,7 +125,8 @@ class ResumeMachine(RuleBasedStateMachine):
 
     @rule(broker=brokers, topic=topics, ahead=st.integers(1, 2))
     def resume_from_what_is_about_to_come(self, broker: str, topic: str, ahead: int) -> None:
-        """Resume at a broker that is a little behind: expect the answer with the publication, and nothing missing."""
+        """Resume at a position that is published a moment later. The broker must answer then, with a complete
+        receipt at that position and nothing to replay."""
         coordinator = self.cluster.coordinator()
         epoch = self.cluster.record().epoch
         after = Position(epoch, self._current(topic).sequence + ahead)
@@ -144,7 +146,8 @@ class ResumeMachine(RuleBasedStateMachine):
         return self.all[topic][-1][0] if self.all[topic] else Position(self.first, 0)
 
     def _ask(self, broker: str, topic: str, after: Position | None, snapshot: bool = False) -> Attached:
-        """Return the one answer, which comes within the resume wait."""
+        """Attach at this position, wait for the answer (at most 2.2 s, for the resume wait), check its position, and
+        return it."""
         attached = self.cluster.attach(broker, topic, after, snapshot=snapshot, max_bytes=PAGE)
         if attached is None:
             self.cluster.run(2.2)
@@ -155,7 +158,8 @@ class ResumeMachine(RuleBasedStateMachine):
         return attached
 
     def _resume(self, broker: str, topic: str, after: Position) -> tuple[Attached, list[tuple[Position, bytes]]]:
-        """Return the answer and the whole replay after it, page by page."""
+        """Attach at this position, and return the answer and the whole replay, fetched page by page. Check that no
+        page exceeds its size."""
         attached = self._ask(broker, topic, after)
         pages = [attached.publications]
         done = attached.done

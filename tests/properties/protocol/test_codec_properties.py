@@ -75,7 +75,8 @@ near_objects = st.fixed_dictionaries(
 
 
 def read(codec: Codec, data: bytes) -> None:
-    """Decode `data`, and check that every message and error can be encoded again."""
+    """Decode `data` as frames of a client, and check that each decoded message or error survives being encoded and
+    decoded again."""
     items: list[Any]
     try:
         items = list(codec.decode_client(data))

@@ -1,4 +1,5 @@
-"""The frame parser compared with an independent one (websockets), and with itself on other cuts of the same bytes."""
+"""The frame parser compared with an independent one (websockets), and with itself when the same bytes arrive cut in
+other places."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 @pytest.fixture(autouse=True, scope="module")
 def short_streaming_threshold() -> Iterator[None]:
-    """Stream every frame that is longer than a control frame may be."""
+    """Lower the parser's limit, so that it streams every frame that is longer than a control frame may be."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frames, "STREAMED_BYTES", 125)
         yield
@@ -33,7 +34,7 @@ payloads = st.one_of(
 
 @st.composite
 def valid_messages(draw: st.DrawFn, with_deflate: bool) -> list[bytes]:
-    """Draw the frames of a message in fragments, with control frames between them."""
+    """Draw the frames of one valid message in fragments, with control frames between them. Return them in order."""
     text = draw(st.booleans())
     payload = draw(st.text(max_size=60)).encode() if text else draw(payloads)
     rsv1 = with_deflate and draw(st.booleans())
@@ -51,7 +52,7 @@ def valid_messages(draw: st.DrawFn, with_deflate: bool) -> list[bytes]:
 
 @st.composite
 def any_frames(draw: st.DrawFn) -> bytes:
-    """Draw a frame that may break every rule, with a header in its shortest form."""
+    """Draw a frame that may break any rule, except that the header's length has its shortest form."""
     opcode = draw(st.one_of(st.sampled_from([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]), st.integers(0, 15)))
     payload = draw(payloads)
     if opcode == CLOSE and draw(st.booleans()):
@@ -65,7 +66,8 @@ def any_frames(draw: st.DrawFn) -> bytes:
 
 
 def unmasked(frame: bytes) -> bytes:
-    """Return the frame as a server sends it. A frame without a mask gets the mask bit, an error to a client."""
+    """Return the client's frame as a server sends it, without its mask. A frame without a mask gets the mask bit,
+    which is an error to a client."""
     if not frame[1] & 0x80:
         return frame[:1] + bytes((frame[1] | 0x80,)) + frame[2:]
     wide = {126: 2, 127: 8}.get(frame[1] & 0x7F, 0)
@@ -78,7 +80,7 @@ places = st.lists(st.integers(0, 10**6), max_size=8)
 
 
 def for_role(data: list[bytes], role: Role) -> bytes:
-    """Return frames drawn for a server, without their masks for a client."""
+    """Return the frames, which were drawn for a server, joined for the role: for a client without their masks."""
     return b"".join(data) if role == "server" else b"".join(map(unmasked, data))
 
 
