@@ -1,4 +1,4 @@
-"""The wire protocol without I/O: between clients and brokers, and between brokers.
+"""The wire protocol without I/O, for brokers and clients: messages between clients and brokers, and between brokers.
 
 Begin with `messages.py`, which defines every client message once for both wire formats. `codec.py` encodes and decodes
 them, `jsonwire.py` derives the JSON format, and `diagnosis.py` explains what was wrong with a frame that cannot be

@@ -1,7 +1,8 @@
-"""Encoding and decoding of messages in both wire formats. A frame holds one message or an array of messages.
+"""Codecs, for brokers and clients: encoding and decoding of messages in both wire formats. A frame holds one message or
+an array of messages.
 
-A valid frame takes the fast path: one call of a msgspec decoder, then a few checks that types cannot express. Only
-when that fails, `diagnosis.py` examines the frame message by message to explain the error.
+A valid frame takes the fast path: one call of a msgspec decoder, then a few checks that types cannot express. Only when
+that fails, `diagnosis.py` examines the frame message by message to explain the error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Data: TypeAlias = bytes | bytearray
 
 
 class Codec(ABC):
-    """One wire format. `binary` tells which kind of WebSocket frame carries it."""
+    """The interface of one wire format. `binary` is whether its messages are sent in binary WebSocket frames, else in
+    text frames."""
 
     name: str
     subprotocol: str
@@ -41,22 +43,24 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
-        """Return one message, without a frame.
+        """Return one encoded message. It may be the content of a frame by itself.
 
         Raises UnicodeEncodeError for text with lone surrogates, which no decoder of this package accepts.
         """
 
     @abstractmethod
     def encode_all(self, messages: Sequence[ClientMessage | BrokerMessage]) -> bytes:
-        """Return 1 to 4096 messages as the content of one frame."""
+        """Encode 1 to 4096 messages, and return them as the content of one frame. Raises UnicodeEncodeError as `encode`
+        does."""
 
     @abstractmethod
     def join(self, encoded: Sequence[bytes]) -> bytes:
-        """Return 1 to 4096 encoded messages as the content of one frame."""
+        """Return the content of one frame that holds these 1 to 4096 messages, which are already encoded."""
 
     @abstractmethod
     def decode_client(self, data: Data) -> list[ClientMessage]:
-        """Return the messages of a client's frame, at least one. Raises BadMessage.
+        """Return the messages in the content of a client's frame, at least one. Raises BadMessage if any of them is
+        invalid.
 
         A frame of over `limits.MESSAGE` bytes must be one publication: decoded as many short messages, or as one with
         many parts, it would become gigabytes of objects.
@@ -64,7 +68,8 @@ class Codec(ABC):
 
     @abstractmethod
     def decode_broker(self, data: Data) -> list[BrokerMessage]:
-        """Return the messages of a broker's frame, at least one. Raises BadMessage."""
+        """Return the messages in the content of a broker's frame, at least one. Raises BadMessage if any of them is
+        invalid."""
 
 
 _LISTS = frozenset({m.Subscribe, m.Unsubscribe, m.Subscribed, m.Unsubscribed})
@@ -72,8 +77,8 @@ _MESSAGES = Meta(max_length=limits.MESSAGES)
 
 
 def _check_messages(messages: list[Any]) -> None:
-    """Raise FieldError for a QoS 1 publication without a publisher, an id, or a mark that is at most the id, and
-    BadMessage for too many topics in all requests together."""
+    """Raise FieldError for a QoS 1 publication without a publisher or an id, or with a mark that is not from 1 to the
+    id. Raise BadMessage for too many messages and topics together."""
     topics = 0
     for message in messages:
         if type(message) is Publish:
@@ -86,7 +91,7 @@ def _check_messages(messages: list[Any]) -> None:
 
 
 def _qos1_error(message: Publish) -> FieldError:
-    """Return the error for the first field that an invalid QoS 1 publication lacks."""
+    """Return the error for the first invalid field of a QoS 1 publication: publisher, id or mark."""
     if not message.publisher:
         return FieldError("publisher", "empty: QoS 1 needs the publisher's id")
     if message.id < 1:
@@ -95,7 +100,8 @@ def _qos1_error(message: Publish) -> FieldError:
 
 
 def _check_large(data: Data, decoder: msgspec.msgpack.Decoder[Any] | msgspec.json.Decoder[Any]) -> None:
-    """Raise BadMessage unless `data` are one publication. `decoder` accepts any publication and ignores its fields."""
+    """Raise BadMessage unless `data` is a single publication. `decoder` accepts any publication and ignores its
+    fields."""
     try:
         decoder.decode(data)
     except DECODE_ERRORS:
@@ -104,8 +110,11 @@ def _check_large(data: Data, decoder: msgspec.msgpack.Decoder[Any] | msgspec.jso
 
 
 def _check_values(data: Data, publications: msgspec.json.Decoder[Any]) -> None:
-    """Raise BadMessage when a JSON frame over `limits.ENVELOPE` bytes may hold too many values, unless `publications`
-    accepts it: their texts may hold any number of commas. msgspec counts the items of a JSON array behind the last."""
+    """Raise BadMessage when a JSON frame over `limits.ENVELOPE` bytes has more than `limits.JSON_VALUES` commas, unless
+    it holds publications only, which `publications` decodes: their texts may have any number of commas.
+
+    msgspec counts the items of a JSON array only after it has decoded the last one.
+    """
     commas = data.count(b",")
     if commas > limits.JSON_VALUES:
         try:
@@ -158,7 +167,8 @@ class _Msgpack(Codec):
 
 
 def _holds_several(data: Data) -> bool:
-    """Return whether `data` are a MessagePack array whose first item is an array: several messages, not one."""
+    """Return whether `data` is a MessagePack array whose first item is an array: an array of messages, not one
+    message."""
     first = data[0] if data else 0
     start = 1 if first & 0xF0 == 0x90 else 3 if first == 0xDC else 5 if first == 0xDD else len(data)
     if start >= len(data):
@@ -168,7 +178,7 @@ def _holds_several(data: Data) -> bool:
 
 
 class _LenientTopicRequest(Struct, array_like=True):
-    """A topic request with any value as its position."""
+    """A topic request in MessagePack whose position is not decoded, so that it may be any value."""
 
     topic: str
     after: Raw = Raw(b"\xc0")
@@ -188,9 +198,10 @@ _lenient_after: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
 
 
 def _decode_lenient_subscribe(raw: Raw) -> m.Subscribe | None:
-    """Return a subscribe request with malformed positions as they are, for `parse_position` to refuse one by one.
+    """Return a subscribe request in which malformed positions are left in place, so that `parse_position` refuses each
+    alone.
 
-    Returns None when something else is wrong with the request.
+    Returns None when something else is wrong with the request, or it is another message.
     """
     try:
         lenient = _lenient_subscribe.decode(raw)
@@ -210,7 +221,8 @@ def _decode_lenient_after(raw: Raw) -> Any:
 
 
 class _MsgpackDecoders:
-    """The decoders for the messages of one end."""
+    """The MessagePack decoders for the messages that one end, client or broker, may send. `union` is the type of all of
+    them."""
 
     def __init__(self, union: Any, kinds: tuple[type[Struct], ...]) -> None:
         self._one = msgspec.msgpack.Decoder(union)
@@ -280,7 +292,7 @@ class _Json(Codec):
 
 
 class _JsonDecoders:
-    """The decoders for the messages of one end."""
+    """The JSON decoders for the messages that one end, client or broker, may send."""
 
     def __init__(self, kinds: list[JsonKind]) -> None:
         union: Any = kinds[0].wire
@@ -317,7 +329,7 @@ CODECS: Final = (MSGPACK, JSON)
 
 
 def find_codec(name: str) -> Codec:
-    """Return the codec with this name ("json", "msgpack") or subprotocol. Raises ValueError."""
+    """Return the codec with this name ("json", "msgpack") or subprotocol. Raises ValueError for another one."""
     for codec in CODECS:
         if name in (codec.name, codec.subprotocol):
             return codec

@@ -1,10 +1,10 @@
-"""Diagnosis of frames that cannot be decoded: slow and thorough, and only run for bad frames.
+"""Diagnosis of frames that cannot be decoded, for `codec.py`: slow and thorough, and only run for bad frames.
 
 A frame that is not JSON or not MessagePack closes the connection. Otherwise each message is examined on its own: a bad
 one is refused with an error that names the field, and the valid ones in the same frame are delivered.
 
-What it does in Python is bounded by `limits.ITEMS`, whatever the frame holds. Everything beyond is left to msgspec,
-which skips a megabyte in some milliseconds.
+The number of items that it examines in Python is bounded by `limits.ITEMS`, whatever the frame holds. Everything else
+is left to msgspec, which skips a megabyte in some milliseconds.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 msgspec 0.23, a `DecodeError` since), nesting that is too deep."""
 
 MAX_BAD_MESSAGES = 16
-"""Bad messages of one frame that are answered one by one. A frame with more is hostile or garbage, and the answers
-would be longer than the frame."""
+"""The largest number of bad messages of one frame that are answered one by one. A frame with more is hostile or
+garbage, and the answers would be longer than the frame."""
 
 MAX_EXAMINED = 64
-"""Messages of one frame that are examined field by field: bad ones, and requests with malformed positions, of which
-only topics are refused. Each costs as much as ten valid ones."""
+"""The largest number of messages of one frame that are examined field by field: bad ones, and requests with malformed
+positions, of which only topics are refused. Each costs as much as ten valid ones."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
@@ -52,7 +52,7 @@ fields = lru_cache(maxsize=64)(all_fields)  # called once per message, and slow
 
 
 class Operations:
-    """The message classes that one end may send, by operation: a number in MessagePack, a name in JSON."""
+    """The message classes that one end may send, by operation code: a number in MessagePack, a name in JSON."""
 
     def __init__(self, kinds: dict[Any, type[Struct]]) -> None:
         self._kinds = kinds
@@ -61,7 +61,7 @@ class Operations:
         )
 
     def find(self, op: object) -> type[Struct]:
-        """Return the message class of an operation. Raises BadMessage for an unknown one."""
+        """Return the message class for an operation code. Raises BadMessage for an unknown one."""
         kind = self._kinds.get(op) if type(op) in (int, str) else None
         if kind is None:
             shown = f'"{op[:40]}"' if isinstance(op, str) else str(op) if type(op) is int else "of another type"
@@ -70,20 +70,21 @@ class Operations:
 
 
 def check_count(count: int) -> None:
-    """Raise BadMessage when a frame holds too many messages."""
+    """Raise BadMessage when `count`, the number of messages in a frame, is above `limits.MESSAGES`."""
     if count > limits.MESSAGES:
         text = f"the frame holds {count} messages, expected at most {limits.MESSAGES}"
         raise BadMessage(BAD_MESSAGE, text, closes=True)
 
 
 def too_many_items() -> BadMessage:
-    """Return the error for a frame with too many messages and topics."""
+    """Return the error for a frame with more than `limits.ITEMS` messages and topics together."""
     text = f"the frame holds more than {limits.ITEMS} messages and topics together, expected at most {limits.ITEMS}"
     return BadMessage(BAD_MESSAGE, text, closes=True)
 
 
 def check_items(messages: Iterable[Any]) -> list[Any]:
-    """Return the messages of a frame as they are decoded. Raises BadMessage at the first excess of items."""
+    """Return the messages of a frame, decoded one after the other. Raises BadMessage, without decoding the rest, when
+    messages and topics together are above `limits.ITEMS`."""
     checked: list[Any] = []
     left = limits.ITEMS
     for message in messages:
@@ -95,9 +96,11 @@ def check_items(messages: Iterable[Any]) -> list[Any]:
 
 
 def read_all(values: list[Any], read: Read, examine: Callable[[Any, Exception], Any]) -> list[Any]:
-    """Return all messages of a frame. Raises the first BadMessage, with all messages and errors in its `frame`.
+    """Return all messages of a frame. If any is bad, raise the first BadMessage, whose `frame` holds all messages and
+    errors.
 
-    `read` returns a message that is valid beyond doubt. `examine` gets the others, with the error.
+    `read` returns the message in a value, or raises for a bad one. Then `examine` gets the value and the exception: it
+    returns a message, or raises the BadMessage that explains the error.
     """
     errors: list[BadMessage] = []
     examined = itertools.count(1)
@@ -132,8 +135,8 @@ def read_all(values: list[Any], read: Read, examine: Callable[[Any, Exception], 
 
 
 def _check_length(data: bytes | bytearray, error: Exception) -> None:
-    """Raise BadMessage for a frame longer than any message but a publication: a diagnosis would make an object of
-    each of its parts."""
+    """Raise BadMessage, with the text of `error`, for a frame over `limits.MESSAGE` bytes: a diagnosis would make an
+    object of each of its parts."""
     if len(data) > limits.MESSAGE:
         where = f"{error.field}: " if isinstance(error, FieldError) else ""
         closes = not isinstance(error, msgspec.ValidationError | FieldError)
@@ -146,7 +149,12 @@ def _check_length(data: bytes | bytearray, error: Exception) -> None:
 def diagnose_json(
     data: bytes | bytearray, several: bool, operations: Operations, read: Read, error: Exception
 ) -> list[Any]:
-    """Return the messages when each of them is valid alone. Raises BadMessage."""
+    """Examine a JSON frame that could not be decoded at once. Return its messages if each is valid alone, else raise
+    BadMessage.
+
+    `several`: the frame holds an array of messages. `read` returns the message in a decoded JSON value. `error` is the
+    exception of the failed decoding.
+    """
     _check_length(data, error)
     try:
         # this decoder accepts lone surrogates, so that they fail one message and not the frame
@@ -167,7 +175,8 @@ def diagnose_json(
 
 
 def _clamp_integer(digits: str) -> int:
-    """Return an integer, exact up to 64 bits. No field allows larger ones, and thousands of digits convert slowly."""
+    """Return the integer of these digits, or ±2**64 if they are more than 64 bits may need. No field allows such
+    numbers, and thousands of digits convert slowly."""
     return int(digits) if len(digits) < 20 else -(2**64) if digits[0] == "-" else 2**64
 
 
@@ -200,7 +209,7 @@ def _examine_json(value: object, operations: Operations, read: Read) -> Any:
 
 
 def _find_surrogate(kind: type[Struct], value: dict[str, Any], prefix: str = "") -> str:
-    """Return the path of a text with a lone surrogate in the message, "" when there is none.
+    """Return the path of the first text with a lone surrogate in the message, "" when there is none.
 
     `after` of a topic request is skipped: it may be any value. There may be hundreds of thousands of structs in a list:
     those with well-formed texts are skipped without building their paths.
@@ -234,7 +243,7 @@ def _has_surrogate(value: object) -> bool:
 
 
 def _struct_in(kind: Any) -> type[Struct] | None:
-    """Return the struct in a field, or in the list of a field."""
+    """Return the struct class of a field with this type, or of the items of its list. None if there is no struct."""
     inner = item_type(kind) or kind
     return inner if isinstance(inner, type) and issubclass(inner, Struct) else None
 
@@ -245,9 +254,12 @@ def _struct_in(kind: Any) -> type[Struct] | None:
 def diagnose_msgpack(
     data: bytes | bytearray, several: bool, operations: Operations, read: Read, read_lenient: Read, error: Exception
 ) -> list[Any]:
-    """Return the messages when each of them is valid alone. Raises BadMessage.
+    """Examine a MessagePack frame that could not be decoded at once. Return its messages if each is valid alone, else
+    raise BadMessage.
 
-    `read_lenient` returns a request that is valid but for its positions, and None for any other message.
+    `several`: the frame holds an array of messages. `read` returns the message in a raw value. `read_lenient` returns a
+    subscribe request that is valid except for positions, and None for any other message. `error` is the exception of
+    the failed decoding.
     """
     _check_length(data, error)
 
@@ -275,13 +287,13 @@ def _array_length(data: bytes | bytearray) -> int:
 
 
 def _length(raw: Raw) -> int:
-    """Return the length of an array or a text."""
+    """Return the number of items of an array, or of characters of a text."""
     value = _value(raw)
     return len(value) if isinstance(value, str) else _array_length(bytes(raw))
 
 
 def _explain_msgpack(raw: Raw, operations: Operations, error: Exception) -> NoReturn:
-    """Raise the BadMessage for a message that failed with `error`."""
+    """Raise the BadMessage that names the wrong field of a message. `error` is the exception of its decoding."""
     items = _items(raw)
     if not items:
         raise BadMessage(BAD_MESSAGE, _EXPECTED_ARRAY)
@@ -313,7 +325,7 @@ _raws: msgspec.msgpack.Decoder[list[Raw]] = msgspec.msgpack.Decoder(
 
 
 class _RawTopicRequest(Struct, array_like=True):
-    """The beginning of a topic request, undecoded."""
+    """The first two fields of a topic request in MessagePack, not decoded."""
 
     topic: Raw
     after: Raw = Raw(b"\xc0")
@@ -323,7 +335,7 @@ _raw_topic_request = msgspec.msgpack.Decoder(_RawTopicRequest)
 
 
 def _value(raw: Raw) -> object:
-    """Return a number or a text, None for every other value."""
+    """Return the value if it is a whole number or a text, None for every other value."""
     try:
         return _name_or_number.decode(raw)
     except DECODE_ERRORS:
@@ -331,7 +343,8 @@ def _value(raw: Raw) -> object:
 
 
 def _find_ill_formed(given: list[tuple[FieldInfo, Raw]]) -> str:
-    """Return the path of a text that is not UTF-8, "" when it cannot be located."""
+    """Return the path of the first text that is not UTF-8 among the fields in `given`, "" when it is in none of the
+    known places."""
     for field, raw in given:
         items = _items(raw) if field.name == "topics" else []
         if not items and _is_ill_formed(raw):
@@ -367,7 +380,7 @@ def _is_ill_formed(raw: Raw) -> bool:
 
 
 def _name_path(kind: type[Struct], path: str) -> str:
-    """Return a path of array indexes, `[2][0][1]`, with the names of the fields: `topics[0].after`."""
+    """Return a path of array indexes, such as `[2][0][1]`, with field names in place of indexes: `topics[0].after`."""
     named = ""
     at: Any = kind
     for depth, step in enumerate(_STEP.finditer(path)):
@@ -385,7 +398,8 @@ def _name_path(kind: type[Struct], path: str) -> str:
 
 
 class _Refusal:
-    """The names in a bad message: class, request, topic, publication. A call raises the BadMessage for a field."""
+    """What an error about a bad message must name: its class, request, topic and publication. A call raises the
+    BadMessage for one field."""
 
     def __init__(self, kind: type[Struct], given: dict[str, Any]) -> None:
         self._kind = kind
@@ -402,7 +416,8 @@ class _Refusal:
             self._publication = self._topic, publisher, number
 
     def __call__(self, path: str, text: str, *, ill_formed: bool = False) -> NoReturn:
-        """Raise the error for the field at `path`, such as `topics[0].after`, or "" for the message as a whole."""
+        """Raise BadMessage for the field at `path`, such as `topics[0].after`, or "" for the message as a whole.
+        `ill_formed`: the field is text that is not well-formed."""
         code = BAD_MESSAGE
         if ill_formed and re.fullmatch(r"topic|topics\[\d+\](\.topic)?", path):
             code = BAD_TOPIC
@@ -417,7 +432,8 @@ def _name(kind: type[Struct]) -> str:
 
 
 def _split(error: Exception) -> tuple[str, str]:
-    """Return an error of msgspec as (path, what is wrong there)."""
+    """Return the message of a msgspec error as (path of the field, what is wrong there). The path is "" if none is
+    named."""
     text = str(error)
     match = _PATH.search(text)
     if match is None:

@@ -1,4 +1,5 @@
-"""Error codes and close codes (docs/reference/protocol.md), and the exception that reports a bad message."""
+"""Error codes and close codes (docs/reference/protocol.md), for brokers and clients, and `BadMessage`, which reports a
+bad message."""
 
 from __future__ import annotations
 
@@ -25,19 +26,19 @@ GAP: Final = "gap"
 RETRY: Final = "retry"
 
 MAX_ERROR_TEXT: Final = 300
-"""Characters of an error's text. A hostile message must not make its answer longer than itself."""
+"""Characters of the longest error text. A hostile message must not make its answer longer than itself."""
 
 
 class BadMessage(ValueError):
-    """A message from the other end that is not acceptable, with the error to send back.
+    """A message from the other end that is not acceptable, with the content of the error to send back.
 
-    code      the error code
-    text      for the sender: names the field and what is allowed, in at most `MAX_ERROR_TEXT` well-formed characters
-    request   the request that is refused, None when the message does not name one
-    topic     the topic that is refused, None when the message does not name one
+    code         the error code
+    text         for the sender: names the field and what is allowed; cut to `MAX_ERROR_TEXT` well-formed characters
+    request      the number of the request that is refused, None when the message does not name one
+    topic        the topic that is refused, None when the message does not name one
     publication  topic, publisher and message id of a refused QoS 1 publication, None when they are not readable
-    closes    the whole frame is unreadable, so the connection ends with close code 4000
-    frame     all messages of the same frame in order, this error in place of the bad message; the others are valid
+    closes       whether the connection ends, with close code 4000, because the whole frame is unreadable
+    frame        all messages of the same frame in order, this error in place of the bad message; the others are valid
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class BadMessage(ValueError):
 
 
 class CloseCode(IntEnum):
-    """The close codes that a broker sends. 1000 to 1013 are registered with IANA; 4000 to 4004 are this protocol's own
-    (RFC 6455, 7.4.2)."""
+    """The WebSocket close codes that a broker sends. 1000 to 1013 are registered with IANA; 4000 to 4004 are this
+    protocol's own (RFC 6455, 7.4.2)."""
 
     NORMAL = 1000
     DRAINING = 1001  # "going away": the broker shuts down, or its drain period has ended
@@ -96,11 +97,11 @@ FATAL = frozenset(
         CloseCode.UNAUTHENTICATED,
     }
 )
-"""Close codes of faults of the client: a retry with the same input fails in the same way at every broker."""
+"""Close codes for faults of the client: a retry with the same input fails in the same way at every broker."""
 
 SAME_BROKER = frozenset({CloseCode.TOKEN_EXPIRED, CloseCode.SLOW_CONSUMER})
-"""Close codes of a healthy broker: the client may reconnect to it at once. After other codes the client tries another
-broker first."""
+"""Close codes after which the client may reconnect to the same broker at once: the broker is healthy. After other codes
+the client tries another broker first."""
 
 
 def is_valid_close_code(code: int) -> bool:

@@ -1,4 +1,5 @@
-"""WebSocket frames (RFC 6455) and permessage-deflate (RFC 7692) without I/O, for both ends: bytes in, events out.
+"""WebSocket frames (RFC 6455) and permessage-deflate (RFC 7692) without I/O, for brokers, load generator and tests:
+bytes in, events out.
 
 A broker holds tens of thousands of connections. So a parser has few slots, holds no buffer while no frame is
 incomplete, and reads complete frames directly from the bytes that it is fed. A long masked frame is unmasked as its
@@ -25,7 +26,7 @@ PING: Final = 9
 PONG: Final = 10
 
 STREAMED_BYTES = 65_536
-"""Bytes of payload from which on a masked frame is unmasked piece by piece, as its bytes arrive."""
+"""Bytes of payload above which an incomplete masked frame is unmasked piece by piece, as its bytes arrive."""
 
 _FIN = 0x80
 _PLAIN_BINARY = _FIN | BINARY
@@ -40,21 +41,22 @@ _FINAL_TAILS = (b"", _SYNC_TAIL, b"\x00" + _SYNC_TAIL)
 
 
 class MessageReceived(Struct, frozen=True, gc=False):
-    """A complete message: unmasked, defragmented and inflated. The data of a `text` message are valid UTF-8."""
+    """Event: a complete message, unmasked, defragmented and inflated. The data of a `text` message are valid UTF-8."""
 
     data: bytes
     text: bool
 
 
 class DeflatedReceived(Struct, frozen=True, gc=False):
-    """A complete message that is still compressed, of a parser that does not inflate. `inflate_message` returns it."""
+    """Event: a complete message that is still compressed, from a parser with `inflate=False`. `inflate_message`
+    inflates it."""
 
     data: bytes
     text: bool
 
 
 class PingReceived(Struct, frozen=True, gc=False):
-    """A ping. Answer with a pong of the same data before anything that answers later events."""
+    """Event: a ping frame. Answer with a pong of the same data before anything that answers later events."""
 
     data: bytes
 
@@ -64,8 +66,8 @@ class PongReceived(Struct, frozen=True, gc=False):
 
 
 class CloseReceived(Struct, frozen=True, gc=False):
-    """A close frame, the last event of a connection: later bytes are ignored. `code` is None when the frame has none.
-    Answer with the same code, unless a close frame was sent before."""
+    """Event: a close frame, the last event of a connection: later bytes are ignored. `code` is None when the frame has
+    none. Answer with the same code, unless a close frame was sent before."""
 
     code: int | None
     reason: str
@@ -75,8 +77,8 @@ FrameEvent = MessageReceived | DeflatedReceived | PingReceived | PongReceived | 
 
 
 class ProtocolError(Exception):
-    """A violation of the protocol or of a limit by the other end. Close the connection with `code`. `events` are the
-    complete ones that came before the violation."""
+    """A violation of the protocol or of a limit by the other end. Close the connection with `code`. `events` are those
+    that were complete before the violation."""
 
     def __init__(self, code: CloseCode, text: str) -> None:
         super().__init__(text)
@@ -86,8 +88,13 @@ class ProtocolError(Exception):
 
 
 class _StreamedFrame:
-    """A long masked frame that is still incomplete: its first byte, the number of bytes to come, the mask rotated for
-    the next of them, and the unmasked payload so far."""
+    """A long masked frame that is still incomplete.
+
+    first       its first byte
+    remaining   bytes of payload still to come
+    mask        the four bytes of the mask, rotated so that they begin at the next byte of payload
+    payload     the unmasked payload so far
+    """
 
     __slots__ = ("first", "mask", "payload", "remaining")
 
@@ -98,7 +105,7 @@ class _StreamedFrame:
         self.payload = bytearray()
 
     def append(self, data: bytes | bytearray) -> None:
-        """Unmask and store `data`, which must not be longer than `remaining`."""
+        """Unmask and store the next bytes of payload, at most `remaining`."""
         self.payload += apply_mask(data, self.mask)
         self.remaining -= len(data)
         turn = len(data) & 3
@@ -106,13 +113,14 @@ class _StreamedFrame:
 
 
 class FrameParser:
-    """An incremental parser for one direction of a connection. Feed it the socket's bytes; it returns complete events.
+    """An incremental parser for one direction of a connection. `feed` gets the socket's bytes and returns complete
+    events.
 
     role          this end: a server accepts only masked frames, a client only unmasked ones (5.1)
     max_message   bytes of the largest message, after defragmentation and inflation; a larger one closes with 1009
-    deflate       permessage-deflate was negotiated, without context takeover by the sender
-    inflate       inflate messages at once. A thousandth of its size is enough for a compressed message, so a receiver
-                  that lets frames wait must inflate each in its turn: `DeflatedReceived`
+    deflate       whether permessage-deflate was negotiated, without context takeover by the sender
+    inflate       whether to inflate messages at once. A compressed message may become a thousand times as long, so a
+                  receiver that stores events before it handles them must inflate each later, from `DeflatedReceived`
     """
 
     __slots__ = (
@@ -147,19 +155,21 @@ class FrameParser:
 
     @property
     def is_reusable(self) -> bool:
-        """True if another connection may use the parser: it is idle and not closed."""
+        """True if the parser may be used for another connection: it is idle, and saw neither a close frame nor an
+        error."""
         return self.is_idle and not self._closed
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of incomplete frames and messages."""
+        """The number of bytes of incomplete frames and messages that the parser holds."""
         parts = (self._buffer, self._fragments, None if self._streamed is None else self._streamed.payload)
         return sum(len(part) for part in parts if part is not None)
 
     def feed(self, data: bytes | bytearray) -> list[FrameEvent]:
         """Consume `data` and return the events that it completes, in order.
 
-        Raises ProtocolError. After an error or a close frame all further bytes are ignored.
+        Raises ProtocolError for a violation by the other end. After an error or a close frame all further bytes are
+        ignored and [] is returned.
         """
         events: list[FrameEvent] = []
         if self._closed:
@@ -195,7 +205,8 @@ class FrameParser:
         return events
 
     def _parse_frame(self, data: bytes | bytearray, start: int, size: int, events: list[FrameEvent]) -> int:
-        """Parse the frame that begins at `start`. Return where it ends, or 0 when it is incomplete."""
+        """Parse the frame that begins at `start`, and append the event that it completes, if any. Return the index
+        behind the frame, or 0 when the frame is incomplete."""
         first = data[start]
         # nearly every frame is an uncompressed message of its own, for which the checks below have nothing to find
         plain = first in _WHOLE and self._fragments is None
@@ -246,7 +257,8 @@ class FrameParser:
         return end
 
     def _continue_streamed(self, frame: _StreamedFrame, data: bytes | bytearray, events: list[FrameEvent]) -> int:
-        """Append the bytes of `data` that belong to the frame. Return where they end."""
+        """Append the bytes of `data` that belong to the frame, and finish the frame if it is complete. Return the index
+        behind these bytes."""
         end = min(frame.remaining, len(data))
         frame.append(data if end == len(data) else data[:end])
         if not frame.remaining:
@@ -255,14 +267,16 @@ class FrameParser:
         return end
 
     def _add_data(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
-        """Handle a data frame: a whole message, its last fragment, or another fragment."""
+        """Handle a complete data frame: append the event of a message if this is its last frame, else store the
+        fragment."""
         if first & _FIN:
             self._finish_message(first, payload, events)
         else:
             self._add_fragment(first, payload)
 
     def _check_first(self, first: int) -> None:
-        """Raise ProtocolError for an error that the first byte of a frame shows."""
+        """Raise ProtocolError if the first byte of a frame is invalid here: reserved bits, opcode, or the order of
+        fragments."""
         opcode = first & 0x0F
         if first & _RSV23:
             raise ProtocolError(CloseCode.PROTOCOL_ERROR, "RSV2 and RSV3 are reserved")
@@ -283,7 +297,8 @@ class FrameParser:
             raise ProtocolError(CloseCode.PROTOCOL_ERROR, f"opcode {opcode} is reserved")
 
     def _check_size(self, first: int, length: int) -> None:
-        """Raise ProtocolError by the header alone, so that a message over the limit is never buffered."""
+        """Raise ProtocolError if the message would be over the limit with this frame's `length`. The header alone
+        decides, so that such a message is never buffered."""
         if first & 0x08:
             return
         if self._fragments is not None:
@@ -327,7 +342,8 @@ class FrameParser:
 
 
 def inflate_message(event: DeflatedReceived, limit: int) -> MessageReceived:
-    """Return the inflated message, of at most `limit` bytes. Raises ProtocolError."""
+    """Return the inflated message. Raises ProtocolError if it has more than `limit` bytes, cannot be inflated, or is
+    text that is not UTF-8."""
     try:
         payload = inflate(event.data, limit)
     except InflatedTooLarge as error:
@@ -363,7 +379,8 @@ def _parse_close(payload: bytes) -> CloseReceived:
 
 
 def apply_mask(payload: bytes | bytearray, mask: bytes | bytearray) -> bytes:
-    """Return `payload` masked, or unmasked, with the 4 bytes of `mask` (5.3).
+    """Return `payload` XORed with the 4 bytes of `mask`, repeated: this masks plain bytes and unmasks masked ones
+    (5.3).
 
     One XOR of two long integers is the fastest way without an extension module.
     """
@@ -373,7 +390,8 @@ def apply_mask(payload: bytes | bytearray, mask: bytes | bytearray) -> bytes:
 
 
 def encode_frame(opcode: int, payload: bytes, mask: bytes | None = None, fin: bool = True, rsv1: bool = False) -> bytes:
-    """Return one frame with the shortest header. A client gives 4 random bytes as `mask`, new ones for each frame."""
+    """Return one frame with the shortest header. A client must give 4 random bytes as `mask`, new ones for each frame;
+    a server gives None. `fin`: the last frame of its message. `rsv1`: the message is compressed."""
     first = opcode | _FIN if fin else opcode
     if rsv1:
         first |= _RSV1
@@ -407,7 +425,8 @@ def pong_frame(payload: bytes = b"", mask: bytes | None = None) -> bytes:
 
 
 def close_frame(code: int | None = CloseCode.NORMAL, reason: str = "", mask: bytes | None = None) -> bytes:
-    """Return a close frame. The reason is cut, between characters, to the 123 bytes that fit."""
+    """Return a close frame, for `code` None an empty one. The reason is cut, between characters, to the 123 bytes that
+    fit."""
     if code is None:
         return encode_frame(CLOSE, b"", mask)
     text = reason.encode("utf-8", "replace")[: _CONTROL_LIMIT - 2].decode("utf-8", "ignore")
@@ -415,7 +434,7 @@ def close_frame(code: int | None = CloseCode.NORMAL, reason: str = "", mask: byt
 
 
 def deflated_frame(opcode: int, payload: bytes, mask: bytes | None = None) -> bytes:
-    """Return a compressed message in one frame, for every receiver that negotiated permessage-deflate."""
+    """Return one frame with the compressed message, for every receiver that negotiated permessage-deflate."""
     return encode_frame(opcode, compress(payload), mask, rsv1=True)
 
 
@@ -423,24 +442,25 @@ def deflated_frame(opcode: int, payload: bytes, mask: bytes | None = None) -> by
 
 
 class InflatedTooLarge(ValueError):
-    """A message that is over the limit after inflation."""
+    """The error for a message that is over the limit after inflation."""
 
 
 def max_compressed_size(limit: int) -> int:
-    """Return the bytes that a compressed message of `limit` bytes needs at most: incompressible data grow a little."""
+    """Return the largest number of bytes that a message of `limit` bytes takes when it is compressed: incompressible
+    data grow a little."""
     return limit + (limit >> 5) + 64
 
 
 def compress(payload: bytes, level: int = 6) -> bytes:
-    """Return the compressed payload for a frame with RSV1 set (7.2.1)."""
+    """Return the payload compressed, as the content of a frame with RSV1 set (7.2.1). `level` is zlib's, 1 to 9."""
     deflater = zlib.compressobj(level, zlib.DEFLATED, -15)
     return (deflater.compress(payload) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
 
 def inflate(payload: bytes, limit: int) -> bytes:
-    """Return the message in `payload` (7.2.2). At most one byte over `limit` is inflated.
+    """Return the message that was compressed into `payload` (7.2.2). At most one byte over `limit` is inflated.
 
-    Raises InflatedTooLarge, and ValueError for invalid deflate data.
+    Raises InflatedTooLarge for a message of more than `limit` bytes, and ValueError for invalid deflate data.
     """
     inflater = zlib.decompressobj(-15)
     try:

@@ -1,4 +1,5 @@
-"""The opening handshake (RFC 6455, 4): the client's request and response, and the server's negotiation.
+"""The opening handshake of WebSocket (RFC 6455, 4), for brokers and the load generator: the client's request and
+response, and the server's negotiation.
 
 Pure functions. The HTTP of the server's side belongs to its HTTP library; this module only negotiates subprotocol and
 permessage-deflate. `origins.py` checks Origin and Host.
@@ -30,7 +31,7 @@ DEFLATE_OFFER = "permessage-deflate; server_no_context_takeover; client_no_conte
 
 
 class HandshakeError(Exception):
-    """A handshake that failed. `status` is the server's HTTP status, 0 when its response was not HTTP."""
+    """The error for a handshake that failed. `status` is the server's HTTP status, 0 when its response was not HTTP."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -39,8 +40,8 @@ class HandshakeError(Exception):
 
 
 class HandshakeResponse(Struct, frozen=True):
-    """A response that opens the WebSocket. `rest` are the bytes behind the response: the beginning of the first
-    frames."""
+    """A server's response that opens the WebSocket: the chosen subprotocol (None: none), whether permessage-deflate was
+    accepted, and the bytes after the response (`rest`), the beginning of the first frames."""
 
     subprotocol: str | None
     deflate: bool
@@ -48,12 +49,12 @@ class HandshakeResponse(Struct, frozen=True):
 
 
 def accept_key(key: str) -> str:
-    """Return the Sec-WebSocket-Accept for a client's Sec-WebSocket-Key (4.2.2)."""
+    """Return the header value Sec-WebSocket-Accept that answers a client's Sec-WebSocket-Key (4.2.2)."""
     return b64encode(sha1(key.encode("ascii") + _GUID, usedforsecurity=False).digest()).decode("ascii")
 
 
 def is_valid_key(key: str) -> bool:
-    """Return whether a client's Sec-WebSocket-Key is 16 bytes in base64."""
+    """Return whether a client's Sec-WebSocket-Key is 16 bytes encoded in base64."""
     try:
         return len(b64decode(key.encode("ascii"), validate=True)) == 16
     except (NotBase64, UnicodeEncodeError):
@@ -69,9 +70,11 @@ def build_request(
     deflate: bool = False,
     headers: Iterable[tuple[str, str]] = (),
 ) -> bytes:
-    """Return the client's request. `host` is "name:port", `nonce` 16 random bytes, new for each request.
+    """Return the bytes of the client's upgrade request. `host` is "name:port", `nonce` 16 random bytes, new for each
+    request. `deflate` offers permessage-deflate, `headers` are added.
 
-    Raises ValueError for text that is not allowed in a header or path, such as a line break.
+    Raises ValueError for a nonce of another length, and for text that is not allowed in a header or path, such as a
+    line break.
     """
     if len(nonce) != 16:
         raise ValueError(f"the nonce has {len(nonce)} bytes, expected 16")
@@ -99,9 +102,10 @@ def build_request(
 def parse_response(
     data: bytes | bytearray, nonce: bytes, subprotocols: Sequence[str] = (), *, deflate: bool = False
 ) -> HandshakeResponse | None:
-    """Return the server's response to the request with `nonce`, or None while it is incomplete.
+    """Return the server's response to the request with `nonce`, or None while `data` is incomplete.
 
-    Raises HandshakeError when the server does not agree to the request.
+    `subprotocols` and `deflate` are what the request offered. Raises HandshakeError when the server does not agree to
+    the request, or agrees to something else.
     """
     end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT)
     if end < 0:
@@ -145,7 +149,8 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
 
 
 def _accepted_deflate(extensions: str | None, offered: bool) -> bool:
-    """Return whether the server accepted permessage-deflate. Raises HandshakeError when it differs from the offer."""
+    """Return whether the server accepted permessage-deflate, by its header `extensions` (None: no such header). Raises
+    HandshakeError when it accepted something that was not `offered`."""
     if extensions is None:
         return False
     parsed = _parse_extension(extensions)
@@ -166,10 +171,11 @@ def _accepted_deflate(extensions: str | None, offered: bool) -> bool:
 
 
 def negotiate_deflate(offers: str) -> str | None:
-    """Return the server's answer to the client's Sec-WebSocket-Extensions (joined with commas), None for no extension.
+    """Return the server's Sec-WebSocket-Extensions for the client's one (several joined with commas): the first
+    acceptable offer of permessage-deflate. None if there is none: then no extension is used.
 
-    The first acceptable offer is accepted. Neither side keeps a context and the server's window is the largest one,
-    because a publication is compressed once for all its subscribers (RFC 7692, 7.1).
+    Neither side keeps a context and the server's window is the largest one, because a publication is compressed once
+    for all its subscribers (RFC 7692, 7.1).
     """
     for offer in offers.split(",", limits.OFFERS)[: limits.OFFERS]:
         parsed = _parse_extension(offer)
@@ -191,7 +197,8 @@ def _is_acceptable(name: str, value: str | None) -> bool:
 
 
 def _parse_extension(text: str) -> tuple[str, dict[str, str | None]] | None:
-    """Return an extension's name and parameters, or None when it is malformed, repeats a parameter or has too many."""
+    """Return the name and the parameters of one extension in a header, or None when it is malformed, repeats a
+    parameter or has more than `limits.OFFERS` of them."""
     parameters: dict[str, str | None] = {}
     name, *arguments = text.split(";", limits.OFFERS)
     for item in arguments:
@@ -205,7 +212,7 @@ def _parse_extension(text: str) -> tuple[str, dict[str, str | None]] | None:
 def negotiate_codec(offered: str | None) -> Codec | None:
     """Return the codec for the client's Sec-WebSocket-Protocol: the first known one in the client's order.
 
-    `offered` None, no header, means JSON. Returns None when all are unknown: then the server must refuse.
+    `offered` None, no such header, means JSON. Returns None when all are unknown: then the server must refuse.
     """
     if offered is None:
         return JSON

@@ -1,4 +1,4 @@
-"""The JSON wire format, derived from the message classes in `messages.py`.
+"""The JSON wire format, for `codec.py`, derived from the message classes in `messages.py`.
 
 A message is an object in place of an array, and its `op` is the class's name in lower case in place of the number.
 Fields keep their names and types, with three exceptions:
@@ -28,7 +28,7 @@ Convert = Callable[[Any], Any]
 
 
 class FieldError(ValueError):
-    """A field with the right type and a wrong value. `field` is its name."""
+    """The error for a field that has the right type and an invalid value. `field` is the field's name."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class FieldError(ValueError):
 
 
 class JsonKind:
-    """The JSON struct of one message class, and the conversion in both directions."""
+    """The conversion of one message class to and from its JSON form, a struct class (`wire`) that is made here."""
 
     __slots__ = ("_copied", "_fields", "_payload", "message", "wire")
 
@@ -63,7 +63,7 @@ class JsonKind:
         )
 
     def to_wire(self, message: Struct) -> Struct:
-        """Return the JSON struct of a message."""
+        """Return the JSON form of a message, a struct to be encoded. Fields with their default value are left out."""
         values: dict[str, Any] = {}
         for name, default, write, _ in self._fields:
             value = getattr(message, name)
@@ -78,7 +78,8 @@ class JsonKind:
         return self.wire(**values)
 
     def from_wire(self, wire: Any) -> Any:
-        """Return the message. Raises FieldError for an invalid value that has the right type."""
+        """Return the message that a decoded JSON struct stands for. Raises FieldError for an invalid value of the right
+        type."""
         if self._copied is not None:
             return self.message(*self._copied(wire))
         values = {
@@ -91,7 +92,8 @@ class JsonKind:
 
 
 def build_kinds(messages: tuple[type[Struct], ...], parts: tuple[type[Struct], ...]) -> dict[type[Struct], JsonKind]:
-    """Return the kinds of `messages` by class. `parts` are the structs inside the messages."""
+    """Return the `JsonKind` of each of `messages`, by class. `parts` are the classes of structs that messages
+    contain."""
     known: dict[type[Struct], JsonKind] = {}
     for part in parts:
         known[part] = JsonKind(part, known)
@@ -121,7 +123,8 @@ def _read_payload(text: str | UnsetType, binary: bytes | UnsetType) -> bytes:
 
 
 def _convert(kind: Any, name: str, wires: dict[type[Struct], JsonKind]) -> tuple[Any, Convert | None, Convert | None]:
-    """Return the JSON type of a field, and how to write and read its values (None: unchanged)."""
+    """Return for a field of type `kind` its type in JSON, and the functions that convert a value to and from JSON
+    (None: unchanged)."""
     if kind == After:
         return object, None, None  # any JSON value is harmless, see `messages.After`
     if kind is Position:

@@ -1,6 +1,6 @@
-"""Default limits of a client connection, kept by both ends. Sizes are bytes, times are seconds.
+"""Default limits of a client connection, which brokers and clients enforce. Sizes are bytes, times are seconds.
 
-A broker's configuration can set each of them. `welcome` tells a client the limits in force.
+A broker's configuration can set some of them. `welcome` tells a client those in force that it needs.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ MESSAGE: Final = PAYLOAD + ENVELOPE
 """Bytes of the largest WebSocket message, after defragmentation and inflation."""
 
 MESSAGES: Final = 4096
-"""Messages in one frame. Half a million short ones would fit into its bytes and block a broker's loop for seconds. The
-decoder stops at the first excess."""
+"""The largest number of messages in one frame. Half a million short ones would fit into its bytes and block a broker's
+loop for seconds. The decoder stops at the first one above the limit."""
 
 TOPICS: Final = 4096
-"""Entries of a list in a message: topics of a request or an answer, servers. The decoder stops at the first excess. A
-client with more subscriptions sends several requests."""
+"""The largest number of entries of a list in a message: topics of a request or an answer, servers. The decoder stops at
+the first one above the limit. A client with more subscriptions sends several requests."""
 
 ITEMS: Final = 8192
-"""Messages and topics in one frame, together: 8 ms of a broker's loop when every topic has a malformed position."""
+"""The largest number of messages and topics in one frame, together: 8 ms of a broker's loop when every topic has a
+malformed position."""
 
 POSITION_PARTS: Final = 16
-"""Items of a malformed position that are read to say how many it has; a valid one has two."""
+"""The largest number of items of a malformed position that are read, to say how many it has; a valid one has two."""
 
 TEXT: Final = 64 * 1024
-"""Characters of a text in a message, except a payload: no valid name, token or position is nearly as long."""
+"""Characters of the longest text in a message, except a payload: no valid name, token or position is nearly as long."""
 
 JSON_VALUES: Final = 32_768
-"""Commas in a JSON frame over `ENVELOPE` bytes that holds anything but publications: a bound of its values that costs
-no decoding. With 4096 topics of three fields it leaves room for names with commas."""
+"""The largest number of commas in a JSON frame over `ENVELOPE` bytes that holds anything but publications: it bounds
+the number of values without decoding. With 4096 topics of three fields it leaves room for names with commas."""
 
 SUBSCRIPTIONS: Final = 1000
-"""Subscriptions of one client."""
+"""The largest number of subscriptions of one client."""
 
 ID_JUMP: Final = 1_000_000
 """Message ids that a publisher may skip at once, because it gave them up. A client that gives up its 10,000 unanswered
@@ -51,16 +52,17 @@ QUEUE: Final = 1024 * 1024
 """Bytes that a broker queues for one client before it closes the client as a slow consumer."""
 
 OFFERS: Final = 16
-"""Subprotocols, extensions, and parameters of an extension that are read of a handshake; browsers offer one or two."""
+"""The largest number of subprotocols, of extensions, and of parameters of an extension that are read from a handshake;
+browsers offer one or two."""
 
 HANDSHAKE: Final = 10.0
-"""Seconds from TCP accept to the client's `connect`."""
+"""Seconds from TCP accept within which the client must send `connect`."""
 
 HEARTBEAT: Final = 15.0
 """Seconds between heartbeats. A connection that is silent for two intervals is dead."""
 
 CONNECTS_PER_SECOND: Final = 5000
-"""New connections per second of one broker, over all its listeners."""
+"""The largest number of new connections per second of one broker, over all its listeners."""
 
 RESUME_WAIT: Final = 2.0
 """Seconds that a broker in contact with the coordinator waits for a resume position ahead of its own."""

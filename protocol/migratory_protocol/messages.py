@@ -1,4 +1,4 @@
-"""The messages between clients and brokers, defined once for both wire formats.
+"""The messages between clients and brokers, for both of them, defined once for both wire formats.
 
 The classes are the MessagePack format: arrays that begin with the number in `tag`, with the fields in the order given
 here. `jsonwire.py` derives the JSON format from the same fields: objects whose `op` is the class's name in lower case.
@@ -21,27 +21,28 @@ Receipt = Literal["complete", "truncated", "reset"]
 
 LARGEST_INTEGER = 2**53 - 1
 Integer = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
-"""Request ids, message ids and counts: whole numbers that every client's language represents exactly."""
+"""The type of request ids, message ids and counts: whole numbers that every client's language represents exactly."""
 
 RequestId = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
 
 Qos = Annotated[int, Meta(ge=0, le=1)]
 
 SequenceNumber = Annotated[int, Meta(ge=0, le=LARGEST)]
-"""A string of decimal digits in JSON, as in positions."""
+"""The type of a sequence number. In JSON it is a string of decimal digits, as in positions."""
 
 LARGEST_SECONDS = 1e12
 Seconds = Annotated[float, Meta(ge=0, le=LARGEST_SECONDS)]
-"""A duration, or a wall clock time since 1970 in UTC. Finite, because JSON has no NaN."""
+"""The type of a duration, or of a wall clock time since 1970 in UTC. Finite, because JSON has no NaN."""
 
 Text = Annotated[str, Meta(max_length=limits.TEXT)]
-"""A name, a token or an explanation."""
+"""The type of a name, a token or an explanation."""
 
 _AT_MOST = Meta(max_length=limits.TOPICS)
 
 
 class Server(Struct, frozen=True, array_like=True):
-    """An entry of the server list. A broker with weight 0 accepts no new clients."""
+    """An entry of the server list: a broker's WebSocket URL and its weight. A broker with weight 0 accepts no new
+    clients."""
 
     url: Text
     weight: Integer = 100
@@ -51,7 +52,7 @@ class Server(Struct, frozen=True, array_like=True):
 
 
 class Connect(Struct, array_like=True, tag_field="op", tag=1):
-    """The first message of a connection.
+    """From a client: the first message of a connection, by which the client identifies itself.
 
     client   the client's name in logs
     token    the client's credential; a later `connect` on the same connection renews it
@@ -65,15 +66,17 @@ class Connect(Struct, array_like=True, tag_field="op", tag=1):
 
 
 After = str | Position | None
-"""A position in one of its forms, or None. Not any object: MessagePack allows maps with arrays as keys, which become a
-dict of tuples. Their hashes can be made to collide, so that decoding a megabyte of them takes a minute."""
+"""The type of a position that a client sends, in one of its forms, or None. Not any object: MessagePack allows maps
+with arrays as keys, which become a dict of tuples. Their hashes can be made to collide, so that decoding a megabyte of
+them takes a minute."""
 
 
 class TopicRequest(Struct, array_like=True):
-    """A topic of a subscribe request.
+    """A topic of a subscribe request, with the position to resume after (None: begin with new publications). `snapshot`
+    asks for the latest publication first.
 
     The codec does not check `after`, which may be any value: `positions.parse_position` refuses a malformed position,
-    so that it fails one topic and not the whole request.
+    so that one topic fails and not the whole request.
     """
 
     topic: Text
@@ -92,7 +95,7 @@ class Unsubscribe(Struct, array_like=True, tag_field="op", tag=3):
 
 
 class Publish(Struct, array_like=True, tag_field="op", tag=4):
-    """A publication from a client.
+    """From a client: a publication.
 
     With QoS 1 it has the publisher's id, the message id (from 1, rising by one per publisher and topic) and the mark:
     the lowest id of this publisher and topic that is neither answered nor given up at the time of sending. `sent` is
@@ -130,8 +133,8 @@ class Limits(Struct, array_like=True):
 
 
 class Welcome(Struct, array_like=True, tag_field="op", tag=32):
-    """The answer to `connect`. `heartbeat` is the interval in seconds. `duplicate_window` is the time in seconds for
-    which the cluster recognises a repeated message id, 0 from a broker that does not say."""
+    """From a broker: the answer to `connect`. `heartbeat` is the interval in seconds. `duplicate_window` is the time in
+    seconds for which the cluster recognises a repeated message id, 0 from an older broker that does not say."""
 
     version: Integer
     cluster: Text
@@ -146,7 +149,7 @@ class Welcome(Struct, array_like=True, tag_field="op", tag=32):
 class TopicReceipt(Struct, array_like=True):
     """The result of a subscription to one topic.
 
-    receipt      None when the topic was refused: then `code` and `text` give the reason
+    receipt      "complete", "truncated" or "reset"; None when the topic was refused: `code` and `text` give the reason
     position     the topic's current position
     first, last  with "truncated": the range of missing sequence numbers
     """
@@ -161,7 +164,8 @@ class TopicReceipt(Struct, array_like=True):
 
 
 class Subscribed(Struct, array_like=True, tag_field="op", tag=33):
-    """The answer to a subscribe request, or to a part of it. `request` is 0 for a loss in a live subscription."""
+    """From a broker: receipts of topics, as the answer to the subscribe request with the number `request` or to a part
+    of it. `request` is 0 for a receipt that reports a gap in a live subscription."""
 
     request: Integer
     topics: Annotated[list[TopicReceipt], _AT_MOST]
@@ -173,10 +177,11 @@ class Unsubscribed(Struct, array_like=True, tag_field="op", tag=34):
 
 
 class Message(Struct, array_like=True, tag_field="op", tag=35):
-    """A publication for a subscriber.
+    """From a broker: a publication for a subscriber.
 
     `sent` is the publisher's wall clock and `time` the coordinator's at the assignment of the position, in seconds.
-    `first` is not 0 when conflation left out QoS 0 publications: the message replaces all from that sequence number on.
+    `replayed` is whether it was sent from the cache. `first` is not 0 when conflation left out QoS 0 publications: the
+    message replaces all from that sequence number on.
     """
 
     topic: Text
@@ -189,8 +194,8 @@ class Message(Struct, array_like=True, tag_field="op", tag=35):
 
 
 class Ack(Struct, array_like=True, tag_field="op", tag=36):
-    """The acknowledgement of a QoS 1 publication. Brokers older than `outcome_unknown` acknowledge a duplicate that is
-    no longer cached with the position None."""
+    """From a broker: the acknowledgement of a QoS 1 publication, with its position. Brokers older than
+    `outcome_unknown` acknowledge a duplicate that is no longer cached with the position None."""
 
     topic: Text
     publisher: Text
@@ -199,7 +204,7 @@ class Ack(Struct, array_like=True, tag_field="op", tag=36):
 
 
 class Nack(Struct, array_like=True, tag_field="op", tag=37):
-    """The refusal of a QoS 1 publication.
+    """From a broker: the refusal of a QoS 1 publication.
 
     On `gap` the publisher sends all unanswered ids again from the lowest. On `retry` it sends this one again after
     `retry_after` seconds. Every other code is final.
@@ -214,16 +219,17 @@ class Nack(Struct, array_like=True, tag_field="op", tag=37):
 
 
 class Servers(Struct, array_like=True, tag_field="op", tag=38):
-    """A changed server list. In JSON also the answer to `GET /v1/servers`."""
+    """From a broker: the server list has changed. In JSON also the answer to `GET /v1/servers`."""
 
     servers: Annotated[list[Server], _AT_MOST]
 
 
 class Drain(Struct, array_like=True, tag_field="op", tag=39):
-    """The request to move to one of `servers`, picked by weight, at a random moment within `period` seconds.
+    """From a broker: the request to move to one of `servers`, chosen by weight, at a random moment within `period`
+    seconds.
 
-    With `closes` the broker shuts down and closes the remaining connections then. Without it the broker rebalances its
-    clients, and a client that cannot connect to any of `servers` stays.
+    With `closes` the broker shuts down and closes the remaining connections after that time. Without it the broker
+    rebalances its clients, and a client that cannot connect to any of `servers` stays.
     """
 
     period: Seconds
@@ -232,7 +238,8 @@ class Drain(Struct, array_like=True, tag_field="op", tag=39):
 
 
 class Error(Struct, array_like=True, tag_field="op", tag=40):
-    """An error. `request` or `topic` name what is refused, when it can be named. `closes`: the connection ends."""
+    """From a broker: an error. `request` or `topic` name what is refused, when it can be named. `closes`: the broker
+    ends the connection."""
 
     code: Text
     text: Text

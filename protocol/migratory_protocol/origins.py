@@ -1,4 +1,4 @@
-"""The Origin and Host check of a connection request, for WebSocket and its HTTP fallback.
+"""The Origin and Host check of a connection request, for the broker's WebSocket and HTTP requests.
 
 WebSocket is exempt from the same-origin policy. Without this check any page that a user visits could connect with the
 user's cookies (cross-site WebSocket hijacking). By DNS rebinding a page could reach the broker with a foreign Host.
@@ -17,7 +17,7 @@ _DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443"}
 
 @dataclass(slots=True, frozen=True)
 class OriginRefusal:
-    """The HTTP status and reason to answer a forbidden request with."""
+    """The HTTP status and the text with which to refuse a forbidden request."""
 
     status: int
     text: str
@@ -57,8 +57,8 @@ class OriginPolicy:
         self._without_origin = without_origin
 
     def check(self, origins: Sequence[str], hosts: Sequence[str]) -> OriginRefusal | None:
-        """Return None when a request with these Origin and Host headers is allowed, else the refusal. Give all headers,
-        unmerged."""
+        """Return None when a request with these Origin and Host headers is allowed, else the refusal. The arguments are
+        all values of each header, not joined."""
         if len(hosts) != 1:
             return OriginRefusal(400, "expected one Host header")
         if len(origins) > 1:

@@ -1,9 +1,10 @@
-"""The messages between brokers: version 1, MessagePack arrays that begin with the message's number.
+"""The messages between brokers, for the broker's logic and peer links: version 1, MessagePack arrays that begin with
+the message's number.
 
 A peer link carries them in order and loses none until it breaks. A broker opens a link with `PeerHello` and refuses
 another cluster, version or number of groups. Fields may be added at the end with a default: an older peer ignores them.
-A frame holds one message, or an array of several, none of which is `PeerHello`, if the receiver said that it takes
-them.
+A frame holds one message, or, if the receiver has announced that it accepts this, an array of several, none of which is
+`PeerHello`.
 
 `group` is a topic group's number and `history` its random name. `epoch` is the sender's epoch unless said otherwise.
 Times are in seconds. docs/concepts/replication.md says when each message is sent.
@@ -28,7 +29,8 @@ go in one message: with the largest allowed payload, 64 MiB, this is room for so
 
 
 class BadPeerMessage(ValueError):
-    """Data on a peer link that is not a peer message. `text` says what is wrong; the link is to be closed."""
+    """The error for data on a peer link that are no peer message. `text` says what is wrong; the link must be
+    closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -45,7 +47,7 @@ def payload_digest(payload: bytes) -> bytes:
 
 
 class Publication(Struct, array_like=True, gc=False, frozen=True):
-    """A publication with its position, as the cache holds it and as it travels between brokers and to the edges.
+    """A publication with its position, as the cache holds it and as it is sent between brokers and to the edges.
 
     `publisher` is "" and `id` 0 for QoS 0. `time` is the coordinator's wall clock when it numbered the publication,
     `sent` the publisher's.
@@ -76,7 +78,8 @@ class PublisherRow(Struct, array_like=True, gc=False, frozen=True):
 
 
 class LogDigest(Struct, array_like=True, gc=False, frozen=True):
-    """A summary of one topic's log: it has the entries `base`+1..`last`, and its publisher table has `rows` rows.
+    """A summary of one topic's log: it has the entries `base`+1..`last`, `last_epoch` is the epoch of the last one, and
+    its publisher table has `rows` rows.
 
     When two logs are prefixes of one log and equally long, their tables differ by removed rows only.
     """
@@ -89,12 +92,12 @@ class LogDigest(Struct, array_like=True, gc=False, frozen=True):
 
 
 class TopicPart(Struct, array_like=True, gc=False):
-    """One topic of a snapshot, as the difference to the log that the receiver has described.
+    """One topic of a snapshot, as the difference from the log that the receiver has described.
 
-    The receiver keeps its entries up to `keep`, appends `entries` and installs `table`. With `whole` it keeps nothing
-    and its log starts behind `base`. `older` ends where the receiver's cache begins. `deleted`: there is no such topic.
-    `continued`: this part continues the topic of the part before, and only its `entries` count. `committed` is the
-    sender's mark.
+    The receiver keeps its entries up to `keep`, appends `entries` and installs `table`. With `whole` it keeps no
+    entries, and its log begins after `base`. `older` are entries before the receiver's oldest one. `deleted`: the topic
+    does not exist. `continued`: this part continues the topic of the part before, and only its `entries` count.
+    `committed` is the sender's committed mark.
     """
 
     topic: str
@@ -112,12 +115,12 @@ class TopicPart(Struct, array_like=True, gc=False):
 
 
 BrokerId = tuple[str, int]
-"""One incarnation of a broker: its name, and the number of the incarnation."""
+"""The type of one incarnation of a broker: its name, and the number of the incarnation."""
 
 
 class PeerHello(Struct, array_like=True, gc=False, frozen=True, tag=0):
-    """The first message on a link. `batches`: the sender accepts frames of several messages, which a broker older than
-    they are does not say."""
+    """The first message on a link, by which a broker identifies itself. `batches`: the sender accepts frames of several
+    messages (False from an older broker)."""
 
     version: int
     cluster: str
@@ -128,10 +131,10 @@ class PeerHello(Struct, array_like=True, gc=False, frozen=True, tag=0):
 
 
 class ClientLoad(Struct, array_like=True, gc=False, frozen=True):
-    """The numbers by which brokers balance clients.
+    """A broker's numbers of clients, by which brokers balance them.
 
-    `revision` is of the sender's program and configuration, "" if unknown. `requests`: (broker, clients) that the
-    sender has room for now and asks that broker to send; each request is sent once.
+    `revision` is of the sender's program and configuration, "" if unknown. `requests`: (broker, number) pairs, the
+    clients that the sender has room for now and asks that broker to send; each request is sent once.
     """
 
     clients: int
@@ -143,10 +146,13 @@ class ClientLoad(Struct, array_like=True, gc=False, frozen=True):
 class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
     """The state of a broker, sent every half second.
 
-    `zookeeper_age` is the time since the sending of its last own read that was answered, -1 before the first. `heard`:
-    the brokers that it heard lately. `coordinated`: (group, epoch) of its activated epochs. `incarnations` are those of
-    `heard`, in the same order, 0 where the link is gone. `load` is None and `incarnations` empty from a broker older
-    than these fields.
+    zookeeper_age   time since the sending of its last own read that ZooKeeper answered, -1 before the first
+    heard           the brokers that it heard lately
+    coordinated     (group, epoch) of each group that it coordinates
+    member          whether it is a synced member of every group
+    ready           whether it is that and not fenced
+    load            its clients; None from a broker older than this field
+    incarnations    those of `heard`, in the same order, 0 if the link is gone; empty from an older broker
     """
 
     zookeeper_age: float
@@ -159,7 +165,7 @@ class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
 
 
 class ForwardedPublication(Struct, array_like=True, gc=False, frozen=True):
-    """A publication as its client sent it, before it has a position."""
+    """A publication as its client sent it, without a position."""
 
     topic: str
     payload: bytes
@@ -171,7 +177,7 @@ class ForwardedPublication(Struct, array_like=True, gc=False, frozen=True):
 
 
 class Forward(Struct, array_like=True, gc=False, frozen=True, tag=2):
-    """Publications of one group, from their contact broker to the coordinator."""
+    """Publications of one group that a contact broker sends to the coordinator, to be numbered."""
 
     group: int
     publications: list[ForwardedPublication]
@@ -195,13 +201,13 @@ class ForwardReply(Struct, array_like=True, gc=False, frozen=True):
 
 
 class ForwardReplies(Struct, array_like=True, gc=False, frozen=True, tag=3):
-    """The coordinator's replies to a contact broker."""
+    """Replies of a coordinator to publications that the receiver, a contact broker, has forwarded."""
 
     replies: list[ForwardReply]
 
 
 class Prepare(Struct, array_like=True, gc=False, frozen=True, tag=4):
-    """A candidate's request to a member of the source epoch for its promise.
+    """A candidate's request for a promise of `epoch`, to a broker on the source list.
 
     `source` is the source epoch, the last activated one. With `useful`, the candidate's log is synced to that epoch,
     and `digests` describe the log. Otherwise `digests` is empty.
@@ -216,7 +222,8 @@ class Prepare(Struct, array_like=True, gc=False, frozen=True, tag=4):
 
 
 class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
-    """A promise of `epoch`, in one or several parts. It counts when the `last` part has come.
+    """The answer to `Prepare`: the sender promises `epoch`. In one or several parts; it counts when the `last` part has
+    come.
 
     `topics` carry what the candidate lacks and `digests` describe the sender's log, both only if its `synced` is not
     below the source epoch.
@@ -232,7 +239,8 @@ class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
 
 
 class EpochRefused(Struct, array_like=True, gc=False, frozen=True, tag=6):
-    """A refusal of a message of `epoch`: `promised` is higher, or the sender is of another history."""
+    """The refusal of a message of `epoch`: the receiver of that message has promised the higher epoch `promised`, or is
+    of another history."""
 
     group: int
     epoch: int
@@ -240,7 +248,8 @@ class EpochRefused(Struct, array_like=True, gc=False, frozen=True, tag=6):
 
 
 class InventoryRequest(Struct, array_like=True, gc=False, frozen=True, tag=7):
-    """The request of `epoch`'s coordinator or candidate for the receiver's inventory, to send what is missing."""
+    """A request for the receiver's inventory, from the coordinator or a candidate of `epoch`, which then sends what is
+    missing."""
 
     group: int
     history: int
@@ -248,8 +257,7 @@ class InventoryRequest(Struct, array_like=True, gc=False, frozen=True, tag=7):
 
 
 class Inventory(Struct, array_like=True, gc=False, frozen=True, tag=8):
-    """A description of the sender's logs. It answers `InventoryRequest`, and asks for repair when an entry is
-    missing."""
+    """A description of the sender's logs. It answers `InventoryRequest`, or requests an entry that is missing."""
 
     group: int
     history: int
@@ -260,9 +268,10 @@ class Inventory(Struct, array_like=True, gc=False, frozen=True, tag=8):
 
 
 class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
-    """The log of `epoch`, in one or several parts, installed as a whole when the `last` part has come.
+    """The log of `epoch`, sent to a follower in one or several parts and installed as a whole when the `last` part has
+    come.
 
-    `whole`: topics that are not named do not exist; otherwise the receiver keeps them as they are. `topics_total` and
+    `whole`: topics that are not named do not exist; otherwise the receiver keeps them unchanged. `topics_total` and
     `lasts_total` (the sum of the last sequence numbers) must be right afterwards. `serial` identifies the snapshot.
     """
 
@@ -283,7 +292,7 @@ class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
 
 
 class Synced(Struct, array_like=True, gc=False, frozen=True, tag=10):
-    """A confirmation that the snapshot `serial` of `epoch` is installed."""
+    """The answer to `Sync`: the sender has installed the snapshot `serial` of `epoch`."""
 
     group: int
     history: int
@@ -292,7 +301,7 @@ class Synced(Struct, array_like=True, gc=False, frozen=True, tag=10):
 
 
 class Activated(Struct, array_like=True, gc=False, frozen=True, tag=11):
-    """The coordinator's notice that `epoch` is activated."""
+    """A coordinator's notice to its followers that `epoch` is activated."""
 
     group: int
     history: int
@@ -307,7 +316,7 @@ class TopicEntries(Struct, array_like=True, gc=False, frozen=True):
 
 
 class Accept(Struct, array_like=True, gc=False, frozen=True, tag=12):
-    """Entries of `epoch` to store, in order.
+    """Entries of `epoch` that a coordinator sends to its followers, to be stored in order.
 
     The rows `forget` (topic, publisher) leave the publisher tables before the entries are stored. `marks` are (topic,
     committed sequence number).
@@ -322,7 +331,8 @@ class Accept(Struct, array_like=True, gc=False, frozen=True, tag=12):
 
 
 class Accepted(Struct, array_like=True, gc=False, frozen=True, tag=13):
-    """A confirmation of the sender, listed in `epoch`, that it holds each topic up to this sequence number."""
+    """A vote: the sender, a member of the list of `epoch`, holds each topic up to a sequence number. `lasts` are
+    (topic, sequence number)."""
 
     group: int
     history: int
@@ -331,7 +341,7 @@ class Accepted(Struct, array_like=True, gc=False, frozen=True, tag=13):
 
 
 class HandOver(Struct, array_like=True, gc=False, frozen=True, tag=14):
-    """The request of `epoch`'s coordinator that the receiver succeed it."""
+    """The request of the coordinator of `epoch` to the receiver to succeed it."""
 
     group: int
     history: int
@@ -339,7 +349,8 @@ class HandOver(Struct, array_like=True, gc=False, frozen=True, tag=14):
 
 
 class Survey(Struct, array_like=True, gc=False, frozen=True, tag=15):
-    """The question, before the first ZooKeeper record of these groups, whether the receiver holds anything of them."""
+    """A question about groups that have no ZooKeeper record yet: does the receiver hold a promise or entries of any of
+    them? `serial` identifies the question."""
 
     serial: int
     groups: list[int]
@@ -382,7 +393,7 @@ few fields and begins with another byte."""
 
 
 def encode_peer(message: PeerMessage) -> bytes:
-    """Encode one message, without a frame. Raise BadPeerMessage if it is larger than `MAX_PEER_MESSAGE`."""
+    """Return one encoded message, without a frame. Raises BadPeerMessage if it is larger than `MAX_PEER_MESSAGE`."""
     data = _encoder.encode(message)
     if len(data) > MAX_PEER_MESSAGE:
         raise BadPeerMessage(f"{type(message).__name__} has {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
@@ -390,7 +401,7 @@ def encode_peer(message: PeerMessage) -> bytes:
 
 
 def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
-    """Return the message in `data`. Raise BadPeerMessage with the reason if it is not one."""
+    """Return the message in `data`. Raises BadPeerMessage, with the reason, if `data` is not one message."""
     if len(data) > MAX_PEER_MESSAGE:
         raise BadPeerMessage(f"the message has {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
     try:
@@ -400,12 +411,13 @@ def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
 
 
 def join_peer(encoded: Sequence[bytes]) -> bytes:
-    """Return the content of one frame with several encoded messages, none of them a `PeerHello`."""
+    """Return the content of one frame that holds these encoded messages, none of which may be a `PeerHello`."""
     return b"".join((bytes((_BATCH,)), len(encoded).to_bytes(4), *encoded))
 
 
 def decode_peers(data: bytes | bytearray | memoryview) -> Sequence[PeerMessage]:
-    """Return the messages of one frame, at least one. Raise BadPeerMessage as `decode_peer` does."""
+    """Return the messages in the content of one frame, at least one. Raises BadPeerMessage, with the reason, for other
+    data."""
     if not data or data[0] != _BATCH:
         return [decode_peer(data)]
     try:

@@ -1,8 +1,8 @@
-"""Positions: the place of a publication in its topic.
+"""Positions, for clients and brokers: the place of a publication in its topic.
 
-A position is (epoch, sequence number). Positions of one topic compare as tuples do. On the wire a position is
-`[epoch, sequence]` in MessagePack and the string `"epoch:sequence"` in JSON, because JavaScript's numbers lose digits
-above 2**53 (docs/decisions/0001-positions-on-the-wire.md).
+A position is (epoch, sequence number). Positions of one topic compare as tuples do. On the wire a position is `[epoch,
+sequence]` in MessagePack and the string `"epoch:sequence"` in JSON, because JavaScript's numbers lose digits above
+2**53 (docs/decisions/0001-positions-on-the-wire.md).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,19})")
 
 
 class Position(NamedTuple):
-    """The epoch and sequence number of a publication, each from 0 to 2**63 - 1. Sequence number 0 is before the first
-    publication."""
+    """The epoch and the sequence number of a publication, each from 0 to 2**63 - 1. With sequence number 0, the place
+    before the first publication."""
 
     epoch: _Part
     sequence: _Part
@@ -31,9 +31,8 @@ class Position(NamedTuple):
 
 
 def parse_position(value: object) -> Position:
-    """Return the position that a client sent, in the form of either wire format. Raises ValueError for anything else;
-    the text names what is wrong.
-    """
+    """Return the Position for a value that a client sent, in the form of either wire format: "epoch:sequence" or
+    [epoch, sequence]. Raises ValueError for anything else; its text names what is wrong."""
     if isinstance(value, str):
         match = _TEXT.fullmatch(value)
         if match is None:

@@ -1,4 +1,5 @@
-"""Topic names: which are valid, which a pattern matches, and which topic group a name belongs to.
+"""Topic names, for clients and brokers: which are valid, which a pattern matches, and which topic group a name belongs
+to.
 
 Names are compared byte for byte and never normalised. Composed and decomposed accents are two topics, and a byte order
 mark is part of the name.
@@ -16,15 +17,16 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class BadTopic(ValueError):
-    """An invalid topic name. `code` is the error code for the client."""
+    """The error for an invalid topic name. `code` is the error code for the client."""
 
     code = "bad_topic"
 
 
 def check_topic(name: str, limit: int = limits.TOPIC) -> str:
-    """Return `name` when it has 1 to `limit` bytes of UTF-8, no control characters (C0, DEL, C1), no lone surrogates.
+    """Return `name` if it is a valid topic name: 1 to `limit` bytes of UTF-8, no control characters (C0, DEL, C1), no
+    lone surrogates.
 
-    Raises BadTopic that names what is wrong. Its text shows the name as ASCII, cut to 40 characters.
+    Raises BadTopic otherwise. Its text says what is wrong and shows the name as ASCII, cut to 40 characters.
     """
     if name.isprintable():  # fast path: a printable name has neither control characters nor surrogates
         pass
@@ -44,7 +46,7 @@ def check_topic(name: str, limit: int = limits.TOPIC) -> str:
 
 class TopicPattern:
     """A pattern for topic names in the configuration. `*` matches any characters but "/", `**` any characters at all,
-    everything else itself. Clients subscribe to whole names only.
+    everything else itself. Clients cannot subscribe by pattern.
 
     Clients choose the names that are matched, so the time must be bounded: a regular expression with a few stars
     backtracks for hours on a hostile name. Here each part of the pattern passes over the name once.
@@ -65,7 +67,8 @@ class TopicPattern:
 
 
 def _match_ends(part: str, topic: str, starts: list[int]) -> Iterator[int]:
-    """Yield where a match of `part` that begins at one of `starts` can end, in ascending order as `starts` is."""
+    """Yield the indexes in `topic` at which a match of `part` that begins at one of `starts` can end. Both are in
+    ascending order."""
     reached = -1
     for start in starts:
         if part not in ("*", "**"):
@@ -78,8 +81,8 @@ def _match_ends(part: str, topic: str, starts: list[int]) -> Iterator[int]:
 
 
 def topic_group(topic: str, groups: int) -> int:
-    """Return the topic group, 0 to `groups` - 1: CRC-32 (zlib's, polynomial 0xEDB88320) of the name's UTF-8 bytes,
-    modulo the number of groups.
+    """Return the number of the topic's group, 0 to `groups` - 1: CRC-32 (zlib's, polynomial 0xEDB88320) of the name's
+    UTF-8 bytes, modulo `groups`.
 
     The hash never changes and is the same in every language, because it decides which broker coordinates the topic.
     """
