@@ -34,7 +34,7 @@ SOON = (
     "MigratoryClusterDegraded",
     "MigratoryObjectiveNotMeasured",
 )
-"""Settings of the chart for this test: objects of the monitoring, and shorter waiting times of the alerts."""
+"""Alerts whose waiting time the test shortens to 3 s, which the chart's values allow."""
 VALUES = (
     "crds.upgrade=false,operator.scope=namespace,operator.resyncSeconds=2",
     "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true",

@@ -1,4 +1,4 @@
-"""The capacity model, sizing, simulations, and the pages of capacity and evaluation."""
+"""Tests of the capacity model: sizes of clusters, simulated failovers, and the pages on capacity and evaluation."""
 
 from __future__ import annotations
 
@@ -169,7 +169,8 @@ def test_clients_of_a_failed_broker_spread_over_time_and_brokers() -> None:
 
 
 def test_beyond_the_limit_of_connects_clients_wait_in_the_backlog() -> None:
-    """No client is refused: connections that a broker does not accept wait in its kernel."""
+    """When the clients of a failed broker connect faster than a broker accepts connections, they wait in its kernel:
+    none is refused, and all arrive."""
     outcome = failover(clients=8000, brokers=2, processes=4, connect=1e-6, connects_per_second=500)
     assert outcome.given_up == 0
     assert outcome.largest == pytest.approx((4000 - 125) / 500, rel=0.1)  # half of them, but for a burst, one by one
@@ -336,7 +337,8 @@ def test_evaluation_page_shows_the_subscribers_of_a_topic() -> None:
 
 
 def test_connects_use_the_cpu_that_clients_leave() -> None:
-    """A broker's I/O processes are up to 60% busy before the clients of a failed broker connect."""
+    """On the capacity page a failover takes at least 1.5 times as long as with idle brokers, because a broker's I/O
+    processes are up to 60% busy before the clients of a failed broker connect."""
     partial = result()
     costs = structs.replace(TRUE, connect=2e-3)
     own = size_clusters(costs, 0.0, page.SCENARIOS[0], page.SERVER)
@@ -380,7 +382,7 @@ def test_missing_parts_are_not_measured_on_another_machine(command: Any, tmp_pat
 
 
 async def test_rates_of_a_point_belong_to_the_median_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round that took twice as long has half the rate and half the CPU."""
+    """The rates and the CPU of a measured point are those of the median round."""
     lasted = iter([1.0, 2.0, 2.0, 4.0])
 
     class Counts:
@@ -415,7 +417,7 @@ async def test_rates_of_a_point_belong_to_the_median_round(monkeypatch: pytest.M
 
 
 class Brokers:
-    """A cluster without brokers that answers half of the publications."""
+    """A stand-in for a cluster, whose publishers get answers to half of their publications."""
 
     def __init__(self, **_: Any) -> None:
         self.pids: list[int] = []

@@ -1,4 +1,4 @@
-"""Control frames are found wherever they are among publications, however the bytes are split."""
+"""The receiver finds control frames wherever they are among publications, however the bytes are split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long runs: a failed part is named, and the others are kept."""
+"""Long runs: the result names a part that failed, and the results of the other parts remain."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ async def test_measurements_continue_after_a_failure(monkeypatch: pytest.MonkeyP
 
 
 def parts(fail_in: int) -> dict[str, Callable[[], Awaitable[int]]]:
-    """Return two measurements: `a` returns the number of its calls, and `b` does so but fails in call `fail_in`."""
+    """Return two measurements: each call of `a` or `b` returns how often it was called, except that call `fail_in`
+    of `b` raises MeasurementFailed."""
     counts = {"a": 0, "b": 0}
 
     def one(name: str) -> Callable[[], Awaitable[int]]:

@@ -1,4 +1,4 @@
-"""Publications are found in any protocol's bytes, however the bytes are split."""
+"""The receiver finds publications in any protocol's bytes, however the bytes are split."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from benchmarks import peers
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Empty the cache and the PATH."""
+    """Set a cache folder and a PATH in which nothing is installed. Return the folder."""
     monkeypatch.setattr(peers, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return tmp_path

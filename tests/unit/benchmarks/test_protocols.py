@@ -1,4 +1,4 @@
-"""Client protocols of all servers, against bytes of the protocols' own specifications."""
+"""The client protocols of all servers, compared with bytes from the protocols' own specifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets, comparison, tables and the parts of a result."""
+"""Targets, comparisons, tables and the parts of a benchmark's result."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def test_compare_command_reports_by_its_exit_code(tmp_path: Path) -> None:
 
 
 def test_slope_around_zero_is_not_compared() -> None:
-    """Around zero growth, a difference of a KiB would be a large relative change."""
+    """The comparison leaves the growth per cycle out and compares its ratio: around zero growth, a difference of a
+    KiB would be a large relative change."""
     assert dict(numbers({"cycles": {"kib_per_cycle": 0.4, "growth_ratio": 1.0}})) == {
         "cycles.growth_ratio": Number(1.0, 1.0, 1.0)
     }

@@ -1,4 +1,5 @@
-"""The checker on a correct history, and on the same one broken on purpose: it must name topic and position."""
+"""The checker accepts a correct history, and names topic and position in the same history with one thing broken on
+purpose."""
 
 from __future__ import annotations
 
@@ -273,7 +274,8 @@ def test_subscription_without_a_receipt_is_lost() -> None:
 
 
 def test_receipt_reset_that_was_not_due_is_counted() -> None:
-    """A publication that only others received is reported at best, and the receipt itself is counted."""
+    """A reset that loses only a publication that was never acknowledged to its publisher is counted as a reset, and
+    its publication as reported, not as lost."""
     history = perfect()
     entry = sent(history, 5)
     entry.acknowledged, entry.position, entry.answered_ms = False, None, None
@@ -294,7 +296,8 @@ def test_receipt_reset_does_not_cover_an_earlier_hole() -> None:
 
 
 def test_receipt_truncated_with_the_position_before_leaves_no_hole() -> None:
-    """The client knows no epoch of the gap, so the receipt names the position before it."""
+    """A `truncated` receipt that names the position before the gap makes the history clean, with the gap's three
+    publications reported. The client knows no epoch of the gap."""
     history = perfect()
     stream(history)[2:5] = [Gap("truncated", position(2), 3, 5)]
     verdict = judge(history)
@@ -312,7 +315,8 @@ def test_receipt_truncated_that_begins_too_late_leaves_a_hole() -> None:
 
 
 def test_subscription_that_began_too_late_is_lost() -> None:
-    """The subscription was made before the first publication, and its receipt named a later position."""
+    """A subscription whose receipt names a later position than it should is clean by itself; checked `from_start`,
+    the publications before that position count as lost."""
     history = perfect()
     history.subscribers["s1"] = Stream(position(4), history.subscribers["s1"].events[4:])
     assert judge(history).clean

@@ -1,4 +1,5 @@
-"""The chaos engine: what seeds draw for both targets, proofs, the loop, and the records that fail a run."""
+"""The chaos engine: what seeds draw for both kinds of runs, proofs of faults, the main loop, and the records that
+make a run fail."""
 
 from __future__ import annotations
 

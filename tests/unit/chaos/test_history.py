@@ -1,4 +1,4 @@
-"""Files of histories: they are read as written, and a file that was cut off or altered is rejected."""
+"""Files of histories are read as they were written, and a file that was cut off or altered is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a Kubernetes run: output of other programs, objects that it creates, statuses that it reads."""
+"""Parts of a chaos run in Kubernetes: output of other programs, objects that it creates, statuses that it reads."""
 
 from __future__ import annotations
 

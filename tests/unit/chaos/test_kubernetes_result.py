@@ -1,4 +1,5 @@
-"""The result of a Kubernetes run: each broken promise and each missing piece of evidence fails it by itself."""
+"""The result of a chaos run in Kubernetes: each broken promise and each missing piece of evidence alone makes it
+fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of the load: when every client was served again, and how many reconnected."""
+"""The timeline of the load: when every client received publications again, and how many reconnected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ SUBSCRIBERS, PUBLISHERS = 6, 2
 
 
 def moments(count: int = 30, **changes: dict[int, float]) -> list[LoadEvent]:
-    """One a second; 10 publications each, delivered to 3 within the second. `changes`: a key's values at seconds."""
+    """Return `count` entries, one a second, in which 10 publications a second are each delivered to 3 subscribers.
+    `changes` replaces a key's value at given seconds."""
     timeline = []
     for second in range(count):
         values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""`migratory drain` where nothing can be drained. `integration/local/test_up.py` drains a broker of a real cluster."""
+"""`migratory drain` where it cannot drain. `integration/local/test_up.py` drains a broker of a real cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from migratory_local.cluster.state import BrokerState, ClusterState
 
 @pytest.fixture
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the work folder of a cluster whose brokers do not answer."""
+    """Return the work folder of a running cluster "b" whose two brokers do not answer."""
     brokers = [BrokerState(f"b-broker-{n}", f"ws://127.0.0.1:{n + 1}/ws", f"http://127.0.0.1:{n + 1}") for n in (0, 1)]
     state = ClusterState("b", os.getpid(), 0.0, str(tmp_path), "", brokers)
     monkeypatch.setattr(drain_module, "choose_cluster", lambda name: state)

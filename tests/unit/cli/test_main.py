@@ -16,7 +16,7 @@ HEAVY = ("pyspark", "kazoo", "pandas", "aiohttp", "psutil", "prometheus_client",
 
 
 def imported_after(code: str) -> set[str]:
-    """Return the heavy libraries that a new interpreter has imported after `code`."""
+    """Return those of the libraries in HEAVY that a new interpreter has imported after it ran `code`."""
     script = f"import sys\n{code}\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(result.stdout.splitlines()[-1].split()) if result.stdout.strip() else set()

@@ -126,7 +126,8 @@ def test_help_says_that_tokens_are_not_checked(command: list[str]) -> None:
 
 
 def float_options(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Option]]:
-    """Return every option of a command and its subcommands that is a floating-point number."""
+    """Return the path and the option for every option of a command and its subcommands that takes a floating-point
+    number."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         subcommands = [(name, command.get_command(context, name)) for name in command.list_commands(context)]
@@ -144,7 +145,8 @@ def float_options(command: click.Command, path: tuple[str, ...] = ()) -> list[tu
 
 
 def test_no_option_accepts_nan_or_infinity() -> None:
-    """click accepts "nan" in any range, and "inf" in a range without end. With these the commands would wait for ever.
+    """Every floating-point option refuses NaN and infinity, which click accepts: with them the commands would wait for
+    ever.
 
     `bench` leaves the check to the scenario, and `sla report` has the options of its Spark job.
     """

@@ -1,4 +1,4 @@
-"""How a command ends: by itself, by a signal, by an error."""
+"""How a command ends by itself, after a signal, and after an error."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
+        """Print nothing, so that the test's output has no line for each request."""
 
 
 @pytest.fixture
@@ -116,7 +116,8 @@ def test_broker_that_does_not_answer_is_named(fake: FakeBroker, runner: CliRunne
 
 
 def test_linked_brokers_that_were_not_queried_are_named(fake: FakeBroker, runner: CliRunner) -> None:
-    """A fourth broker, started by hand, is in the server lists but not in the state file of `migratory up`."""
+    """`status` names a broker that the queried one is linked to or lists, but that was not queried, such as one that
+    was started by hand."""
     servers = [{"url": f"ws://127.0.0.1:880{port}/ws", "weight": 100} for port in (0, 3)]
     links = {"quotes-broker-3": {"incarnation": 1, "waiting_bytes": 0}}
     fake.answer = (200, json.dumps(READY | {"pid": 4711, "servers": servers, "peer_links": links}).encode())

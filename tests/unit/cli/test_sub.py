@@ -1,4 +1,4 @@
-"""`migratory sub`: the forms of --after."""
+"""`migratory sub`: the forms that its option --after accepts."""
 
 from __future__ import annotations
 

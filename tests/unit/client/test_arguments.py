@@ -1,4 +1,4 @@
-"""Positions in the application's arguments: accepted forms and the errors of others."""
+"""Positions in the application's arguments: which forms are accepted, and the errors for all others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Faults that clients of similar systems had, tried with this client: resume at zero, resubscribing in a handler, an
-exhausted server list."""
+"""Faults that clients of similar systems had, repeated with this client: resuming at zero, resubscribing in a
+handler, an exhausted server list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from migratory_testing.clientcore import CoreDriver, complete, message
 
 @pytest.mark.parametrize("start", [Position(1, 0), Position(4, 17)])
 def test_client_lost_before_its_first_message_resumes_at_the_receipt(start: Position) -> None:
-    """Regression case socket.io#5538: sequence number 0 is a position."""
+    """A client whose link is lost before its first message subscribes again after the position of the receipt, also
+    at sequence number 0, and delivers what follows (case socket.io#5538)."""
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
@@ -33,7 +34,8 @@ def test_client_lost_before_its_first_message_resumes_at_the_receipt(start: Posi
 
 @pytest.mark.parametrize("reopen", [False, True])
 def test_resubscribing_in_a_handler_neither_repeats_nor_skips(reopen: bool) -> None:
-    """centrifuge-js#425."""
+    """A topic that a handler unsubscribes and subscribes again, at once or after the client was closed, resumes
+    after the handled message: nothing is delivered twice or left out (case centrifuge-js#425)."""
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
@@ -56,7 +58,8 @@ def test_resubscribing_in_a_handler_neither_repeats_nor_skips(reopen: bool) -> N
 
 @pytest.mark.parametrize("seed", range(2))
 def test_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> None:
-    """nats.rb#87, first part."""
+    """A client with a list of 2000 entries, of which one server accepts connections, tries no server twice before it
+    has found that one, and never one of weight 0 or without a host (case nats.rb#87)."""
     chance = random.Random(seed)
     live = f"ws://host-{chance.randrange(1997)}:8800/ws"
     entries: list[str | Server] = [f"ws://host-{number}:8800/ws" for number in range(1997)]
@@ -82,7 +85,8 @@ def test_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", range(50))
 def test_client_retries_without_end_and_resumes(seed: int) -> None:
-    """nats.rb#87, second part: a server is found within the longest backoff, whenever it starts."""
+    """A client retries its whole list in every round without end, and connects within the longest backoff once a
+    server has started; it resumes at its position (case nats.rb#87)."""
     driver = CoreDriver(seed=seed)
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()

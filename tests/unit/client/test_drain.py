@@ -1,4 +1,4 @@
-"""Drain: the broker leaves, and its clients move make-before-break, whatever happens during the move."""
+"""A broker drains, and its clients move make-before-break, whatever happens during the move."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from migratory_testing.clientcore import CoreDriver, complete, message, welcome
 
 
 def following() -> tuple[CoreDriver, int]:
-    """Return a client that is subscribed to `t`, and its link."""
+    """Return a client that is subscribed to the topic `t`, and the number of its link."""
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()

@@ -1,4 +1,4 @@
-"""The package's interfaces: exported names, and the same methods on both clients."""
+"""The package's interfaces: the exported names, and that both clients have the same methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from migratory_client.sync_client import SyncSubscription
 from migratory_protocol.errors import CloseCode
 
 WITHIN = {"step", "start", "release", "put"}
-"""Public names that are for the other parts of the package: their docstrings or their headings say so."""
+"""Public names that only other parts of the package use; their docstrings or headings say so."""
 
 
 def public(face: type) -> set[str]:

@@ -1,4 +1,4 @@
-"""Frames of several messages, and their limits."""
+"""Frames of several messages: how the client makes them, and their limits."""
 
 from __future__ import annotations
 
@@ -56,5 +56,6 @@ def test_long_message_has_its_own_frame() -> None:
 
 
 def test_largest_frame_of_several_fits_every_broker_limit() -> None:
-    """A broker's frame limit is its payload limit, which may be small, plus the envelope."""
+    """The largest frame that the client makes of several messages is not larger than the envelope that every broker
+    allows beyond its payload limit."""
     assert MAX_FRAME_BYTES + 5 + MAX_FRAME_MESSAGES <= ENVELOPE

@@ -1,4 +1,4 @@
-"""Moves that a broker asks for to rebalance its clients, and the changes that `connect` reports."""
+"""Moves that a broker asks of its clients for balance, and the changes that the client reports with `connect`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE, THERE = "ws://a/ws", "ws://b/ws"
 
 
 def served(seed: int = 1, *topics: str) -> tuple[CoreDriver, int]:
-    """Return a client that is connected to `HERE`, and its link."""
+    """Return a client that is connected to `HERE` and subscribed to the topics, and the number of its link."""
     driver = CoreDriver([HERE], seed=seed)
     for topic in topics:
         driver.step(ev.SubscribeTopic(topic))
@@ -108,7 +108,8 @@ def test_move_without_a_usable_server_is_ignored(servers: tuple[str, ...]) -> No
 
 
 def test_proposed_server_is_tried_although_blacklisted() -> None:
-    """A broker that was drained has returned, and its former clients are asked to move back."""
+    """A client that is asked to move to a server on its blacklist tries that server next: the broker there was
+    drained and has returned."""
     driver, old = served()
     asked(driver, old, THERE, closes=True)
     new = driver.accept(driver.next_dial(within=5.0))
@@ -158,7 +159,8 @@ def test_drain_has_precedence_over_a_move() -> None:
 
 
 def test_move_becomes_a_drain_while_connecting() -> None:
-    """The attempt continues; after a failure the drain requires another one."""
+    """When a drain comes while the client connects for a move, the attempt continues; after its failure the client
+    tries the server of the drain."""
     driver, old = served()
     asked(driver, old, THERE)
     dial = driver.next_dial(within=5.0)
@@ -224,7 +226,7 @@ def test_reconnect_counter_stores_a_bounded_number_of_times() -> None:
 
 
 def test_every_link_up_has_one_link_down() -> None:
-    """LinkUp and LinkDown alternate for each link, for every kind of end."""
+    """Each link that came up is reported down exactly once, in the order of the links' ends, for every kind of end."""
     driver, link = served(1, "t")
     driver.receive(link, wire.Drain(1.0, [Server(THERE)]))
     second = driver.accept(driver.next_dial(within=1.0))

@@ -1,4 +1,4 @@
-"""The publisher's rules of docs/concepts/replication.md, "Normal case", 1 and 2."""
+"""The publisher's rules 1 and 2 of docs/concepts/replication.md, "Normal case"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from migratory_testing.clientcore import CoreDriver, welcome
 
 
 def ids(driver: CoreDriver) -> list[tuple[int, int]]:
-    """Return (id, mark) of the publications that the last call sent."""
+    """Return the (id, mark) of each publication that the client sent since the last call."""
     return [(item.id, item.mark) for item in driver.published()]
 
 
@@ -47,7 +47,8 @@ def test_ids_rise_per_topic_and_carry_the_lowest_pending_id_as_mark() -> None:
 @pytest.mark.parametrize("sent", [-1.0, 1.1e12, float("nan"), float("inf"), None])
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_clock_that_the_protocol_does_not_allow_is_not_sent(sent: float | None, qos: int) -> None:
-    """Regression: with a wall clock before 1970 every publication was refused, and QoS 1 waited until its timeout."""
+    """A publication is sent without `sent` when the clock's value is one that the protocol does not allow.
+    Regression: with a wall clock before 1970 the broker refused every publication."""
     driver = CoreDriver()
     driver.open()
     driver.step(ev.Submit("a", "t", b"x", qos, sent))
@@ -285,7 +286,8 @@ def test_payload_above_the_limit_fails_locally() -> None:
 
 
 def test_publication_too_long_in_json_fails_locally() -> None:
-    """The broker would close the link, and the next link too, because the message is sent again on it."""
+    """A publication whose JSON would exceed the broker's limit fails with `too_large` before it is sent: the broker
+    would close the link, and again each next link on which it is repeated."""
     limit = 600_000
     driver = CoreDriver(codec=JSON, settings=Settings(max_payload=limit))
     driver.step(ev.Open())
@@ -311,7 +313,8 @@ def test_invalid_topic_fails_locally() -> None:
 
 
 def test_lost_acknowledgement_is_answered_after_the_resend() -> None:
-    """Pitfall 16: the repeat has the same id, and its answer counts, with or without a position."""
+    """Pitfall 16: a publication without an answer is sent again with the same id on the next link, and the answer
+    there counts, even without a position."""
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
@@ -378,7 +381,8 @@ def test_new_publications_are_sent_after_deferred_ones() -> None:
 
 
 def test_many_refusals_cause_few_resends() -> None:
-    """When every resend is refused, the client sends one window for each wait, and not all publications."""
+    """When every resend is refused, the client sends `RESEND_WINDOW` publications after each wait, and not all that
+    are unanswered."""
     driver, link = many_waiting()
     sent = 0
     for _ in range(20):
@@ -408,7 +412,7 @@ def test_answer_without_a_link_sends_nothing() -> None:
 
 
 def windowed(window: float, **settings: float) -> tuple[CoreDriver, int]:
-    """Return a client whose broker announces this duplicate window, and its link."""
+    """Return a client whose broker announces this duplicate window in seconds, and the number of its link."""
     driver = CoreDriver(settings=Settings(**settings))  # type: ignore[arg-type]
     reply = welcome()
     reply.duplicate_window = window
@@ -416,7 +420,8 @@ def windowed(window: float, **settings: float) -> tuple[CoreDriver, int]:
 
 
 def test_nothing_is_sent_again_after_the_duplicate_window() -> None:
-    """A client that slept says that it does not know, because a repeat could be stored a second time."""
+    """After the duplicate window, a publication without an answer fails with `timeout` and is not sent again,
+    because a repeat could be stored a second time."""
     driver, link = windowed(30.0, publish_timeout=600.0)
     submit(driver, "a")
     driver.now += 31.0  # asleep

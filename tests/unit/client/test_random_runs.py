@@ -1,10 +1,10 @@
-"""Random runs of the client core against a small model of brokers that lose links, copies and answers.
+"""Random runs of the client core with a small model of brokers that lose links, copies and answers.
 
-The model's coordinator takes ids as docs/concepts/replication.md has it ("Normal case", 2). Copies of a publication may
-arrive long after their link is gone. Checked after every step, and at the end, once faults have stopped:
+The model's coordinator takes ids as docs/concepts/replication.md says ("Normal case", 2). Copies of a publication may
+arrive long after their link has ended. The test checks, after every step and at the end, once faults have stopped:
 
-- invariants 2 and 6: positions that the application sees rise, each hole was reported; a publisher's order holds
-- invariants 1 and 4: what was acknowledged is in the log, once; nothing is there twice
+- invariants 2 and 6: positions that the application sees rise, and each hole was reported; a publisher's order holds
+- invariants 1 and 4: each acknowledged publication is in the log, and none is there twice
 - invariant 7: every publication is answered
 """
 
@@ -86,7 +86,8 @@ class Model:
                     pass
 
     def cut(self, link: int) -> None:
-        """End the link. Messages in flight are lost, or arrive much later."""
+        """End the link. Drop the messages to the client; drop the client's publications on it, or deliver them much
+        later."""
         self.down.pop(link, None)
         self.subscribed.discard(link)
         for message in self.up.pop(link, ()):
@@ -117,7 +118,7 @@ class Model:
         return wire.Nack(TOPIC, "p", message.id, "gap")
 
     def broker(self, link: int) -> None:
-        """Let the broker handle one message of the link."""
+        """Let the model's broker handle the next message that the client sent on the link."""
         message = self.up[link].popleft()
         match message:
             case wire.Connect():
@@ -156,7 +157,8 @@ class Model:
     # ---- a run -----------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Make one random step."""
+        """Make one random step: a message arrives, time passes, or the application or a fault acts. Without faults
+        only messages and time move on."""
         links = sorted(self.up)
         choice = self.chance.random()
         if choice < 0.35 and (busy := [link for link in links if self.up[link]]):

@@ -1,4 +1,4 @@
-"""Clients that lose their broker at the same moment reconnect spread over time (`benchmarks/reconnects.py`)."""
+"""Clients that lose their broker at the same moment reconnect at different times (`benchmarks/reconnects.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links of the client core: connecting, tokens, heartbeat, loss."""
+"""Links of the client core: how they connect, use tokens, send heartbeats and are lost."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ def test_ready_reports_the_resume_time() -> None:
 
 
 def test_silent_link_is_dropped_after_two_heartbeats() -> None:
-    """Pitfall 11: the peer vanishes without a packet."""
+    """Pitfall 11: a client drops a link on which nothing has come for two heartbeats (30 s); before, any message
+    counts as a sign of life."""
     driver = CoreDriver()
     link = driver.open()
     for _ in range(20):  # alive: whatever comes is a sign of life

@@ -75,7 +75,8 @@ def test_resume_requests_the_last_position_and_merges_the_replay() -> None:
 
 
 def test_a_second_reconnect_does_not_replay_again() -> None:
-    """Pitfall 13: a replay moves the position."""
+    """Pitfall 13: after a replay, a second reconnect resumes at the last replayed position, so that nothing is
+    replayed again."""
     driver, link = subscribed()
     link = reconnect(driver, link)
     driver.answer(link, complete("t", 1, 2))
@@ -85,7 +86,8 @@ def test_a_second_reconnect_does_not_replay_again() -> None:
 
 
 def test_resume_when_nothing_was_missed_is_complete() -> None:
-    """Pitfall 12."""
+    """Pitfall 12: a client that missed nothing while it was away gets the receipt `complete` with its own position,
+    and no message."""
     driver, link = subscribed(sequence=17, epoch=4)
     link = reconnect(driver, link)
     driver.answer(link, complete("t", 4, 17))

@@ -1,4 +1,4 @@
-"""Descriptions of failed connections."""
+"""The texts that describe failed connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bad input of clients: its close code or error, and the valid messages beside it."""
+"""Bad input of clients: the edge answers with a close code or an error, and still handles the valid messages beside
+it."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ class TestBadInput:
 
     @pytest.mark.parametrize("wire", ["json", "msgpack"])
     def test_bad_qos_1_publication_is_answered_by_a_nack_that_names_it(self, wire: str) -> None:
-        """Regression: an `error` named only the topic, so that the publisher waited until its timeout."""
+        """A bad QoS 1 publication is answered by a nack with its topic, publisher and id; a bad QoS 0 publication by
+        an error. Regression: the answer named only the topic, so that the publisher waited until its timeout."""
         bench = Bench()
         reader = bench.client(wire=wire)  # type: ignore[arg-type]
         reader.send(

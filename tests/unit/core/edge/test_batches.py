@@ -1,4 +1,4 @@
-"""Batching: several publications in one write, without loss, and in order with other writes."""
+"""Batching: several publications in one write, without loss, and in the right order with other writes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def test_batch_is_written_early_at_its_size_limit() -> None:
 
 
 def test_batches_due_together_share_one_timer() -> None:
-    """Batches that are due a little later are written together; the others need another `Later`, one at a time."""
+    """Batches that are due within a short time are written together; for later ones the edge sets another timer, one
+    at a time."""
     table = bench()
     first, second, third = live_reader(table, "t"), live_reader(table, "u"), live_reader(table, "v")
     table.fanout("t", publication(1))
@@ -161,7 +162,8 @@ def test_pause_moves_the_batch_to_the_queue() -> None:
 
 
 def test_client_of_two_topics_gets_each_publication_once_and_in_time() -> None:
-    """Its oldest chunk decides when its batches are written, even if the topic's other subscribers have them."""
+    """A client of two topics gets its batch when its own oldest publication is due, and each publication once, in
+    order, also when the topics' other subscribers get theirs at another time."""
     table = bench()
     alone, both = live_reader(table, "t"), live_reader(table, "t", "u")
     table.fanout("u", publication(1))

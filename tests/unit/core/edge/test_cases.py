@@ -1,4 +1,4 @@
-"""Regression tests for faults reported of similar systems, as far as an edge handles them. Each names its report."""
+"""Regression tests for faults reported of similar systems, as far as an edge is concerned. Each names its report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIZES = {
 
 
 def serve(bench: Bench, logic: OneLogic) -> None:
-    """Answer all requests of the edge, then fan out."""
+    """Let the logic answer all requests of the edge, then fan its publications out to the edge."""
     while bench.requests:
         for event in logic.answer(bench.requests.pop(0)):
             bench.step(event)
@@ -47,7 +47,8 @@ def serve(bench: Bench, logic: OneLogic) -> None:
 
 
 class TestFrameSizes:
-    """emqx#643: publishes of about 64 KiB over WebSocket vanish and the socket closes."""
+    """Publications of about 64 KiB, and frames at the borders of the length forms, are accepted (case emqx#643: they
+    vanished and the socket closed)."""
 
     @pytest.mark.parametrize("size", SIZES)
     def test_publication_of_every_header_form_is_accepted(self, size: int) -> None:
@@ -106,7 +107,8 @@ class TestFrameSizes:
 
 
 class TestTopicText:
-    """mosquitto#693: a subscribe with U+0000 in the topic is acknowledged."""
+    """Topics with text that is not allowed, such as U+0000, are refused (case mosquitto#693: a subscribe was
+    acknowledged)."""
 
     @pytest.mark.parametrize("topic", ["a\x00b", "", "é" * 256 + "x"])
     def test_bad_topic_is_refused_for_subscribe_and_publish(self, topic: str) -> None:
@@ -166,7 +168,8 @@ class TestTopicText:
 
 
 class TestIntegers:
-    """msgspec#377: integers beyond 64 bits fail or decode as floats."""
+    """Integers at and beyond 64 bits are handled exactly or refused (case msgspec#377: they failed or became
+    floats)."""
 
     def test_payload_keeps_its_digits_in_both_formats(self) -> None:
         bench, logic = Bench(), OneLogic()
@@ -195,7 +198,8 @@ class TestIntegers:
 
 
 class TestResumeFromTheFuture:
-    """nats-server#5412: a consumer position ahead of the stream waits quietly and loses what comes between."""
+    """A subscription from a position ahead of the topic gets an answer that loses nothing (case nats-server#5412: it
+    waited without notice and lost what came between)."""
 
     @pytest.mark.parametrize("after", [(3, 1000), (9, 1)])
     def test_future_position_is_reset_then_live(self, after: tuple[int, int]) -> None:
@@ -235,7 +239,8 @@ class TestResumeFromTheFuture:
 
 
 class TestDroppedBeforeTheFirstMessage:
-    """socket.io#5538: a client that received nothing before the drop cannot recover what it missed."""
+    """A client that received nothing before its connection was lost can resume (case socket.io#5538: it could not
+    recover what it missed)."""
 
     @pytest.mark.parametrize("head", [0, 17])
     def test_position_of_the_receipt_resumes(self, head: int) -> None:
@@ -259,7 +264,8 @@ class TestDroppedBeforeTheFirstMessage:
 
 
 class TestStalledReader:
-    """aiohttp#1367: a client that stops reading makes the server buffer without limit."""
+    """A client that stops reading is closed at its queue's limit (case aiohttp#1367: the server buffered without
+    limit)."""
 
     def test_stalled_reader_is_closed_at_its_limit_and_others_get_all(self) -> None:
         limit = 4 * 1024 * 1024
@@ -293,12 +299,13 @@ class TestStalledReader:
 
 
 class TestVeryManySubscriptions:
-    """nats-server#3571, mosca#181: very many subscriptions choke a node, and repeating them grows memory."""
+    """Very many subscriptions of one client, also repeated ones, cost limited memory (cases nats-server#3571,
+    mosca#181)."""
 
     TOPICS = [f"t/{number:06}" for number in range(50_000)]
 
     def requests(self, number: int) -> list[Subscribe]:
-        """Return requests for all topics, each of at most the number that one message may name."""
+        """Return subscribe requests for all topics; each names at most as many topics as one message may."""
         parts = [self.TOPICS[start : start + limits.TOPICS] for start in range(0, len(self.TOPICS), limits.TOPICS)]
         return [Subscribe(number, [TopicRequest(topic) for topic in part]) for part in parts]
 
@@ -330,7 +337,8 @@ class TestVeryManySubscriptions:
 
 
 class TestReplayBursts:
-    """home-assistant#89905: a limit that a replay alone exceeds makes a client reconnect forever."""
+    """A replay larger than a client's queue is delivered without closing the client (case home-assistant#89905: a
+    client reconnected for ever)."""
 
     def test_replay_far_above_the_queue_limit_finishes(self) -> None:
         bench, logic = Bench(EdgeConfig(queue_per_client=2000, page=1000)), OneLogic()
@@ -359,7 +367,8 @@ class TestReplayBursts:
 
 
 class TestReplayedOnce:
-    """socket.io#5419: a second reconnect replays again. socket.io#4888: recovery fails when nothing was missed."""
+    """A second reconnect replays nothing again (case socket.io#5419), and a client that missed nothing is told so
+    (case socket.io#4888)."""
 
     def test_resume_from_the_last_replayed_position_replays_nothing(self) -> None:
         bench, logic = Bench(), OneLogic()
@@ -376,7 +385,8 @@ class TestReplayedOnce:
 
 
 class TestFragments:
-    """Fragmented frames with pings between; frames of one byte at a time (aiohttp#13274)."""
+    """Fragmented frames with pings between them, and frames that arrive one byte at a time, are read correctly (case
+    aiohttp#13274)."""
 
     @pytest.mark.parametrize("piecewise", [False, True])
     def test_ping_between_compressed_fragments(self, piecewise: bool) -> None:

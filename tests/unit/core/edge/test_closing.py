@@ -1,4 +1,4 @@
-"""The end of a connection: heartbeat, closing handshake, lost socket. Nothing is sent behind it."""
+"""The end of a connection: heartbeat, closing handshake, lost socket. After its end the edge sends nothing on it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class TestHeartbeat:
             reader.send_bytes(frames.pong_frame(b"", MASK))
 
     def test_short_heartbeat_interval_is_kept_when_others_are_heard(self) -> None:
-        """Connections that are heard at nearly the same time share one timestamp."""
+        """With a heartbeat of 0.1 s, a client that was silent for three intervals is aborted, and one that was heard
+        a little later is not, although connections that are heard at nearly the same time share one timestamp."""
         bench = Bench(EdgeConfig(heartbeat=0.1))
         first, second = bench.client(), bench.client()
         begin = bench.now

@@ -1,4 +1,4 @@
-"""The configuration of an edge: invalid limits are refused by name."""
+"""The configuration of an edge: invalid limits are refused with their names."""
 
 from __future__ import annotations
 

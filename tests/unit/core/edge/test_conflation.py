@@ -1,4 +1,5 @@
-"""Conflation: the latest publication of each interval names those that it replaces. QoS 1 is never left out."""
+"""Conflation: the latest publication of each interval names those that it replaces. QoS 1 publications are never
+left out."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def live_reader(table: Bench, topic: str = "ticks/eur", wire: Literal["json", "m
 
 
 def got(reader: Reader) -> list[tuple[int, int]]:
-    """Return (sequence number, first) of each message."""
+    """Return the sequence number of each message, and of the first one that it replaces (0: none)."""
     return [(message.position.sequence, message.first) for message in reader.take(Message)]
 
 
@@ -155,7 +156,8 @@ def test_topic_without_subscribers_is_forgotten(table: Bench) -> None:
 
 @pytest.mark.parametrize("batch_delay", [0.0, 0.1])
 def test_topic_without_subscribers_holds_no_memory(batch_delay: float) -> None:
-    """Otherwise each topic that is left holds a publication until its interval ends, perhaps a minute later."""
+    """A conflated topic whose last subscriber leaves drops the publication that waits for its interval, so that its
+    memory is free at once."""
     table = Bench(EdgeConfig(conflation=RULES, batch_delay=batch_delay))
     reader, other = live_reader(table, "slow/eur"), live_reader(table, "slow/usd")
     payload = bytes(1000)
@@ -199,7 +201,8 @@ def test_topic_pattern_matches(pattern: str, yes: list[str], no: list[str]) -> N
 
 @pytest.mark.timeout(10)
 def test_topic_pattern_matches_hostile_name_quickly() -> None:
-    """Clients choose the names. Backtracking over this one would block the broker for hours."""
+    """Topic patterns with many wildcards reject a hostile topic name within the test's 10 s. Clients choose the
+    names, and backtracking would block the broker for hours."""
     assert not TopicPattern("orders/*-*-*-*-*-*-*-*").matches("orders/" + "-" * 240 + "/")
     assert not TopicPattern("*a" * 127).matches("a" * 254 + "/")
     assert not TopicPattern("**a" * 85 + "/").matches("a" * 255)

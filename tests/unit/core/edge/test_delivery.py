@@ -1,4 +1,4 @@
-"""Delivery: a fan-out is encoded once and written once; queues of slow clients are limited."""
+"""Delivery: publications are encoded and written once per fan-out; queues of slow clients are limited."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ class TestGap:
     def test_effects_from_before_resubscribing_do_not_begin_the_live_stream(
         self, receipt: Literal["truncated", "reset"]
     ) -> None:
-        """The topic was left and subscribed again. Then earlier effects arrive; those in between are missing."""
+        """Fan-outs and gaps from before a topic was left and subscribed again do not begin its live stream: the
+        subscriber gets the replay and then the live publications, once and in order."""
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (1, 2))
@@ -114,7 +115,8 @@ class TestGap:
 
 
 class TestAhead:
-    """The logic may answer an `Attach` with publications whose `Fanout` is still to come."""
+    """The logic may answer an `Attach` with publications whose `Fanout` follows later; the subscriber gets them
+    once."""
 
     def start(self) -> tuple[Bench, object, object]:
         bench = Bench()
@@ -150,7 +152,7 @@ class TestAhead:
 
 
 class TestFaultsOfTheLogic:
-    """A gap or a repetition that breaks the contract between the cores is reported."""
+    """When the logic breaks the contract between the cores with a gap or a repetition, the edge reports it."""
 
     def test_repeated_publications_are_dropped(self) -> None:
         bench = Bench()

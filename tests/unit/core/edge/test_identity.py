@@ -1,4 +1,4 @@
-"""Tokens and permissions: the authorizer is called for every connect, subscribe and publish."""
+"""Tokens and permissions: the edge calls the authorizer for every connect, subscribe and publish."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from migratory_testing.edges import MASK, Bench, publication
 
 
 class Guard:
-    """An authorizer whose tokens are "name" or "name:seconds". Clients without a token are refused."""
+    """A test authorizer: a token is "name", or "name:seconds" with the seconds until it expires. It refuses clients
+    without a token."""
 
     def connect(self, client: str, token: str | None, remote: str) -> Grant | Denial:
         if not token:

@@ -1,4 +1,4 @@
-"""The inbox: messages behind a pending request are handled in order, limited, and do not delay other clients."""
+"""The inbox: messages after a pending request wait in order, are limited, and do not delay other clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def names(*topics: str) -> list[TopicRequest]:
 
 
 def client_with_pending_request(config: EdgeConfig = TWO) -> tuple[Bench, Reader, list[Attach]]:
-    """Return a client with a request for four topics, two of which are pending."""
+    """Return the bench, a client that has requested four topics, and the requests of two topics that the edge has
+    already sent to the logic."""
     bench = Bench(config)
     reader = bench.client()
     reader.send(Subscribe(1, names("a", "b", "c", "d")))
@@ -56,7 +57,8 @@ def test_each_answer_requests_one_more_topic_and_the_last_resumes_reading() -> N
 
 
 def test_messages_behind_a_request_are_handled_behind_it() -> None:
-    """A publication never overtakes the subscription before it, in the same frame, the same read or a later read."""
+    """Messages after a subscribe request are handled after all its topics, whether they come in the same frame, the
+    same read or a later read."""
     bench = Bench(TWO)
     reader = bench.client()
     reader.send_bytes(
@@ -174,7 +176,8 @@ def test_backlog_of_a_closed_connection_is_dropped(how: str) -> None:
 
 
 def test_backlog_waits_while_paused() -> None:
-    """Receipts must not fill the queue of their client."""
+    """While a client's transport is paused, the edge requests no more of its topics, so that receipts do not fill
+    its queue; after `resume` it requests the others."""
     bench, reader, attaches = client_with_pending_request()
     reader.pause()
     for attach in attaches:
@@ -187,7 +190,8 @@ def test_backlog_waits_while_paused() -> None:
 
 
 def test_receipt_comes_before_a_fanout_of_the_same_step() -> None:
-    """When a publication reveals an unreported new history, the replay gets its reset before the publication."""
+    """When a fan-out shows a new history that was not reported before, each subscriber, live or in a replay, gets
+    the receipt `reset` before the publication."""
     bench = Bench()
     live, replaying = bench.client(), bench.client()
     live.subscribe_live("t", Position(1, 3))
@@ -366,7 +370,7 @@ def test_turn_that_ends_in_the_last_piece_parses_the_rest() -> None:
 
 
 def half(reader: Reader, size: int) -> bytes:
-    """Return a message without its last byte."""
+    """Return the frame of a publish message without its last byte."""
     return reader.frame(Publish("x", bytes(size)))[:-1]
 
 
@@ -425,7 +429,7 @@ def test_backlog_counts_until_it_is_handled() -> None:
 
 
 def bomb(reader: Reader, message: bytes, spaces: int = 1_000_000) -> bytes:
-    """Return a compressed JSON frame of a kilobyte that becomes a megabyte."""
+    """Return a compressed JSON frame of about a kilobyte that inflates to `spaces` bytes, a megabyte by default."""
     return frames.encode_frame(frames.TEXT, frames.compress(message + b" " * spaces), MASK, rsv1=True)
 
 
@@ -435,7 +439,8 @@ def parsed_bytes(bench: Bench, reader: Reader) -> int:
 
 
 def test_inflated_frames_behind_a_pending_request_are_not_held() -> None:
-    """Twenty connections that sent 33 KB each held 651 MB, of which no limit knew."""
+    """Compressed frames after a pending request wait compressed and count by that size; all are answered later.
+    Regression: twenty connections that sent 33 KB each held 651 MB, which no limit counted."""
     bench = Bench(EdgeConfig(attaches_per_client=1))
     reader = bench.client(wire="json", deflate=True)
     data = reader.frame(Subscribe(1, names("a", "b")))
@@ -477,7 +482,8 @@ def test_largest_holders_of_inflated_frames_are_closed() -> None:
 
 
 def test_frames_inflate_one_turn_at_a_time() -> None:
-    """Compressed, 13 KB delayed a tick by five seconds: a turn is over after some megabytes, whatever came in."""
+    """Of twenty compressed frames of a megabyte each, the edge handles at most five per turn. Regression: 13 KB of
+    them delayed a tick by five seconds."""
     bench = Bench()
     reader = bench.client(wire="json", deflate=True)
     bench.defer_more = True
@@ -526,7 +532,8 @@ def test_messages_of_one_frame_are_handled_in_turns(wire: str) -> None:
 
 
 def test_examination_of_bad_frames_counts_for_the_turn() -> None:
-    """A bad frame of 11 KB costs as much as hundreds of publications."""
+    """Of eight bad frames of 11 KB each, whose examination costs as much as hundreds of publications, the edge
+    handles at most three per turn."""
     bench = Bench()
     reader = bench.client(wire="json")
     bench.defer_more = True

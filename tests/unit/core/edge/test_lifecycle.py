@@ -1,4 +1,4 @@
-"""The life of a connection: handshake limit, version, admission, drain. test_closing.py has its end."""
+"""The life of a connection: handshake limit, version, admission, drain. test_closing.py tests its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of an idle client; a fan-out allocates nothing per subscriber."""
+"""The memory of an idle client is small, and a fan-out allocates nothing per subscriber."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Requests for very many topics: they are carried out in pieces, with a limited number of pending attaches.
+"""Requests for very many topics: the edge carries them out in pieces, with a limited number of pending attaches.
 
-test_inbox.py has the messages behind such a request.
+test_inbox.py tests the messages after such a request.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ def request(number: int = 1, topics: list[str] = TOPICS) -> Subscribe:
 
 
 def new_topics(bench: Bench) -> list[str]:
-    """Return the topics of the new attaches since the last call."""
+    """Return the topics of the attaches that the edge has requested since the last call."""
     return [attach.topic for attach in bench.requests_of(Attach)]
 
 
 def serve(bench: Bench) -> list[str]:
-    """Answer all attaches one by one, and return their topics in order. Publications stay in `bench.requests`."""
+    """Answer all attaches one by one, checking that no more are pending than allowed. Return their topics in order,
+    and leave publications in `bench.requests`."""
     served = []
     while attaches := [request for request in bench.requests if isinstance(request, Attach)]:
         assert len(attaches) <= bench.edge._config.attaches_per_client
@@ -125,7 +126,9 @@ class TestWindow:
         assert serve(bench) == TOPICS[:7]
 
     def test_request_with_too_many_names_is_refused_unchecked(self) -> None:
-        """Checking a megabyte of invalid short names would take a second, and the answer would have 20 MB."""
+        """A request with more names than a client may have subscriptions and refusals is refused as a whole with one
+        error; one name fewer, and each name is answered. To check a megabyte of invalid short names would take a
+        second."""
         bench = Bench(EdgeConfig(attaches_per_client=2, subscriptions_per_client=7))
         reader = bench.client()
         bad = [f"\x00{number}" for number in range(10)]
@@ -231,7 +234,7 @@ class TestBehind:
 
 
 class TestEndings:
-    """When the connection ends, no more topics are requested and late answers are ignored."""
+    """When the connection ends, the edge requests no more topics and ignores late answers."""
 
     def ended(self, bench: Bench) -> None:
         assert (bench.edge.subscriptions, bench.edge.topics, bench.edge.clients, bench.held) == (0, 0, 0, set())

@@ -1,4 +1,4 @@
-"""Publishing: forwarding to the logic, answers, and the refusal of bad publications."""
+"""Publishing: the edge forwards publications to the logic, passes its answers on, and refuses bad publications."""
 
 from __future__ import annotations
 

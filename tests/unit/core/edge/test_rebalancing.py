@@ -24,14 +24,14 @@ def client(bench: Bench, moves: int) -> Reader:
 
 
 def reported(bench: Bench) -> tuple[int, ...]:
-    """Return the counts that the next tick reports."""
+    """Return the counts of clients that the edge reports to the logic at its next tick."""
     bench.counted = ()
     bench.wait(0.1)
     return bench.counted
 
 
 def moved(bench: Bench, count: int, *readers: Reader) -> list[int]:
-    """Return the indexes of the readers that were asked to move."""
+    """Ask the edge to move `count` clients. Return the indexes of those of the readers that it asked to move."""
     bench.step(MoveClients(0, count, 5.0, THERE))
     return [place for place, reader in enumerate(readers) if reader.take(Drain) == [ASK]]
 

@@ -1,4 +1,4 @@
-"""The splice of replay and live stream: receipts first, no gap, no repetition."""
+"""The splice of replay and live stream: the receipt comes first, and there is no gap and no repetition."""
 
 from __future__ import annotations
 

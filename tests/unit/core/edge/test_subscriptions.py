@@ -1,4 +1,4 @@
-"""Subscriptions: the limit applies to whole requests, refusals to single topics; repetitions change nothing.
+"""Subscriptions: the limit applies to whole requests, refusals to single topics; repeated requests change nothing.
 
 Topic interest: which edges get a topic's publications, and when an edge detaches from a topic.
 """
@@ -105,7 +105,7 @@ class TestRepeatedSubscribe:
 
 
 class TestRefusedByTheLogic:
-    """The logic may refuse a topic as well, after the edge has accepted it."""
+    """The logic may refuse a topic that the edge has accepted; the client gets an error for this topic."""
 
     def test_receipt_has_the_reason_and_the_subscription_ends(self) -> None:
         bench = Bench()

@@ -1,4 +1,4 @@
-"""The timer wheel: each timer fires once and in time; replaced and cancelled timers hold no memory."""
+"""The timer wheel: each timer fires once and in time; replaced and cancelled timers leave no memory in use."""
 
 from __future__ import annotations
 
@@ -84,13 +84,14 @@ def dead(edge: Edge) -> None:
 
 
 def held(client: str) -> int:
-    """Return the number of the client's connections in memory, without a garbage collection."""
+    """Return the number of the client's connection objects in memory, without a garbage collection before."""
     return sum(isinstance(thing, ClientConnection) and thing.client == client for thing in gc.get_objects())
 
 
 @pytest.mark.parametrize("end", [ended_by_its_client, lost, dead])
 def test_timer_does_not_hold_a_closed_connection(end: Callable[[Edge], None]) -> None:
-    """Both timers are due far in the future: the handshake limit, which `connect` replaced, and the heartbeat."""
+    """A closed connection is freed at once, although its two timers, the handshake limit and the heartbeat, are due
+    far in the future."""
     client = f"reader-{end.__name__}"
     edge = Edge(EdgeConfig(handshake=100_000.0, heartbeat=3600.0))
     edge.step(Admission(True), 0.0)

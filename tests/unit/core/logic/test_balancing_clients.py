@@ -1,4 +1,4 @@
-"""Clients that are asked to move for balance (docs/concepts/replication.md, "Restarts, links and drains";
+"""Clients that brokers ask to move for balance (docs/concepts/replication.md, "Restarts, links and drains";
 docs/decisions/0004-balance-of-clients.md)."""
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ROUND = 5.0
 
 
 def calls(cluster: Cluster, name: str) -> list[list[tuple[str, int]]]:
-    """Return the clients that a broker requested from the others, heartbeat by heartbeat."""
+    """Return the clients that a broker requested from others, as a list of (other broker, number of clients) for
+    each heartbeat that requested any."""
     peer = next(other for other in cluster.names if other != name)
     loads = [
         message.load
@@ -35,7 +36,8 @@ def calls(cluster: Cluster, name: str) -> list[list[tuple[str, int]]]:
 
 
 def test_clients_spread_evenly_and_then_rest() -> None:
-    """RECEIVERS-CALL, GIVERS-CAP"""
+    """RECEIVERS-CALL, GIVERS-CAP: after the calm time, clients of two full brokers move to an empty one until the
+    counts are even within 10%; no client moves twice, and then none moves any more."""
     cluster, population = uneven(a=150, b=150, c=0)
     population.run(CALM - UP)
     assert asked(cluster) == 0
@@ -51,7 +53,8 @@ def test_clients_spread_evenly_and_then_rest() -> None:
 
 
 def test_round_is_bounded() -> None:
-    """Ten clients a second, or a hundredth of the share: about the same time at any size."""
+    """A round asks for 25 clients of each of two brokers that have 300, and for a hundredth of the share when a
+    broker has 60,000, so that balancing takes about the same time at any size."""
     cluster, population = uneven(a=300, b=300, c=0)
     population.run(CALM + 1.0)
     assert calls(cluster, "c") == [[("a", 25), ("b", 25)]]
@@ -116,7 +119,8 @@ def test_clients_are_counted_and_asked_per_edge() -> None:
 
 
 def test_requests_in_one_round_add_up() -> None:
-    """GIVERS-CAP: whoever else gave, and however old the requester's numbers: the giver keeps its share."""
+    """GIVERS-CAP: a broker gives no more clients in a round than it has above its share, whatever several others
+    request with old numbers; in the next round it may give again."""
     cluster, population = uneven(a=200, b=50, c=50)
     for name in "bc":
         cluster.logic(name).client_balancer._next_request = 1e9
@@ -148,7 +152,8 @@ def test_fruitless_rounds_back_off_and_balance_is_reached() -> None:
 
 
 def test_no_client_moves_while_a_broker_is_away_or_just_back() -> None:
-    """CALM-FIRST"""
+    """CALM-FIRST: no client is asked to move while a broker is away, nor in the calm time after it has returned;
+    afterwards clients are."""
     cluster, population = uneven(a=150, b=150, c=0, d=0)
     cluster.crash("d")
     population.run(40.0)
@@ -162,7 +167,7 @@ def test_no_client_moves_while_a_broker_is_away_or_just_back() -> None:
 
 
 def test_no_client_moves_while_a_broker_drains() -> None:
-    """CALM-FIRST"""
+    """CALM-FIRST: no client is asked to move while a broker drains."""
     cluster, _ = uneven(a=150, b=150, c=0)
     cluster.give("b", DrainRequest(60.0))
     cluster.run(CALM + 20.0)
@@ -179,7 +184,8 @@ def test_no_client_moves_while_a_broker_drains() -> None:
     ],
 )
 def test_no_client_moves_while_one_broker_differs(load: ClientLoad | None, reason: str) -> None:
-    """CALM-FIRST: among others an older broker, which does not say of its clients."""
+    """CALM-FIRST: no client is asked to move while one broker reports no client numbers (an older version), leaves,
+    or has another revision."""
     cluster, population = uneven(a=150, b=150, c=0)
     cluster.hold = lambda sender, receiver, message: sender == "b" and isinstance(message, Heartbeat)
     for _ in range(40):
@@ -192,7 +198,8 @@ def test_no_client_moves_while_one_broker_differs(load: ClientLoad | None, reaso
 
 
 def test_no_client_moves_on_old_numbers_or_without_zookeeper() -> None:
-    """CALM-FIRST"""
+    """CALM-FIRST: no client is asked to move while a broker's numbers are old or ZooKeeper is away, not even when
+    another broker requests it. Once both are over, the counts become even within 10%."""
     cluster, population = uneven(a=150, b=150, c=0)
     population.run(CALM - UP - 3.0)
     cluster.hold = lambda sender, receiver, message: isinstance(message, Heartbeat) and (sender, receiver) == ("b", "c")
@@ -219,7 +226,8 @@ def test_request_of_a_broker_without_an_address_is_ignored() -> None:
 
 
 def test_unconfigured_broker_receives_no_clients() -> None:
-    """CALM-FIRST: a cluster that shrinks. The others wait for its end, and its clients go to those that stay."""
+    """CALM-FIRST: while a cluster shrinks, no client is asked to move for balance; the clients of the removed
+    brokers go to the remaining ones, and each moves at most once."""
     cluster, population = uneven(a=60, b=60, c=60, d=60, e=60)
     for name in "abc":
         cluster.give(name, BrokersConfigured(("a", "b", "c")))

@@ -20,7 +20,8 @@ from migratory_testing.brokers import Cluster
 
 
 def test_drain_hands_groups_over_then_sends_clients() -> None:
-    """DRAIN-ORDER"""
+    """DRAIN-ORDER: a draining broker first hands all its groups over, then sends its clients to the others, and
+    remains in the groups' lists until it ends."""
     cluster = Cluster(groups=6)
     cluster.up()
     cluster.run(10.0)
@@ -56,7 +57,8 @@ def test_a_drain_without_a_successor_still_ends() -> None:
 
 @pytest.mark.parametrize("reported", [True, False])
 def test_drain_waits_while_a_list_has_lost_another_member(reported: bool) -> None:
-    """Known from ZooKeeper, or only from the broken link."""
+    """A drain sends the clients away but does not finish while a member of a list is lost, whether ZooKeeper has
+    reported this or only the link is broken."""
     cluster = Cluster(relist_delay=100.0).up()
     coordinator = cluster.coordinator()
     leaver, gone = cluster.others()
@@ -85,7 +87,8 @@ def test_drain_waits_until_a_dead_coordinator_has_a_successor() -> None:
 
 
 def test_drain_waits_until_the_successor_has_the_log() -> None:
-    """With one copy no other broker surely holds the log: wait until the successor's epoch is activated."""
+    """With minCopies 1, a drain does not finish until the successor's record is activated, because no other broker
+    surely has the log."""
     cluster = Cluster(min_copies=1).up()
     leaver = cluster.coordinator()
     cluster.publish(leaver, "t", "x", id=1)
@@ -104,7 +107,8 @@ def test_drain_waits_until_the_successor_has_the_log() -> None:
 
 
 def test_superseded_coordinator_drains_only_after_its_successor_activated() -> None:
-    """It learned of the record from ZooKeeper, and was not asked for its log yet. With one copy it has the only one."""
+    """A draining broker whose record was superseded without its knowledge does not finish its drain until the
+    successor's record is activated. With minCopies 1 it may have the only copy."""
     cluster = Cluster(min_copies=1).up()
     leaver = cluster.coordinator()
     cluster.publish(leaver, "t", "x", id=1)
@@ -132,7 +136,8 @@ def test_superseded_coordinator_drains_only_after_its_successor_activated() -> N
 
 
 def test_groups_move_back_to_a_restarted_broker_and_then_rest() -> None:
-    """Balance runs only while all brokers are ready, and moves nothing once it is reached."""
+    """After a broker has restarted, groups move until each broker coordinates two of six, and then none moves any
+    more."""
     cluster = Cluster(groups=6, balance_every=0.5)
     cluster.up()
     cluster.run(8.0)
@@ -149,7 +154,8 @@ def test_groups_move_back_to_a_restarted_broker_and_then_rest() -> None:
 
 
 def test_draining_coordinator_asks_a_successor_once() -> None:
-    """HAND-OVER: each group once, and again only after the progress timeout."""
+    """HAND-OVER: a draining coordinator sends one hand-over for each of its groups, and repeats them only after the
+    progress timeout."""
     cluster = Cluster(groups=6).up()
     cluster.run(8.0)
     name = cluster.coordinator(0)
@@ -175,8 +181,8 @@ def even(cluster: Cluster) -> bool:
 
 
 def lopsided() -> tuple[Cluster, str]:
-    """Return a cluster in which `c` was restarted, is ready and has fewer groups than the others, and the broker with
-    the most."""
+    """Return a cluster, and its broker with the most groups. The broker `c` was restarted, is ready and has fewer
+    groups than the others."""
     cluster = Cluster(groups=12).up()
     cluster.run(16.0)
     cluster.restart("c")
@@ -189,7 +195,8 @@ def lopsided() -> tuple[Cluster, str]:
 
 
 def test_groups_stay_while_no_successor_is_linked() -> None:
-    """HAND-OVER: a coordinator with surplus groups keeps them while it is cut off from possible successors."""
+    """HAND-OVER: a coordinator with surplus groups keeps them while it has no link to a possible successor;
+    afterwards the groups become even."""
     cluster, heavy = lopsided()
     counts = coordinated(cluster)
     assert counts[heavy] - counts["c"] >= 2
@@ -203,8 +210,8 @@ def test_groups_stay_while_no_successor_is_linked() -> None:
 
 
 def test_groups_are_not_handed_to_a_broker_with_as_many() -> None:
-    """HAND-OVER: otherwise, with the broker with the fewest out of reach, two others would hand groups back and
-    forth."""
+    """HAND-OVER: while the broker with the fewest groups cannot be reached, two others with equally many hand no
+    groups to each other; afterwards the groups become even."""
     cluster, heavy = lopsided()
     (other,) = {"a", "b"} - {heavy}
     cluster.cut(heavy, "c")
@@ -218,7 +225,8 @@ def test_groups_are_not_handed_to_a_broker_with_as_many() -> None:
 
 
 def test_unaccepted_hand_overs_back_off_and_balance_is_reached() -> None:
-    """The successor is too busy to accept its groups."""
+    """When a successor does not accept its groups, hand-overs are repeated rarely: 3 to 6 times in a minute. Once it
+    accepts them, the groups become even and stay."""
     cluster, heavy = lopsided()
     cluster.hold = lambda sender, receiver, message: isinstance(message, HandOver)
     before = len(cluster[heavy].notes("group_handed_over"))
@@ -234,7 +242,8 @@ def test_unaccepted_hand_overs_back_off_and_balance_is_reached() -> None:
 
 
 def test_hand_overs_that_come_back_back_off() -> None:
-    """The successor accepts the group, makes no progress and resigns."""
+    """When a successor accepts groups, makes no progress and resigns, hand-overs are repeated rarely: 3 to 20 times
+    in two minutes. Once it makes progress, the groups become even."""
     cluster, _ = lopsided()
     cluster.hold = lambda sender, receiver, message: sender == "c" and isinstance(message, Sync)
     before = sum(len(cluster[name].notes("group_handed_over")) for name in ("a", "b"))

@@ -24,7 +24,8 @@ def drain(cluster: Cluster, name: str) -> tuple[Server, ...]:
 
 
 def test_clients_of_a_draining_broker_spread_evenly() -> None:
-    """UPDATED-FIRST: without revisions, to all that stay, by the room that they have."""
+    """UPDATED-FIRST: without revisions, a draining broker names all remaining brokers to its clients, with the
+    clients that each has room for as weights."""
     cluster, _ = uneven(a=80, b=20, c=100)
     cluster.run(1.0)
     assert drain(cluster, "c") == (Server("ws://a", 20), Server("ws://b", 80))
@@ -42,7 +43,8 @@ def test_clients_of_a_draining_broker_spread_evenly() -> None:
 def test_draining_broker_prefers_brokers_of_another_revision(
     mine: str, theirs: dict[str, str], named: dict[str, int]
 ) -> None:
-    """UPDATED-FIRST: even if the others had more room, because those are drained next."""
+    """UPDATED-FIRST: a draining broker names only brokers of another revision to its clients, even if the others
+    have more room, because those are drained next. If there are none, it names all."""
     cluster = Cluster()
     for name, revision in {**theirs, "c": mine}.items():
         cluster.config["revision"] = revision
@@ -67,7 +69,9 @@ def test_draining_broker_without_clients_names_the_remaining_brokers() -> None:
 
 @pytest.mark.parametrize("comes", [True, False])
 def test_drain_waits_a_moment_for_news_of_ready_brokers(comes: bool) -> None:
-    """DRAIN-ORDER: the process that drains one broker after the other knows sooner than ZooKeeper tells."""
+    """DRAIN-ORDER: a draining broker waits up to two seconds for another broker to become ready, and then sends its
+    clients to the ready ones. The process that drains brokers may know of readiness earlier than ZooKeeper reports
+    it."""
     cluster, _ = uneven(a=60, b=60, c=60)
     known = cluster.logic("c").membership.known
     ready = known["b"]
@@ -90,7 +94,8 @@ def test_other_draining_brokers_are_not_named() -> None:
 
 
 def rolled(cluster: Cluster, population: Population, name: str, revision: str) -> None:
-    """Drain a broker and start it again under another revision."""
+    """Drain a broker, check that it has no clients left, and start it again under another revision until it is
+    ready."""
     cluster.give(name, DrainRequest(10.0))
     population.run(11.0)
     assert population.counts()[name] == 0
@@ -106,8 +111,8 @@ def rolled(cluster: Cluster, population: Population, name: str, revision: str) -
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("order", ["cba", "abc", "bca"])
 def test_rolling_update_moves_no_client_more_than_twice(order: str, seed: int) -> None:
-    """UPDATED-FIRST: 1/3 move, then 1/2 twice, then 1/3 come back: 5/3 moves for each client. What brokers keep above
-    their share, within the bound, saves some of them."""
+    """UPDATED-FIRST: in a rolling update of three brokers no client moves more than twice, and each 1.7 times on
+    average at most; afterwards the counts are within 15% of the mean and no client moves any more."""
     cluster = Cluster(revision="r1").up()
     population = Population(cluster, seed, a=60, b=60, c=60)
     for name in order:

@@ -1,5 +1,5 @@
-"""The choice of the next leader: writes of records, unknown outcomes, resignation (docs/concepts/replication.md,
-"Takeover")."""
+"""The choice of the next leader: records that are written, unknown outcomes, resignation
+(docs/concepts/replication.md, "Takeover")."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from migratory_testing.brokers import Cluster
 
 
 def writes(commit: ZkCommit, activated: bool) -> bool:
-    """Return whether a transaction writes a group's record whose `activated` has this value."""
+    """Return whether a transaction writes a group's record with this value of `activated`."""
     return any(
         isinstance(operation, (ZkWrite, ZkCreate))
         and operation.path.startswith("/groups/")
@@ -34,7 +34,7 @@ def writes(commit: ZkCommit, activated: bool) -> bool:
 
 
 def test_activation_is_a_compare_and_set() -> None:
-    """ACTIVATE-CAS: a candidate whose record was superseded does not become coordinator."""
+    """ACTIVATE-CAS: a candidate whose record was superseded in ZooKeeper does not activate it; its term is over."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
@@ -55,7 +55,8 @@ def test_activation_is_a_compare_and_set() -> None:
 @pytest.mark.parametrize("activated", [False, True], ids=["record", "activation"])
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_unknown_outcome_is_read_again(activated: bool, carried_out: bool) -> None:
-    """UNKNOWN-READS-AGAIN: a lost reply is no defeat; the record is this broker's if owner and epoch are."""
+    """UNKNOWN-READS-AGAIN: when the outcome of writing or activating the record is unknown, carried out or not, the
+    takeover still succeeds and publications are acknowledged."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     dropped: list[str] = []
@@ -102,7 +103,8 @@ def test_unknown_activation_of_a_superseded_record_ends_the_term() -> None:
 
 
 def test_unknown_activation_is_recognised_when_it_cannot_be_retried() -> None:
-    """UNKNOWN-READS-AGAIN, PROGRESS: it was carried out, and two of the list were replaced before it could be read."""
+    """UNKNOWN-READS-AGAIN, PROGRESS: a candidate whose activation was carried out without its knowledge, and whose
+    list then lost two members, becomes coordinator with a new list, and publishes."""
     cluster = Cluster(("a", "b", "c", "d")).up()
     old = cluster.coordinator()
     cluster.publish(old, "t", "x", id=1)
@@ -139,7 +141,8 @@ def test_unknown_activation_is_recognised_when_it_cannot_be_retried() -> None:
 
 
 def test_only_the_own_activated_record_activates_a_term() -> None:
-    """ACTIVATE-CAS: reads may lag behind, or show another broker's record."""
+    """ACTIVATE-CAS: a term becomes active only when its own activated record is read; it ignores an older record, an
+    own record that is not activated, and lower versions."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
@@ -173,7 +176,8 @@ def test_takeover_waits_while_zookeeper_is_away() -> None:
 
 
 def test_candidate_without_progress_retries_once_and_resigns() -> None:
-    """PROGRESS"""
+    """PROGRESS: a candidate that makes no progress writes its record once more with the next epoch, then resigns,
+    and another broker becomes owner. Once messages arrive, a record is activated."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     epoch = cluster.record().epoch
@@ -199,7 +203,8 @@ def test_candidate_without_progress_retries_once_and_resigns() -> None:
 
 
 def test_coordinator_that_cannot_commit_writes_another_list() -> None:
-    """PROGRESS, active: its member confirms nothing any more."""
+    """PROGRESS: a coordinator whose members confirm nothing writes a record with a higher epoch, stays coordinator
+    and commits the publication."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     epoch = cluster.record().epoch
@@ -228,7 +233,8 @@ def test_isolated_coordinator_resigns_and_another_takes_over() -> None:
 
 
 def test_owner_continues_without_its_ephemeral_until_it_promises() -> None:
-    """A coordinator whose ephemeral expired continues, and creates it again if no other record was written (A10)."""
+    """A coordinator whose ephemeral node expired still acknowledges publications, and creates the node again if no
+    other record was written (case A10)."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     for name in cluster.names:
@@ -243,7 +249,8 @@ def test_owner_continues_without_its_ephemeral_until_it_promises() -> None:
 
 
 def test_a10_an_expired_session_is_restored_or_succeeded() -> None:
-    """A10: one owner per group afterwards, the presence node is there again, and nothing acknowledged is missing."""
+    """Case A10: after a broker's session has expired, each group has one owner, the broker's presence node is there
+    again, and no acknowledged publication is missing."""
     cluster = Cluster(groups=4).up()
     for number in range(1, 4):
         cluster.publish("b", "t", str(number), id=number)
@@ -258,7 +265,8 @@ def test_a10_an_expired_session_is_restored_or_succeeded() -> None:
 
 
 def test_own_ephemeral_of_an_older_session_is_replaced() -> None:
-    """RESTORE-EPHEMERAL: delete and create in one transaction."""
+    """RESTORE-EPHEMERAL: a broker with a new session replaces its nodes of the older session by new ones, and its
+    record stays."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = cluster[old]
@@ -289,8 +297,8 @@ def test_coordinator_superseded_by_a_dead_candidate_tries_in_its_turn() -> None:
 
 
 def test_named_successor_takes_over_at_a_hand_over_of_the_records_epoch() -> None:
-    """HAND-OVER: the successor ignores a hand-over of another epoch. At the right one it becomes the coordinator of the
-    next epoch, and numbers on."""
+    """HAND-OVER: the successor ignores a hand-over of another epoch. At a hand-over of the record's epoch it becomes
+    the coordinator of the next epoch, and continues the sequence numbers."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     successor = cluster.others()[1]

@@ -1,4 +1,4 @@
-"""Fencing, and what is no reason to fence (docs/concepts/replication.md, "Fencing")."""
+"""Fencing, and situations in which a broker must not fence itself (docs/concepts/replication.md, "Fencing")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from msgspec import structs
 
 
 def test_fence_alone() -> None:
-    """FENCE-ALONE: fewer than q - 1 other members heard: no acknowledgements, clients go elsewhere."""
+    """FENCE-ALONE: a coordinator that hears fewer than minCopies - 1 other members fences itself: it acknowledges
+    nothing and sends its clients away. When links return, it accepts them again."""
     cluster = Cluster().up()
     cluster.run(2.0)
     coordinator = cluster.coordinator()
@@ -30,7 +31,8 @@ def test_fence_alone() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 2.0])
 def test_links_broken_for_less_than_the_fencing_time_fence_no_broker(seconds: float) -> None:
-    """All links break at once and stand again before the next heartbeat: the last heartbeats still count."""
+    """No broker fences itself when all its links break for less than the fencing time, even for a moment between two
+    heartbeats."""
     cluster = Cluster().up()
     cluster.run(10.0)
     cluster.isolate(cluster.others()[0])
@@ -41,7 +43,8 @@ def test_links_broken_for_less_than_the_fencing_time_fence_no_broker(seconds: fl
 
 
 def test_draining_broker_that_is_cut_off_closes_its_clients_at_once() -> None:
-    """Its drain period may be long, and the links to its clients may hold while the cluster is out of reach."""
+    """A draining broker that is cut off fences itself and closes its clients with the reason `drained`, although its
+    drain period is long; once it is linked again, it drains on."""
     cluster = Cluster().up()
     cluster.run(10.0)
     name = cluster.coordinator()
@@ -72,7 +75,8 @@ def test_fenced_broker_keeps_memory_promises_and_votes() -> None:
 
 
 def test_fenced_contact_sends_no_acknowledgement() -> None:
-    """FENCED-SILENT: not even for what commits while it is fenced, and its coordinator numbers nothing for others."""
+    """FENCED-SILENT: a fenced contact broker answers `retry` even for a publication that commits, and a fenced
+    coordinator answers `retry` to publications of others."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     contact = cluster.others()[0]
@@ -88,7 +92,7 @@ def test_fenced_contact_sends_no_acknowledgement() -> None:
 
 
 def test_fence_cut() -> None:
-    """FENCE-CUT: cut off from a live coordinator that others hear."""
+    """FENCE-CUT: a broker that is cut off from a live coordinator that others hear fences itself."""
     cluster = Cluster().up()
     cluster.run(2.0)
     coordinator = cluster.coordinator()
@@ -112,8 +116,8 @@ def test_dead_coordinator_fences_no_broker() -> None:
 
 
 def silent_coordinator() -> tuple[Cluster, str, str, str]:
-    """Return a cluster whose coordinator ended longer ago than the fencing time, the coordinator, the broker that stays
-    cut off from it, and the broker that will hear it again."""
+    """Return a cluster whose coordinator ended longer ago than the fencing time, the coordinator's name, the broker
+    that stays cut off from it, and the broker that will hear it again."""
     cluster = Cluster().up()
     cluster.run(2.0)
     old = cluster.coordinator()
@@ -125,7 +129,8 @@ def silent_coordinator() -> tuple[Cluster, str, str, str]:
 
 
 def test_restarted_coordinator_has_the_fencing_time_to_be_heard() -> None:
-    """One broker hears it again and another does not yet: what it coordinated is in takeover."""
+    """A broker that does not hear a restarted coordinator, while another one does, does not fence itself before the
+    fencing time, counted from the restart: the coordinator's groups are in takeover."""
     cluster, old, contact, other = silent_coordinator()
     cluster.start(old)
     cluster.run(2.5)
@@ -139,8 +144,8 @@ def test_restarted_coordinator_has_the_fencing_time_to_be_heard() -> None:
 
 @pytest.mark.parametrize("says_incarnations", [True, False])
 def test_incarnation_named_only_by_a_peer_delays_fencing(says_incarnations: bool) -> None:
-    """A heartbeat names it sooner than ZooKeeper. An older broker's heartbeat names no incarnation, so that its
-    coordinator may have been there all the time."""
+    """A broker that learns of a restarted coordinator only from a peer's heartbeat waits the fencing time from then
+    on before it fences itself. If the heartbeat names no incarnation (an older version), it fences itself at once."""
     cluster, old, contact, other = silent_coordinator()
     cluster.unread = lambda broker, path: broker == contact and path == f"/members/{old}"
     cluster.start(old)
@@ -162,7 +167,8 @@ def test_incarnation_named_only_by_a_peer_delays_fencing(says_incarnations: bool
 
 
 def test_zookeeper_away_fences_no_broker() -> None:
-    """q connected members continue safely as long as ZooKeeper is away."""
+    """Without ZooKeeper no broker of three connected ones fences itself for a minute, and publications are
+    acknowledged."""
     cluster = Cluster().up()
     cluster.zookeeper(False)
     for number in range(1, 13):
@@ -176,7 +182,8 @@ def test_zookeeper_away_fences_no_broker() -> None:
 
 
 def test_fence_isolated_under_reset() -> None:
-    """FENCE-ISOLATED: no broker here hears ZooKeeper, and a listed member is missing, which may have been replaced."""
+    """FENCE-ISOLATED: under `reset`, brokers that do not reach ZooKeeper and miss a listed member, which may have
+    been replaced, acknowledge publications at first, and then fence themselves until ZooKeeper is back."""
     cluster = Cluster().up()
     cluster.run(2.0)
     coordinator = cluster.coordinator()
