@@ -281,7 +281,7 @@ def diagnose_msgpack(
 
 
 def _array_length(data: bytes | bytearray) -> int:
-    """Return the length in the header of the MessagePack array with which `data` begin."""
+    """Return the number of items that the header of a MessagePack array says. `data` begins with that header."""
     size = {0xDC: 2, 0xDD: 4}.get(data[0], 0)
     return int.from_bytes(data[1 : 1 + size]) if size else data[0] & 0x0F
 

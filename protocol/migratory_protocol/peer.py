@@ -309,7 +309,7 @@ class Activated(Struct, array_like=True, gc=False, frozen=True, tag=11):
 
 
 class TopicEntries(Struct, array_like=True, gc=False, frozen=True):
-    """Consecutive entries of one topic."""
+    """Consecutive entries of one topic, as a part of `Accept`."""
 
     topic: str
     publications: list[Publication]

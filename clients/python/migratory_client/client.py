@@ -220,8 +220,8 @@ class Client:
 
     @property
     def reconnect_causes(self) -> dict[ev.Cause, int]:
-        """The number of changes of broker by cause: the link broke (`broken`), the broker left (`drained`), or the
-        cluster rebalanced its clients (`moved`)."""
+        """The number of changes of broker so far, by cause: the link broke (`broken`), the broker left (`drained`), or
+        the cluster rebalanced its clients (`moved`)."""
         return self._core.reconnect_counter.by_cause()
 
     # ---- publishing --------------------------------------------------------------------------------------------

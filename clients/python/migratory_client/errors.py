@@ -19,7 +19,8 @@ class ConnectError(MigratoryError):
 
 
 class PublishError(MigratoryError):
-    """The broker or the client refused the publication, which was not published. Change it before trying again."""
+    """A publication failed. An error of exactly this class is a refusal by the broker or the client: the publication
+    was not stored; change it before trying again. Subclasses have other causes."""
 
 
 class PublishTimeout(PublishError):
@@ -41,12 +42,13 @@ class NotConnected(PublishError):
 
 
 class SubscribeError(MigratoryError):
-    """The broker refused a subscription, or a newer subscription took its topic over. Others are not affected."""
+    """A subscription to one topic was refused, or a newer subscription took the topic over. Other topics are not
+    affected."""
 
 
 class GapError(MigratoryError):
     """Publications are missing at this point of the stream; `receipt` says which. The subscription continues: iterate
-    again to receive the following ones. A stream with `on_gap` calls it instead of raising this error."""
+    again to receive the following messages. With `on_gap`, that function is called instead of raising this error."""
 
     def __init__(self, receipt: Receipt) -> None:
         if receipt.kind == "reset":

@@ -107,7 +107,7 @@ class SyncClient:
 
     @property
     def closed(self) -> bool:
-        """True while the client is closed."""
+        """True while the client is closed: before `open`, after `close`, and in a forked process."""
         return self._thread is None or not self._thread.is_alive()
 
     @property

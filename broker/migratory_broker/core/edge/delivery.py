@@ -34,8 +34,8 @@ CLIENT_LIMIT: Final = "queue of this client"
 TOTAL_LIMIT: Final = "queues of all clients"
 
 COARSE_SECONDS = 0.1
-"""Seconds for which connections share one timestamp of their last sign of life: a float of its own would cost each 32
-bytes. A tenth of the heartbeat interval, where that is less."""
+"""Seconds for which connections share one timestamp of the last time they were heard: a float of its own would cost
+each 32 bytes. A tenth of the heartbeat interval, where that is less."""
 
 
 class EdgeDelivery:
@@ -94,7 +94,7 @@ class EdgeDelivery:
 
     def forward(self, edge: int, connection: ClientConnection, publication: ForwardedPublication) -> None:
         """Send a publication to the logic. It joins the `PublishRequest` of the publications that the same connection
-        sent just before, if no other effect was emitted in between."""
+        sent just before, if `emit` was not called in between."""
         request = self._forwarding
         if request is None or request.reference != connection.number:
             request = self._forwarding = PublishRequest(edge, connection.number, [])

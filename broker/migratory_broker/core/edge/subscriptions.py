@@ -253,7 +253,7 @@ class TopicInterest:
             self._edges[topic] = tuple(other for other in edges if other != edge)
 
     def remove_edge(self, edge: int) -> None:
-        """Remove an edge from all topics."""
+        """Remove an edge that has ended from all topics."""
         for topic in [topic for topic, edges in self._edges.items() if edge in edges]:
             self.remove(edge, topic)
         self._alone.pop(edge, None)

@@ -187,7 +187,7 @@ class ClientBackend(Protocol):
         """The reason for which clients are not accepted yet, "" when they are."""
 
     def __len__(self) -> int:
-        """Return the number of client connections."""
+        """Return the number of client connections whose handshake is done."""
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
         """Begin to accept clients on `listening`, once the incarnation of this broker is known."""

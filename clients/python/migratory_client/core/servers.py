@@ -119,7 +119,7 @@ class ServerPool:
         self._blacklist[url] = now + self._settings.blacklist
 
     def reset_rounds(self) -> None:
-        """Start again with the first round and its short backoff, after a stable link."""
+        """Begin with the first round again, so that the backoff is short and no server counts as tried."""
         self._tried.clear()
         self.rounds = 0
 

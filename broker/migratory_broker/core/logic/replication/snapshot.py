@@ -1,4 +1,4 @@
-"""Snapshots, for takeover and Sync: the difference between the logs of two brokers, split into messages, joined and
+"""Log snapshots, for takeover and Sync: the difference between the logs of two brokers, split into messages, joined and
 merged.
 
 Log and publisher table of a topic are always of one moment. Large snapshots are split into several messages; the
