@@ -126,9 +126,9 @@ class TestWindow:
         assert serve(bench) == TOPICS[:7]
 
     def test_request_with_too_many_names_is_refused_unchecked(self) -> None:
-        """A request with more names than a client may have subscriptions and refusals is refused as a whole with one
-        error; one name fewer, and each name is answered. To check a megabyte of invalid short names would take a
-        second."""
+        """A request with many more names than a client may have subscriptions is refused as a whole with one error,
+        because checking a megabyte of invalid short names would take a second; with a few more, each name is
+        answered."""
         bench = Bench(EdgeConfig(attaches_per_client=2, subscriptions_per_client=7))
         reader = bench.client()
         bad = [f"\x00{number}" for number in range(10)]

@@ -145,7 +145,7 @@ def test_restarted_coordinator_has_the_fencing_time_to_be_heard() -> None:
 @pytest.mark.parametrize("says_incarnations", [True, False])
 def test_incarnation_named_only_by_a_peer_delays_fencing(says_incarnations: bool) -> None:
     """A broker that learns of a restarted coordinator only from a peer's heartbeat waits the fencing time from then
-    on before it fences itself. If the heartbeat names no incarnation (an older version), it fences itself at once."""
+    on before it fences itself. If the heartbeat names no incarnation (an older version), it does not wait."""
     cluster, old, contact, other = silent_coordinator()
     cluster.unread = lambda broker, path: broker == contact and path == f"/members/{old}"
     cluster.start(old)
@@ -237,7 +237,8 @@ def test_heartbeats_carry_the_age_of_zookeepers_last_answer() -> None:
 
 
 def test_fenced_survivor_continues_with_restarted_brokers() -> None:
-    """It was fenced, but its log is needed: it takes part in takeovers and lists the learners."""
+    """A broker whose two members died is fenced; when they have restarted, it takes over with its log, lists all
+    three, and no broker is fenced. The topic continues after its old publication."""
     cluster = Cluster().up()
     cluster.publish("a", "t", "x", id=1)
     survivor = cluster.coordinator()
@@ -260,7 +261,8 @@ def test_fenced_survivor_continues_with_restarted_brokers() -> None:
 
 
 def test_coordinator_that_is_cut_off_resigns_once() -> None:
-    """No broker must wait for it while ZooKeeper still hears it: its ephemeral is deleted, once."""
+    """A coordinator that is cut off resigns once, so that another broker becomes owner of its group at once, while
+    ZooKeeper still hears the first one."""
     cluster = Cluster().up()
     cluster.run(2.0)
     old = cluster.coordinator()
@@ -272,7 +274,8 @@ def test_coordinator_that_is_cut_off_resigns_once() -> None:
 
 
 def test_fenced_broker_that_others_hear_keeps_its_groups() -> None:
-    """It is cut off from one coordinator only and could still fill a list: its own groups lose nothing."""
+    """Two coordinators that are cut off only from each other are fenced, and neither resigns from its groups,
+    because each could still fill a list."""
     cluster = Cluster(groups=3).up()
     cluster.run(2.0)
     owners = {cluster.record(group).owner[0] for group in range(3)}

@@ -1,5 +1,5 @@
-"""The first record of a group, and new histories (docs/concepts/replication.md, "The first record", "When the memory is
-gone")."""
+"""The first record of a group, and new histories (docs/concepts/replication.md, "The first record", "When the memory
+is gone")."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from migratory_testing.zookeeper_tree import Stored
 
 
 def test_first_epoch_is_the_wall_clock_and_lists_all_brokers() -> None:
-    """FIRST-EPOCH: no promise is asked for, because there is no source."""
+    """FIRST-EPOCH: the first record's epoch is the wall clock in milliseconds, it lists all brokers and has no
+    source; candidates send surveys, and no promise is asked for."""
     cluster = Cluster().up()
     record = cluster.record()
     assert record.epoch == record.first >= WALL_MS
@@ -44,7 +45,8 @@ def test_fewer_brokers_than_copies_cannot_begin() -> None:
 
 
 def test_survey_that_finds_entries_leads_to_a_new_history() -> None:
-    """SURVEY: without a record but with a promise or entries the history is unknown, and only a new one continues."""
+    """SURVEY: when a group's record is gone from ZooKeeper and a broker still has entries, a new history begins only
+    after a wait, and subscribers get the receipt `reset`."""
     cluster = Cluster().up()
     cluster.publish("a", "t", "x", id=1)
     before = cluster.record()
@@ -82,7 +84,8 @@ def test_survey_restarts_when_an_asked_broker_leaves() -> None:
 
 
 def test_first_record_against_a_stale_read_is_refused() -> None:
-    """CAS: the creation fails when another candidate was faster, and its record counts."""
+    """CAS: the creation of a first record fails when another candidate was faster; the next record continues that
+    candidate's history."""
     cluster = Cluster()
     cluster.start()
     refused: list[str] = []
@@ -105,7 +108,8 @@ def test_first_record_against_a_stale_read_is_refused() -> None:
 
 
 def test_unactivated_first_record_is_continued_without_promises() -> None:
-    """Only an empty source skips the promises and adopts the empty log."""
+    """A first record that was never activated is continued by the next candidate without promises: its record has no
+    source, a higher epoch, and is activated."""
     cluster = Cluster()
     dropped: list[str] = []
 
@@ -128,7 +132,8 @@ def test_unactivated_first_record_is_continued_without_promises() -> None:
 
 
 def test_restart_of_all_brokers_begins_a_new_history_after_three_sessions() -> None:
-    """NEW-HISTORY-WAITS"""
+    """NEW-HISTORY-WAITS: when all brokers have restarted, the record stays for three sessions; then a new history
+    begins, its reset is counted and logged, and a subscription from an old position gets the receipt `reset`."""
     cluster = Cluster().up()
     cluster.publish("a", "t", "x", id=1)
     before = cluster.record()
@@ -183,8 +188,8 @@ def test_halt_logs_no_loss_while_a_lagging_zookeeper_lacks_the_record() -> None:
 
 
 def test_survivor_notifies_its_subscribers_of_the_new_history() -> None:
-    """NEW-HISTORY: its own log ends with the old history. Subscribers of topics without a publication are notified,
-    too."""
+    """NEW-HISTORY: a broker that survives the loss of the history drops its log, and its subscribers get the receipt
+    `reset`, also for topics without a publication."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     survivor, other = cluster.others()
@@ -212,7 +217,8 @@ def lose_all_but(cluster: Cluster, survivor: str) -> None:
 
 
 def test_each_new_history_is_announced_even_after_an_empty_one() -> None:
-    """NEW-HISTORY: a subscriber that was given position 0 of one history has that position when the next begins."""
+    """NEW-HISTORY: when two histories begin one after the other, a subscriber gets a `reset` for each, although its
+    topic is empty in the first of them."""
     cluster = Cluster().up()
     survivor = next(name for name in cluster.names if name != cluster.coordinator())
     cluster.publish(survivor, "t", "x", id=1)
@@ -230,7 +236,8 @@ def test_each_new_history_is_announced_even_after_an_empty_one() -> None:
 
 
 def test_wait_for_a_loss_starts_with_that_loss() -> None:
-    """NEW-HISTORY-WAITS: also at a survivor that saw another history lost, and begun again by another broker."""
+    """NEW-HISTORY-WAITS: the wait before a new history starts with the loss of the current one, also at a broker
+    that had waited for an earlier loss that another broker ended."""
     cluster = Cluster().up()
     survivor = next(name for name in cluster.names if name != cluster.coordinator())
     lose_all_but(cluster, survivor)
@@ -252,7 +259,9 @@ def test_wait_for_a_loss_starts_with_that_loss() -> None:
 
 
 def test_absent_owner_is_waited_for() -> None:
-    """LOST needs newer incarnations: brokers that are away may come back with their logs."""
+    """While the owner of a group is only away, and too few of the last list can be reached, the group waits and
+    keeps its history; when the owner is back, its log is adopted. LOST needs newer incarnations of the listed
+    brokers."""
     cluster = Cluster().up()
     cluster.publish("a", "t", "x", id=1)
     old = cluster.coordinator()
@@ -294,7 +303,8 @@ def test_incarnations_are_read_once_a_second() -> None:
 
 
 def test_a9_a_retry_is_stored_if_and_only_if_the_first_attempt_was_not() -> None:
-    """A9: the table is part of the log, and is lost or kept with the entry."""
+    """Case A9: a publication that was lost with its coordinator is stored once when it is sent again, and a further
+    repeat gets the same position. The publisher table is part of the log."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     contact = cluster.others()[0]
@@ -318,7 +328,8 @@ def test_a9_a_retry_is_stored_if_and_only_if_the_first_attempt_was_not() -> None
 
 
 def test_configured_broker_that_never_started_does_not_delay_a_loss() -> None:
-    """LOST depends on the incarnations of listed brokers; that broker has no node, and needs none."""
+    """A history counts as lost when all listed brokers have newer incarnations; a configured broker that never
+    started delays nothing."""
     cluster = Cluster(bootstrap_wait=1.0)
     cluster.start("a", "b")
     cluster.run(4.0)

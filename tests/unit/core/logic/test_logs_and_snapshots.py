@@ -125,7 +125,8 @@ def test_eviction_by_age_and_bytes_spares_uncommitted_entries() -> None:
 
 
 def test_eviction_does_not_visit_topics_without_entries() -> None:
-    """With a hundred thousand quiet topics, each publication of a busy one took 24 ms at every broker."""
+    """The cache evicts from topics with entries in turn and visits no topic that has none left. Regression: with a
+    hundred thousand quiet topics, each publication of a busy one took 24 ms at every broker."""
     config = dataclasses.replace(CONFIG, max_bytes=3 * ENTRY_OVERHEAD)
     cache = Cache(config)
     replica = Replica(Context(config), cache, 0, CommitRecorder())
@@ -161,7 +162,8 @@ def test_log_is_full_when_old_uncommitted_entries_fill_it() -> None:
 
 
 def test_next_or_mark() -> None:
-    """NEXT-OR-MARK: accept an id as the next one, or as the lowest for which its publisher waits; else `gap`."""
+    """NEXT-OR-MARK: the table judges an id as `new` if it is the publisher's next one or the lowest that the
+    publisher waits for, an older id as `duplicate`, and all others as `gap`."""
     table = PublisherTable([PublisherRow("p", 5, 1, 9)])
     assert table.judge("p", 5, 5) == "duplicate"
     assert table.judge("p", 6, 1) == "new"
@@ -213,7 +215,7 @@ def test_merge_replaces_a_log_that_ends_before_the_other_begins() -> None:
 
 
 def test_differing_answers_break_a_rule() -> None:
-    """ONE-LOG"""
+    """ONE-LOG: merging two logs that have different entries at the same numbers raises InvariantError."""
     first, second = log_of(1, 2), log_of(1, 2, epoch=2)
     with pytest.raises(InvariantError, match="ONE-LOG"):
         merge(first, [whole(second)])
@@ -278,7 +280,8 @@ def test_install_keeps_appends_and_prepends() -> None:
 
 
 def test_entries_evicted_between_inventory_and_sync_stay_evicted() -> None:
-    """Entries that the receiver evicted meanwhile stay evicted, and older ones that no longer join are dropped."""
+    """A sync leaves entries evicted that the member evicted after its inventory: the log begins at the member's own
+    base, and has all later entries."""
     mine = replica()
     first = log_of(*range(3, 9), base=2)
     mine.install(sync([whole(first)], whole=True, topics=1, lasts=8), [whole(first)])
@@ -305,7 +308,8 @@ def test_snapshot_that_does_not_fit_is_rejected() -> None:
 
 
 def test_sync_that_removes_committed_entries_breaks_a_rule() -> None:
-    """COMMITTED-STAYS"""
+    """COMMITTED-STAYS: a sync or an adopted log without a committed entry raises InvariantError; so does a sync of
+    an epoch below the promised one (SYNC-PROMISE)."""
     mine = replica()
     source = log_of(1, 2, 3)
     mine.install(sync([whole(source)], whole=True, topics=1, lasts=3), [whole(source)])

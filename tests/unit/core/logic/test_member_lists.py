@@ -25,7 +25,8 @@ def members(cluster: Cluster, group: int = 0) -> list[tuple[str, int]]:
 
 
 def test_restarted_broker_learns_and_is_listed_after_catching_up() -> None:
-    """LISTED-AFTER-CATCHING-UP: a learner does not vote and accepts no clients; then a record lists it."""
+    """LISTED-AFTER-CATCHING-UP: a restarted broker accepts no clients and is not listed until it has the log; then a
+    record lists it, it accepts clients, and the coordinator is the same."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     victim, other = cluster.others()
@@ -110,7 +111,8 @@ def test_uncommitted_suffix_survives_a_relisting() -> None:
 
 
 def test_restarted_broker_counts_as_failed_until_listed_again() -> None:
-    """BY-INCARNATION: a fast restart, before any broker noticed the end of the earlier incarnation."""
+    """BY-INCARNATION: a broker that restarts so fast that no broker noticed its end is not listed at first, and is
+    listed with its new incarnation later."""
     cluster = Cluster().up()
     victim, other = cluster.others()
     cluster.publish(other, "t", "x", id=1)
@@ -123,7 +125,8 @@ def test_restarted_broker_counts_as_failed_until_listed_again() -> None:
 
 
 def test_restarted_owner_does_not_resume_its_epoch() -> None:
-    """Its old ephemeral exists until the session ends; the record names another incarnation."""
+    """A restarted coordinator does not lead its group again while the ephemeral node of its old session exists,
+    because the record names its old incarnation. When the session ends, a takeover lists it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     session = cluster[old].session
@@ -160,7 +163,8 @@ def test_repaired_link_carries_only_what_is_missing() -> None:
 
 
 def test_evicted_entries_are_reported_as_truncated() -> None:
-    """GAP-TOLD: live subscribers are notified of what was evicted meanwhile, and the log is installed whole."""
+    """GAP-TOLD: a member that missed entries which the coordinator has evicted reports them as truncated to its live
+    subscribers, and delivers the later ones."""
     cluster = Cluster(messages_per_topic=3, min_age=0.0).up()
     coordinator = cluster.coordinator()
     member, _ = cluster.others()
@@ -176,7 +180,8 @@ def test_evicted_entries_are_reported_as_truncated() -> None:
 
 
 def test_missing_entry_is_requested_once() -> None:
-    """ACCEPT: not the next of its topic. (A link loses nothing; if it did, the member would ask.)"""
+    """ACCEPT: a member that lacks an entry before a new one delivers nothing, requests the missing entries once, and
+    then delivers all in order. (A link loses nothing; this is a second safeguard.)"""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     member, _ = cluster.others()
@@ -220,7 +225,8 @@ def test_accept_implies_the_activation() -> None:
 
 
 def test_sync_that_does_not_fit_is_requested_again() -> None:
-    """`topics_total` and `lasts_total` are checked before anything changes."""
+    """When a sync's totals (`topics_total`, `lasts_total`) do not fit the member's log, the member requests a sync
+    again and ends with the complete log."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     member, _ = cluster.others()

@@ -1,5 +1,5 @@
-"""Incarnations, links, readiness, and what a broker announces of itself (docs/concepts/replication.md, "Restarts, links
-and drains")."""
+"""Incarnations, links, readiness, and what a broker announces about itself (docs/concepts/replication.md, "Restarts,
+links and drains")."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from migratory_testing.zookeeper_tree import Stored
 
 
 def test_newer_incarnation_of_the_own_name_stops_the_process() -> None:
-    """NEWER-LIFE: learned by the own timed read, by the ephemeral, or from a peer."""
+    """NEWER-LIFE: a broker that reads a newer incarnation of its own name in ZooKeeper stops its process with exit
+    code 3."""
     cluster = Cluster().up()
     cluster.store.nodes["/brokers/a"].version += 1
     cluster.run(1.0)
@@ -51,8 +52,8 @@ def test_ephemeral_of_a_newer_incarnation_is_left_alone() -> None:
 
 @pytest.mark.parametrize("how", ["replaced", "gone", "gone unnoticed"])
 def test_removed_ephemeral_is_created_again(how: str) -> None:
-    """RESTORE-EPHEMERAL: an older incarnation read the earlier ephemeral, and its transaction deletes the newer one,
-    which has the same version."""
+    """RESTORE-EPHEMERAL: a broker whose presence node was deleted or replaced by that of an older incarnation
+    creates the node again with its own session, even if no watch reported the change."""
     cluster = Cluster().up()
     cluster.restart("b")
     cluster.run(3.0)
@@ -109,8 +110,8 @@ def test_server_list_and_admission_follow_readiness() -> None:
 
 
 def test_links_are_kept_until_zookeeper_names_a_newer_incarnation() -> None:
-    """All sessions expired with ZooKeeper away; when it is back, each broker is listed again with the same
-    incarnation."""
+    """When all sessions expire while ZooKeeper is away, brokers publish on over their links; when it is back, they
+    register again with the same incarnations, and connect to no peer anew."""
     cluster = Cluster().up()
     cluster.zookeeper(False)
     cluster.run(2.0)
@@ -164,7 +165,8 @@ def test_status_has_the_fields_for_operators() -> None:
 
 
 def test_frozen_process_checks_fencing_before_it_acts() -> None:
-    """Messages that waited in its sockets are not handled as if no time had passed."""
+    """A process that was frozen for 20 s fences itself before it handles the publication that waited in its socket,
+    and answers it with `retry`."""
     cluster = Cluster().up()
     cluster.run(5.0)
     cluster.now += 20.0

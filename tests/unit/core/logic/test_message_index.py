@@ -1,5 +1,5 @@
-"""The index that finds a duplicate's old position: the same results as a scan of the whole log, at a cost that does not
-grow with it."""
+"""The index that finds the old position of a duplicate gives the same results as a scan of the whole log, at a cost
+that does not grow with the log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def filled(count: int, publishers: int = 3) -> TopicLog:
 
 
 def steps(log: TopicLog, publisher: str, number: int) -> int:
-    """Return the number of entries that a search visits, counted by the lines that run."""
+    """Return the effort of one search: the number of lines of code that run, which grows with the entries visited."""
     looked = 0
 
     def trace(frame: object, event: str, argument: object) -> object:

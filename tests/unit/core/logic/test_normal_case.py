@@ -23,7 +23,8 @@ def test_publication_is_numbered_once_and_delivered_everywhere() -> None:
 
 
 def test_contact_acknowledges_at_its_own_accept_with_two_copies() -> None:
-    """CONTACT-ACKS-COMMITS, IMMEDIATE-COMMIT: the contact's copy is the second one, and needs no confirmation."""
+    """CONTACT-ACKS-COMMITS, IMMEDIATE-COMMIT: with minCopies 2, a member commits, delivers and acknowledges an entry
+    as soon as it has accepted it; the coordinator delivers only after a confirmation (COMMITTED-ONLY)."""
     cluster = Cluster().up()
     contact, other = cluster.others()
     coordinator = cluster.coordinator()
@@ -53,7 +54,8 @@ def test_numbering_alone_acknowledges_nothing() -> None:
 
 
 def test_three_copies_commit_by_the_mark() -> None:
-    """MARK-DECIDES: with q = 3 a member's own accept commits nothing."""
+    """MARK-DECIDES: with minCopies 3, a member's own accept commits nothing; all deliver and the contact
+    acknowledges after the coordinator's mark."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3).up()
     coordinator = cluster.coordinator()
     first, *others = cluster.others()
@@ -94,7 +96,8 @@ def test_votes_decide_nothing_with_one_copy() -> None:
 
 
 def test_batches_are_sent_once_per_turn() -> None:
-    """Number, store, then one Accept per group and turn, the same object to every follower."""
+    """A coordinator sends one Accept per group and turn, with all publications of the turn, and the same object to
+    every follower."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     logic = cluster.logic(coordinator)
@@ -115,7 +118,8 @@ def test_batches_are_sent_once_per_turn() -> None:
 
 
 def test_only_listed_incarnations_vote() -> None:
-    """LISTED-VOTES, BY-INCARNATION: neither a learner's copy counts, nor one of another incarnation of a member."""
+    """LISTED-VOTES, BY-INCARNATION: confirmations of a broker that is not listed, or of another incarnation of a
+    member, commit nothing."""
     cluster = Cluster().up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
@@ -148,7 +152,8 @@ def test_publisher_retries_without_a_coordinator() -> None:
 
 
 def test_link_loss_and_timeout_answer_retry() -> None:
-    """The contact never resends by itself: marks must be fresh."""
+    """A contact answers `retry` when its link to the coordinator ends, or after the publish wait; it never sends a
+    publication again by itself, because marks must be fresh."""
     cluster = Cluster(publish_wait=1.0).up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, (Forward, ForwardReplies))
@@ -213,7 +218,8 @@ def test_numbering_stops_when_uncommitted_entries_fill_the_bound(bound: dict[str
 
 
 def test_one_copy_commits_at_the_end_of_the_turn() -> None:
-    """Several publications of one request to one group; a removal first sends what was numbered before it."""
+    """With minCopies 1, publications are delivered only at the end of the turn, in one fan-out, and acknowledged
+    then; before a publisher is removed from the table, those of the turn are sent."""
     cluster = Cluster(("a",), min_copies=1, duplicate_window=0.3).up()
     logic = cluster.logic("a")
     cluster.publish("a", "t", "x", publisher="old", id=7)
@@ -234,7 +240,8 @@ def test_one_copy_commits_at_the_end_of_the_turn() -> None:
 
 
 def test_entry_that_is_not_the_next_breaks_a_rule() -> None:
-    """DENSE: assertions stay in production."""
+    """DENSE, PROMISE-RISES: appending an entry that is not the next one, or promising a lower epoch, raises
+    InvariantError, in production too."""
     cluster = Cluster().up()
     replica = cluster.logic("a").groups[0].replica
     with pytest.raises(InvariantError, match="DENSE"):
@@ -264,7 +271,8 @@ def test_authorizer_decides_on_publications_and_subscriptions() -> None:
 
 
 def test_reply_to_a_contact_without_link_is_dropped() -> None:
-    """DUPLICATE-WAITS: the contact left before the commit for which the reply waited; no other broker gets it."""
+    """DUPLICATE-WAITS: when a contact's link ends before the commit that its reply waits for, the reply is dropped
+    and goes to no other broker."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     contact, other = cluster.others()

@@ -20,7 +20,8 @@ from migratory_testing.brokers import Cluster
 
 
 def test_next_or_mark() -> None:
-    """NEXT-OR-MARK: accept an id as the next one, or as the lowest for which its publisher waits; else `gap`."""
+    """NEXT-OR-MARK: a publication is accepted if its id is the publisher's next one or the lowest that the publisher
+    waits for; otherwise it is answered with `gap` and not stored."""
     cluster = Cluster().up()
     contact = cluster.others()[0]
     late = cluster.publish(contact, "t", "2", id=2, mark=1)
@@ -35,7 +36,8 @@ def test_next_or_mark() -> None:
 
 
 def test_duplicate_waits_for_the_position_it_depends_on() -> None:
-    """DUPLICATE-WAITS, at the coordinator: acknowledged once committed, never before, with its old position."""
+    """DUPLICATE-WAITS: a repeated publication whose first copy is not committed is answered only after the commit,
+    with the first position, at the coordinator and at a contact."""
     cluster = Cluster().up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
@@ -53,7 +55,8 @@ def test_duplicate_waits_for_the_position_it_depends_on() -> None:
 
 
 def test_duplicate_of_an_evicted_entry_is_acknowledged_by_its_digest() -> None:
-    """SAME-PAYLOAD: the row of a publisher knows its last payload. Of earlier ones nothing is known."""
+    """SAME-PAYLOAD: when a publisher's entries are evicted, a repeat of its last id with the same payload gets the
+    old position, with another payload `id_reused`; an earlier id gets `outcome_unknown`."""
     cluster = Cluster(messages_per_topic=2, min_age=0.0).up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
     epoch = cluster.record().epoch
@@ -73,7 +76,8 @@ def test_duplicate_of_an_evicted_entry_is_acknowledged_by_its_digest() -> None:
 
 
 def test_row_without_a_digest_acknowledges_nothing() -> None:
-    """A row from a broker that is older than digests: unknown once its entry is evicted."""
+    """A repeat of a publisher's last id gets `outcome_unknown` when its entry is evicted and its row, from an older
+    broker, has no digest."""
     cluster = Cluster(messages_per_topic=1, min_age=0.0).up()
     coordinator = cluster.coordinator()
     cluster.publish(coordinator, "t", "1", id=1)
@@ -85,7 +89,8 @@ def test_row_without_a_digest_acknowledges_nothing() -> None:
 
 
 def test_duplicate_by_digest_waits_for_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DUPLICATE-WAITS holds for a row's position as for a cached entry's."""
+    """DUPLICATE-WAITS: a repeat that is recognised only by the digest in its publisher's row also waits for the
+    commit."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
@@ -126,7 +131,8 @@ def test_id_with_another_payload_is_refused() -> None:
 
 
 def test_earlier_id_that_was_never_used_is_not_acknowledged() -> None:
-    """Regression: first use of id 5, then id 3 with another payload was acknowledged, with a null position."""
+    """After id 5 of a new publisher, id 3 is answered with `outcome_unknown`. Regression: it was acknowledged with a
+    null position."""
     cluster = Cluster().up()
     contact = cluster.others()[0]
     assert cluster.answers[cluster.publish(contact, "t", "x", id=5, mark=5)].code == ""
@@ -134,8 +140,8 @@ def test_earlier_id_that_was_never_used_is_not_acknowledged() -> None:
 
 
 def test_restarted_publisher_that_numbers_from_1_again_is_refused() -> None:
-    """Regression: 61 s later and behind 300 newer publications, its new payloads were acknowledged with the positions
-    of old ones, and dropped."""
+    """A restarted publisher that numbers from 1 again gets `outcome_unknown` or `id_reused`. Regression: its new
+    payloads were acknowledged with the positions of old ones, and dropped."""
     cluster = Cluster(messages_per_topic=3, min_age=0.0).up()
     contact = cluster.others()[0]
     for number in (1, 2, 3):
@@ -148,8 +154,8 @@ def test_restarted_publisher_that_numbers_from_1_again_is_refused() -> None:
 
 
 def test_id_far_above_the_last_one_is_refused() -> None:
-    """ID-BOUND. Regression: with id 2^53 - 1 any client could use up the ids of another publisher, whose publications
-    were then acknowledged and dropped."""
+    """ID-BOUND: an id too far above the publisher's last one is refused with `id_too_high`. Regression: with id 2^53
+    - 1 any client could use up the ids of another publisher, whose publications were then acknowledged and dropped."""
     cluster = Cluster().up()
     contact = cluster.others()[0]
     cluster.publish(contact, "t", "1", id=1)
@@ -165,7 +171,8 @@ def test_id_far_above_the_last_one_is_refused() -> None:
 
 @pytest.mark.parametrize("at_coordinator", [True, False])
 def test_two_payloads_under_one_id_at_one_contact(at_coordinator: bool) -> None:
-    """SAME-PAYLOAD. Regression: both in flight at once were acknowledged, and one was stored."""
+    """SAME-PAYLOAD: of two payloads sent under one id at the same time to one broker, the second is refused with
+    `id_reused`, and only the first is stored. Regression: both were acknowledged."""
     cluster = Cluster().up()
     contact = cluster.coordinator() if at_coordinator else cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
@@ -181,7 +188,8 @@ def test_two_payloads_under_one_id_at_one_contact(at_coordinator: bool) -> None:
 
 
 def test_two_payloads_under_one_id_at_two_contacts() -> None:
-    """SAME-PAYLOAD: a commit answers only the publication of its payload."""
+    """SAME-PAYLOAD: of two payloads sent under one id to two brokers, the first that the coordinator stores is
+    acknowledged, and the other is refused with `id_reused`."""
     cluster = Cluster().up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, Forward)
@@ -195,7 +203,8 @@ def test_two_payloads_under_one_id_at_two_contacts() -> None:
 
 
 def test_late_reply_to_another_payload_answers_nothing() -> None:
-    """SAME-PAYLOAD: a contact that gave up waiting for one payload may wait for another one under the same id."""
+    """SAME-PAYLOAD: a contact that waits for the answer to one payload ignores a late reply for another payload
+    under the same id."""
     cluster = Cluster().up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
     cluster.publish(coordinator, "t", "x", id=1)
@@ -215,7 +224,8 @@ def test_late_reply_to_another_payload_answers_nothing() -> None:
 
 
 def test_repeat_begins_the_window_anew() -> None:
-    """Regression: the same id at 0, 62 and 124 s of a window of 120 s got a second position."""
+    """A repeat of a publication restarts its publisher's duplicate window, so that later repeats get the first
+    position too. Regression: the same id at 0, 62 and 124 s of a window of 120 s got a second position."""
     cluster = Cluster().up()
     contact = cluster.others()[0]
     first = cluster.answers[cluster.publish(contact, "t", "x", id=1)].position
@@ -252,8 +262,8 @@ def test_digests_survive_a_takeover() -> None:
 
 
 def test_silent_publisher_is_forgotten_at_every_broker() -> None:
-    """FORGET-ALIKE: a publisher leaves the table `duplicateWindow` after its last publication, at every broker, before
-    later entries."""
+    """FORGET-ALIKE: a publisher leaves the table of every broker `duplicateWindow` after its last publication; then
+    it may number from 1 again."""
     cluster = Cluster(duplicate_window=2.0).up()
     contact = cluster.others()[0]
     cluster.publish(contact, "t", "x", publisher="old", id=7)
@@ -270,7 +280,8 @@ def test_silent_publisher_is_forgotten_at_every_broker() -> None:
 
 
 def test_many_publishers_are_forgotten_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a takeover all of them are due at the same moment: neither one step nor one message has them all."""
+    """Publishers that are all due at the same moment after a takeover are forgotten in portions of a limited size,
+    at the coordinator and at the other broker."""
     monkeypatch.setattr(sequencer, "FORGET_AT_ONCE", 7)
     cluster = Cluster(duplicate_window=2.0).up()
     for number in range(20):

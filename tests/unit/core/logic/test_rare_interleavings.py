@@ -21,7 +21,8 @@ from migratory_testing.zookeeper_tree import Stored
 
 
 def test_large_sync_is_split_and_installed_as_a_whole() -> None:
-    """SNAPSHOT-WHOLE: a learner installs nothing before the last part has come."""
+    """SNAPSHOT-WHOLE: a learner that gets a sync in several parts installs nothing before the last part, and then
+    everything."""
     cluster = Cluster(part_bytes=300, relist_delay=100.0).up()
     victim, other = cluster.others()
     cluster.crash(victim)
@@ -142,7 +143,8 @@ def test_hand_over_of_a_group_without_a_record_is_ignored() -> None:
 
 
 def test_stale_read_writes_nothing() -> None:
-    """A ZooKeeper server that lags may answer with a record older than the promise."""
+    """A broker that reads a record older than its promise, from a ZooKeeper server that lags, does not become a
+    candidate."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     record = cluster.record()
@@ -158,7 +160,8 @@ def test_stale_read_writes_nothing() -> None:
 
 
 def test_session_lost_during_a_takeover_makes_it_a_candidate_again() -> None:
-    """The record is this candidate's and its ephemeral is gone: it becomes a candidate like any other."""
+    """A candidate whose session ends during its takeover ends its term because its ephemeral node is gone; later the
+    group's record is activated again."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, (Promise, Synced))
@@ -223,7 +226,7 @@ def test_subscriptions_to_one_topic_wait_for_their_own_positions() -> None:
 
 
 def test_every_broker_stops_when_the_whole_cluster_was_replaced() -> None:
-    """NEWER-LIFE, by the presence nodes."""
+    """NEWER-LIFE: when ZooKeeper has newer incarnations of all brokers, every broker stops."""
     cluster = Cluster().up()
     for name in cluster.names:
         cluster.store.nodes[f"/brokers/{name}"].version += 1
@@ -242,7 +245,8 @@ def test_suspended_session_keeps_its_ephemerals() -> None:
 
 
 def test_deletion_of_the_ephemeral_is_retried_until_certain() -> None:
-    """LET-GO: two replies to the deletion are lost. An ephemeral that stays would keep every candidate away."""
+    """LET-GO: a coordinator that resigns repeats the deletion of its ephemeral node until a reply confirms it, here
+    after two lost replies; then another broker becomes coordinator."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     dropped: list[str] = []
@@ -276,7 +280,8 @@ def test_ephemeral_without_a_term_is_deleted() -> None:
 
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_unknown_write_is_read_twice_because_servers_lag(carried_out: bool) -> None:
-    """UNKNOWN-READS-AGAIN: a server that lags may have answered the first read."""
+    """UNKNOWN-READS-AGAIN: a candidate whose write has an unknown outcome reads the record again, because the first
+    read may come from a server that lags; the takeover succeeds, whether the write was carried out or not."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     before = cluster.record()

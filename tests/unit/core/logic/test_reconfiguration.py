@@ -1,4 +1,4 @@
-"""A change of the configured brokers while the cluster runs: every wait for all brokers follows it."""
+"""A change of the configured brokers while the cluster runs: each wait for all brokers then waits for the new ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Receipts, waits and pages of resumed subscriptions (docs/concepts/replication.md, "Resume"). Cases A6 and A7 at this
-level."""
+"""Receipts, waits and pages of resumed subscriptions (docs/concepts/replication.md, "Resume"), with cases A6 and A7."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ from migratory_testing.zookeeper_tree import Stored
 
 
 def filled(count: int = 5, **config: Any) -> tuple[Cluster, str, int]:
-    """Return a cluster with `count` publications in "t", a member's name, and the epoch."""
+    """Return a cluster with `count` publications in topic "t", the name of a broker that is not the coordinator, and
+    the epoch."""
     cluster = Cluster(**config).up()
     member = cluster.others()[0]
     for number in range(1, count + 1):
@@ -121,8 +121,8 @@ def test_unknown_epoch_without_zookeeper_is_reset_after_the_wait() -> None:
 
 @pytest.mark.parametrize("cut_off", [False, True])
 def test_position_ahead_waits_while_no_coordinator_is_heard(cut_off: bool) -> None:
-    """It was published through the third broker and has not come here yet. A takeover that waits for ZooKeeper brings
-    it, however late; a broker that is cut off gets it when it is back."""
+    """A subscription from a position ahead waits longer than the resume wait while its broker hears no coordinator,
+    cut off or in a takeover that ZooKeeper delays; when the publication has come, the answer is `complete`."""
     cluster, member, epoch = filled()
     (other,) = set(cluster.others()) - {member}
     cluster.hold = lambda sender, receiver, message: receiver == member and isinstance(message, Accept)
@@ -167,7 +167,8 @@ def test_unreadable_record_leaves_the_resume_waiting() -> None:
 
 
 def test_position_ahead_of_this_broker_waits() -> None:
-    """Answering at once would reset healthy clients on a member that lags."""
+    """A subscription from a position ahead of this broker waits until the broker has reached it, and is then
+    answered with `complete` at that position; later publications follow as fan-outs."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     member, other = cluster.others()
@@ -203,7 +204,8 @@ def test_epoch_known_only_to_zookeeper_waits() -> None:
 
 
 def test_replaced_entry_is_reset() -> None:
-    """`synced` is newer than the position's epoch, and the entry is missing or another."""
+    """A subscription from a position of an older epoch whose entry is missing, or was replaced by another, gets the
+    receipt `reset`; one whose entry is there gets `complete`."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     member, _ = cluster.others()
@@ -313,8 +315,8 @@ def test_topics_followed_without_a_publication_are_bounded() -> None:
 
 
 def test_learner_waits_for_the_mark_of_an_older_entry() -> None:
-    """MARK-DECIDES: with three copies, a member that comes back after an activation holds entries that it does not yet
-    know to be committed. They are neither missing nor different, so that `reset` would be wrong."""
+    """MARK-DECIDES: with minCopies 3, a subscription from an entry that its broker has but does not yet know to be
+    committed waits for the mark and gets `complete`; `reset` would be wrong."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3, resume_wait=30.0).up()
     old = cluster.coordinator()
     member, other = cluster.others()[:2]
@@ -344,7 +346,8 @@ def test_learner_waits_for_the_mark_of_an_older_entry() -> None:
 
 
 def test_page_reads_no_more_of_a_log_than_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resume storm asks for very many pages of logs of any length."""
+    """A page of a replay reads hardly more entries of the log than it returns, and returns at most `MAX_PAGE` bytes
+    but at least one entry. A resume storm asks for very many pages."""
     cluster = Cluster(min_age=60.0).up()
     for number in range(1, 301):
         cluster.publish("a", "t", "x" * 10, id=number)
@@ -371,10 +374,11 @@ def test_page_reads_no_more_of_a_log_than_it_returns(monkeypatch: pytest.MonkeyP
 
 
 class TestUnreachablePositions:
-    """Positions that do not exist must not slow down ticks or ZooKeeper for other clients."""
+    """Subscriptions from positions that do not exist must not slow down ticks or ZooKeeper for other clients."""
 
     def table(self, count: int, after: Position) -> tuple[Cluster, Logic, int, list[Effect]]:
-        """Return a member of group 0, which has all topics, with `count` waiting subscriptions, and its effects."""
+        """Return a cluster, the logic of a broker that is not its coordinator and has `count` subscriptions that
+        wait for the position `after`, the group's synced epoch, and the effects of the attaches."""
         cluster = Cluster(groups=1).up()
         logic = cluster.logic(cluster.others()[0])
         logic.resume._ticks = RETRY_TICKS  # the next nine ticks are not those in which all are tried
@@ -384,7 +388,9 @@ class TestUnreachablePositions:
         return cluster, logic, logic.groups[0].replica.synced, effects
 
     def test_zookeeper_is_asked_about_a_group_once_at_a_time(self) -> None:
-        """Twenty connections with 250 topics each delayed ZooKeeper's other replies by five seconds."""
+        """For 50 subscriptions that need the record of one group, ZooKeeper is read once at a time: the first read
+        answers the subscription that was there when it was sent, the second all others. Regression: many of them
+        delayed ZooKeeper's other replies by five seconds."""
         cluster, logic, synced, effects = self.table(50, Position(2**62, 5))
         (read,) = [effect for effect in effects if isinstance(effect, ZkGet)]
         node = ZkNode(encode(cluster.record()), 1)
@@ -404,7 +410,9 @@ class TestUnreachablePositions:
         assert [effect.path for effect in effects if isinstance(effect, ZkGet)] == ["/groups/0"]
 
     def test_waiting_subscriptions_are_not_tried_without_cause(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A hundred connections with 256 topics each kept a broker busy with its ticks."""
+        """Waiting subscriptions are not tried in each tick, nor when another topic commits, but only every
+        `RETRY_TICKS` ticks and when their time is over. Regression: 25,600 of them kept a broker busy with its
+        ticks."""
         cluster, logic, synced, _ = self.table(50, Position(0, 0))
         now = cluster.now + 1.0
         tried: list[str] = []

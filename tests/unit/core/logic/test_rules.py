@@ -42,7 +42,8 @@ def test_document_code_and_tests_name_the_same_rules() -> None:
 
 
 def test_number_promised() -> None:
-    """NUMBER-PROMISED: a coordinator that promised a higher epoch numbers nothing."""
+    """NUMBER-PROMISED: numbering a publication raises InvariantError in a coordinator that has promised a higher
+    epoch."""
     cluster = Cluster().up()
     group = cluster.logic(cluster.coordinator()).groups[0]
     sequencer = group.term.sequencer  # type: ignore[union-attr]
@@ -52,7 +53,8 @@ def test_number_promised() -> None:
 
 
 def test_owner_listed() -> None:
-    """OWNER-LISTED, OWNER: no broker begins another's epoch, or one on whose list it is not."""
+    """OWNER-LISTED, OWNER: beginning a term raises InvariantError when the record does not list this broker, or
+    names another owner."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     group = cluster.logic(coordinator).groups[0]
@@ -65,7 +67,7 @@ def test_owner_listed() -> None:
 
 
 def test_first_empty() -> None:
-    """FIRST-EMPTY: a record without a source in a history with numbered entries breaks a rule."""
+    """FIRST-EMPTY: beginning a term raises InvariantError when the record has no source and the history has entries."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     cluster.publish(coordinator, "t", "x", id=1)
@@ -86,8 +88,8 @@ def test_first_empty() -> None:
 
 
 def test_takeover_source() -> None:
-    """TAKEOVER-SOURCE, WAITS-AND-SAYS-SO: a list that was not activated is not asked, and with too few of the source
-    list the group waits, though others live."""
+    """TAKEOVER-SOURCE, WAITS-AND-SAYS-SO: when too few members of the last activated list live, the group waits,
+    logs the reason, and sends no Prepare, although members of a later list that was not activated live."""
     cluster = Cluster(("a", "b", "c", "d", "e")).up()
     old = cluster.coordinator()
     b1, two, three, four = cluster.others()
@@ -117,7 +119,8 @@ def test_takeover_source() -> None:
 
 
 def test_longest_log_wins_over_the_candidates_own() -> None:
-    """LONGEST-WINS: entries of another member that the candidate lacks are adopted with their table."""
+    """LONGEST-WINS: a candidate adopts an entry that only another member has, delivers it, and has its publisher in
+    the table."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     first, second = cluster.others()
@@ -186,7 +189,8 @@ def test_second_promise_of_a_broker_is_ignored() -> None:
 
 
 def test_candidate_of_another_history_adopts_the_answers() -> None:
-    """A broker that was away when a new history began leads it later."""
+    """A broker whose log is of another history becomes owner or follows, and then has the current history and its
+    entries."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     first, second = cluster.others()
@@ -206,7 +210,8 @@ def test_candidate_of_another_history_adopts_the_answers() -> None:
 
 
 def test_owner_that_promised_higher_resigns() -> None:
-    """Only an older state of ZooKeeper's data can cause that. No broker must wait for this one then."""
+    """A candidate that cannot get promises for its record's epoch, because all others promised higher ones, resigns,
+    so that no broker waits for it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     member = cluster.others()[0]
@@ -219,7 +224,8 @@ def test_owner_that_promised_higher_resigns() -> None:
 
 
 def test_list_with_too_many_losses_is_not_activated() -> None:
-    """ACTIVATE-QUORUM: q confirmed, but more than q - 1 are known to be lost: another list is written."""
+    """ACTIVATE-QUORUM: a record with three members of which two are known to be lost is not activated, although
+    enough had confirmed it; another record with a higher epoch is."""
     cluster = Cluster(("a", "b", "c", "d", "e")).up()
     old = cluster.coordinator()
     successor, gone, also, _ = cluster.others()
@@ -240,7 +246,8 @@ def test_list_with_too_many_losses_is_not_activated() -> None:
 
 
 def test_every_request_with_a_lost_reply_is_repeated() -> None:
-    """Requests of every kind, reads included, end as `unknown` when ZooKeeper is lost again and again."""
+    """When ZooKeeper is lost again and again, so that requests of every kind end as `unknown`, the brokers repeat
+    them, and a record is activated; also in a takeover."""
     cluster = Cluster()
     cluster.start()
     for _ in range(12):

@@ -1,4 +1,5 @@
-"""The arithmetic of client balance: it comes to rest, even, from any distribution and with numbers of any age."""
+"""The arithmetic of client balance: from any distribution, with numbers of any age, clients end up even, and then
+none moves."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_room_ends_at_the_share_rounded_up() -> None:
 
 
 def test_requests_divide_the_surplus() -> None:
-    """The last step of a rolling update: two brokers have half of the clients each, the third is back and empty."""
+    """An empty broker requests from each other broker a part of the surplus, up to the limit of a round; brokers
+    with their share or more, or nearly, request nothing."""
     three = loads(a=150, b=150, c=0)
     assert requests("c", three, MANY) == [("a", 45), ("b", 45)]
     assert requests("c", three, 50) == [("a", 25), ("b", 25)]
@@ -65,7 +67,8 @@ def test_requests_go_to_the_largest_surplus_first() -> None:
 
 
 def test_targets_make_the_receivers_even() -> None:
-    """A rolling update of three: the first broker's clients go to both others, the last one's to the empty one."""
+    """The clients of a draining broker are divided so that the remaining brokers become even, by their weights; a
+    broker that is too full gets none, and without clients nobody gets any."""
     assert targets(100, loads(a=100, b=100)) == {"a": 50, "b": 50}
     assert targets(150, loads(b=0, c=150)) == {"b": 150}
     assert targets(140, loads(b=10, c=150)) == {"b": 140}
@@ -82,8 +85,8 @@ def test_least_moved_clients_are_chosen_over_all_edges() -> None:
 
 
 def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: int) -> int:
-    """Run rounds until no broker requests clients. Each knows the numbers of the others from up to `age` rounds ago.
-    Return the number of clients that moved."""
+    """Run rounds until no broker requests clients, and fail after 300. Each broker knows the numbers of the others
+    from up to `age` rounds ago. Return the number of moves, and leave the last counts in `counts`."""
     history = [dict(counts)]
     moved = quiet = rounds = 0
     while quiet <= age:
@@ -129,7 +132,8 @@ def test_any_cluster_comes_to_rest_and_stays_even(age: int) -> None:
 
 
 def test_no_needless_moves_with_fresh_numbers() -> None:
-    """Only a surplus moves: no broker gets above its share and then gives."""
+    """With current numbers, clients only move from brokers above their share: no more moves happen than there are
+    clients above the shares at the start."""
     for seed in range(200):
         random = Random(seed)
         counts = {f"b{number}": random.randint(0, 500) for number in range(random.randint(2, 9))}

@@ -41,7 +41,8 @@ def test_acknowledged_publications_survive_their_coordinator() -> None:
 
 
 def test_source_is_activated() -> None:
-    """SOURCE-IS-ACTIVATED: only an activated record becomes a source; otherwise the old record's own source stays."""
+    """SOURCE-IS-ACTIVATED: the next record's source is the record before it if that one was activated; otherwise it
+    is the source of that one."""
     activated = GroupRecord(7, 1, 3, ("a", 1), [("a", 1), ("b", 1)], 2, activated=True, source=None)
     following = activated.next(("b", 1), [("b", 1), ("c", 1)], 2)
     assert following.source == SourceEpoch(3, [("a", 1), ("b", 1)], 2, ("a", 1))
@@ -61,13 +62,15 @@ def test_source_is_activated() -> None:
     ],
 )
 def test_takeover_quorum(answered: list[tuple[str, int]], enough: bool) -> None:
-    """TAKEOVER-QUORUM: n - q + 1 of the source list, or the source's owner."""
+    """TAKEOVER-QUORUM: with n members and minCopies q, answers of n - q + 1 members of the source list, in the
+    listed incarnations, are enough for a takeover, and so is that of the source's owner alone."""
     source = SourceEpoch(3, [("a", 1), ("b", 1), ("c", 1)], 2, ("a", 1))
     assert source.enough(answered) is enough
 
 
 def test_adopted_suffix_is_committed_only_by_activation() -> None:
-    """ACTIVATION-COMMITS: an entry that one member held is adopted, and not delivered before the activation."""
+    """ACTIVATION-COMMITS: an entry that only one member held is adopted in a takeover, is delivered by the other
+    members only after the activation, and has its old epoch and publisher."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     first, second = cluster.others()
@@ -93,7 +96,8 @@ def test_adopted_suffix_is_committed_only_by_activation() -> None:
 
 
 def test_promise_counts_with_its_last_part() -> None:
-    """TAKEOVER-MERGE: not with its header, and parts from a broken link are worth nothing."""
+    """TAKEOVER-MERGE: a promise that comes in several parts counts only with its last part; until then the record is
+    not activated, and afterwards all members have all entries."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3, part_bytes=300).up()
     old = cluster.coordinator()
     members = cluster.others()
@@ -122,7 +126,8 @@ def test_promise_counts_with_its_last_part() -> None:
 
 
 def test_member_refuses_lower_epochs_after_its_promise() -> None:
-    """PROMISE: numbering, Sync, InventoryRequest and Prepare of a lower epoch are refused."""
+    """PROMISE: after its promise of an epoch a member stores no new entry and refuses Accept, InventoryRequest,
+    Prepare and Sync of a lower epoch, naming the promised one."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     member = cluster.others()[0]
@@ -180,7 +185,8 @@ def test_coordinator_stops_numbering_when_it_promises() -> None:
 
 
 def test_sync_cuts_a_longer_tail() -> None:
-    """SYNC-WHOLE: a tail that was not adopted is cut, however long, and its table with it."""
+    """SYNC-WHOLE: a former coordinator that comes back loses the entries that no other broker adopted, with their
+    rows in the publisher table, and gets those of its successor."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     _one, _two = cluster.others()
@@ -211,7 +217,8 @@ def test_sync_cuts_a_longer_tail() -> None:
 
 
 def test_promise_not_synced_to_the_source_is_ignored() -> None:
-    """TAKEOVER-MERGE: the longest of all logs must not win. The broker that was cut off becomes candidate itself."""
+    """TAKEOVER-MERGE: a former coordinator with the longest log, which was not synced since, becomes candidate and
+    adopts the others' entries instead of its own."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=2).up()
     old = cluster.coordinator()
     cluster.publish(old, "t", "1", id=1)
@@ -246,7 +253,8 @@ def test_promise_not_synced_to_the_source_is_ignored() -> None:
 
 
 def test_activation_needs_q_synced_members() -> None:
-    """ACTIVATE-QUORUM: the candidate and q - 1 others have confirmed."""
+    """ACTIVATE-QUORUM: a record is not activated, and publications get `retry`, until the candidate and minCopies -
+    1 others have confirmed."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
@@ -314,8 +322,8 @@ def test_messages_of_another_history_are_refused() -> None:
 
 
 def test_promise_of_a_member_never_synced_adds_nothing() -> None:
-    """TAKEOVER-MERGE: the candidate's own log and an answer that is not synced to the source epoch are a quorum, and
-    only the synced log counts."""
+    """TAKEOVER-MERGE: the promise of a member that was never synced to the source epoch counts for the quorum
+    without a log, and both brokers end with the synced log's entries."""
     cluster = Cluster(relist_delay=100.0).up()
     old = cluster.coordinator()
     candidate, behind = cluster.others()
@@ -344,7 +352,7 @@ def test_promise_of_a_member_never_synced_adds_nothing() -> None:
 
 
 def test_repeated_activation_notice_commits_nothing() -> None:
-    """ACTIVATION-COMMITS: once. What was numbered since is committed by its copies, not by a second notice."""
+    """ACTIVATION-COMMITS: a second notice of the activation commits nothing that was numbered since; its copies do."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3).up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: receiver == coordinator and isinstance(message, Accepted)

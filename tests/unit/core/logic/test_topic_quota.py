@@ -13,7 +13,8 @@ from migratory_testing.brokers import Cluster
 
 
 def publish(cluster: Cluster, broker: str, topic: str, client: int, id: int = 1, qos: int = 1) -> str | None:
-    """Publish, and return the code of the answer, None without one."""
+    """Publish a message as this client, and return the code of the answer ("" for success), or None without an
+    answer."""
     cluster.answers.pop(client, None)
     publisher = f"p{client}"
     publication = ForwardedPublication(topic, b"x", qos, publisher if qos else "", id if qos else 0, id)
@@ -25,7 +26,8 @@ def publish(cluster: Cluster, broker: str, topic: str, client: int, id: int = 1,
 
 @pytest.fixture(params=["coordinator", "contact"])
 def there(request: pytest.FixtureRequest) -> tuple[Cluster, str]:
-    """Return a cluster with a limit of three topics, and the broker to which the clients are connected."""
+    """Return a cluster with a limit of three topics per client, and the broker to which the test's clients are
+    connected: the coordinator, and in a second run another broker."""
     cluster = Cluster(topics_per_client=3).up()
     return cluster, cluster.coordinator() if request.param == "coordinator" else cluster.others()[0]
 

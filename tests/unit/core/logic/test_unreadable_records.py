@@ -1,5 +1,5 @@
-"""ZooKeeper nodes with data of another program: brokers keep running, log the node, and continue once the data are
-valid again."""
+"""ZooKeeper nodes with data of another program: brokers continue to run, log the node, and use it again once its
+data are valid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ RECORD = GroupRecord(5, 1, 8, ("a", 1), [("a", 1)], 1, True, SOURCE)
 
 
 def plant(cluster: Cluster, path: str, contents: bytes) -> None:
-    """Write into a node, as an operator can with ZooKeeper's own command."""
+    """Write the contents into a node of ZooKeeper, which may be new, and let its watches fire, as an operator can
+    with ZooKeeper's own command."""
     node = cluster.store.nodes.get(path)
     cluster.store.nodes[path] = (
         Stored(contents, 0, 0) if node is None else Stored(contents, node.version + 1, node.owner)
@@ -66,7 +67,8 @@ def test_foreign_data_raises_bad_record(decode, contents: bytes) -> None:  # typ
      ("members", [("a", -1)]), ("owner", ("a", 2**63))],
 )  # fmt: skip
 def test_record_with_numbers_beyond_64_bits_is_refused(field: str, value: object) -> None:
-    """They would go into messages between brokers, which hold 64 bits."""
+    """A record with a number that does not fit 64 bits, or is out of its range, is refused with the field's name:
+    messages between brokers have 64 bits for it."""
     assert decode_group(encode(RECORD)) == RECORD
     wrong = msgspec.structs.replace(RECORD, **{field: value})
     with pytest.raises(BadRecord, match=field):
@@ -154,7 +156,8 @@ def test_group_with_an_unreadable_record_continues_only_under_its_owner(contents
 
 
 def test_owner_keeps_its_term_when_the_record_is_unreadable() -> None:
-    """No candidate could continue from such a record either."""
+    """A coordinator continues, and accepts publications, while its record in ZooKeeper cannot be read and its
+    ephemeral node is gone; it logs the node."""
     cluster = Cluster().up()
     owner = cluster.coordinator()
     plant(cluster, "/groups/0", b"garbage")
@@ -168,12 +171,14 @@ def test_owner_keeps_its_term_when_the_record_is_unreadable() -> None:
 
 
 def test_unreadable_record_after_an_unknown_outcome_is_not_the_own() -> None:
-    """UNKNOWN-READS-AGAIN: the second read may return anything."""
+    """UNKNOWN-READS-AGAIN: a broker whose first record has an unknown outcome, and then cannot be read, does not
+    become coordinator, but waits and names the reason."""
     cluster = Cluster()
     spoiled: list[str] = []
 
     def spoil(broker: str, commit: ZkCommit) -> bool:
-        """Lose the reply to the first record, and let another program write before it is read again."""
+        """Return True for the first write of the record, whose reply is then lost, after another program has
+        overwritten the record; else False."""
         if spoiled or not any(operation.path == "/groups/0" for operation in commit.operations):
             return False
         spoiled.append(broker)

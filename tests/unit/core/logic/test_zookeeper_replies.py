@@ -1,4 +1,5 @@
-"""Replies of ZooKeeper that are lost, late, or from a server that lags: they must not confuse who leads a group."""
+"""Replies of ZooKeeper that are lost, late, or from a server that lags do not make two brokers lead a group, or
+none."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ RECORD = "/groups/0"
 
 
 def alone_with_zookeeper(cluster: Cluster, name: str) -> Broker:
-    """Disconnect all other brokers from ZooKeeper, so that only `name` acts on the group. Return that broker."""
+    """Disconnect all other brokers from ZooKeeper, so that only broker `name` acts on the group. Return it."""
     for other in cluster.names:
         if other != name:
             cluster.zookeeper(False, other)
@@ -41,7 +42,8 @@ def ephemeral_goes(cluster: Cluster) -> Stored:
 
 
 def once(cluster: Cluster, path: str) -> list[str]:
-    """Lose the reply to the next read of `path`. Return the brokers that asked, empty until then."""
+    """Make the reply to the next read of `path` get lost. Return a list to which the name of the broker that sent
+    that read is then added."""
     requests: list[str] = []
 
     def unread(broker: str, read: str) -> bool:
@@ -55,14 +57,15 @@ def once(cluster: Cluster, path: str) -> list[str]:
 
 
 def test_every_request_is_answered_once() -> None:
-    """ONE-REPLY: a second reply would let an owner continue from its state before the first."""
+    """ONE-REPLY: a reply to a request that does not wait for one raises InvariantError."""
     cluster = Cluster().up()
     with pytest.raises(InvariantError, match="ONE-REPLY"):
         cluster.step("a", ZkReply(1, "ok"))
 
 
 def test_one_request_per_group_at_a_time() -> None:
-    """ONE-REQUEST, and no term continues from an epoch that is over."""
+    """ONE-REQUEST, OWNER: renewing an election raises InvariantError while a request for its group is pending, or
+    after the term has ended."""
     cluster = Cluster().up()
     logic = cluster.logic(cluster.coordinator())
     term = logic.groups[0].term
@@ -96,7 +99,7 @@ def test_registration_step_is_repeated_only_after_a_lost_reply() -> None:
 
 
 def test_missing_incarnation_node_stops_no_broker() -> None:
-    """NEWER-LIFE needs a newer incarnation; the loss of ZooKeeper's data is none."""
+    """A broker whose incarnation node has vanished from ZooKeeper runs on: NEWER-LIFE needs a newer incarnation."""
     cluster = Cluster().up()
     del cluster.store.nodes["/brokers/a"]
     cluster.run(2.0)
@@ -108,7 +111,8 @@ def test_missing_incarnation_node_stops_no_broker() -> None:
 
 
 def test_broker_without_ephemeral_is_no_candidate() -> None:
-    """EAGER: a broker whose session ended without its knowledge must not compete, and no other waits for it."""
+    """EAGER: a broker whose session has ended, and whose presence node is gone, does not become candidate, and the
+    next broker takes over without waiting for it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     first, second = cluster.logic(old).election.order(0)[1:]
@@ -123,7 +127,8 @@ def test_broker_without_ephemeral_is_no_candidate() -> None:
 
 
 def test_unknown_write_is_read_until_a_read_is_answered() -> None:
-    """UNKNOWN-READS-AGAIN: the reply to the read may be lost as well."""
+    """UNKNOWN-READS-AGAIN: when the reply to the read after an unknown write is lost as well, the broker reads again
+    until it gets an answer; then it becomes coordinator."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     candidate, other = cluster.logic(old).election.order(0)[1:]
@@ -151,7 +156,8 @@ def test_unknown_write_is_read_until_a_read_is_answered() -> None:
 
 
 def test_write_that_two_reads_do_not_show_is_given_up() -> None:
-    """UNKNOWN-READS-AGAIN: the candidate then tries again."""
+    """UNKNOWN-READS-AGAIN: a candidate whose lost write two reads do not show writes the record again, with the same
+    epoch, and becomes coordinator."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     candidate, other = cluster.logic(old).election.order(0)[1:]
@@ -178,7 +184,8 @@ def test_write_that_two_reads_do_not_show_is_given_up() -> None:
 
 
 def test_owner_without_another_broker_to_list_waits_and_logs_it() -> None:
-    """The owner's own promise is enough of its source list, but one broker is not enough for a list."""
+    """An owner whose term has ended and who can list no other broker writes no record, and logs why it waits; when
+    links are back, it becomes coordinator again."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -197,7 +204,8 @@ def test_owner_without_another_broker_to_list_waits_and_logs_it() -> None:
 
 
 def test_coordinator_that_no_broker_can_replace_does_not_resign() -> None:
-    """PROGRESS: it is stuck because the others are gone; its resignation would help no broker."""
+    """PROGRESS: a coordinator that cannot commit because all other brokers are gone does not resign and keeps its
+    ephemeral node; the publication has no answer."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     for name in cluster.others():
@@ -217,7 +225,8 @@ def test_coordinator_that_no_broker_can_replace_does_not_resign() -> None:
 
 @pytest.mark.parametrize("reason", ["cut off", "draining"])
 def test_ephemeral_is_not_restored_by_an_unfit_coordinator(reason: str) -> None:
-    """RESTORE-EPHEMERAL: not by a coordinator that could not fill a list, nor by one that drains."""
+    """RESTORE-EPHEMERAL: a coordinator that is cut off from the others, or drains, does not create its missing
+    ephemeral node again."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -231,7 +240,8 @@ def test_ephemeral_is_not_restored_by_an_unfit_coordinator(reason: str) -> None:
 
 
 def test_ephemeral_missing_from_a_stale_listing_is_kept() -> None:
-    """A listing of a server that lags: the read then shows this session's ephemeral, which stays."""
+    """A coordinator whose ephemeral node is missing only in the listing of a server that lags reads the node and
+    changes nothing."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -248,8 +258,9 @@ def test_ephemeral_missing_from_a_stale_listing_is_kept() -> None:
 
 @pytest.mark.parametrize("healed", [False, True])
 def test_hidden_ephemeral_is_deleted_unseen_and_created(healed: bool) -> None:
-    """HIDDEN-EPHEMERAL: the other servers have one of an ended session. The creation is refused. The next try deletes
-    it unseen in the same transaction; if it has gone by itself, the try after that creates it."""
+    """HIDDEN-EPHEMERAL: the server of a coordinator does not show the ephemeral node of an ended session, so that
+    creating a new one is refused. The next transaction deletes the node and creates a new one; if the node has gone
+    by itself meanwhile, the transaction after that creates it. The term continues."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -274,7 +285,8 @@ def test_hidden_ephemeral_is_deleted_unseen_and_created(healed: bool) -> None:
 
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_creation_of_an_ephemeral_without_reply_is_checked(carried_out: bool) -> None:
-    """RESTORE-EPHEMERAL: unknown is neither created nor refused. The term continues, and the next listing tells."""
+    """RESTORE-EPHEMERAL: when the reply to the creation of its ephemeral node is lost, the coordinator continues,
+    and then has the node, whether the creation was carried out or not."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -303,7 +315,8 @@ def test_creation_of_an_ephemeral_without_reply_is_checked(carried_out: bool) ->
 
 
 def test_ephemeral_is_restored_in_the_last_of_two_new_sessions() -> None:
-    """RESTORE-EPHEMERAL: the second comes while the first one's read is under way; the node ends up in the last."""
+    """RESTORE-EPHEMERAL: when two new sessions follow each other closely, the ephemeral node ends up in the last
+    one."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -319,7 +332,8 @@ def test_ephemeral_is_restored_in_the_last_of_two_new_sessions() -> None:
 
 @pytest.mark.parametrize("under_way", [ZkGet, ZkCommit])
 def test_ephemeral_is_restored_by_one_request_at_a_time(under_way: type[ZkGet] | type[ZkCommit]) -> None:
-    """RESTORE-EPHEMERAL, ONE-REQUEST: a slow server is not asked again meanwhile."""
+    """RESTORE-EPHEMERAL, ONE-REQUEST: while a read or a transaction for the ephemeral node is pending at a slow
+    server, the coordinator sends no other; in the end the node is its own."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -352,7 +366,8 @@ def test_no_request_is_sent_while_zookeeper_is_away() -> None:
 
 
 def test_stale_own_ephemeral_does_not_delete_its_successors() -> None:
-    """LET-GO: a hand-over creates the node again with the same version. The record tells the two apart."""
+    """LET-GO: a former coordinator that deletes its ephemeral node does not delete that of its successor, which has
+    the same version: the record's version differs."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -376,7 +391,8 @@ def test_stale_own_ephemeral_does_not_delete_its_successors() -> None:
 
 @pytest.mark.parametrize("path", [RECORD, EPHEMERAL])
 def test_deletion_of_the_ephemeral_is_retried_after_a_lost_read(path: str) -> None:
-    """LET-GO"""
+    """LET-GO: when the read before the deletion of the ephemeral node gets no reply, the former coordinator tries
+    again, and the node is deleted."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -392,8 +408,8 @@ def test_deletion_of_the_ephemeral_is_retried_after_a_lost_read(path: str) -> No
 
 
 def test_owner_is_superseded_only_by_a_read_record() -> None:
-    """CAS: a refusal alone does not end a term. When the read after it is lost, the owner continues until another
-    refusal. No broker numbers a higher epoch before this one's quorum has promised it."""
+    """CAS: a coordinator whose transaction was refused continues while its read of the record gets no reply, and
+    ends its term once it has read a record of another owner."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -411,7 +427,8 @@ def test_owner_is_superseded_only_by_a_read_record() -> None:
 
 
 def test_lost_reply_about_an_epoch_leaves_the_resume_waiting() -> None:
-    """A position of an epoch that no broker here knows: without ZooKeeper's reply the time decides."""
+    """A subscription from an epoch that no broker knows waits when ZooKeeper's reply is lost, and gets `reset` after
+    30 s."""
     cluster = Cluster().up()
     request = once(cluster, RECORD)
     assert cluster.attach("a", "t", (cluster.record().epoch + 1000, 3)) is None
