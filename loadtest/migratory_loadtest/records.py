@@ -55,7 +55,7 @@ class GapRecord(Struct, array_like=True, frozen=True):
 class SubscriberRecord(Struct):
     """The deliveries to one subscriber.
 
-    `start` is the position of its first receipt, None without one: every publication acknowledged after that position
+    `start` is the position of its first receipt, None without one: every acknowledged publication with a later position
     must be delivered. `transcript` is an index into the topic's transcripts. `runs` are half-open ranges of the
     transcript in the order of delivery, and `brokers` has the delivering broker for each run. `notices` are the
     receipts that reported a gap.

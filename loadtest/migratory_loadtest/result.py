@@ -17,7 +17,7 @@ Phase = Literal["connecting", "warmup", "measuring", "draining", "verifying", "d
 
 
 class LoadEvent(Struct, frozen=True, kw_only=True):
-    """The state of a run, emitted about every second and at each change of phase."""
+    """The state of a run, emitted about every second, at each change of phase and at each mark."""
 
     phase: Phase
     elapsed: float  # seconds since the first scheduled publication; 0 before it
@@ -46,7 +46,7 @@ Verdict = Literal["met", "missed", "insufficient"]
 
 
 class DurationSummary(Struct, kw_only=True):
-    """Percentiles of durations in seconds; None if nothing was measured."""
+    """Number, P50, P99 and maximum of durations in seconds; None for all but `count` if nothing was measured."""
 
     count: int = 0
     p50: float | None = None

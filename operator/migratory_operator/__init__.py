@@ -1,6 +1,7 @@
 """The operator: reconciles MigratoryClusters and SLAReports with the objects that they need.
 
-Level-based: every pass reads the whole state and decides anew, so a missed event costs a delay and never a change.
+Level-based: every reconciliation reads the whole state and decides anew, so a missed event costs a delay and never a
+change.
 
 | module | purpose |
 | --- | --- |

@@ -71,8 +71,8 @@ def parse_amount(text: str) -> Decimal:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the duration as one whole number with the largest possible unit, such as "90s" or "2m", which
-    `parse_duration` accepts."""
+    """Return the duration as a whole number with the largest possible unit, such as "90s" or "2m", or in milliseconds
+    with a fraction if no unit divides it. `parse_duration` accepts the result."""
     exact = Decimal(str(seconds))
     if exact == 0:
         return "0s"

@@ -80,8 +80,8 @@ class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of the series and samples that were read, from an hour before the window on (for the counters' values at
-    its start)."""
+    """Numbers of the series and samples that were read, from an hour before the earliest window on (the report's or an
+    objective's), for the counters' values at its start."""
 
     series: int
     samples: int
@@ -236,7 +236,7 @@ class LatencyAround(msgspec.Struct, frozen=True, kw_only=True):
 
 class ConnectionsAround(msgspec.Struct, frozen=True, kw_only=True):
     """Clients by broker, before an incident (its last scrape before) and after (its last scrape before the next
-    incident or the window's end)."""
+    incident or the window's end). A broker without a recent scrape is missing."""
 
     before: dict[str, float]
     after: dict[str, float]
@@ -245,8 +245,8 @@ class ConnectionsAround(msgspec.Struct, frozen=True, kw_only=True):
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """An incident. `kind` is given by the caller, or one of "broker died", "broker restarted", "takeover" and
     "reconnect wave". `at` is the last moment before it began, `at_uncertain_seconds` how much later it may have begun.
-    `resume` is the time that clients waited, `publish_gap` the time that publishers waited, from this incident to the
-    next."""
+    `resume_seconds` is the time that clients waited, `publish_gap_seconds` the time that publishers waited, from this
+    incident to the next."""
 
     kind: str
     broker: str
@@ -276,7 +276,8 @@ class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The error budget at a moment: events from the start of the objective's window to `end`."""
+    """The error budget left at the moment `end`, and the events from the start of the objective's window to then on
+    which it is based. `budget_left` is null without an event."""
 
     end: str
     good: int

@@ -50,8 +50,8 @@ _PARTS = ("_total", "_bucket", "_count", "_sum")
 
 
 def role_of(metric: str) -> Role | None:
-    """Return the role of a target that exports `metric`: clients, publishers or brokers. Return None if other targets
-    export it, too."""
+    """Return the role of a target that exports `metric`: clients, publishers or brokers. Return None for a metric from
+    which no role follows."""
     if metric in CLIENT_METRICS:
         return "clients"
     if metric in PUBLISHER_METRICS:
@@ -89,5 +89,5 @@ def is_counter(metric: str) -> bool:
 
 
 def all_metrics() -> list[str]:
-    """Return the name of every metric that a report reads, except `up`."""
+    """Return the name of every metric that a report uses."""
     return [*counters(), *GAUGES, *created(), PROCESS_START]

@@ -106,7 +106,7 @@ def run(**values: Any) -> None:
 @bench.command()
 @add_options(SHARED_OPTIONS, PUBLISHER_OPTIONS)
 def pub(**values: Any) -> None:
-    """Run publishers only (Benchpub). Exit code 0 if every publication was acknowledged."""
+    """Run publishers only (Benchpub). Exit code 0 if every publication was sent in time and, with QoS 1, acknowledged."""
     _run({**values, "subscribers": 0, "alone": True})
 
 
@@ -125,7 +125,7 @@ def sub(**values: Any) -> None:
 def verify_account(account: Path) -> None:
     """Verify the file that `bench run --account` or `bench sub --account` wrote.
 
-    Exit code 1 if a guarantee was violated or nothing was delivered.
+    Exit code 1 if a guarantee was violated, a publication was refused, or nothing was delivered.
     """
     try:
         # A file of `bench sub` has no publications: what must be delivered is not known.

@@ -70,7 +70,8 @@ def compare_reports(**values: Any) -> None:
     """Show what is better and what is worse in report SECOND than in FIRST, both written by `sla report --json`.
 
     Exit codes: 0 nothing is worse; 1 an objective is missed that was met, or more deliveries are lost, duplicated or
-    out of order; 3 nothing is worse and an objective has insufficient data.
+    out of order; 2 a file is not a report or cannot be written; 3 nothing is worse and an objective has insufficient
+    data.
 
     \b
     Example:

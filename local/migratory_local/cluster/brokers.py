@@ -27,7 +27,7 @@ MIGRATORY_COMMAND = (sys.executable, "-c", "from migratory_cli.main import main;
 
 @dataclass(frozen=True)
 class BrokerPorts:
-    """The ports of one broker."""
+    """The ports on which one broker listens: for clients, for other brokers, and for administration."""
 
     clients: int
     peers: int

@@ -63,7 +63,7 @@ class LocalCluster:
     :param workdir: the folder for configuration, logs and data.
     :param ports: the first client port; administration, peers and ZooKeeper follow 100, 200 and 300 above it. By
         default clients' ports begin at 8800 if those are free, and all others are any free ports.
-    :param on_event: called for every process that ends or is started again.
+    :param on_event: called with each event of the supervisor, such as a process that ended or was started again.
     :param java: the Java runtime; by default the first suitable one that `find_java` returns.
     :param broker_command: the command that runs a broker, without the word `broker`.
     """

@@ -117,7 +117,9 @@ async def _recorded_metrics(
     cluster: LocalCluster, wanted: bool, prometheus: Path | None, scrape_file: ScrapeFile | None
 ) -> AsyncIterator[tuple[str, Callable[[], None]]]:
     """A context that records metrics. It yields where they are (folder or URL, "" for none), and a check to call every
-    second, which raises when recording has failed.
+    second.
+
+    The check reads the scrape file, and raises LocalError if the built-in recorder has failed.
 
     :param wanted: True to record metrics.
     :param prometheus: the path of the `prometheus` to run; None for the built-in recorder.

@@ -88,8 +88,8 @@ def find_failures(
 ) -> list[str]:
     """Return the reasons for which the demo failed, one sentence each; none on success.
 
-    Reasons are the verifier's findings, a process that did not rejoin, a kill without effect, and missed objectives.
-    That the load generator was late is no reason.
+    Reasons are the verifier's findings, a process that did not rejoin, a kill without effect, and missed objectives. If
+    the only finding is that the load generator was late, it is no reason.
     """
     objective_of = {objective.name: objective for objective in objectives}
     failures = []

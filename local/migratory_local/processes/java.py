@@ -31,7 +31,7 @@ _PROBE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Java:
-    """A Java runtime whose version is known."""
+    """A Java runtime: the path of its `java`, its major version, and where it was found."""
 
     executable: Path
     version: int

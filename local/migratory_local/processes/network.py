@@ -91,8 +91,8 @@ _handed_out: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different free ports below the range of outgoing connections. No port is returned twice in a
-    process.
+    """Return `count` different free ports below the range of outgoing connections, or any free ports if that range
+    begins too low. No port is returned twice in a process.
 
     They are chosen at random, so that runners that start at the same time rarely collide.
 
@@ -137,8 +137,8 @@ class HttpClient:
         return await self.get_from(f"{LOOPBACK}:{port}", path)
 
     async def get_from(self, address: str, path: str) -> tuple[int, str] | None:
-        """Return status and body of `http://ADDRESS PATH`, or None if the process does not answer in time. `address` is
-        `host:port`."""
+        """Request a path from `address`, which is `host:port`. Return status and body, or None if there is no answer in
+        time."""
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             self._session = aiohttp.ClientSession(timeout=self._timeout, connector=connector, trust_env=False)

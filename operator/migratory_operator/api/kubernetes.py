@@ -110,7 +110,7 @@ class KubernetesApi:
     """A client of the API server with one connection pool. Its methods raise ApiError when a request is rejected or not
     answered in time.
 
-    :param namespaces: the namespaces that `list_everywhere` lists; empty for all.
+    :param namespaces: the namespaces that the operator lists and watches; empty for all.
     :param config: the kubeconfig to use; by default that of the environment or of the pod's service account.
     :raises NoKubernetes: no API server is configured.
     """

@@ -74,8 +74,11 @@ def ready_brokers(cluster: KubernetesCluster, observed: ObservedCluster) -> list
 
 
 def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster) -> ConditionValue:
-    """Return the condition CoordinationAvailable: True if ZooKeeper has a quorum, a broker is connected to it, and
-    every topic group has a coordinator; Unknown while no broker answers."""
+    """Return the condition CoordinationAvailable.
+
+    It is True if ZooKeeper has a quorum, a broker is connected to it, and every topic group has a coordinator. It is
+    Unknown if ZooKeeper has a quorum and no broker answers, else False.
+    """
 
     def condition(status: str, reason: str, message: str) -> ConditionValue:
         return ConditionValue("CoordinationAvailable", status, reason, message)

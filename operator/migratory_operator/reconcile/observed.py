@@ -1,4 +1,5 @@
-"""The observed state of one cluster at one moment: the resource, its objects and pods, the brokers' status pages."""
+"""The observed state of one cluster at one moment: the resource, its objects and pods, the brokers' status pages.
+`decide` reads it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class OperatorMetrics:
         self._last_list.set(time)
 
     def count_changes(self, *, applied: int, deleted: int, replaced: int) -> None:
-        """Count objects applied and deleted, and pods replaced."""
+        """Add these numbers to the counters of objects applied, objects deleted and pods replaced."""
         self._changes.labels("apply").inc(applied)
         self._changes.labels("delete").inc(deleted)
         self._changes.labels("replace").inc(replaced)

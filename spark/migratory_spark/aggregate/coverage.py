@@ -108,8 +108,8 @@ class ScrapeTimes:
         return cls(np.unique(np.concatenate(times)), np.unique(np.concatenate(restarts)))
 
     def exporter_within(self, role: Role, name: str, start_ms: int, end_ms: int) -> ScrapedExporter | None:
-        """Return the target as an exporter scraped in [start, end], or None if it was not scraped then. Scrape
-        interval, gaps and restarts are those within this time."""
+        """Return the target as an exporter scraped in [start, end], or None if it was not scraped then. Gaps and
+        restarts are those within this time."""
         first, after = np.searchsorted(self.times, (start_ms, end_ms + 1)).tolist()
         times = self.times[first:after]
         if not len(times):

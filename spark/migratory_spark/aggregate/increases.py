@@ -108,9 +108,10 @@ def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
 
 
 def _first_samples(times: Ints, values: Floats, restarts: Ints, several_servers: bool) -> Ints:
-    """Return the index of the series' first sample after each restart, or the number of samples if none follows.
+    """Return the index of the series' first sample at or after each restart, or the number of samples if none follows.
 
-    :param several_servers: True if more than one server scraped the series.
+    :param several_servers: True if more than one server scraped the series. Then a sample shortly after the restart
+        that another server read before it is skipped.
     """
     index = np.searchsorted(times, restarts)
     if several_servers:

@@ -68,8 +68,8 @@ class Observations:
         )
 
     def scraped_share(self, metric: str, interval: Interval, validity_ms: float) -> float:
-        """Return the share (0 to 1) of the interval in which `metric` was scraped. A sample covers `validity_ms` before
-        and after its time."""
+        """Return the share (0 to 1) of the interval that lies between the first and the last sample of a series of
+        `metric`, extended by `validity_ms` on both sides. Return 0 if no series was scraped in the interval."""
         if not self.was_scraped(metric, interval):
             return 0.0
         after, covered = float(interval[0]), 0.0

@@ -67,8 +67,8 @@ class CatalogEntry:
     predates_window: bool
 
     def was_scraped(self, start_ms: int, end_ms: int) -> bool:
-        """Return whether [start, end] overlaps the time from the first to the last sample of the series, even if its
-        value stayed at zero."""
+        """Return whether (start, end] (ms) overlaps the time from the first to the last sample of the series, even if
+        its value stayed at zero. Return False for a series without samples."""
         first, last = self.stats.first, self.stats.last
         return first is not None and last is not None and last > start_ms and first <= end_ms
 

@@ -55,7 +55,7 @@ class Totals:
     """A sparse table of sums. The sum `whole[i]` + `fraction[i]` / 10^12 is in row keys[i] // columns and column
     keys[i] % columns.
 
-    Keys are sorted, each once.
+    Keys that `merged` returns are sorted, each once.
     """
 
     keys: Ints
@@ -64,7 +64,7 @@ class Totals:
 
     @classmethod
     def merged(cls, parts: Sequence[Totals]) -> Totals:
-        """Return the sums of all parts by key; `parts` has at least one."""
+        """Return the sums of all parts by key, in the order of the keys; `parts` has at least one."""
         keys = np.concatenate([part.keys for part in parts])
         order = np.argsort(keys, kind="stable")
         keys = keys[order]

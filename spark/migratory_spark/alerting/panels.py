@@ -16,7 +16,8 @@ class Panel:
     """A panel of the dashboard.
 
     `queries` are pairs of legend and PromQL. `unit` is Grafana's name of a unit, `kind` is timeseries, stat or heatmap,
-    `width` is in 24ths of the page. `steps` are pairs of a value and the color from that value on.
+    `width` is in 24ths of the page. `stacked` is True to draw the series on top of each other. `steps` are pairs of a
+    value and the color from that value on.
     """
 
     title: str

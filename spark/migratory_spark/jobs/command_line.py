@@ -86,7 +86,8 @@ class MomentParam(click.ParamType[float]):
 
 
 def _seconds(text: str) -> float:
-    """Return the moment in seconds since 1970. Raises ValueError if the text is not a moment."""
+    """Return the moment in seconds since 1970, which may be `nan` or infinite. Raises ValueError if the text is not a
+    moment."""
     if text == "now":
         return time.time()
     if text.startswith("-") and text[-1].isalpha():

@@ -135,7 +135,7 @@ def _write(table: DataFrame, to: Path) -> None:
 
 
 def _write_days(to: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write rows, which come in the order of days, to one file for each day, and yield their number.
+    """Write rows, which come in the order of days, to one file for each day. Yield one batch with the number of rows.
 
     Arrow writes them, because Spark's own writer turns every NaN into the same one and so loses stale markers.
     """

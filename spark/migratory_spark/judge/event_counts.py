@@ -38,7 +38,8 @@ ROLES: dict[str, Role] = {
 
 @dataclass(slots=True, frozen=True)
 class EventCounts:
-    """Good and total events of an objective in an interval; both None if nothing can be counted, and `reason` says why.
+    """Good and total events of an objective in an interval. If nothing can be counted, both are None and `reason` says
+    why; otherwise `reason` is a note, or "".
 
     `doubtful` of the good events may have been bad, `possible` of the others may have been good.
     """

@@ -68,7 +68,8 @@ class SlicePlan:
     """The plans of the sums from which an objective's slices are counted.
 
     `plans` are those of good events, of all events, and of events that may be good, each with an interval for each
-    slice. `edges` are the slices' ends in ms. `exact` is True if the threshold is a bound of every histogram.
+    slice. `edges` are the slices' boundaries in ms since 1970. `exact` is True if the threshold is a bound of every
+    histogram.
     """
 
     plans: tuple[TotalsPlan, TotalsPlan, TotalsPlan]

@@ -127,8 +127,8 @@ def _explain_absence(options: SourceOptions, url: str, start_ms: int, end_ms: in
 
 
 def _suggest_names(url: str, options: SourceOptions) -> str:
-    """Return a hint for an error message: metric names that are similar to those in the selectors. "" if the selectors
-    name none."""
+    """Return a hint for an error message: the selectors' metric names that exist with other labels, else similar names.
+    Return "" if the selectors name no metric."""
     wanted = [
         matcher.value
         for selector in options.selectors

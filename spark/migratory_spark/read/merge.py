@@ -1,7 +1,7 @@
 """Merging: packs become whole series, with samples in the order of time, each time once, and statistics of each series.
 
 - A pair (series, time) counts once, with the highest value. Where two servers scrape one target, one of them is
-  believed at a time.
+  used at a time.
 - Stale markers, other NaN, infinities and negative counters are no samples. They are counted and left out.
 
 Uses numpy only.

@@ -94,7 +94,7 @@ def build_report(
 ) -> SlaReport:
     """Read samples, aggregate them, judge the objectives in the window [start, end), and return the report.
 
-    Samples are read from an hour before the earliest window of an objective on.
+    Samples are read from an hour before the earliest window on, of the report or of an objective.
 
     :param samples: a folder of Parquet files, a table of one of the shapes in `samples.py`, or a source.
     :param start: start of the window in seconds since 1970; `end` likewise.
@@ -106,7 +106,7 @@ def build_report(
     :param max_local_samples: the number of samples up to which this process does the work without Spark's executors.
     :raises NoSamples: nothing was recorded.
     :raises ValueError: the window is empty, the zone unknown, objectives contradict each other, there are too many
-        rows, or a table holds no samples. The message says what to do.
+        rows, or a table does not have the columns of samples. The message says what to do.
     """
     start_ms, end_ms = round(start * 1000), round(end * 1000)
     if end_ms <= start_ms:
