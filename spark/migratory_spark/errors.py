@@ -14,7 +14,7 @@ class BadSamples(ValueError):
 
 
 class SourceError(Exception):
-    """Raised when reading from Prometheus servers failed. The message names the server and what to do."""
+    """Raised when reading from Prometheus servers failed. The message says what was wrong and what to do."""
 
 
 class OptionError(SourceError, ValueError):

@@ -1,2 +1,2 @@
-"""The access layer: requests to the Kubernetes API server and to a cluster's pods. Beside it only kopf sends
-requests."""
+"""The access layer: requests to the Kubernetes API server and to a cluster's pods, for the whole operator. Except for
+kopf, nothing else sends such requests."""

@@ -1,4 +1,5 @@
-"""Access control: the pods' service account, which has no permissions, and the network policies; pure."""
+"""Builders of the access control of a cluster: the pods' service account, which has no permissions, and the network
+policies; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The brokers' objects: configuration, StatefulSet, Services, disruption budget, ServiceMonitor; pure.
+"""Builders of the brokers' objects: configuration, StatefulSet, Services, disruption budget, ServiceMonitor; pure.
 
 Clients connect to brokers directly, so every broker has its own URL. The ConfigMap has one file per broker with its
 URL, because the pods of a StatefulSet differ only in their names.

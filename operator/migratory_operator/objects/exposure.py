@@ -1,6 +1,7 @@
-"""How clients reach the brokers: Services for clients outside of Kubernetes, URLs, and the server list; pure.
+"""Builders of the objects through which clients reach the brokers: Services for clients outside of Kubernetes, URLs,
+and the server list; pure.
 
-Brokers send the server list to connected clients. A ConfigMap has it for clients that are not connected yet.
+Brokers send the server list to connected clients. A ConfigMap has the list for clients that are not connected yet.
 """
 
 from __future__ import annotations

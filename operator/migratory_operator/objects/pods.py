@@ -109,7 +109,7 @@ def from_field(name: str, path: str) -> Object:
 
 
 def port(name: str, number: int) -> Object:
-    """Return a container port."""
+    """Return a TCP port of a container, with this name and number."""
     return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 

@@ -69,7 +69,7 @@ def _batches(options: SourceOptions, partition: InputPartition) -> Iterator[pa.R
 
 
 class PrometheusReader(DataSourceReader):
-    """A reader of a fixed window."""
+    """A reader of the samples in a fixed window of time."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options

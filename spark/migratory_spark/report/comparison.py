@@ -195,7 +195,10 @@ def _deliveries(first: SlaReport, second: SlaReport) -> list[ComparedFigure]:
 
 def _shares(first: tuple[int | None, int | None], second: tuple[int | None, int | None]) -> Change:
     """Return the change between two pairs of count and total; a smaller share is better. The comparison is exact: one
-    of a billion is more than none."""
+    of a billion is more than none.
+
+    The change is unknown if a count is missing, or if a total is missing or 0 and both counts are above 0.
+    """
     (count, of), (count_after, of_after) = first, second
     if count is None or count_after is None:
         return "unknown"
