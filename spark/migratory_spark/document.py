@@ -53,9 +53,9 @@ class ReportWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """An exporter of client metrics: its first and last scrape, their number, usual interval and longest gap, and
-    restarts of its counters. One that ended early may have counted up to `uncertain_seconds` of work that was not
-    scraped."""
+    """An exporter of the metrics of clients or publishers: its first and last scrape, their number, usual interval and
+    longest gap, and restarts of its counters. `uncertain_seconds` is the longest time whose counts may be missing,
+    before restarts and after an early end."""
 
     name: str
     first: str
@@ -70,7 +70,7 @@ class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
     """Scrape coverage: `share` (0 to 1) of the window lies within two and a half scrape intervals of a scrape of at
-    least one exporter of client metrics. `targets` are these exporters."""
+    least one exporter of clients or publishers. `targets` are these exporters."""
 
     share: float
     scrape_interval_seconds: float | None
@@ -105,7 +105,7 @@ class GapCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerDeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries of one broker and reconnects after its loss, as clients counted them."""
+    """Deliveries by one broker, and reconnects of clients that lost or left that broker, as clients counted them."""
 
     received: int | None
     lost: int | None

@@ -106,7 +106,7 @@ def run(**values: Any) -> None:
 @bench.command()
 @add_options(SHARED_OPTIONS, PUBLISHER_OPTIONS)
 def pub(**values: Any) -> None:
-    """Run publishers only (Benchpub). Exit code 0 if all publications were sent in time and, with QoS 1, acknowledged."""
+    """Run publishers only (Benchpub). Exit code 0 if all publications were sent in time and, at QoS 1, answered."""
     _run({**values, "subscribers": 0, "alone": True})
 
 

@@ -35,7 +35,8 @@ class ScheduleDecision:
 def decide_schedule(
     cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> ScheduleDecision:
-    """Return the scheduled reports of a cluster to create and to delete now. Without a schedule none is created.
+    """Return the scheduled reports of a cluster to create and to delete now. None is created without a schedule, before
+    its next slot, or while a scheduled report has not ended.
 
     Of the ended reports, the newest `sla.history_limit` stay and the others are deleted.
 

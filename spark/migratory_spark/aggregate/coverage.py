@@ -82,7 +82,7 @@ class ScrapedExporters:
 
     def coverage(self, start: int, end: int, *roles: Role) -> ScrapeCoverage:
         """Return the coverage of [start, end] (ms) by the exporters of these roles. Time is covered while at least one
-        of them was scraped."""
+        of them was scraped; the share is 0 without an exporter."""
         exporters = [each for each in self.with_role(*roles) if each.first <= end and each.last >= start]
         if not exporters or end <= start:
             return ScrapeCoverage(0.0, max(0, end - start), 0, None)

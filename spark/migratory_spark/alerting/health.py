@@ -143,8 +143,8 @@ def health_alerts() -> list[dict[str, Any]]:
 
 
 def operator_alerts() -> list[dict[str, Any]]:
-    """Return the Prometheus alerts on the operator's metrics. In them, `namespace` and `cluster` are those of the
-    cluster that the alert is about."""
+    """Return the Prometheus alerts on the operator's metrics. In alerts on a cluster's conditions, `namespace` and
+    `cluster` are those of that cluster, not of the operator."""
     cluster = "{{ $labels.namespace }}/{{ $labels.cluster }}"
     condition, listed = "migratory_operator_condition", "migratory_operator_last_list_timestamp_seconds"
     return [
