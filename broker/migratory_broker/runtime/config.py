@@ -72,8 +72,8 @@ class BatchingSection(_Section, frozen=True):
 
 
 class ConflationSection(_Section, frozen=True):
-    """A rule of conflation: for topics that match the pattern `topics` (`migratory_protocol.topics.TopicPattern`), only
-    the latest QoS 0 publication of each `interval`, in seconds, is delivered."""
+    """A rule of conflation for topics that match the pattern `topics` (`migratory_protocol.topics.TopicPattern`): of
+    their QoS 0 publications, live subscribers receive only the latest of each `interval`, in seconds."""
 
     topics: Annotated[str, Meta(min_length=1, max_length=255)]
     interval: Annotated[float, Meta(ge=0.001, le=3600)]

@@ -145,8 +145,8 @@ class Client:
         self._driver.step(ev.Open())
 
     async def _undo_open(self, transport: Transport | None, opens: bool) -> None:
-        """Close the client if it was this call that opened it (`opens`), unless another call closed it since and
-        perhaps opened it again."""
+        """Close the client if it was this call that opened it (`opens`, with `transport`), unless another call closed
+        it since and perhaps opened it again."""
         if opens and self._driver.transport is transport:
             await self.close(flush=0.0)
 

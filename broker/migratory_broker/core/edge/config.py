@@ -10,9 +10,9 @@ from migratory_protocol import limits
 
 @dataclass(slots=True, frozen=True)
 class ConflationRule:
-    """A rule of conflation: subscribers of the topics that match the pattern `topics` (see `TopicPattern`) receive only
-    the latest QoS 0 publication of each `interval`, in seconds. Raises ValueError for an interval that is not above
-    0."""
+    """A rule of conflation for topics that match the pattern `topics` (see `TopicPattern`): of their QoS 0
+    publications, live subscribers receive only the latest of each `interval`, in seconds. Raises ValueError for an
+    interval that is not above 0."""
 
     topics: str
     interval: float

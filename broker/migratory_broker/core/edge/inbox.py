@@ -306,8 +306,9 @@ class Inbox:
         return iter(messages)
 
     def _handle_messages(self, connection: ClientConnection, messages: Iterator[object]) -> bool:
-        """Handle the messages of a frame. Return whether all were handled; otherwise the rest is in the backlog,
-        because a subscribe request is pending or the turn's number of messages is used up."""
+        """Handle the messages of a frame. Return False if a subscribe request is pending or the turn's number of
+        messages is used up: then the rest is in the backlog. Otherwise return True; once the connection is closing,
+        further messages are ignored."""
         for message in messages:
             if connection.state > State.OPEN:
                 return True

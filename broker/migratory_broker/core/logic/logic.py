@@ -329,7 +329,8 @@ class Logic:
 
     def _fence(self) -> None:
         """Check the reasons for fencing. If fencing begins or ends, notify the edges; if it begins, answer pending
-        publications with `retry`. While fenced, resign from all groups if ZooKeeper is heard."""
+        publications with `retry`. While fenced, resign from all groups if ZooKeeper is heard and too few brokers are
+        linked."""
         reason = self.fencing.reason(self._listed)
         if bool(reason) != self.ctx.fenced:
             self.ctx.fenced = bool(reason)

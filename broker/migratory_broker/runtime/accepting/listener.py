@@ -37,8 +37,9 @@ _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 def bind(host: str, port: int, purpose: str) -> socket.socket:
-    """Return a socket that is bound to the address and does not listen yet (`listen` does that). `purpose` names it in
-    errors. Raises ListenError with the address and the reason."""
+    """Return a socket that is bound to the address and does not listen yet (`listen` does that). An empty host stands
+    for every address of the machine. `purpose` names the socket in errors. Raises ListenError with the address and the
+    reason."""
     endpoint = f"{host or '*'}:{port}"
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -202,8 +203,8 @@ class Acceptor:
         return True
 
     def _accept_on_spare(self) -> bool:
-        """Close the spare descriptor, and accept one connection with it. Return False if none waits, or if another
-        thread took the descriptor."""
+        """Close the spare descriptor, and accept one connection with it, which is served or refused. Return False if
+        none waits, or if another thread took the descriptor."""
         self._release_spare()
         try:
             accepted, _ = self._socket.accept()

@@ -43,7 +43,7 @@ class IoProcessCounters:
 
     def total(self, processes: Collection[IoProcessHandle]) -> dict[str, Any]:
         """Return the status of all edges as if they were one: sums of the numbers, and the clients with the longest
-        queues. Fields that the broker's process counts itself are left out."""
+        queues. The caller adds admission and topics."""
         edges = [process.report.edge for process in processes if process.report is not None]
         closed = Counter(self._dead_closed)
         for edge in edges:

@@ -43,8 +43,8 @@ class SocketDispatcher:
         self._acceptor.close()
 
     def least_loaded(self) -> IoProcessHandle | None:
-        """Return the process to send the next connection to: one with room and the fewest connections. None if none may
-        be sent one now."""
+        """Return the process to send the next connection to: of those with room, or else of all, the one with the
+        fewest connections. None if none may be sent one now."""
         now = self._clock()
         candidates = [process for process in self._processes() if process.is_accepting(now)]
         return min(

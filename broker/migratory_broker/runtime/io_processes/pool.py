@@ -199,7 +199,7 @@ class IoProcessPool:
 
     def _start_serving(self, process: IoProcessHandle) -> None:
         """Send a process its edge's number, the configuration and the present state, so that it serves clients. Nothing
-        until it runs and the incarnation is known, and the second time."""
+        until it runs and the incarnation is known, or if it serves already."""
         if not (self._incarnation and process.greeted) or process.serving:
             return
         config = msgspec.json.encode(self._config)

@@ -124,8 +124,9 @@ class TopicStreams:
         self._remembered = remembered
 
     def add(self, topic: str, after: Position | None, snapshot: bool, fresh: bool) -> TopicStream:
-        """Add and return the stream of a new subscription. It resumes after `after`, else after the remembered position
-        unless `fresh`. The caller sends the request."""
+        """Add and return the stream of a new subscription. It resumes after `after`, or without that after the
+        remembered position; with `fresh`, or without a remembered position, it begins with new publications. The caller
+        sends the request."""
         inactive = self._inactive.pop(topic, None)
         if inactive is None or fresh or (after is not None and after != inactive.position):
             stream = TopicStream(topic, after, snapshot and after is None)

@@ -245,9 +245,9 @@ class Election:
             self._wait(number, "waiting for brokers before the first record")
 
     def _begin_history(self, number: int, known: int, version: int | None) -> None:
-        """FIRST-EPOCH: write the first record of a new history. Its epoch is the wall clock in milliseconds, or one
-        above `known` and every promise if these are higher. `version` is of the record that it replaces, None without
-        one."""
+        """FIRST-EPOCH: write the first record of a new history, or wait if too few brokers can be listed. Its epoch is
+        the wall clock in milliseconds, or one above `known` and every promise if these are higher. `version` is of the
+        record that it replaces, None without one."""
         ctx = self.ctx
         members = self.choose(None)
         if len(members) < ctx.config.min_copies:

@@ -216,7 +216,8 @@ class Membership:
             self.known.pop(name, None)
 
     def changed(self, path: str) -> None:
-        """Read the node at `path` again, which a watch reports as changed: the list of members, or one member."""
+        """Read the node at `path` again, which a watch reports as changed, if it is the list of members or one member.
+        Other paths are ignored."""
         if path == MEMBERS:
             self.list_members()
         elif path.startswith(f"{MEMBERS}/"):

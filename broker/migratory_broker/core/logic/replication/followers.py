@@ -101,9 +101,9 @@ class Followers:
     def _sync(self, follower: Follower, digests: Iterable[LogDigest] | None, own: bool) -> None:
         """Send a follower a Sync with what its log lacks or has wrong.
 
-        `digests` describes its log. Nothing of a log that is not synced to the source epoch counts (`digests` None). A
-        log synced to the source epoch counts as far as this epoch adopted it, one synced to this very epoch (`own`) as
-        a whole.
+        `digests` describes its log, None if it must be replaced as a whole because it is not synced to the source
+        epoch. A log synced to the source epoch stays as far as this epoch adopted it, one synced to this very epoch
+        (`own`) as a whole.
         """
         topics = self.replica.topics
         if digests is None:

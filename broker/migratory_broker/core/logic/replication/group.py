@@ -58,8 +58,9 @@ class TopicGroup:
     # ---- this broker's term ----------------------------------------------------------------------------------
 
     def begin_term(self, record: GroupRecord, version: int, *, retried: bool = False) -> None:
-        """Begin the term of a ZooKeeper record that this broker has written, and end its earlier term, if there is one.
-        `version` is that of the record's node. `retried`: the record is the owner's second try."""
+        """Begin the term of a ZooKeeper record that this broker has written, and end this broker's earlier term in the
+        group, if there is one. `version` is that of the record's node. `retried`: the record is the owner's second
+        try."""
         before = self.term
         if before is not None:
             before.sequencer.flush()
@@ -190,8 +191,8 @@ class TopicGroup:
         self.listener.activated(self.number, epoch, coordinator)
 
     def accept(self, peer: str, message: Accept) -> None:
-        """ACCEPT: store each entry if `promised = synced = e`, its coordinator sent it, and it is the next of its
-        topic.
+        """ACCEPT: store each entry that is the next of its topic, if the message's epoch is both the promised and the
+        synced one and `peer` owns it.
 
         The first message of an epoch shows that it is activated. Stored entries are committed at once by a member of a
         list with two copies, and otherwise up to the message's marks. A missing entry is requested. Refuse another
