@@ -343,8 +343,8 @@ def _value(raw: Raw) -> object:
 
 
 def _find_ill_formed(given: list[tuple[FieldInfo, Raw]]) -> str:
-    """Return the path of the first text that is not UTF-8 among the fields in `given`, "" when it is in none of the
-    known places."""
+    """Return the path of the first text that is not UTF-8 among the fields in `given`, such as `topics[0].topic`. ""
+    when it is in another place."""
     for field, raw in given:
         items = _items(raw) if field.name == "topics" else []
         if not items and _is_ill_formed(raw):

@@ -163,8 +163,8 @@ class IoProcessPool:
         self._pump.call_for_client(process.channel.acknowledge, size)
 
     def _handle_request(self, item: tuple[IoProcessHandle, Any]) -> None:
-        """Step the logic with a message of an I/O process. Subscriptions, pages and `Detach` pass its queue of deferred
-        requests."""
+        """Step the logic with a message of an I/O process. `Attach`, `NextPage` and `Detach` go through the process's
+        queue of deferred requests."""
         process, message = item
         if isinstance(message, (Attach, NextPage, Detach)):
             process.request(message)

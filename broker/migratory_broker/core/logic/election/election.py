@@ -210,8 +210,9 @@ class Election:
             return None
 
     def _next(self, number: int, record: GroupRecord, version: int, *, hand_over: bool = False) -> None:
-        """Write the record that follows `record`; a new history if this is lost and may be replaced. Record why the
-        group waits if neither is possible. A record older than this broker's promise is ignored."""
+        """Write the record that follows `record`, or the first one of a new history if the old one is lost and may be
+        replaced. If neither is possible, record why the group waits. A record older than this broker's promise is
+        ignored."""
         replica = self.groups[number].replica
         if record.epoch < replica.promised and record.history == replica.history:
             return  # a stale read: a higher epoch is promised already

@@ -32,10 +32,10 @@ class ReplicationListener(Protocol):
         this broker itself)."""
 
     def synced(self, group: int) -> None:
-        """Handle that the group is synced to another epoch at this broker, or that the epoch was activated."""
+        """Handle a change of the group at this broker: it is synced to another epoch, or its epoch was activated."""
 
     def activated(self, group: int, epoch: int, coordinator: str) -> None:
-        """Handle that `coordinator` has activated the epoch that the group is synced to."""
+        """Handle the activation of the epoch that the group is synced to, by its coordinator `coordinator`."""
 
 
 @dataclass(slots=True)

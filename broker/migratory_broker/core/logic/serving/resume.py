@@ -88,8 +88,8 @@ class Resume:
     # ---- attach ----------------------------------------------------------------------------------------------
 
     def attach(self, event: Attach) -> None:
-        """Answer a subscription with `Attached`: refused, with a receipt and its first publications, or later, once
-        this broker can decide about its position."""
+        """Answer a subscription with `Attached`: a refusal, or a receipt with the first publications. If this broker
+        cannot decide about the position yet, let the subscription wait."""
         if refusal := self.authorizer.attach(event):
             position = Position(0, 0)
             self.ctx.emit(
