@@ -398,7 +398,7 @@ def _name_path(kind: type[Struct], path: str) -> str:
 
 
 class _Refusal:
-    """What an error about a bad message must name: its class, request, topic and publication. A call raises the
+    """The parts of a bad message that its error names: class, request, topic and publication. A call raises the
     BadMessage for one field."""
 
     def __init__(self, kind: type[Struct], given: dict[str, Any]) -> None:
