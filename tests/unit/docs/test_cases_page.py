@@ -1,4 +1,4 @@
-"""docs/contributing/cases.md: every named test exists, and every case has a row."""
+"""docs/contributing/cases.md: every test that it names exists, and every case has a row."""
 
 from __future__ import annotations
 

@@ -25,15 +25,15 @@ EXTRAS = {
     "operator": "operator",
     "spark": "spark",
 }
-"""The extra that declares a part's libraries, by folder. The base is declared for every part.
+"""The extra of pyproject.toml that declares a part's libraries, by folder; None for a part that needs only the base's.
 
-The command line has all: each command imports the libraries of the part that it runs, when it runs.
+The command line has the extra `all`: each command imports the libraries of the part that it runs, when it runs.
 """
 NOT_IMPORTED = {
     "tzdata": "read by zoneinfo",
     "pandas": "imported by PySpark",
 }
-"""Libraries that are declared although no module imports them, and what uses them."""
+"""Libraries that are declared although no module imports them, with the reason."""
 LIBRARIES = importlib.metadata.packages_distributions()
 
 
@@ -42,7 +42,8 @@ def normalized(name: str) -> str:
 
 
 def declared(extra: str | None) -> set[str]:
-    """Return the libraries of the base and of an extra, with those of the product's own extras in it."""
+    """Return the normalized names of the libraries that the base and an extra declare, including those of the
+    product's other extras that the extra names."""
     project = PROJECT["project"]
     requirements = [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else ())]
     libraries: set[str] = set()

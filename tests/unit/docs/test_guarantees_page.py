@@ -1,4 +1,4 @@
-"""docs/concepts/guarantees.md: every promise names tests, and every named test exists."""
+"""docs/concepts/guarantees.md: every promise names tests, and every test that it names exists."""
 
 from __future__ import annotations
 

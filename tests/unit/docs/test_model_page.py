@@ -1,4 +1,5 @@
-"""docs/concepts/replication.md and the model have the same rules: each rule has a switch, and each switch a rule."""
+"""docs/concepts/replication.md and the model have the same rules: each rule has a switch, and each switch belongs to
+a rule."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""docs/operations: every alert and every reason of the operator has a runbook of three parts, or a row that says that
-nothing is to do; every runbook is about one of them; and tried.md names the test of each."""
+"""docs/operations: every alert and every reason of the operator has a runbook of three parts, or a row that says
+that nothing needs to be done; every runbook is about one of them; and tried.md names the test of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = ["Means", "Look", "Do"]
 OPERATOR = ROOT / "operator" / "migratory_operator"
 DRIVER = ROOT / "spark" / "migratory_spark" / "pod" / "driver.py"
 OF_THE_KUBELET = {"ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError"}
-"""Reasons of pods that Kubernetes gives and the operator passes on: the usual ones that the code does not name."""
+"""Reasons of pods that Kubernetes gives and the operator passes on, and that the operator's code does not name."""
 NO_REASONS = {
     # kinds
     "ClusterIP", "ConfigMap", "CustomResourceDefinition", "MigratoryCluster", "NetworkPolicy", "PersistentVolumeClaim",
@@ -35,11 +35,12 @@ OF_ONE_WORD = {
     "Accepted", "Coordinated", "Creating", "Paused", "Ready", "Restored", "Running", "Scaling", "Settled", "Starting",
     "Submitting", "Unschedulable", "Updating",
 }  # fmt: skip
-"""Reasons that look like ordinary words. A check asserts that the code still has each one."""
+"""Reasons of the operator that consist of one word, as many other texts do. A test asserts that the code still has
+each one."""
 
 
 def sections(page: str) -> dict[str, str]:
-    """Return the text below each heading of a page."""
+    """Return the text below each heading of a page of the operations guide, by heading."""
     parts = re.split(r"^##+ (.+)$", (PAGES / page).read_text("utf-8"), flags=re.M)
     assert len(parts) > 1, page
     return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -50,7 +51,7 @@ def parts(text: str) -> list[str]:
 
 
 def words() -> set[str]:
-    """Return all text constants of the operator and the driver."""
+    """Return all text constants in the code of the operator and of the Spark driver."""
     names = set()
     for path in (*OPERATOR.rglob("*.py"), DRIVER):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -67,7 +68,7 @@ def reasons() -> set[str]:
 
 
 def documented(page: str) -> set[str]:
-    """Return the reasons with a section of three parts, or a row in the table "Nothing to do"."""
+    """Return the names on a page that have a section of three parts, or a row in the table "Nothing to do"."""
     runbooks = {name for name, text in sections(page).items() if parts(text)}
     needing_nothing = sections(page)["Nothing to do"]
     return runbooks | {

@@ -1,4 +1,5 @@
-"""Orientation in the tree: every folder has a row in a page, every package a docstring, and named files exist."""
+"""Orientation in the tree: every folder has a row in a page, every package has a docstring, and files that are named
+exist."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ PACKAGES = [path for folder in WITH_MODULES for path in sorted((ROOT / folder).r
 
 
 def folders(under: Path) -> set[str]:
-    """Return the folders of a clone, without caches and results."""
+    """Return the names of the folders in a folder, without caches, results and hidden folders."""
     present = {path.name for path in under.iterdir() if path.is_dir()} - IGNORED
     return {name for name in present if name == ".ci" or not name.startswith((".", "_"))}
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def samples(meter: Meter) -> dict[tuple[str, str, str], float]:
-    """Return the samples by name, broker and `le`."""
+    """Return the values that a scrape of the meter gives, by name, broker and `le` ("" if absent)."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(MeterCollector(meter, "quotes"))
     return {

@@ -1,4 +1,4 @@
-"""Marked faults: affected clients, lost links, resume times and publish gaps."""
+"""Faults that a load run marks: affected clients, lost links, resume times and publish gaps."""
 
 from __future__ import annotations
 

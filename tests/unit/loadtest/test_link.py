@@ -1,4 +1,4 @@
-"""The link of a simulated client: errors of the handshake, and batching of messages."""
+"""The link of a simulated client to a broker: errors of the handshake, and batching of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The result and its verdict: every reason for `missed` and `insufficient`, and that none hides another."""
+"""The result of a load run and its verdict: each reason for `missed` and `insufficient`, and that none hides
+another."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def test_single_violation_is_missed(kind: str) -> None:
     ("qos", "verdict", "reasons"), [(1, "missed", ["3 publications were never answered"]), (0, "met", [])]
 )
 def test_unanswered_publications_are_missed_with_qos_1(qos: int, verdict: str, reasons: list[str]) -> None:
-    """Everything acknowledged was delivered, but some publications got no answer. QoS 0 has no answers."""
+    """Publications without an answer make the verdict `missed` with QoS 1, also when every acknowledged one was
+    delivered, and do not matter with QoS 0."""
     for sizes in ({}, {"subscribers": 0, "alone": True}):
         scenario = Scenario(servers=("ws://x",), topics=2, duration=1.0, qos=qos, **sizes)  # type: ignore[arg-type]
         outcome = build_result(RunData(scenario, BOUNDS, [summary()], [], {}, 3.0), Verification(**GOOD, unanswered=3))

@@ -1,4 +1,4 @@
-"""The transcript that the subscribers of a topic share, and the measurement windows."""
+"""The record of deliveries that the subscribers of a topic share, and the measurement windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verifier on records with deliberate faults: every single one is found and named."""
+"""The verifier on records with deliberate faults: it finds and names every single one."""
 
 from __future__ import annotations
 

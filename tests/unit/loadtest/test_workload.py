@@ -1,4 +1,5 @@
-"""The open loop (a stalled broker or generator cannot hide, case A22), and the payload of publications."""
+"""The open loop, in which a stalled broker or generator cannot hide its delay (case A22), and the payload of
+publications."""
 
 from __future__ import annotations
 
@@ -20,12 +21,15 @@ FROZEN, THAWED, SERVICE = 20.0, 30.0, 0.005
 
 
 def answered_at(sent: float) -> float:
-    """Return when the broker of case A22 answers: 5 ms after `sent`, but not while it is frozen."""
+    """Return the time at which the broker of case A22 answers a publication: 5 ms after `sent`, but not before the
+    end of its freeze."""
     return (THAWED if FROZEN <= sent < THAWED else sent) + SERVICE
 
 
 def run(sender_stalls: bool) -> tuple[SendSchedule, list[float]]:
-    """Run 60 s at 10/s on a fake clock. With `sender_stalls` the sender stalls too while the broker is frozen."""
+    """Send for 60 s at 10 publications per second on a fake clock, to a broker that freezes. Return the schedule and
+    the latency of each publication from its due time. With `sender_stalls` the sender also stands still while the
+    broker is frozen."""
     schedule = SendSchedule({0: 0.0}, rate=10.0, count=600)
     latencies = []
     while (at := schedule.next_due()) is not None:

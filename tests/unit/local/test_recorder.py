@@ -1,4 +1,4 @@
-"""The recorder: rows as scraped, `up` for each scrape, complete files, and an error on a full disk."""
+"""The recorder: it writes rows as scraped, `up` for each scrape, and complete files, and reports a full disk."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def test_state_folder_follows_xdg_state_home(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_user_without_a_home_has_no_clusters_and_no_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user of a container may be a number without an entry in /etc/passwd."""
+    """For a user without a home folder, such as a number without an entry in /etc/passwd, there are no running
+    clusters, and asking for the state folder raises LocalError with advice."""
 
     def none(_: type[Path]) -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -81,7 +82,8 @@ def test_second_runner_cannot_lock_the_work_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["logs", "samples", "zookeeper-0"])
 def test_folder_with_other_content_is_not_a_work_folder(tmp_path: Path, name: str) -> None:
-    """`--workdir .` in a project with a folder `logs` must not remove it."""
+    """A folder that has other content, such as a project's `logs`, is refused as a work folder and stays unchanged;
+    a folder that was a work folder before is accepted."""
     (tmp_path / name).mkdir()
     with pytest.raises(LocalError, match=rf"holds {name}, which a start would remove, but was never a work folder"):
         WorkdirLock(tmp_path).acquire()

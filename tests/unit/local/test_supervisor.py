@@ -1,4 +1,4 @@
-"""The supervisor: restarts with backoff, holds, and files that keep a process away."""
+"""The supervisor: restarts with backoff, holds, and files that prevent a restart."""
 
 from __future__ import annotations
 

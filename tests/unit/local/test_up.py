@@ -1,4 +1,4 @@
-"""`migratory up`: the warning about a changed cluster file, and the message about other ports than the default."""
+"""`migratory up`: the warning about a changed cluster file, and the message about ports other than the default."""
 
 from __future__ import annotations
 

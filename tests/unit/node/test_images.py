@@ -1,4 +1,5 @@
-"""Each image has the libraries that its programs import: they are imported while all other libraries are hidden."""
+"""Each image has the libraries that its programs import: its modules can be imported while all other libraries are
+hidden."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ RUN = {
         "migratory_spark.prometheus.source",
     ],
 }
-"""The modules that run in the image of each stage."""
+"""The modules that run in each image, by the image's stage."""
 
 # The named distributions and their requirements are visible, everything else is hidden.
 _SCRIPT = """

@@ -1,4 +1,4 @@
-"""Parts of the images, the chart and the test node that can be checked without running them."""
+"""Parts of the images, the chart and the test node that can be checked without starting them."""
 
 from __future__ import annotations
 

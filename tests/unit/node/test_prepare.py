@@ -1,4 +1,4 @@
-"""`prepare`, which runs beside other tests: its priority, what is left when it fails, and CI's use of it."""
+"""`prepare`, which runs beside other tests: its priority, its state after a failure, and how CI uses it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_prepare_stops_an_engine_that_it_started_when_it_fails(
 
 
 def test_exit_on_signal_ignores_later_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session's end reaches it directly and through `make`, while it stops the engine."""
+    """At the first signal the process exits with 128 plus its number, and ignores the same signal from then on,
+    because it may arrive again through `make` while the engine stops."""
     handlers: dict[int, object] = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     with pytest.raises(SystemExit) as exit_info:
@@ -79,7 +80,8 @@ esac
 
 
 def ci(folder: Path, prepare: str, test: str) -> tuple[int, list[str], str]:
-    """Run the script of CI. Return exit code, targets and output."""
+    """Run the script of CI with a fake `make`, whose targets `prepare` and `test` behave as given. Return the exit
+    code, the targets that ran, and the output."""
     make = folder / "make"
     make.write_text(MAKE)
     make.chmod(0o755)

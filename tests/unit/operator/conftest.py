@@ -1,4 +1,4 @@
-"""A fake API server in this process."""
+"""Fixture: a fake API server in this process."""
 
 from __future__ import annotations
 

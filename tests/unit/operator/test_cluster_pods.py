@@ -37,7 +37,7 @@ POD = pod("quotes-broker-0", names.BROKER, podIP="127.0.0.1")
 
 
 class TwoPartBroker:
-    """A broker that sends the second half of its page when `continue_` is set."""
+    """A fake broker that sends the second half of its status page only when `continue_` is set."""
 
     def __init__(self, page: bytes) -> None:
         self._page = page

@@ -1,4 +1,4 @@
-"""The decision about a cluster: objects to apply and delete, and pods to replace."""
+"""The operator's decision about a cluster: objects to apply and delete, and pods to replace."""
 
 from __future__ import annotations
 

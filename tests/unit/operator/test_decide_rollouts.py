@@ -1,4 +1,5 @@
-"""The decision about a cluster: a rollout and pods in trouble are reported once, whatever comes between."""
+"""The operator's decision about a cluster: a rollout and pods in trouble are reported once, whatever happens in
+between."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def test_a_rollout_can_end_but_not_begin_while_paused() -> None:
 
 
 def container(reason: str | None, *, restarts: int = 0, lived: int | None = None, is_ready: bool = False) -> Object:
-    """Return the status of a container that waits for this reason, or runs; its last lifetime was `lived` seconds."""
+    """Return the status of a pod whose container waits for this reason, or runs if it is None; `lived` is the length
+    of its last life in seconds."""
     state: Object = {"running": {}} if reason is None else {"waiting": {"reason": reason}}
     status: Object = {"state": state, "restartCount": restarts, "ready": is_ready}
     if lived is not None:

@@ -1,4 +1,4 @@
-"""The decision about a cluster: the number of brokers, and the order in which they are added and removed."""
+"""The operator's decision about a cluster: the number of brokers, and the order in which they are added and removed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def test_scaling_to_one_broker_deletes_the_disruption_budget() -> None:
 
 
 def resized(observed: ObservedCluster, replicas: int, **brokers: Any) -> tuple[ObservedCluster, Object]:
-    """Scale the brokers; return the cluster afterwards and the StatefulSet that was applied."""
+    """Return the cluster after the operator has applied another number of brokers, and the StatefulSet of the
+    brokers that it applied."""
     resource = {**observed.resource, "spec": {"brokers": {"replicas": replicas, **brokers}}}
     plan = decide(replace(observed, resource=resource), SETTINGS)
     changed = {key_of(item): item for item in plan.apply}
@@ -64,11 +65,12 @@ NAMES = [f"quotes-broker-{number}" for number in range(5)]
 INFORMED_PAGES = {
     name: replace(status_page, staying=frozenset({*NAMES[:3], name})) for name, status_page in pages_of(5).items()
 }
-"""Status pages of five brokers that know that two will be removed."""
+"""Status pages of five brokers that have already learned that two of them will be removed."""
 
 
 def scaling_down(**fields: Any) -> ObservedCluster:
-    """Return five healthy brokers of which three are desired, and which know it."""
+    """Return a cluster of five healthy brokers of which three are desired, and which have learned this; `fields`
+    replace its fields."""
     observed = healthy_cluster(cluster({"brokers": {"replicas": 5}}), pods=pods(5), pages=INFORMED_PAGES)
     return replace(observed, **{"resource": {**observed.resource, "spec": {"brokers": {"replicas": 3}}}, **fields})
 
@@ -80,7 +82,7 @@ def broker_file(plan: ClusterPlan) -> Object:
 
 
 def next_size(observed: ObservedCluster) -> int:
-    """Return the replicas of the brokers' StatefulSet after this pass."""
+    """Return the number of replicas of the brokers' StatefulSet after one decision about the cluster."""
     plan = decide(observed, SETTINGS)
     changed = {key_of(item): item for item in plan.apply}
     return int(changed.get(BROKER_SET, observed.objects[BROKER_SET])["spec"]["replicas"])
@@ -161,7 +163,8 @@ def test_a_broker_that_does_not_run_is_removed_at_once(there: tuple[Object, ...]
 
 @pytest.mark.parametrize("there", [pods(3), (*pods(3), pod(NAMES[3], names.BROKER, ready=False, phase="Running"))])
 def test_brokers_that_never_became_healthy_do_not_block_a_removal(there: tuple[Object, ...]) -> None:
-    """Two brokers were added, but there is no quota for them, or they crash: scaling back works."""
+    """Two added brokers that never became ready, or whose pods were never created, do not block scaling back, unless
+    a broker's page lists one of them as a member."""
     lists = {name: page(range(number, 100, 3)) for number, name in enumerate(NAMES[:3])}
     last = pod(NAMES[4], names.BROKER, ready=False, phase="Running")
     assert next_size(scaling_down(pods=(*there, last), pages=lists)) == 4

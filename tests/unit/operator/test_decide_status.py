@@ -1,4 +1,4 @@
-"""The decision about a cluster: its conditions and Events."""
+"""The operator's decision about a cluster: its conditions and Events."""
 
 from __future__ import annotations
 

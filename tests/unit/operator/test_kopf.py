@@ -1,4 +1,4 @@
-"""kopf with the operator's handlers: they wake the queues, and leave nothing behind in the resource."""
+"""kopf with the operator's handlers: they wake the work queues and add nothing to the resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Builders: YAML in, YAML out. `MIGRATORY_REWRITE=1 pytest tests/unit/operator` rewrites the expected files."""
+"""Builders of Kubernetes objects, compared with expected YAML files. `MIGRATORY_REWRITE=1 pytest
+tests/unit/operator` rewrites these files."""
 
 from __future__ import annotations
 

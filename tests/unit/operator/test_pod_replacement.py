@@ -24,10 +24,10 @@ BROKER = f"{AT}/pods/quotes-broker-0"
 
 
 class FixedPages(BrokerStatusClient):
-    """A client that returns healthy pages without asking."""
+    """A stand-in for the client of status pages, which returns healthy pages without a request."""
 
     def __init__(self) -> None:
-        """Without a session, as there are no requests."""
+        """Open no HTTP session, because no requests are made."""
 
     async def pages(self, pods: Iterable[Object]) -> dict[str, BrokerStatusPage]:
         return pages_of(1) if list(pods) else {}
@@ -38,7 +38,8 @@ Reconcile = Callable[[], Any]
 
 @pytest.fixture
 async def reconcile(kube: FakeKube) -> AsyncIterator[Reconcile]:
-    """Reconcile a cluster of one broker, whose objects exist and whose broker pod is of an old revision."""
+    """Yield a function that reconciles a cluster of one broker, whose objects exist and whose broker pod has an old
+    revision."""
     api = KubernetesApi((), kube.config)
     reconciler = ClusterReconciler(api, FixedPages(), SETTINGS, OperatorMetrics())
     kube.put(f"{AT}/migratoryclusters/quotes", cluster(ONE))

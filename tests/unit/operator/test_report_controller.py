@@ -67,7 +67,7 @@ def events(kube: FakeKube) -> list[str]:
 
 
 def write_result(kube: FakeKube) -> None:
-    """Write the result into its ConfigMap, as the driver does."""
+    """Write a report's result into its ConfigMap, as the Spark driver does."""
     data = base64.b64encode(gzip.compress(b'{"whole": 1}')).decode()
     part = {"data": {"account.json": json.dumps(ACCOUNT)}, "binaryData": {"report.json.gz": data}}
     kube.put(RESULT, {**kube.objects[RESULT], **part})

@@ -1,4 +1,4 @@
-"""The decision about a report: start, adoption, end with a reason; names and pod templates of its run."""
+"""The operator's decision about a report: start, adoption, end with a reason; names and pod templates of its run."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_report_waits_for_its_cluster(cluster_: Object | None, reason: str) ->
 
 @pytest.mark.parametrize("cluster_", [None, cluster(), cluster({"brokers": {"replicas": 2}})])
 def test_a_run_continues_whatever_becomes_of_its_cluster(cluster_: Object | None) -> None:
-    """The pods have their request, and the Job has the deadline."""
+    """The run of a report continues until its deadline when its cluster is deleted or changed."""
     (begun,) = [entry for entry in decide(observe(), SETTINGS).create if entry["kind"] == "Job"]
     running = {"cluster": cluster_, "job": begun, "pods": (pod(DRIVER),)}
     plan = decide(observe(**running), SETTINGS)

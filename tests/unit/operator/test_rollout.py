@@ -1,4 +1,4 @@
-"""The next pod to replace: each rule alone blocks a replacement, and nothing else does."""
+"""The next pod to replace: each rule alone prevents a replacement, and nothing else does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ CRASHING: Object = {"phase": "Running", "containerStatuses": [{"state": {"waitin
 
 
 def observe(present: Sequence[Object], spec: Object | None = None, **fields: Any) -> ObservedCluster:
-    """Return a healthy cluster with these pods, whose StatefulSets are at the revision NEW, with fields replaced."""
+    """Return a healthy cluster with these pods, whose StatefulSets have the revision NEW; `fields` replace its
+    fields."""
     resource = cluster(spec)
     spec_cluster = read_cluster(resource)
     plain = ObservedCluster(resource=resource, now=NOW)
@@ -268,7 +269,8 @@ def test_an_ephemeral_member_that_has_run_is_not_deleted() -> None:
 
 @pytest.mark.parametrize("storage", [{"ephemeral": True}, {}])
 def test_failed_members_that_never_were_ready_are_deleted_at_once(storage: Object) -> None:
-    """With a first image that crashes, the members hold nothing, and wait for each other."""
+    """ZooKeeper members that have failed for over ten minutes and were never ready are deleted all at once, because
+    they hold no data and wait for each other; younger ones, and those that were ready once, stay."""
 
     def member(number: int, minutes: float, ready_after: float = 0) -> Object:
         began = NOW - timedelta(minutes=minutes)

@@ -29,7 +29,7 @@ def section(title: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """Return the rows of the tables, without their headers."""
+    """Return the cells of each row of the text's tables, without the headings."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in cells if row[0].split()[:1] not in ([], ["---"], ["field"], ["code"])]

@@ -102,7 +102,8 @@ def fragments(payload: bytes, count: int, opcode: int = BINARY) -> bytes:
 
 @pytest.mark.parametrize("size", [125, 126, 127, 65535, 65536, 65537])
 def test_publication_of_every_length_form_is_read(size: int) -> None:
-    """The payload of the frame, envelope included, has `size` bytes, from a client and to a subscriber."""
+    """A publication whose frame has a payload of `size` bytes, envelope included, is read unchanged, from a client
+    and by a subscriber."""
     for message in (Publish("t", b"", 1, "p", 1, 1), Message("t", Position(1, 1), b"")):
         room = size - len(MSGPACK.encode(message))
         message.payload = b"x" * room
@@ -257,7 +258,7 @@ def test_close_reason_is_cut_between_characters(reason: str) -> None:
 
 
 class TestLongFrames:
-    """Unmasking a frame of 64 MiB in one go would block a broker for 0.7 s."""
+    """Long frames are read in pieces: unmasking 64 MiB in one go would block a broker for 0.7 s."""
 
     PIECE = 10_001
 

@@ -1,4 +1,4 @@
-"""Case A4: allowed origins and their look-alikes, served and foreign hosts."""
+"""Case A4: allowed origins and similar-looking ones, served and foreign hosts."""
 
 from __future__ import annotations
 

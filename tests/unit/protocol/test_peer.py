@@ -1,4 +1,4 @@
-"""The messages between brokers: what is written is read again, and nothing else is."""
+"""The messages between brokers: each is read as it was written, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def test_decode_names_what_is_wrong_with_a_bad_message(data: bytes, text: str) -
 
 
 def test_message_limit_fits_the_largest_allowed_publications() -> None:
-    """One that did not would break the link to its coordinator, and again whenever it is sent again."""
+    """The limit of messages between brokers is at least eight times the largest payload that a cluster file allows:
+    a message over the limit would break the link, and again each time it is sent."""
     (size,) = (part for part in get_type_hints(LimitsSpec, include_extras=True)["max_payload"].__metadata__)
     payload = bytes(parse_size(size.maximum))
     assert len(encode_peer(Forward(0, [ForwardedPublication("t", payload, 1, "p", 1, 1)]))) > len(payload)
@@ -124,7 +125,8 @@ def test_message_over_the_limit_is_refused_at_encoding_and_decoding(monkeypatch:
 
 
 def test_heartbeat_of_an_older_broker_has_no_load_and_no_incarnations() -> None:
-    """It ends where the fields of its version ended; what a newer one adds at the end is ignored."""
+    """A heartbeat of an older broker, which lacks the last fields, is read with their defaults; additional fields of
+    a newer broker are ignored."""
     old = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True])
     assert decode_peer(old) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, None, [])
     load = [300, False, "r", [["b", 20]], "later"]

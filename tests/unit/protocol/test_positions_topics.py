@@ -43,7 +43,8 @@ def test_malformed_position_value_is_refused(value: object) -> None:
 
 @pytest.mark.parametrize("limit", [255, 512])
 def test_topic_length_is_counted_in_bytes(limit: int) -> None:
-    """Case A3: 256 two-byte characters at a limit of 512."""
+    """Case A3: the length of a topic's name is counted in bytes of UTF-8: half as many two-byte characters as the
+    limit are accepted, and one byte more raises BadTopic."""
     half = "\u00e9" * (limit // 2)
     assert check_topic(half + "x" * (limit % 2), limit)
     for name in (half + "x" * (1 + limit % 2), "x" * (limit + 1)):

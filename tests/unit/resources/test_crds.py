@@ -1,4 +1,4 @@
-"""The custom resource definitions: in step with the models, small enough, and structural."""
+"""The custom resource definitions: equal to what the models give, small enough, and structural."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def parts(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every schema within a schema, with its path."""
+    """Yield the path and the schema of this schema and of every schema within it."""
     yield path, node
     for name, child in node.get("properties", {}).items():
         yield from parts(child, f"{path}.{name}")
@@ -74,7 +74,8 @@ def test_the_defaults_of_the_schema_are_those_of_the_models() -> None:
 
 
 def fill(node: dict[str, Any], value: Any) -> Any:
-    """Fill in defaults as an API server does: those of missing fields, then those inside of them."""
+    """Return the value with a schema's defaults filled in as an API server does: those of missing fields, then those
+    inside of them."""
     if isinstance(value, dict) and "properties" in node:
         value = dict(value)
         for name, child in node["properties"].items():

@@ -1,4 +1,4 @@
-"""Objectives: fields that fit together, and objectives that contradict each other."""
+"""Objectives: fields that fit together, and errors for objectives that contradict each other."""
 
 from __future__ import annotations
 

@@ -393,5 +393,6 @@ def test_the_model_refuses_unknown_fields() -> None:
 
 
 def test_the_duplicate_window_outlasts_the_publish_timeout() -> None:
-    """A publication that is sent again after its publisher was forgotten would get a second number."""
+    """The client's publish timeout equals the time for which the duplicate window must last: a publication that is
+    sent again after its publisher was forgotten would get a second number."""
     assert Settings().publish_timeout == RESENDING_SECONDS

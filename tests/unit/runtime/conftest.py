@@ -13,7 +13,7 @@ from migratory_testing.ioprocesses import Site
 
 
 class KeptLog:
-    """A replacement of `logs.Log` that keeps the lines."""
+    """A stand-in for `logs.Log` that stores the lines in a list."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -26,7 +26,8 @@ class KeptLog:
 
 
 class FakeCore:
-    """A core that records events. It answers an event with the effects that `answers` returns for its class."""
+    """A stand-in for a core that records events. It answers an event with the effects that `answers` returns for the
+    event's class, or with none."""
 
     def __init__(self, answers: dict[type, Callable[[Any], list[Any]]] | None = None) -> None:
         self.events: list[Any] = []
@@ -42,7 +43,7 @@ class FakeCore:
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Use the loop of brokers."""
+    """Run asynchronous tests on uvloop, the loop of brokers."""
     return {"uvloop": uvloop.new_event_loop}
 
 
@@ -58,7 +59,8 @@ def core() -> Callable[..., FakeCore]:
 
 @pytest.fixture
 async def idle() -> AsyncIterator[Callable[..., Any]]:
-    """Return `idle(address, count)`, which opens idle connections. They are closed at the end of the test."""
+    """Return `idle(address, count)`, which opens idle connections and returns their readers. The connections are
+    closed at the end of the test."""
     writers: list[asyncio.StreamWriter] = []
 
     async def connect(address: tuple[str, int], count: int) -> list[asyncio.StreamReader]:
@@ -79,8 +81,8 @@ async def idle() -> AsyncIterator[Callable[..., Any]]:
 
 @pytest.fixture
 async def site(core: Any, log: Any) -> AsyncIterator[Any]:
-    """Return `site(processes)`, which makes the broker's side of I/O processes. It is shut down at the end of the
-    test."""
+    """Return `site(processes, answers)`, which makes the broker's side of I/O processes with a stand-in for the
+    logic. The sites are shut down at the end of the test, which fails if one has had errors."""
     made: list[Site] = []
 
     def make(processes: int = 2, answers: Any = None) -> Site:

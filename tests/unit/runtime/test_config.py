@@ -47,7 +47,8 @@ GOOD: dict[str, Any] = {
 
 
 def parsed(*path_and_value: Any) -> BrokerConfig:
-    """Return the good configuration with one value changed: `parsed("topics", "groups", 7)`."""
+    """Return the parsed valid configuration with one value changed: `parsed("topics", "groups", 7)`. Raise
+    ConfigError if it is invalid then."""
     raw = json.loads(json.dumps(GOOD))
     if path_and_value:
         *path, last, value = path_and_value
@@ -59,7 +60,7 @@ def parsed(*path_and_value: Any) -> BrokerConfig:
 
 
 def test_a_broker_accepts_every_configuration_that_a_cluster_allows() -> None:
-    """A cluster file may configure a cache of a week."""
+    """A broker accepts a cache's age of up to a week, as a cluster file does, and refuses a longer one."""
     assert parsed("topics", "cache", "maxAge", 604_800.0).topics.cache.max_age == 604_800.0
     with pytest.raises(ConfigError, match=r"topics\.cache\.maxAge: 604801\.0; allowed is float <= 604800"):
         parsed("topics", "cache", "maxAge", 604_801.0)
@@ -87,7 +88,9 @@ def test_batching_and_conflation_reach_the_edge() -> None:
 @pytest.mark.parametrize("processes", [0, 1, 16, 64])
 @pytest.mark.parametrize("payload", [1_048_576, 67_108_864])
 def test_every_edge_has_room_for_messages_that_are_half_received(processes: int, payload: int) -> None:
-    """The share of one of many processes was less than a message, so that its sender was closed for holding most."""
+    """Each I/O process may hold at least four messages of the largest size that are half received, however many
+    processes share the limit. Regression: with many processes the share was less than a message, so that its sender
+    was closed."""
     raw = json.loads(json.dumps(GOOD))
     raw["ioProcesses"] = processes
     raw["limits"] |= {"maxPayload": payload, "queuePerClient": payload, "queueTotal": 64 * payload}

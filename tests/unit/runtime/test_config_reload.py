@@ -1,4 +1,4 @@
-"""Reloading the configuration file: changed members are applied, other changes need a restart."""
+"""Reloading the configuration file: changed brokers are applied, other changes need a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THREE = ["a", "b", "c"]
 
 
 class File:
-    """A configuration file and the changes that broker "a" applied."""
+    """A configuration file, and the changes that broker "a" applied after it was written."""
 
     def __init__(self, path: Path, log: Any) -> None:
         self.path, self.log = path, log
@@ -27,7 +27,7 @@ class File:
         self.taken.append(config.staying("a"))
 
     def write(self, brokers: list[str], **fields: Any) -> None:
-        """Replace the file as a whole, as Kubernetes does."""
+        """Replace the file in one step, as Kubernetes does."""
         config = {"cluster": "quotes", "brokers": brokers, "zookeeper": {"servers": "zk:2181"}, **fields}
         fresh = self.path.with_suffix(".new")
         fresh.write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""Every kind of broker, and the simulation, carries out every effect of the cores and gives them every event.
+"""Every kind of broker, and the simulation, carries out every effect of the cores and passes on every event to them.
 
 The lists are the unions of effects and events of both cores. The type checker verifies that a core returns no other
 effects.
@@ -37,7 +37,7 @@ OWN = {
     edge_events.More,
     edge_events.Later,
 }
-"""Effects handled in the edge's own process; the others are for the logic, metrics and logs."""
+"""Effects of an edge that its own process carries out; the others go to the logic, metrics and logs."""
 
 
 def config(processes: int) -> bytes:
@@ -95,7 +95,7 @@ async def test_an_io_process_handles_or_forwards_every_effect(monkeypatch: pytes
 
 
 def test_the_simulation_handles_every_effect() -> None:
-    """An unknown effect of an edge raises like an unknown one for metrics and logs."""
+    """In the simulation, an effect without a handler raises TypeError."""
     for unknown in (edge_events.Hold(1, True), logic_events.Stop("")):
         with pytest.raises(TypeError, match="no handler for"):
             Process.observe(None, unknown)  # type: ignore[arg-type]

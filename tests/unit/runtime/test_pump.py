@@ -1,4 +1,4 @@
-"""The pump: order of events and effects, one Flush a turn, and failures."""
+"""The pump: order of events and effects, one Flush per turn, and failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from migratory_protocol.positions import Position
 
 
 class Loop:
-    """A `call_soon` whose turns the test runs."""
+    """A stand-in for an event loop's `call_soon`; the test runs its turns."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
@@ -228,7 +228,8 @@ def test_a_core_that_raises_is_not_stepped_again(core: Any) -> None:
 
 
 def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any) -> None:
-    """A thousand clients request their next pages, and a publication arrives."""
+    """A turn answers as many of a thousand requests for pages as fit into 5 ms, and a publication that arrives
+    meanwhile is handled before the rest. All are answered in order in the end."""
     times = iter(range(10_000))
 
     def page(event: events.NextPage) -> list[Any]:
@@ -272,7 +273,8 @@ def test_a_turn_runs_at_least_one_page_and_none_after_a_failure(core: Any) -> No
 
 
 def test_ticks_and_peers_come_before_what_clients_sent(core: Any) -> None:
-    """Three connections delayed a tick by five seconds: a broker whose heartbeats are late is fenced."""
+    """In a turn, ticks and messages of peers are handled before what clients sent. Regression: three connections
+    delayed a tick by five seconds, and a broker whose heartbeats are late is fenced."""
     pump, edge, loop, _ = build(core, edge={edge_events.Received: lambda event: [attach(event.connection)]})
     pump.set_handlers({})
     pump.attach(edge)

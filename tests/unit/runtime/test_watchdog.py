@@ -21,7 +21,8 @@ def test_limit_is_below_session_and_fencing_time(session: float) -> None:
 
 
 def observe(progress: LoopProgress, begin: float, seconds: float, *, turns: bool) -> float:
-    """Observe at each interval of `seconds` from `begin`; return the last result."""
+    """Observe the loop's progress at each watch interval for `seconds` from time `begin`; with `turns` the loop
+    completes a turn before each. Return the last result, the seconds of the stall."""
     stalled = 0.0
     for step in range(1, round(seconds / WATCH_INTERVAL) + 1):
         if turns:
@@ -45,7 +46,8 @@ def test_stalls_do_not_add_up_over_turns() -> None:
 
 
 def test_time_in_which_the_whole_process_was_stopped_does_not_count() -> None:
-    """SIGSTOP, a suspended machine: the observer did not run either."""
+    """When the observer itself did not run for an hour, as with SIGSTOP or a suspended machine, the stall counts as
+    two watch intervals, and grows from there."""
     progress = LoopProgress(0.0)
     observe(progress, 0.0, 1.0, turns=True)
     assert progress.observe(3600.0) == 2 * WATCH_INTERVAL
@@ -53,7 +55,7 @@ def test_time_in_which_the_whole_process_was_stopped_does_not_count() -> None:
 
 
 class RecordingLog(Log):
-    """A log that keeps its lines."""
+    """A stand-in for `Log` that stores its lines in a list."""
 
     def __init__(self) -> None:
         super().__init__()

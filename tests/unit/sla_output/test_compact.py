@@ -1,5 +1,5 @@
-"""Compacted files, without Spark: one file for each day, written completely or not at all, with every bit of a NaN
-kept."""
+"""Compacted files, made without Spark: one file per day, written completely or not at all, with every bit of a NaN
+unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE, OTHER = date(2026, 1, 1), date(2026, 1, 2)
 
 
 def batch(days: list[date], values: list[int]) -> pa.RecordBatch:
-    """Return a batch with a day and a value per row. `values` are the bits of the floating-point numbers."""
+    """Return a batch of rows with these days. `values` are the bits of their floating-point values."""
     return pa.RecordBatch.from_pydict(
         {
             "metric": pa.array(["m"] * len(days)),

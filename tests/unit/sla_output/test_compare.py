@@ -1,4 +1,4 @@
-"""The comparison of two reports."""
+"""The comparison of two reports, and its verdicts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better(
 
 
 def slowed(factor: float) -> SlaReport:
-    """Return the report with the latency of all deliveries multiplied."""
+    """Return the sample report with the latency of all deliveries multiplied by the factor."""
     report = sample_report()
     latency = report.latency_ms
     values = {name: getattr(latency.all, name) * factor for name in ("median", "mean", "p90", "p95", "p99", "max")}
@@ -85,7 +85,8 @@ def deliveries(report: SlaReport, **counts: int | None) -> SlaReport:
 
 @pytest.mark.parametrize(("first", "second"), [("met", "insufficient"), ("insufficient", "met"), ("insufficient",) * 2])
 def test_comparison_with_insufficient_data_is_unknown(first: Verdict, second: Verdict) -> None:
-    """Without data, the comparison says neither "the same or better", which is exit code 0, nor "worse"."""
+    """The comparison of reports of which one has the verdict `insufficient` is "unknown", and notes why: neither
+    "the same or better", which is exit code 0, nor "worse". With a lost delivery it is "worse" nevertheless."""
 
     def judged(verdict: Verdict) -> SlaReport:
         report = sample_report()
@@ -114,7 +115,8 @@ def test_one_loss_in_billions_is_worse_than_none() -> None:
 def test_losses_without_an_expected_count_are_compared_with_none_only(
     before: int | None, after: int | None, change: str
 ) -> None:
-    """Without the number of expected deliveries, only no losses can be compared with some losses."""
+    """Without the number of expected deliveries, losses are only compared with no losses: from none to some is
+    worse, from some to none better, and from some to some unknown."""
     first = deliveries(sample_report(), expected=None, lost=before)
     assert figure(compare(first, deliveries(first, lost=after)), "delivery", "lost").change == change
 

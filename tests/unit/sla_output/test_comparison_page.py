@@ -1,4 +1,4 @@
-"""The HTML page of a comparison as text: it needs no other file, escapes names, and is the same for the same
+"""The HTML page of a comparison as text: it needs no other file, escapes names, and is identical for identical
 reports."""
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def test_plots_beside_each_other_share_a_scale() -> None:
 
 
 def test_names_are_escaped_wherever_they_come_from() -> None:
-    """Names come from labels of samples, from a report's file, and from the command line."""
+    """Names that contain HTML, from labels of samples, a report's file or the command line, appear on the comparison
+    page only in escaped form."""
     nasty = "<script>alert(1)</script>&\"'<img src=x onerror=alert(1)>"
     full = sample_report()
     latency = msgspec.structs.replace(full.latency_ms, by_broker={nasty: full.latency_ms.all})

@@ -124,7 +124,7 @@ def test_moment_before_now_is_parsed_from_a_duration(text: str, ago: float, monk
 
 
 def test_command_accepts_a_moment_before_now_as_start(tmp_path: Path) -> None:
-    """`-5m` is a time and not an option. The end is the current time unless it is given."""
+    """`-5m` is accepted as a start time and not taken as an option. The end is the current time unless it is given."""
     command = ["report", "--samples", str(tmp_path / "none"), "--start", "-5m"]
     result = CliRunner().invoke(sla, command)
     assert result.exit_code == 2
@@ -175,7 +175,8 @@ def test_crash_exits_with_a_code_that_is_no_verdict(capsys: pytest.CaptureFixtur
 
 
 def test_interruption_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
-    """click alone would exit with 1, which means "missed"."""
+    """An interrupted command exits with 130 and prints "Interrupted"; click alone would exit with 1, which means
+    "missed"."""
     for error in (KeyboardInterrupt(), click.Abort()):
         with pytest.raises(SystemExit) as ended, ExitOnError():
             raise error

@@ -1,4 +1,4 @@
-"""The HTML page of a report as text: it needs no other file, escapes names, and is the same for the same report."""
+"""The HTML page of a report as text: it needs no other file, escapes names, and is identical for identical reports."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def test_incidents_are_marked_in_every_plot_over_time(name: str) -> None:
 
 
 def everywhere(thing: object, text: str) -> object:
-    """Return the report with `text` in place of every text that a label may fill, keys included."""
+    """Return a part of a report with `text` in place of every text that a label may fill, keys of dictionaries
+    included."""
     match thing:
         case dict():
             free = {"by_broker", "clients_by_broker", "before", "after", "errors_by_reason"}
@@ -145,7 +146,8 @@ def test_broker_names_with_characters_special_to_matplotlib() -> None:
 
 
 def test_long_name_does_not_shrink_a_plot() -> None:
-    """matplotlib warns when no room is left for the axes, and warnings are errors here."""
+    """A name of thousands of characters is shortened in a plot. matplotlib warns when no room is left for the axes,
+    and warnings are errors here."""
     full, long = sample_report(), "a\n" * 60 + "b" * 3000
     renamed = msgspec.structs.replace(
         full.latency_ms,

@@ -1,5 +1,5 @@
-"""A report that is made in a pod: its request, its requests to the API server, and its result with the limits of its
-size."""
+"""A report that is made in a pod: the request for it, its requests to the API server, and its result with the limits
+of its size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def asked(tmp_path: Path) -> Path:
 
 
 def page(report: SlaReport) -> str:
-    """Return a page that is as large as a real one, which would take seconds to draw."""
+    """Return a text that takes the place of a report's page and is as large; a real page would take seconds to draw."""
     return random.Random(report.cluster).randbytes(20_000).hex()
 
 
@@ -140,7 +140,7 @@ def test_files_of_the_secret_are_options_of_the_data_source(tmp_path: Path) -> N
 
 @dataclass
 class Api:
-    """An API server that answers with these status codes in order, and repeats the last one."""
+    """A fake API server that answers with these status codes in order, and repeats the last one."""
 
     codes: list[int]
     asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
@@ -162,7 +162,7 @@ def api() -> Iterator[Api]:
             self.wfile.write(b"{}")
 
         def log_message(self, format: str, *args: object) -> None:
-            """Print nothing to standard error."""
+            """Print nothing, so that the test's output has no line for each request."""
 
     listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.url = f"http://127.0.0.1:{listener.server_address[1]}"

@@ -18,8 +18,8 @@ REPORT, COMPARISON = "sla-report.v1alpha2.json", "sla-comparison.v1alpha2.json"
 
 
 def published(name: str, *, strict: bool = False) -> jsonschema.Draft202012Validator:
-    """Return a validator by a published schema. With `strict`, it refuses keys that the schema does not name, so that
-    the schema must name all of a report's keys."""
+    """Return a validator for a published schema. With `strict` it refuses keys that the schema does not name, which
+    shows whether the schema names all keys of a report."""
     schema = json.loads((PUBLISHED / name).read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     if strict:

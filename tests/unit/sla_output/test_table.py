@@ -1,4 +1,4 @@
-"""The tables for a terminal: names are shown unchanged, and their characters have no effect on the terminal."""
+"""The tables for a terminal: names are shown with all their characters, and none of these controls the terminal."""
 
 from __future__ import annotations
 

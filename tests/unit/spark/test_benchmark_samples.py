@@ -1,4 +1,4 @@
-"""Samples of the benchmark: smaller files hold the samples from which the truth was computed."""
+"""Samples of the benchmark: smaller files have the samples from which the true figures were computed."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ BOUNDS = bucket_bounds([0.25])
 
 
 def observed(values: list[float]) -> Distribution:
-    """Return the distribution that a load generator exports for these values."""
+    """Return the distribution that is read from the buckets and sums that a load generator exports for these values."""
     histogram = Histogram(BOUNDS)
     for value in values:
         histogram.observe(value)
@@ -26,7 +26,8 @@ def observed(values: list[float]) -> Distribution:
 
 
 def drawn(source: random.Random) -> list[float]:
-    """Return values between 1 ms and 60 s: normal, uniform, long-tailed, bimodal, stepped, or a few only."""
+    """Return random values in seconds between 1 ms and 60 s, whose distribution is log-normal, uniform, long-tailed,
+    bimodal or stepped, or which are only a few."""
     middle = 10 ** source.uniform(-2.7, 1.2)
     count = source.randint(20, 600)
     match source.randrange(6):
@@ -109,7 +110,7 @@ def test_without_a_counter_of_squares_there_is_no_deviation() -> None:
 
 
 class TestDifferentBuckets:
-    """Merge exporters of two releases with different buckets (case A18)."""
+    """The merge of exporters of two releases whose histograms have different buckets (case A18)."""
 
     first = Distribution.from_cumulative({0.01: 600, 0.025: 900, 0.05: 980, 0.1: 1000, math.inf: 1000}, 20.0, None)
     second = Distribution.from_cumulative({0.01: 100, 0.05: 700, 0.1: 990, math.inf: 1000}, 40.0, None)

@@ -1,4 +1,4 @@
-"""Scrape coverage, and incidents from gaps of exporters and increases of counters, without Spark."""
+"""Scrape coverage, and incidents that are derived from gaps of exporters and increases of counters, without Spark."""
 
 from __future__ import annotations
 

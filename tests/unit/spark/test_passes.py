@@ -1,4 +1,5 @@
-"""Passes over samples without Spark: packs, merged series, totals and episodes do not depend on the partitioning."""
+"""Passes over samples without Spark: packs, merged series, totals and episodes do not depend on how the samples are
+divided."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def batches(samples: list[Sample], size: int = 7) -> Iterator[pa.RecordBatch]:
 
 
 def by_series(samples: list[Sample]) -> pa.RecordBatch:
-    """Return the samples in the other shape, with arrays of one time and one value."""
+    """Return the samples as a batch in the second accepted shape, with a list of one time and a list of one value in
+    each row."""
     metric, labels, moments, values = zip(*samples, strict=True)
     return pa.record_batch(
         [
@@ -129,7 +131,8 @@ def test_split_batches_have_whole_series() -> None:
 
 
 def test_a_gauge_that_falls_is_no_restart() -> None:
-    """Only counters show a restart of their broker: clients may simply disconnect."""
+    """A broker's restart is derived from its counters only, and not from a gauge that falls: clients may simply
+    disconnect."""
     samples: list[Sample] = []
     for moment in range(1, 11):
         labels = {"broker": "b0", "job": "broker", "instance": "h"}
@@ -182,7 +185,8 @@ def test_intervals_include_their_end() -> None:
 
 
 def test_totals_do_not_depend_on_partitions() -> None:
-    """Tenths have no exact binary representation: sums in different orders would differ in the last digit."""
+    """Totals are identical however the samples are divided among one, two or five parts, although tenths have no
+    exact binary representation and sums in different orders differ in the last digit."""
     samples: list[Sample] = [
         ("c_total", {"a": str(series)}, 100 * moment, moment * (0.1 + series / 7))
         for series in range(9)

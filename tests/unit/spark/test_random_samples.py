@@ -1,4 +1,4 @@
-"""Totals over random exporters, compared with a sample-by-sample reference, without Spark.
+"""Totals over random exporters, compared with a reference that goes sample by sample, without Spark.
 
 Exporters restart fast or slowly, miss scrapes, start late and end early, with and without start times. Samples come
 twice and out of order, and windows begin and end anywhere.
@@ -21,7 +21,7 @@ class Scrape(NamedTuple):
     at: int
     value: float
     began: float
-    """Start time of the process in seconds, if the exporter exports it."""
+    """Start time of the process in seconds. An exporter may not export it."""
 
 
 class Exporter(NamedTuple):
@@ -59,7 +59,8 @@ def samples(source: random.Random, exporter: Exporter) -> Iterator[Sample]:
 
 
 def rises(exporter: Exporter, start: int) -> Iterator[tuple[int, float]]:
-    """By the rules of docs/reference/sla.md, one sample after the other."""
+    """Yield the time in ms of each scrape and the increase that it shows, by the rules of docs/reference/sla.md, one
+    sample after the other."""
     before: Scrape | None = None
     top = 0.0
     for scrape in exporter.scrapes:

@@ -28,14 +28,16 @@ def received(second: float, value: float, **labels: str) -> Sample:
 
 
 def latencies(second: int, buckets: dict[str, float], count: float | None = None, **labels: str) -> list[Sample]:
-    """Return a scrape of one exporter's histogram. Without `count` its `_count` is missing."""
+    """Return the samples of one scrape of one exporter's histogram, with cumulative counts by `le`. Without `count`
+    the sample of `_count` is missing."""
     every = {**LABELS, "broker": "b0", "clock": "same", "phase": "live", **labels}
     rows = [(f"{LATENCY}_bucket", {**every, "le": le}, second * 1000, float(value)) for le, value in buckets.items()]
     return rows if count is None else [*rows, (f"{LATENCY}_count", every, second * 1000, float(count))]
 
 
 def steadily(seconds: range, share: dict[str, float], counted: bool = True, **labels: str) -> list[Sample]:
-    """Return samples of ten deliveries a second, with this share of them in each bucket."""
+    """Return samples of ten deliveries a second, with this cumulative share of them in each bucket. Without
+    `counted` the samples of `_count` are missing."""
     return [
         sample
         for second in seconds
@@ -54,7 +56,8 @@ def judged(samples: list[Sample], *objectives: Objective, end: float = 100.0) ->
 
 
 def test_a_single_scrape_covers_only_its_moment() -> None:
-    """A single scrape does not show the scrape interval."""
+    """A report over a single scrape is insufficient and covers no time, because one scrape does not show the scrape
+    interval; a note says so."""
     samples = latencies(10, {"0.25": 5000, "+Inf": 5000}, 5000)
     report = plain_report(samples, 0, 3600, [FAST])
     assert report["verdict"] == "insufficient"
@@ -66,7 +69,8 @@ def test_a_single_scrape_covers_only_its_moment() -> None:
 
 @pytest.mark.parametrize("inside", [1, 2])
 def test_exporter_that_ends_as_the_window_begins_is_insufficient(inside: int) -> None:
-    """The scrape interval is known from before the window."""
+    """An exporter with one or two scrapes at the beginning of the window covers less than 1% of it, and the report
+    is insufficient, although samples from before the window show the scrape interval."""
     every = steadily(range(3600), {"0.25": 1.0, "+Inf": 1.0})
     report = plain_report([sample for sample in every if sample[2] < (3000 + inside) * 1000], 3000, 3600, [FAST])
     assert report["verdict"] == "insufficient"
@@ -84,7 +88,8 @@ def test_a_broker_that_dies_as_the_window_begins_is_an_incident() -> None:
 
 
 def test_zero_means_none_only_while_the_counter_is_scraped() -> None:
-    """The counter of reconnects was scraped last week, within an objective's long window, and not in this one."""
+    """A missing counter of reconnects counts as zero only if it was scraped in the window: if it was scraped last a
+    week ago, the objective is insufficient and the number of reconnects unknown."""
     back = objective(name="back", type="resume", threshold="5s", target="99")
     far = objective(name="far", type="latency", threshold="1s", target="99", window={"rolling": "7d"})
     week = 7 * 86_400
@@ -101,7 +106,8 @@ def test_zero_means_none_only_while_the_counter_is_scraped() -> None:
 @pytest.mark.parametrize("gone", ["expected", "lost", "duplicates", "reordered"])
 @pytest.mark.parametrize("lost_count", [0, 3])
 def test_an_exporter_that_ends_early_makes_deliveries_doubtful(gone: str, lost_count: int) -> None:
-    """Other exporters are scraped on. A loss is still a loss, but its share is unknown without all deliveries."""
+    """When the exporter of one counter ends early, delivery objectives are insufficient and name the counter; a loss
+    that was seen still makes the objective of no losses missed."""
 
     def told(second: int) -> dict[str, int]:
         return {"expected": 10 * second, "lost": lost_count if second > 5 else 0, "duplicates": 0, "reordered": 0}
@@ -125,7 +131,8 @@ def test_an_exporter_that_ends_early_makes_deliveries_doubtful(gone: str, lost_c
 
 
 def test_a_threshold_without_a_bound_is_insufficient_and_not_missed() -> None:
-    """It is unknown on which side of the threshold the deliveries of its bucket are."""
+    """An objective whose threshold is no bound of a bucket is insufficient and not missed, because it is unknown on
+    which side of the threshold the deliveries of its bucket are."""
     only = {"+Inf": 1.0}
     assert judged(steadily(range(101), only), FAST, STEADY) == [("insufficient", 0, 1000), ("insufficient", 0, 10)]
     # Nor where there is no error budget.
@@ -146,7 +153,8 @@ def test_a_verdict_that_interpolation_cannot_change_is_given(share: dict[str, fl
 
 
 def test_deliveries_outside_all_buckets_count_in_the_total() -> None:
-    """The infinite bucket was dropped: of the other deliveries only the number is known."""
+    """Deliveries that are in no bucket, because the infinite one was dropped, count in an objective's total, which
+    is insufficient, and a note names their number; percentiles are unknown."""
     samples = steadily(range(101), {"0.1": 0.8, "0.25": 0.8})
     report = plain_report(samples, 0, 100, [FAST])
     (fast,) = report["objectives"]
@@ -160,7 +168,8 @@ def test_deliveries_outside_all_buckets_count_in_the_total() -> None:
 
 
 def test_threshold_that_loses_its_bound_in_the_window_is_insufficient() -> None:
-    """The threshold is a bound only before the release: later deliveries may be good or bad."""
+    """An objective whose threshold is a bucket's bound only in the first half of the window is insufficient: later
+    deliveries may be good or bad."""
     samples = [
         *steadily(range(51), {"0.1": 0.5, "0.25": 1.0, "+Inf": 1.0}),
         *steadily(range(51, 101), {"0.1": 0.5, "0.5": 1.0, "+Inf": 1.0}),
@@ -180,7 +189,8 @@ def test_a_counter_is_never_negative() -> None:
 
 @pytest.mark.parametrize("at", [99, 100, 101])
 def test_restart_at_the_edge_of_the_window_is_counted_exactly(at: int) -> None:
-    """The window is (100, 200]: counts from before it do not belong to it, and those until the restart do."""
+    """The increase in the window (100, 200] is exact when the exporter restarts just before, at, or after its
+    beginning: counts from before the window do not belong to it."""
     truth = [10 * (second if second < at else second - at) for second in range(201)]
     samples = [received(second, value) for second, value in enumerate(truth)]
     inside = sum(
@@ -194,7 +204,8 @@ def test_restart_at_the_edge_of_the_window_is_counted_exactly(at: int) -> None:
 @pytest.mark.parametrize("back", [50, 55, 70])
 @pytest.mark.parametrize("again", [10, 1000])
 def test_series_that_returns_later_than_its_process_counts_from_zero(back: int, again: int) -> None:
-    """The process restarted at 50; the counter returns at `back` with a label's first use, lower or higher."""
+    """A counter that appears again some time after its process restarted counts from zero, whether its new value is
+    lower or higher; that is one restart."""
     started = "process_start_time_seconds", {"job": "load", "instance": "w"}
     samples: list[Sample] = [(*started, second * 1000, -100.0 if second < 50 else 49.0) for second in range(101)]
     samples += [received(second, 10 * second) for second in range(50)]
@@ -205,7 +216,8 @@ def test_series_that_returns_later_than_its_process_counts_from_zero(back: int, 
 
 
 def test_restart_while_the_scraping_server_changes_is_counted() -> None:
-    """One server stops, the exporter restarts, and another server resumes that had scraped long before."""
+    """A restart is counted, with the right increase, when one server stops scraping before it and another one
+    continues after it, also if that one had scraped once long before."""
     for first in (None, 2.0):
         samples = [received(second, second) for second in range(0, 110, 5)]
         later = [received(second, second - 120) for second in range(140, 300, 5)]
@@ -218,7 +230,8 @@ def test_restart_while_the_scraping_server_changes_is_counted() -> None:
 
 
 def test_replicas_behind_one_address_count_once() -> None:
-    """A label distinguishes the replicas, and the address does not. Their clocks differ by four seconds."""
+    """Samples of two replicas behind one address, which only a label distinguishes, count once although their clocks
+    differ by four seconds."""
     samples = [
         received(second + late - behind, second + late, replica=replica)
         for second in range(0, 301, 5)
@@ -231,7 +244,8 @@ def test_replicas_behind_one_address_count_once() -> None:
 
 
 def test_exporters_that_are_scraped_twice_are_noted() -> None:
-    """Labels of two servers make two series of each, so everything is counted twice."""
+    """Exporters whose samples from two servers differ by one label are counted twice, and a note recommends
+    `--replica-label`; with that option they count once. Pods that replace each other cause no note."""
     twice = [received(second, second, prometheus=server) for second in range(101) for server in ("a", "b")]
     report = plain_report(twice, 0, 100)
     assert any("differ by prometheus alone" in note and "--replica-label" in note for note in report["notes"])
@@ -245,8 +259,9 @@ def test_exporters_that_are_scraped_twice_are_noted() -> None:
 
 @pytest.mark.parametrize("began", [None, 10.0, 149.0])
 def test_first_value_counts_only_if_the_process_started_in_the_window(began: float | None) -> None:
-    """The scraper started late, or kept no older samples. The counter's first value belongs to the window only if the
-    process started in it."""
+    """Without older samples, a counter's first value belongs to the window only if the process is known to have
+    started in it, and a note names exporters without a start time. With a sample from before the window, or a first
+    value of zero, there is no such note."""
     samples = [received(second, 10 * (second - 10)) for second in range(150, 201)]
     if began is not None:
         started = "process_start_time_seconds", {"job": "load", "instance": "w"}
@@ -264,7 +279,8 @@ def test_first_value_counts_only_if_the_process_started_in_the_window(began: flo
 
 
 def test_stale_markers_at_unusual_times_change_no_total() -> None:
-    """Stale markers come before the first sample, twice in a row, at the time of a sample, and last."""
+    """Stale markers before the first sample, twice in a row, at the time of a sample, or after the last one change
+    no total."""
     truth = [received(second, second) for second in range(0, 101, 2)]
     for moments in ([-1], [40.5, 40.6], [40], [101]):
         marked = [*truth, *(received(moment, of_bits(STALE)) for moment in moments)]
@@ -275,7 +291,8 @@ def test_stale_markers_at_unusual_times_change_no_total() -> None:
 
 
 def test_a_label_with_an_empty_value_is_no_label() -> None:
-    """This is Prometheus's rule; an earlier version of the recorder wrote such labels."""
+    """Samples with an empty label belong to the same series as those without it, which is Prometheus's rule; an
+    earlier version of the recorder wrote such labels."""
     samples = [received(second, second, **extra) for second in range(101) for extra in ({}, {"reason": ""})]
     report = plain_report(samples, 0, 100)
     assert report["samples"]["series"] == 1

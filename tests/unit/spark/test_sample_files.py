@@ -1,4 +1,4 @@
-"""Files of samples, read by Arrow without Spark: invalid files are named, other types are converted."""
+"""Files of samples, read by Arrow without Spark: invalid files are named in errors, other types are converted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def test_files_with_other_types_are_converted_or_named(tmp_path: Path) -> None:
 
 
 def test_files_of_two_servers_are_distinguished_by_their_column(tmp_path: Path) -> None:
-    """One server is four seconds behind; a third file does not have the column."""
+    """Samples of two servers in files with a column `source` count once, although one server is four seconds behind;
+    a file without the column can be read with them."""
     paths = []
     for server, late, behind in (("a", 0, 0), ("b", 2, 4)):
         samples = [received(second + late - behind, second + late) for second in range(0, 301, 5)]

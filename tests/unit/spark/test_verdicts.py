@@ -1,4 +1,4 @@
-"""Verdicts on objectives: exact fractions, and insufficient data that never meets a target."""
+"""Verdicts on objectives: fractions are exact, and insufficient data never meets a target."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def counter(name: str, *increases: float, **labels: str) -> Rows:
 
 
 def latencies(first: list[float], second: list[float] | None = None, **labels: str) -> Rows:
-    """Return observations with increases of the buckets 0.1, 0.25 and infinity, by interval."""
+    """Return latencies whose buckets 0.1, 0.25 and infinity increase by `first` in the first interval and by
+    `second` (zeros by default) in the second."""
     key = group(LATENCY, 1, **{"broker": "b0", "clock": "same", "phase": "live"} | labels)
     return {key: [first, second or [0.0, 0.0, 0.0]]}
 

@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 @pytest.fixture
 def nobody() -> Iterator[Address]:
-    """Yield an address at which no connection is accepted. The backlog is full, so no TCP connection is established."""
+    """Yield an address at which a connect neither succeeds nor is refused, because the socket's backlog is full."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)

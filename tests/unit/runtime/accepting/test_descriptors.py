@@ -1,4 +1,4 @@
-"""Limits of descriptors: the capacity follows them, and a spare one answers when no other is free."""
+"""Limits of descriptors: the capacity follows them, and a spare descriptor serves when no other is free."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_capacity_leaves_the_reserve_and_follows_the_limit(
 
 
 class Exhausted:
-    """A listening socket that accepts only after a descriptor was released."""
+    """A stand-in for a listening socket that accepts only after a descriptor was released."""
 
     def __init__(self, listening: socket.socket, is_free: Callable[[], bool]) -> None:
         self._listening = listening

@@ -1,5 +1,5 @@
-"""The limits of accepting: few connections a turn, more only when turns are long for other reasons, and eviction of
-unidentified connections."""
+"""The limits of accepting: few connections per turn, more only when turns are long for other reasons, and eviction
+of unidentified connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Clock:
 
 
 def turns(other: float, count: int, cost: float = CONNECTION_COST) -> list[int]:
-    """Return the connections accepted in each turn, with these seconds of other work in each; more always wait."""
+    """Return the number of connections accepted in each of `count` turns. Each turn also has `other` seconds of
+    other work; a connection costs `cost` seconds, and there are always more waiting."""
     clock = Clock()
     intake = AcceptBudget(clock)
     taken = []

@@ -1,4 +1,4 @@
-"""Reading the memory of processes: at most once in its maximum age."""
+"""Reading the memory of processes: it happens at most once within the maximum age of a value."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ async def test_the_administration_serves_its_pages(log: Any) -> None:
 
 
 async def test_the_administration_answers_when_idle_connections_hold_its_limit(log: Any, idle: Any) -> None:
-    """Otherwise idle connections could delay a probe, and the broker would count as dead."""
+    """When idle connections use up the administration's limit, a probe is answered and the oldest idle connection is
+    closed; otherwise the broker would count as dead."""
     server = AdminServer({"/healthz": health_page}, time.monotonic)
     listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
     listener = Listener(listening, server.protocol, log)

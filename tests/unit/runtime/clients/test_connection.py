@@ -1,4 +1,4 @@
-"""Client connections: effects of the edge at the transport, and throttled reading."""
+"""Client connections: how they carry out the edge's effects at the transport, and throttled reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from migratory_broker.runtime.config import parse
 
 
 class Pump:
-    """A pump that records the edge's events."""
+    """A stand-in for the pump that records the edge's events and queues actions until `turn`."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -38,7 +38,7 @@ class Pump:
 
 
 class Transport:
-    """A transport that records calls."""
+    """A stand-in for a transport that records calls and written bytes."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -49,7 +49,7 @@ class Transport:
         return self.closing
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
-        """Return the peer's address. Without a socket, multicasts are written to the transport as well."""
+        """Return the peer's address for "peername", the only information that a connection may ask for."""
         assert name == "peername"
         return ("10.0.0.1", 1)
 
@@ -99,7 +99,8 @@ async def test_log_lines_about_a_client_have_its_address() -> None:
 
 
 def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
-    """Otherwise the client would miss the dropped page and take the live publications behind it as complete."""
+    """When a closing transport drops a reply, the connection gets no later multicasts either, until it ends: the
+    client would take the live publications after the dropped page as complete."""
     pump, transport = Pump(), Transport()
     connections = ClientConnections(pump, lambda: 1.0)  # type: ignore[arg-type]
     connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
@@ -116,7 +117,7 @@ def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
 
 
 class TestThrottling:
-    """While throttled, each client is read once more at most, and no byte is lost."""
+    """Throttling: while too much is unhandled, each client is read at most once more, and no byte is lost."""
 
     def adopted(self, count: int) -> tuple[Pump, ClientConnections, list[Transport]]:
         pump = Pump()
@@ -171,7 +172,8 @@ class TestThrottling:
         assert [transport.calls for transport in transports] == [["pause"], ["pause"]]
 
     def test_a_flood_stays_in_the_sockets_until_half_is_handled(self) -> None:
-        """Otherwise the loop would read from every client in each turn, and handle the reads of a few."""
+        """Once the unhandled bytes exceed their limit, each client that sends more is paused, and all continue when
+        half is handled; otherwise the loop would read from every client in each turn, and handle the reads of a few."""
         pump, connections, transports = self.adopted(3)
         part = bytes(MAX_UNREAD_BYTES // 4)
         for number in (1, 2, 1, 2):

@@ -1,4 +1,5 @@
-"""Deferred handshakes on sockets: when HTTP receives bytes, and where undelivered bytes go."""
+"""Deferred handshakes on sockets: when the HTTP protocol receives bytes, and what happens to bytes that it did not
+get."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Site:
             action(argument)
 
     async def says(self, data: bytes) -> None:
-        """Send, and wait until the handshake has buffered it."""
+        """Send the data from the peer, and wait until the handshake has buffered it."""
         self.peer.sendall(data)
         await until(lambda: b"".join(self.door._chunks).endswith(data))
 

@@ -1,4 +1,5 @@
-"""Multicasts past the transports: every byte once and in order, whatever the kernel takes, never to another client."""
+"""Multicasts that bypass the transports: every client gets every byte once and in order, however much the kernel
+accepts, and no byte of another client."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from migratory_broker.runtime.clients.multicast import SMALL_AUDIENCE, Multicast
 
 
 class Target(asyncio.Protocol):
-    """A connection in the table of a multicaster. `peer` is its other end, a blocking socket."""
+    """A connection in the table of a multicaster. `peer` is the other end, a blocking socket."""
 
     def __init__(self, table: dict[int, Target], number: int, peer: socket.socket) -> None:
         self.table = table
@@ -42,7 +43,8 @@ class Target(asyncio.Protocol):
         return self
 
     async def read(self, count: int) -> bytes:
-        """Read exactly `count` bytes, within 10 s."""
+        """Return the next `count` bytes that arrive at the other end, or fewer if the connection ends. Raise
+        TimeoutError after 10 s."""
 
         def work() -> bytes:
             data = b""
@@ -57,7 +59,7 @@ class Target(asyncio.Protocol):
 
 
 class Site:
-    """A multicaster and its table. `connect` makes a connection."""
+    """A multicaster and its table, to which `connect` adds real connections."""
 
     def __init__(self, listening: socket.socket) -> None:
         self.listening = listening
@@ -66,8 +68,8 @@ class Site:
         self.made: list[Target] = []
 
     async def connect(self, buffer: int = 0, through: bool = True) -> Target:
-        """Connect a target. `buffer` is the bytes of the kernel's buffers. Unless `through`, multicasts go to its
-        transport."""
+        """Connect a target to the multicaster and return it. `buffer` is the size of the kernel's buffers in bytes
+        (0: the default). Unless `through`, multicasts to it are written to its transport."""
         peer = socket.socket()
         if buffer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -94,7 +96,7 @@ Test = Callable[[Site], Coroutine[Any, Any, None]]
 
 
 def on_both_loops(test: Test) -> Callable[..., None]:
-    """Run the test on asyncio's loop and on uvloop, whose transports differ."""
+    """Make a test that runs twice: on asyncio's loop and on uvloop, whose transports differ."""
 
     @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
     def both(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -244,7 +246,8 @@ async def test_closed_or_broken_connection_does_not_affect_others(site: Site) ->
 
 @on_both_loops
 async def test_half_closed_client_gets_the_bytes_of_its_transport_and_no_later_ones(site: Site) -> None:
-    """Its transport closes as soon as it is empty. Bytes sent past it meanwhile would arrive too early."""
+    """A client that has closed its sending side gets all bytes that were in its transport, in order, and none that
+    were sent later, while another client gets all."""
     target, other = await site.connect(buffer=4096), await site.connect()
     sent: list[bytes] = []
 
@@ -281,7 +284,8 @@ async def test_half_closed_client_gets_the_bytes_of_its_transport_and_no_later_o
 
 @on_both_loops
 async def test_closing_connection_gets_nothing_after_a_publication_that_it_missed(site: Site) -> None:
-    """Applies to replies and to the rest of a multicast of which the kernel accepted a part."""
+    """A closing connection that missed a reply, or the rest of a multicast of which the kernel accepted a part, gets
+    no later multicast."""
     for part in (0, 50):
         target = await site.connect()
         target.transport.close()

@@ -1,4 +1,5 @@
-"""Pending connections: their actions are deferred in order; later ones join the common queue."""
+"""Pending connections: their actions are deferred in order, and join the common queue once the connections are not
+pending any more."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from migratory_broker.runtime.clients.handshake_queue import PendingConnections
 
 
 class Pump:
-    """The two queues, and the edge's events."""
+    """A stand-in for the pump: its two queues, and the edge's events."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -27,7 +28,7 @@ class Pump:
         self.late.append((action, argument))
 
     def work(self, line: list[tuple[Callable[[Any], None], Any]], most: int = 1000) -> list[Any]:
-        """Run queued actions and return the edge's events."""
+        """Run up to `most` actions of a queue, and return the events that the edge received from them."""
         self.told.clear()
         for _ in range(min(most, len(line))):
             action, argument = line.pop(0)
@@ -60,7 +61,8 @@ def test_established_connections_do_not_wait_for_pending_ones() -> None:
 
 
 def test_actions_of_one_connection_keep_their_order() -> None:
-    """A connection is pending until some of its data was handled and none of its actions is queued."""
+    """The events of one connection reach the edge in order: they stay in the late queue until it has no action of
+    the connection left, and only then use the common queue."""
     pump, pending = site()
     events: list[Any] = [opened(1), Received(1, b"con"), Received(1, b"nect"), Paused(1), Received(1, b"ping")]
     pending.add(events[0])

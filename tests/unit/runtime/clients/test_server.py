@@ -1,4 +1,4 @@
-"""The clients' listener with real sockets: handshake, hand-over, refusals and limits."""
+"""The clients' listener with real sockets: handshake, hand-over to the edge, refusals and limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REQUEST = (
 
 
 class Site:
-    """A listener in front of an edge that only notes events."""
+    """A listener with a stand-in for an edge, which only records events."""
 
     def __init__(
         self,
@@ -361,7 +361,8 @@ async def test_a_connection_that_was_aborted_in_the_backlog_is_skipped(sites: An
 async def test_malformed_requests_are_counted_and_not_logged(
     sites: Any, caplog: pytest.LogCaptureFixture, request_: bytes, status: int
 ) -> None:
-    """Each used to log an error with a traceback and the request, with which any sender could fill the disk."""
+    """A malformed request is answered with its HTTP status and counted, and not logged. Regression: each logged an
+    error with a traceback, with which any sender could fill the disk."""
     site = sites()
     _, writer, head = await site.request(request_)
     assert head.startswith(b"HTTP/1.0 %d " % status)

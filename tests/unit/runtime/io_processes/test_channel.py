@@ -1,4 +1,4 @@
-"""Batches between a broker's process and an I/O process: framing, order, what waits and what is read."""
+"""Batches between a broker's process and an I/O process: framing, order, and limits of what waits and what is read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class TestFraming:
 
 class TestCrossing:
     def test_every_event_between_the_cores_can_be_sent_over_the_channel(self) -> None:
-        """A message of another form could not be distinguished on arrival."""
+        """Every event between the cores is an EdgeMessage; one of another form could not be distinguished on
+        arrival."""
         for kind in (*get_args(ToIo), *get_args(FromIo)):
             assert issubclass(kind, EdgeMessage), kind
 
@@ -83,7 +84,7 @@ class TestCrossing:
 
 
 class End:
-    """A channel and what it received. `late`: the test acknowledges batches itself."""
+    """A channel and the messages that it received. With `late` the test acknowledges batches itself."""
 
     def __init__(self, union: Any, late: bool) -> None:
         self.batches: list[tuple[list[Any], int]] = []

@@ -1,4 +1,4 @@
-"""Deferred requests of an I/O process."""
+"""Deferred requests of an I/O process: when they wait and in which order they are answered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from migratory_broker.runtime.io_processes.handle import DeferredRequests
 
 
 class Channel:
-    """A channel with room for some answers, and a queue of calls."""
+    """A stand-in for a channel that has room for some answers, with a queue of calls."""
 
     def __init__(self, room: int) -> None:
         self.room = room

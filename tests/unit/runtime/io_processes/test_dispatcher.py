@@ -1,4 +1,4 @@
-"""New connections go to the I/O process with the fewest clients."""
+"""The dispatcher of new connections: each goes to the I/O process with the fewest clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervision of I/O processes: hanging ones are killed, dead ones are restarted."""
+"""Supervision of I/O processes: those that hang are killed, and those that ended are started again."""
 
 from __future__ import annotations
 

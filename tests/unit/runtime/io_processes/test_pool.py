@@ -118,7 +118,8 @@ async def test_shutdown_waits_until_clients_have_left(site: Any) -> None:
 
 
 async def test_shutdown_does_not_rely_on_counts_from_before_it(site: Any) -> None:
-    """A client may have connected since the last report, and is owed a close frame."""
+    """A shutdown waits until each I/O process has reported no clients after the shutdown began: a client may have
+    connected since an earlier report, and must get a close frame."""
     here = site()
     here.open()
     ios = [await here.up(io) for io in here.started]

@@ -1,4 +1,4 @@
-"""Replays for I/O processes: answered while the channel has room, behind live traffic."""
+"""Replays for I/O processes: requests are answered while the channel has room, and after live traffic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from migratory_testing.waiting import until
 
 
 async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do_not(site: Any) -> None:
-    """The process is sent no more than fits; its requests are answered in order when it reads again."""
+    """A process that does not read is sent no more pages than fit into its channel, while another process gets
+    publications; when it reads again, its requests are answered in order."""
 
     def page(event: NextPage) -> list[Any]:
         return [Page(event.edge, event.reference, event.topic, (Publication(1, 2, b"x" * 500_000),), False)]
@@ -38,7 +39,8 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
     looks: list[int] = []
 
     def stands() -> bool:
-        """Wait until no turn makes progress: the kernel's buffers are full as well."""
+        """Return whether the channel is full and no turn makes progress any more, so that the kernel's buffers are
+        full as well."""
         here.pump.call(lambda _: None, None)
         looks.append(process.channel.waiting)
         return process.channel.full and process.deferred > 0 and len(looks) > 10 and len(set(looks[-10:])) == 1
@@ -66,7 +68,8 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
 
 
 async def test_replay_pages_for_processes_take_little_of_a_turn(site: Any) -> None:
-    """Hundreds of clients of both processes request their next pages, and a publication arrives."""
+    """Pages for two processes that request hundreds take at most two per turn, both get as many, and a publication
+    that arrives meanwhile is handled before the rest."""
 
     def page(event: NextPage) -> list[Any]:
         here.now += 0.003  # two of them are over the 5 ms of a turn
@@ -95,7 +98,7 @@ async def test_replay_pages_for_processes_take_little_of_a_turn(site: Any) -> No
 
 
 async def test_deferred_requests_continue_in_the_next_turn(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The channel was full with messages of the turn itself, and the kernel accepted all of them."""
+    """Deferred requests are answered in a later turn although the channel became empty in the turn that filled it."""
 
     def page(event: NextPage) -> list[Any]:
         return [Page(event.edge, event.reference, event.topic, (Publication(1, 2, b"x" * 30_000),), False)]

@@ -1,4 +1,4 @@
-"""Peer links over real sockets: who dials, the order of events for the logic, and what ends a link."""
+"""Peer links over real sockets: which broker dials, the order of events for the logic, and what ends a link."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def framed(message: Any) -> bytes:
 
 
 class Side:
-    """One broker's links, in front of a logic that only notes events."""
+    """One broker's links, with a stand-in for the logic that only records events."""
 
     def __init__(self, core: Any, log: Any, name: str, incarnation: int = 1, max_buffer: int = 50_000_000) -> None:
         loop = asyncio.get_running_loop()
@@ -143,7 +143,7 @@ async def test_messages_arrive_in_order_and_whole(sides: Any) -> None:
 
 
 def _frames(monkeypatch: pytest.MonkeyPatch, side: Side, peer: str) -> list[bytes]:
-    """Record the frames written to the link from now on."""
+    """Return a list to which each frame that is written to the link with `peer` is added from now on."""
     link, write = side.peers._links[peer], PeerLink.write
     written: list[bytes] = []
 
@@ -350,7 +350,7 @@ async def test_a_message_over_the_limit_breaks_the_link_and_is_logged(
 
 
 class Stopped:
-    """A link's transport, and whether it is read."""
+    """A stand-in for a link's transport that records whether reading is paused or resumed."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -367,7 +367,8 @@ class Stopped:
 
 
 async def test_unprocessed_bytes_of_a_link_are_bounded(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator receives from several contacts, and may be slower than all of them."""
+    """A link whose unprocessed bytes reach the limit is paused, even between two turns, stays up, and is read again
+    once they are processed; all messages arrive in order."""
     _, b = await joined(sides)
     link = b.peers._links["a"]
     stopped: Any = Stopped(link.transport)
@@ -411,7 +412,8 @@ async def test_a_connection_without_a_hello_is_dropped_in_time(sides: Any, log: 
 
 
 async def test_idle_connections_do_not_keep_a_broker_from_linking(sides: Any, idle: Any, log: Any) -> None:
-    """With more idle connections than the limit, links are still made at once, in both directions."""
+    """With more idle connections than the limit of unidentified ones, links in both directions are made at once; the
+    oldest idle connections are closed, and no more than necessary."""
     a, b, c = sides("a"), sides("b"), sides("c")
     readers = await idle(b.port, peers_module.MAX_UNIDENTIFIED + 5)
     await until(lambda: b.peers.refused == 5)

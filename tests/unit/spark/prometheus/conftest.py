@@ -1,4 +1,4 @@
-"""Fixtures: servers that send the replies of a test, stopped with the test."""
+"""Fixtures: servers that send the replies of a test and end with the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of samples: cutting, merging, fingerprints of series; partitions of windows."""
+"""Blocks of samples: how they are cut and merged, fingerprints of series, and partitions of windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preflight checks over real HTTP: whether there are samples, how many, and why not."""
+"""Preflight checks over real HTTP: whether there are samples, how many, and why there are none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from migratory_testing.fakeprometheus import END, JSON, START, Reply, Request, S
 def api(
     now: str = "1700000100", names: list[str] | None = None, known: list[str] | None = None
 ) -> Callable[[Request], Reply]:
-    """Return a reply of a server without samples, whose metrics are `known`; `names` of them match."""
+    """Return the replies of a server without samples, whose metrics are `known` and of which `names` match the
+    query. `now` is its time in seconds."""
 
     def answer(request: Request) -> Reply:
         path, _, query = request.path.partition("?")

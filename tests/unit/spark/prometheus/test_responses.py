@@ -22,7 +22,7 @@ START, END = 1_700_000_000_000, 1_700_000_600_000
 
 
 def told(blocks: Iterator[SampleBlock]) -> Told:
-    """Return the times and the bits of the values of each series."""
+    """Return the (time, bits of the value) pairs of each series of the blocks, in order."""
     decoded: Told = []
     for block in blocks:
         assert block.counts.sum() == len(block.times) == len(block.values)

@@ -33,7 +33,7 @@ from migratory_testing.prometheus_wire import Labels, of_bits
 
 
 def read(options: SourceOptions) -> dict[SeriesId, Samples]:
-    """Return all samples by series. A repeated (series, time) fails."""
+    """Return all samples by series, sorted. Fail if a series has a time twice."""
     samples: dict[SeriesId, dict[int, float]] = {}
     for block in partitions.read(options, START, END):
         at = 0
@@ -228,7 +228,8 @@ def test_every_interface_yields_no_block_without_samples(serve: Serve) -> None:
     ids=["warnings", "isPartial"],
 )
 def test_a_partial_response_is_an_error(serve: Serve, fields: dict[str, object]) -> None:
-    """The status is a success; half of the data would pass for all."""
+    """A response with the status "success" that says that it is not complete raises ServerError, because half of the
+    data would pass for all; other remarks do not."""
     whole = json.loads(matrix(MANY).body)
     server = serve(lambda _: Reply(json.dumps(whole | fields).encode(), kind=JSON))
     with pytest.raises(ServerError, match=r"may not be whole: .*(store-2|isPartial)"):

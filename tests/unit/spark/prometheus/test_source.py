@@ -1,4 +1,4 @@
-"""The data source's interface, without Spark: partitions, streams' offsets, readers by options."""
+"""The data source's interface without Spark: partitions, offsets of streams, and which reader the options select."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLES = [({"__name__": "up", "i": "0"}, [(1000 * second, float(second)) for se
 
 
 def server(clock: Callable[[], int] = lambda: 2_000_000) -> FakePrometheus:
-    """Return a reply of a server with `up` at every second from 0 to 999. `clock` is its time in ms."""
+    """Return a fake server with samples of `up` at every second from 0 to 999. `clock` returns its time in ms."""
 
     def answer(request: Request) -> Reply:
         if request.path == "/api/v1/query":

@@ -51,7 +51,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def server(certificates: Certificates) -> Iterator[FakePrometheus]:
-    """Run a server that requires a client certificate of its own CA."""
+    """Run a server that requires a client certificate of the test's CA, and yield it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.file("server.pem"), certificates.file("server.key"))
     context.load_verify_locations(certificates.file("ca.pem"))

@@ -17,7 +17,7 @@ Samples = list[tuple[int, float]]
 
 
 def decoded(chunks: list[bytes]) -> list[list[tuple[int, int]]]:
-    """Return time and bits of the value of each sample, by chunk."""
+    """Return the (time, bits of the value) pairs of the samples of each chunk."""
     times, values, counts = decode(chunks)
     pairs = list(zip(times.tolist(), values.view(np.uint64).tolist(), strict=True))
     ends = np.cumsum(counts).tolist()
