@@ -120,7 +120,8 @@ def find_servers(given: tuple[str, ...], cluster: str | None = None) -> tuple[li
     default ports.
 
     :param given: the values of --server, each with one URL or several.
-    :raises click.UsageError: several clusters run and none is named, the named one does not run, or --server is empty.
+    :raises click.UsageError: several clusters run and none is named, the named one does not run, --cluster is given
+        without the local runner, or --server is empty.
     """
     urls = _split_urls(given)
     if given and not urls:

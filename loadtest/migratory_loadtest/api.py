@@ -30,9 +30,8 @@ class Load:
 
     :param scenario: the parameters of the run.
     :param on_event: called with every `LoadEvent` in the event loop's thread.
-    :raises LoadFailed: from any method, if a worker ends early or not all clients connect in time. The message names
-        how
-        many are connected, and their last errors.
+    :raises LoadFailed: from any method, if a worker ends early or not all clients connect in time. The message has the
+        numbers of connected clients, and their last errors.
     """
 
     def __init__(self, scenario: Scenario, on_event: OnEvent | None = None) -> None:

@@ -256,8 +256,8 @@ class LoadController:
         )
 
     async def _drain(self) -> None:
-        """Wait until every publication is answered and every expected delivery was made, at most `patience` seconds
-        after publishing has ended."""
+        """Wait until every publication is answered, every expected delivery was made, and DRAIN_GRACE has passed since,
+        at most `patience` seconds after publishing has ended."""
         deadline = time.monotonic() + self.scenario.patience
         quiet_since: float | None = None
         while time.monotonic() < deadline:
@@ -345,8 +345,8 @@ class LoadController:
     async def _wait_until(self, condition: Callable[[], bool], max_wait: float, failure: str) -> None:
         """Wait until the condition holds, at most `max_wait` seconds.
 
-        :param failure: the begin of the error's message, to which the numbers of connected clients and their errors are
-            added.
+        :param failure: the beginning of the error's message, to which the numbers of connected clients and their errors
+            are added.
         :raises LoadFailed: the condition does not hold in time, or a worker has ended early.
         """
         deadline = time.monotonic() + max_wait

@@ -43,7 +43,7 @@ class LinkOwner(Protocol):
 
 class LinkProtocol(asyncio.Protocol):
     """A client's link. It calls its owner's `link_up` after the handshake, `link_received` for each received piece of
-    data, and `link_down` once."""
+    data, and `link_down` once, when the link ends."""
 
     __slots__ = (
         "_code",

@@ -27,14 +27,15 @@ class StartWorker(Struct, tag=True):
 
 
 class StartPublishing(Struct, tag=True):
-    """The command to publish from `at` on, the due time of the first publication."""
+    """The command to publish from `at` on, the due time of the first publication in nanoseconds of the monotonic
+    clock."""
 
     at: int
 
 
 class MarkFault(Struct, tag=True):
-    """The command to record that a fault begins at `at`, and which clients are connected to `broker`. The worker
-    answers FaultMarked."""
+    """The command to record that a fault begins at `at` (nanoseconds of the monotonic clock), and which clients are
+    connected to `broker`. The worker answers FaultMarked."""
 
     number: int
     at: int

@@ -98,14 +98,15 @@ class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GapCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Receipts that reported missing publications, by kind."""
+    """Receipts that reported missing publications, by kind; null if the metric was not scraped."""
 
     truncated: int | None
     reset: int | None
 
 
 class BrokerDeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries by one broker, and reconnects of clients that lost or left that broker, as clients counted them."""
+    """Deliveries by one broker, and reconnects of clients that lost or left that broker, as clients counted them. A
+    count is null if its metric was not scraped."""
 
     received: int | None
     lost: int | None
@@ -113,7 +114,8 @@ class BrokerDeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Deliveries, reconnects, publish errors and reported gaps, as clients counted them."""
+    """Deliveries, reconnects, publish errors and reported gaps, as clients counted them. A count is null if its metric
+    was not scraped."""
 
     expected: int | None
     received: int | None
@@ -127,8 +129,11 @@ class DeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AvailabilityCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Publications that were acknowledged or failed (`attempts`) and those that failed. `share` (0 to 1) is the
-    acknowledged part of the sum, not a mean of ratios; it is null without an attempt."""
+    """Publications that were acknowledged or failed (`attempts`) and those that failed; null if neither was scraped.
+
+    `share` (0 to 1) is the acknowledged part of the sum, not a mean of ratios; it is null without an attempt.
+    `windows_without_traffic` is the number of table rows without an attempt.
+    """
 
     attempts: int | None
     failures: int | None
@@ -266,8 +271,9 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
     """The rate at which the error budget was spent in the last `window_seconds`: 1 spends it exactly in the objective's
     window.
-    `rate` is null without an event, without data for all of the window, and with a target of 100%, which has no
-    budget."""
+
+    `rate` is null without an event, without data for all of the window, and with a target of 100%, which has no budget.
+    """
 
     window_seconds: float
     good: int

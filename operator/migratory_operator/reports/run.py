@@ -66,7 +66,7 @@ class ReportRun:
         return f"{self.id}-submit"
 
     def labels(self, component: str) -> dict[str, str]:
-        """Return the labels of a component's objects; the constants above name the components."""
+        """Return the labels of a component's objects. `component` is SUBMIT, DRIVER, EXECUTOR or PARTS."""
         return {
             "app.kubernetes.io/name": "migratory-sla",
             "app.kubernetes.io/instance": self.id,

@@ -137,7 +137,7 @@ def broker_steps(exporters: ScrapedExporters, start_ms: int, end_ms: int) -> lis
     """Return a step for each time at which a broker's scrapes end, begin again, or show that its counters restarted.
 
     A gap is no step if for more than half of it no other exporter was scraped: then the scraper has failed, not the
-    broker.
+    broker. A broker without a name, and an only exporter, have no steps.
     """
     steps = []
     for broker in exporters.with_role("brokers"):

@@ -64,8 +64,8 @@ class Increases:
 
 
 def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
-    """Return the increase of each sample over the sample before in the same series, by the rules above. No increase of
-    a counter is negative."""
+    """Return the increase of each sample over the sample before in the same series, by the rules in the docstring of
+    this module. No increase of a counter is negative."""
     position = index.positions(batch)
     first = np.zeros(len(batch.times), dtype=bool)
     first[batch.starts] = True

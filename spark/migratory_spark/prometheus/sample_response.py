@@ -96,7 +96,7 @@ class _SeriesReader:
 
     def _read_run(self, at: int, end: int, times: list[Int64], values: list[Float64]) -> int:
         """Read samples from index `at` on: the run that is as long and laid out as the first one, or else only the
-        first one. Append their times and values, and return the index after them."""
+        first one. Append their times and values, and return the index after them. Raises BadProtobuf."""
         size = 2 + self._message[at + 1] if at + 1 < end else 0
         if not 2 <= size < 0x80 or at + size > end:
             raise BadProtobuf("a sample is longer than its series")

@@ -163,8 +163,8 @@ def delivery(observations: Observations, interval: Interval) -> DeliveryCounts:
 
 
 def availability(observations: Observations, rows: ReportRows) -> AvailabilityCounts:
-    """Return the numbers of publications that were acknowledged and that failed in the window; None if neither was
-    scraped."""
+    """Return the numbers of publications that were acknowledged and that failed in the window (None if neither was
+    scraped), the acknowledged share, the number of rows without publications, and failures by reason."""
     counts = publish_events(observations, rows.whole)
     known = observations.was_scraped(metrics.PUBLISH, rows.whole) or observations.was_scraped(
         metrics.PUBLISH_ERRORS, rows.whole
@@ -184,8 +184,8 @@ def availability(observations: Observations, rows: ReportRows) -> AvailabilityCo
 
 
 def latency(observations: Observations, rows: ReportRows) -> LatencySection:
-    """Return the latency of live deliveries in the window: of all, by broker, by row, and by row and broker. Rows
-    without a delivery are left out."""
+    """Return the latency of live deliveries in the window: of all, by broker, by row, and by row and broker, with
+    cumulative counts and a heat map. Rows without a delivery are left out."""
     brokers = observations.brokers(metrics.LATENCY)
     return LatencySection(
         all=measured(observations, metrics.LATENCY, MILLISECONDS, rows.whole, live()),
