@@ -84,7 +84,8 @@ class Rig:
             await self.system.start_publisher(self.work, self._client_core, self._publishers)
 
     async def connect(self) -> None:
-        """Connect the subscribers."""
+        """Start the receivers and wait until their subscribers are connected. Do nothing if the rig has no
+        subscribers."""
         if not self.subscribed:
             return
         with self._named():

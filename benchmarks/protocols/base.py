@@ -69,7 +69,7 @@ class ClientProtocol:
     """True if a client that reconnects sends its position and receives what it missed."""
 
     def subscriber(self, client: str, topic: str, after: Position | None = None) -> Conversation:
-        """Return the conversation of a subscriber, which resumes after a position where `resumes`."""
+        """Return the conversation of a subscriber, which resumes after `after` if the protocol `resumes`."""
         raise NotImplementedError
 
     def publisher(self, client: str) -> Conversation:
@@ -77,7 +77,7 @@ class ClientProtocol:
         raise NotImplementedError
 
     def positions(self, message: bytes) -> Iterable[tuple[bytes, Position]]:
-        """Yield (payload, position) of a message's publications, where `resumes`."""
+        """Yield (payload, position) of a message's publications. Called only if the protocol `resumes`."""
         raise NotImplementedError
 
     def frame(self, message: bytes) -> bytes:

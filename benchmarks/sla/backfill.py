@@ -19,8 +19,8 @@ from benchmarks.sla.samples import Block, Fleet
 
 
 def prometheus_blocks(fleet: Fleet, folder: Path) -> None:
-    """Make `folder` a data folder of Prometheus. Needs promtool, whose input is a temporary text file beside the
-    folder."""
+    """Write the fleet's samples into `folder` as data of a Prometheus. Needs promtool, whose input is a temporary
+    text file beside the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     text = folder.with_suffix(".openmetrics")
     prefixes = pa.array([f"{series.text} " for series in fleet.series])

@@ -76,7 +76,7 @@ class Prometheus:
         return sorted(metric["pod"] for metric, value in self.ask(f"up{_selector(labels)}") if value == 1)
 
     def firing(self, alert: str, **labels: str) -> list[dict[str, str]]:
-        """Return the labels of each firing alert of this name."""
+        """Return the labels of each firing alert of this name that has these labels."""
         selector = _selector({"alertname": alert, "alertstate": "firing", **labels})
         return [metric for metric, _ in self.ask(f"ALERTS{selector}")]
 

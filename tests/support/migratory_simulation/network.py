@@ -233,7 +233,9 @@ class Network:
         self.scheduler.after(self.random.uniform(0.08, 0.2), self._supervise)
 
     def _maybe_connect(self, low: End, high: End) -> None:
-        """Open a link that one end wants, if both ends can."""
+        """Open the link between two processes if one of them wants it and both run, are reachable and have an
+        incarnation; first end what is left of an old link. Otherwise, or by chance if an old link is half open, do
+        nothing."""
         key = (low.number, high.number) if low.number < high.number else (high.number, low.number)
         if low.name == high.name or not (low.wants(high) or high.wants(low)):
             return

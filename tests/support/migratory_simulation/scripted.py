@@ -138,8 +138,8 @@ def _topics(groups: int, each: int) -> tuple[str, ...]:
 class ScriptedCluster:
     """The simulated cluster as a script observes and disturbs it.
 
-    A script yields each `Wait` that a method returns. `group` defaults to 0. *Tempo seconds* are seconds times `tempo`,
-    the factor of all the product's durations.
+    A script yields each `Wait` that a method returns. `group` defaults to 0. Limits and delays are multiplied by
+    `tempo`, the factor of all the product's durations in this run.
     """
 
     def __init__(self, world: World, name: str, script: Script) -> None:
@@ -176,8 +176,8 @@ class ScriptedCluster:
             self.trace(f"the script ends: no {wait.text or 'such state'} within {wait.limit:.1f} s")
 
     def until(self, condition: Callable[[], bool], limit: float, what: str = "") -> Wait:
-        """Return a wait of up to `limit` tempo seconds for a state that the script needs. The script ends without
-        it."""
+        """Return a wait of up to `limit` seconds, scaled by the tempo, for a state that the script needs. If it does
+        not come, the script ends without a violation."""
         return Wait(condition, limit * self.tempo, 0, what)
 
     def up(self) -> Wait:
@@ -185,18 +185,18 @@ class ScriptedCluster:
         return self.until(self.all_ready, START, "cluster that is up")
 
     def next_record(self, before: GroupRecord | None, limit: float = 12.0) -> Wait:
-        """Return a wait until the ZooKeeper record of group 0 is another one than `before`. The script ends after
-        `limit` tempo seconds."""
+        """Return a wait until the ZooKeeper record of group 0 is another one than `before`. The script ends if that
+        takes longer than `limit` seconds, scaled by the tempo."""
         return self.until(lambda: self.record() != before, limit, "next record")
 
     def taken_over(self, old: Process, limit: float) -> Wait:
-        """Return a wait of up to `limit` tempo seconds until another broker than `old` coordinates group 0. The
-        script ends without it."""
+        """Return a wait until another broker than `old` coordinates group 0. The script ends if that takes longer
+        than `limit` seconds, scaled by the tempo."""
         return self.until(lambda: self.coordinator() not in (None, old), limit, "takeover")
 
     def commit(self, process: Process, limit: float, more: int = 0) -> Wait:
         """Return a wait until a broker has committed at least `more` + 1 publications more than now. The script ends
-        after `limit` tempo seconds."""
+        if that takes longer than `limit` seconds, scaled by the tempo."""
         begun = self.committed(process)
         return self.until(lambda: self.committed(process) > begun + more, limit, "commit")
 
@@ -215,8 +215,8 @@ class ScriptedCluster:
         yield self.at_rest()
 
     def expect(self, condition: Callable[[], bool], limit: float, text: str, invariant: int = 7) -> Wait:
-        """Return a wait of up to `limit` tempo seconds for a state that the cluster must reach. Otherwise the run
-        violates `invariant`, with `text`."""
+        """Return a wait for a state that the cluster must reach within `limit` seconds, scaled by the tempo.
+        Otherwise the run violates `invariant`, with `text`."""
         return Wait(condition, limit * self.tempo, invariant, text)
 
     def demand(self, holds: bool, text: str, invariant: int = 7) -> None:
@@ -231,15 +231,16 @@ class ScriptedCluster:
         return self.expect(lambda: self.committed(process or self.current()) > committed, limit, text)
 
     def drained(self, process: Process, limit: float) -> Wait:
-        """Return a wait in which the broker must report itself drained within `limit` tempo seconds."""
+        """Return a wait in which the broker must report itself drained within `limit` seconds, scaled by the tempo."""
         return self.expect(lambda: process.logic.drained, limit, f"{process.label} is never drained")
 
     def no_tail(self, process: Process) -> Wait:
-        """Return a wait in which the broker must commit everything that it holds, within 3 tempo seconds."""
+        """Return a wait in which the broker must commit all its uncommitted entries within 3 seconds, scaled by the
+        tempo."""
         return self.expect(lambda: not self.tail(process), 3.0, f"{process.label} commits no more")
 
     def no_clients(self, process: Process, limit: float) -> Wait:
-        """Return a wait in which all clients must leave the broker within `limit` tempo seconds."""
+        """Return a wait in which all clients must leave the broker within `limit` seconds, scaled by the tempo."""
         return self.expect(lambda: not process.clients, limit, f"{process.label} still has clients")
 
     def trace(self, text: str) -> None:
@@ -333,7 +334,7 @@ class ScriptedCluster:
             self.world.network.unblock(ways([one], [other]))
 
     def clog(self, one: Process, other: Process, delay: float) -> None:
-        """Delay messages from `one` to `other` by `delay` tempo seconds until the world heals."""
+        """Delay messages from `one` to `other` by `delay` more seconds, scaled by the tempo, until the world heals."""
         self.trace(f"{one.label} to {other.label}: {delay:.2f} tempo seconds longer")
         self.world.network.clog([(one.number, other.number)], delay * self.tempo)
 
@@ -372,7 +373,7 @@ class ScriptedCluster:
         process.zk.set_cut(False)
 
     def crash(self, process: Process, downtime: float) -> None:
-        """Crash a process; the next one starts after `downtime` tempo seconds."""
+        """Crash a process; the broker's next process starts after `downtime` seconds, scaled by the tempo."""
         self.world.process_ends(process, "crash", restart=downtime * self.tempo)
 
     def replace(self, *old: Process, together: tuple[Process, ...] = ()) -> None:

@@ -1,4 +1,5 @@
-"""Scripts of directed schedules: brokers that are cut off; subscribers that are ahead, behind, or do not read."""
+"""Scripts of directed runs: brokers that are cut off; subscribers that are ahead of their broker, behind it, or do
+not read."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from migratory_simulation.scripted import ScriptedCluster, Steps, schedule
 
 @schedule(25.0, subscribers=4)
 def alone(cluster: ScriptedCluster) -> Steps:
-    """Cut one broker from all others, but not from ZooKeeper. It must lose its clients, and after the cut all
+    """Cut one broker from all others, but not from ZooKeeper. It must lose all its clients, and after the cut all
     brokers must accept clients again."""
     yield cluster.up()
     yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
@@ -25,9 +26,9 @@ def alone(cluster: ScriptedCluster) -> Steps:
 @schedule(90.0, groups=2)
 @schedule(90.0, name="cut and quiet", groups=2, publishers=0)
 def cut_coordinator(cluster: ScriptedCluster) -> Steps:
-    """Cut a coordinator that has re-listed from all others, but not from ZooKeeper. It must give up its groups, and
-    another one must take over. With the links back it must be listed again. Without publications it has no failing
-    commit to detect this by; only fencing makes it give up."""
+    """Cut a coordinator from all others, but not from ZooKeeper, after the others have restarted. Another broker
+    must take over all its groups, and with the links back it must be listed again. In the run "cut and quiet"
+    nothing is published, so that no failing commit but only fencing can make it give up its groups."""
     yield cluster.up()
     groups = range(cluster.world.options.groups)
     yield cluster.coordinated()
@@ -50,8 +51,8 @@ def cut_coordinator(cluster: ScriptedCluster) -> Steps:
 
 @schedule(22.0, subscribers=4)
 def cut_contact(cluster: ScriptedCluster) -> Steps:
-    """Cut a contact broker from the coordinator only: the third broker still reaches both. The clients of the
-    contact broker must leave."""
+    """Cut a contact broker from the coordinator, while the third broker still reaches both. All clients of the
+    contact broker must leave it."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.coordinated()
@@ -81,8 +82,8 @@ def zookeeper_away(cluster: ScriptedCluster) -> Steps:
 
 @schedule(40.0, subscribers=4)
 def lagging_contact(cluster: ScriptedCluster) -> Steps:
-    """One broker gets the coordinator's messages late, but soon enough to be waited for. Subscribers that come to it
-    from another broker are ahead of it. They must not be reset, and must get nothing twice."""
+    """Messages of the coordinator reach one broker late, but within the time that a resume waits. Subscribers that
+    come to this broker from another one are ahead of it. None of them may be reset."""
     yield cluster.up()
     yield cluster.tempo
     yield cluster.coordinated()
@@ -103,8 +104,8 @@ def lagging_contact(cluster: ScriptedCluster) -> Steps:
 @schedule(50.0, messages_per_topic=8, page=60, subscribers=4)
 @schedule(50.0, name="evicted by age", messages_per_topic=8, page=60, max_age=0.25, subscribers=4)
 def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
-    """Cut a broker from the coordinator while more is published than a cache holds. It must copy the whole log, and its
-    subscribers must be notified of what they missed. Others return to the topic after as long a time."""
+    """Cut a broker from the coordinator while more is published than a cache holds; also let a subscriber leave its
+    topic for as long. The checkers then check the copied log and that subscribers learn what they missed."""
     yield cluster.up()
     for _ in range(3):
         yield 5.0 * cluster.tempo
@@ -127,8 +128,8 @@ def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
 @schedule(30.0, subscribers=4)
 @schedule(30.0, name="stalled and cut", subscribers=4, client_queue=3000)
 def stalled_reader(cluster: ScriptedCluster) -> Steps:
-    """Subscribers stop reading under load for a while. The buffered publications must arrive complete and in order,
-    or the connection ends and the client resumes."""
+    """Subscribers stop reading under load for a while. The checkers check that the buffered publications arrive
+    complete and in order, or that the connection ends and the client resumes."""
     yield cluster.up()
     yield 2.0 * cluster.tempo
     for _ in range(4):
@@ -145,8 +146,8 @@ def stalled_reader(cluster: ScriptedCluster) -> Steps:
 
 @schedule(40.0, subscribers=4, page=60, high_water=100)
 def stalled_replay(cluster: ScriptedCluster) -> Steps:
-    """A subscriber that returns to a topic stops reading as its replay of many pages begins. The replay must
-    continue when it reads again."""
+    """A subscriber that returns to a topic stops reading as its replay of many pages begins, and reads again later.
+    The checkers check that the replay continues then."""
     yield cluster.up()
     yield 2.0 * cluster.tempo
     for _ in range(4):
@@ -164,8 +165,8 @@ def stalled_replay(cluster: ScriptedCluster) -> Steps:
 
 @schedule(60.0, subscribers=4)
 def others_go_on(cluster: ScriptedCluster) -> Steps:
-    """Crash one of three brokers, which stays away for long. The two others must not fence themselves, must keep
-    their clients, and must commit."""
+    """Crash one of three brokers for a long time. The two others must commit, must not fence themselves, and must
+    not lose their clients."""
     yield cluster.up()
     yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
     yield cluster.at_rest()
@@ -187,8 +188,8 @@ def others_go_on(cluster: ScriptedCluster) -> Steps:
 
 @schedule(60.0, on_history_loss="halt")
 def halting_goes_on(cluster: ScriptedCluster) -> Steps:
-    """Under `halt`, ZooKeeper is down and a broker crashes. No broker can have been replaced unnoticed, so the
-    others must continue."""
+    """Under `halt`, ZooKeeper is down and a broker crashes. The others must commit and must not fence themselves,
+    because no broker can have been replaced without their knowledge."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.at_rest()
@@ -209,8 +210,7 @@ def halting_goes_on(cluster: ScriptedCluster) -> Steps:
 @schedule(40.0, topics=2, publishers=1, give_up=1.5, window=6.0)
 def quiet_in_one(cluster: ScriptedCluster) -> Steps:
     """A publisher continues on one topic of a group and is silent on another for longer than the duplicate window.
-    The invariants check that brokers forget the publisher on the silent topic alone, and none before the
-    coordinator."""
+    The checkers check that brokers forget the publisher on the silent topic alone, and none before the coordinator."""
     yield cluster.up()
     yield cluster.coordinated()
     topics = cluster.world.options.topics
@@ -224,8 +224,9 @@ def quiet_in_one(cluster: ScriptedCluster) -> Steps:
 
 @schedule(40.0, subscribers=4)
 def came_back(cluster: ScriptedCluster) -> Steps:
-    """The coordinator crashes and returns before its session ends. One broker learns of that only from the third: it
-    has no link to the new process, and cannot reach ZooKeeper. The takeover is slow. No broker may fence itself."""
+    """The coordinator crashes and returns before its session ends, and the takeover is slow. One broker learns of
+    the return only from the third broker: it has no link to the new process, and cannot reach ZooKeeper. No broker
+    may fence itself."""
     yield cluster.up()
     yield 6.0 * cluster.tempo
     yield cluster.at_rest()
@@ -251,9 +252,9 @@ def came_back(cluster: ScriptedCluster) -> Steps:
 
 @schedule(50.0, brokers=5, min_copies=3, subscribers=16, weights=())
 def former_word(cluster: ScriptedCluster) -> Steps:
-    """Five brokers, three copies. A coordinator and one more broker are cut off together, and the others continue in
-    the next epoch. Subscribers that come from there to the two are ahead of them. The former coordinator's claim
-    says nothing about that: they must not be reset."""
+    """With five brokers and minCopies 3, the coordinator and one more broker are cut off together, and the others
+    continue in the next epoch. Subscribers that come from the others to these two are ahead of them, and must not be
+    reset, although the former coordinator still considers itself the coordinator."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.at_rest()
@@ -276,8 +277,9 @@ def former_word(cluster: ScriptedCluster) -> Steps:
 
 @schedule(60.0, subscribers=8, edges=2)
 def two_edges(cluster: ScriptedCluster) -> Steps:
-    """Two I/O processes of one broker have subscribers of the topic. The subscribers of one leave it for a while and
-    return. Publications must reach the other meanwhile, and both afterwards."""
+    """Two I/O processes of one broker have subscribers of a topic. The subscribers of one process leave the topic
+    for a while and return. The checkers check that publications reach the other process meanwhile, and both
+    afterwards."""
     yield cluster.up()
     for _ in range(6):
         yield cluster.until(lambda: _shared(cluster) != [], 15.0, "broker with subscribers at both edges")
@@ -287,7 +289,8 @@ def two_edges(cluster: ScriptedCluster) -> Steps:
 
 
 def _shared(cluster: ScriptedCluster) -> list[EdgeProcess]:
-    """Return the edges of all brokers that have subscribers on more than one edge."""
+    """Return the edges of those brokers that have subscribers on more than one edge; an empty list if there are
+    none."""
     busy = [[edge for edge in process.edges if _readers(cluster, edge)] for process in cluster.others()]
     return [edge for edges in busy if len(edges) > 1 for edge in edges]
 

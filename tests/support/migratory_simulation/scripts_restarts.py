@@ -1,4 +1,4 @@
-"""Scripts of directed schedules: brokers that restart, are replaced, drain, or end together."""
+"""Scripts of directed runs: brokers that restart, are replaced, drain, or end together."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from migratory_simulation.scripted import BROKERS, POLL, START, ScriptedCluster,
 
 @schedule(45.0, safe=False)
 def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
-    """New processes of all three brokers start while the old ones run on with their clients, cut from ZooKeeper and
-    from the new ones. Two of the old processes still reach each other. No old process may acknowledge anything once the
-    new ones have begun a new history. At the end the old ones stop."""
+    """New processes of all three brokers start while the old ones still run with their clients, cut off from
+    ZooKeeper and from the new ones; two of the old processes still reach each other. The checkers check that no old
+    process acknowledges anything once the new ones have begun a new history. In the end the old processes stop."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     old = cluster.others()
@@ -26,7 +26,8 @@ def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
 
 @schedule(25.0, safe=False)
 def newer_life(cluster: ScriptedCluster) -> Steps:
-    """Replace a broker that runs on, cut off. When it learns of its newer incarnation it must end."""
+    """Start a new process of a broker while the old one still runs, cut off. The old process must end once it
+    reaches ZooKeeper and learns of its newer incarnation."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     old = cluster.random.choice(cluster.others())
@@ -38,9 +39,9 @@ def newer_life(cluster: ScriptedCluster) -> Steps:
 
 @schedule(60.0, safe=False)
 def lives_at_once(cluster: ScriptedCluster) -> Steps:
-    """All brokers crash before they were ever ready. The next process of each hangs after it registered and asked
-    for its ephemeral; another one starts and creates it. Then the first continues with what it read, a node of the
-    same version. The newest processes must still become ready."""
+    """All brokers crash before they were ever ready. The next process of each hangs just after it has registered and
+    requested its presence node; a further process starts and creates the node. Then the hanging one continues with
+    what it read, a node of the same version. The newest processes must still become ready."""
 
     yield cluster.until(cluster.registered, START, "brokers that are registered")
     yield cluster.random.uniform(0.3, 1.0) * cluster.tempo
@@ -64,7 +65,8 @@ def lives_at_once(cluster: ScriptedCluster) -> Steps:
 @schedule(60.0, subscribers=8, messages_per_topic=100000)
 def rolling_restart(cluster: ScriptedCluster) -> Steps:
     """One broker after the other restarts without a drain, each as soon as all report ready. Some subscribers leave
-    their topic meanwhile and return to a broker that got the log by Sync. None may be truncated."""
+    their topic meanwhile and return to a broker that copied the log. No receipt may report a gap, because every
+    cache holds everything."""
     yield cluster.up()
     for name in (*BROKERS, *BROKERS):
         for client in cluster.readers():
@@ -83,7 +85,7 @@ def rolling_restart(cluster: ScriptedCluster) -> Steps:
 @schedule(60.0, groups=3, publishers=2, subscribers=3)
 def drain(cluster: ScriptedCluster) -> Steps:
     """Drain a broker and start it again. Its groups must move to other brokers while it still runs, then its clients
-    must leave. When it is back, groups must return to it."""
+    must leave. When it is back, each broker must coordinate a group again."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     groups = range(cluster.world.options.groups)
@@ -107,8 +109,8 @@ def drain(cluster: ScriptedCluster) -> Steps:
 
 @schedule(70.0, min_copies=1, groups=2)
 def only_copy_leaves(cluster: ScriptedCluster) -> Steps:
-    """With one copy of everything, the coordinator drains while its messages are delayed, and ends as soon as it
-    reports drained. Its successor must have its log."""
+    """With minCopies 1, the coordinator drains while its messages are delayed, and ends as soon as it reports
+    drained. The checkers check that its successor has its log."""
     for _ in range(3):
         yield cluster.up()
         yield cluster.coordinated()
@@ -124,7 +126,8 @@ def only_copy_leaves(cluster: ScriptedCluster) -> Steps:
 
 @schedule(22.0)
 def member_dies(cluster: ScriptedCluster) -> Steps:
-    """A broker that coordinates nothing crashes. Commits must continue without waiting for the end of its session."""
+    """A broker that coordinates no group crashes. The coordinator must continue to commit without waiting for the
+    end of the broker's session."""
     yield from cluster.settled()
     coordinator = cluster.current()
     cluster.crash(min(cluster.others(coordinator), key=lambda process: process.clients), 10.0)
@@ -134,8 +137,9 @@ def member_dies(cluster: ScriptedCluster) -> Steps:
 
 @schedule(35.0)
 def learner(cluster: ScriptedCluster) -> Steps:
-    """A restarted broker learns and is not listed yet, when the coordinator's link to the one listed member is
-    blocked and then the coordinator crashes. Entries that only the learner got do not count."""
+    """A restarted broker has copied the log and is not listed yet, when the coordinator's link to the one listed
+    member is blocked and then the coordinator crashes. The checkers check that entries that only the restarted
+    broker got do not count as committed."""
     yield from cluster.settled()
     coordinator = cluster.current()
     member, restarted = cluster.others(coordinator)
@@ -157,8 +161,9 @@ def learner(cluster: ScriptedCluster) -> Steps:
 
 @schedule(40.0, safe=False)
 def two_lives(cluster: ScriptedCluster) -> Steps:
-    """The coordinator and one member hold what is committed; the third broker lags behind. The member restarts, then
-    the coordinator crashes. The member's new incarnation has nothing, so the third broker must not continue alone."""
+    """The coordinator and one member have what is committed; the third broker lags behind. The member restarts, then
+    the coordinator crashes. The checkers check that the third broker does not continue alone, because the member's
+    new incarnation has an empty log."""
     yield from cluster.settled()
     coordinator = cluster.current()
     member, lagging = cluster.random.sample(cluster.others(coordinator), 2)
@@ -178,8 +183,8 @@ def two_lives(cluster: ScriptedCluster) -> Steps:
 
 @schedule(30.0, messages_per_topic=8, give_up=25.0)
 def late_answer(cluster: ScriptedCluster) -> Steps:
-    """A publisher does not read its acknowledgement and sends a publication again after it was evicted from every
-    cache, to another coordinator. It must not be numbered a second time."""
+    """A publisher does not read its acknowledgement and sends the publication again, to another coordinator, after
+    it was evicted from every cache. The checkers check that it is not numbered a second time."""
     yield cluster.up()
     topic = cluster.world.options.topics[0]
     unread = cluster.newcomer(topic)
@@ -197,8 +202,8 @@ def late_answer(cluster: ScriptedCluster) -> Steps:
 
 @schedule(70.0, safe=False, groups=2, publishers=2, subscribers=4, page=60)
 def memory_gone(cluster: ScriptedCluster) -> Steps:
-    """Every broker ends at once, twice, while subscribers come and go. Each history is new, and every subscriber must
-    be notified, also on topics without publications. The machines' clocks are changed meanwhile."""
+    """All brokers crash at once, twice, while subscribers come and go and the machines' clocks change. The checkers
+    check that every subscriber learns of each new history, also on topics without publications."""
     yield cluster.up()
     for _ in range(2):
         for name in BROKERS:
@@ -215,9 +220,9 @@ def memory_gone(cluster: ScriptedCluster) -> Steps:
 
 @schedule(70.0, min_copies=1)
 def overtaken_leaves(cluster: ScriptedCluster) -> Steps:
-    """With one copy of everything, the coordinator loses its session, and another broker writes a record and asks
-    for the log late. Meanwhile the first learns from ZooKeeper that it is overtaken, and drains. It has nothing to
-    hand over any more, but its log is still needed."""
+    """With minCopies 1, the coordinator loses its session, and another broker writes a record and asks for the log
+    late. Meanwhile the old coordinator learns from ZooKeeper that it was superseded, and drains. It has no group to
+    hand over any more, but its log is still needed, and the checkers check that nothing is lost."""
     for _ in range(2):
         yield cluster.up()
         yield cluster.coordinated()
@@ -240,8 +245,8 @@ def overtaken_leaves(cluster: ScriptedCluster) -> Steps:
 
 @schedule(30.0, min_copies=1, topics=2, rate=50.0, messages_per_topic=4)
 def hangs_in_a_turn(cluster: ScriptedCluster) -> Steps:
-    """With one copy and small caches, messages to the coordinator are delayed, and it hangs for a moment. Then
-    publications and confirmations of earlier ones arrive in one turn. All of them must be committed."""
+    """With minCopies 1 and small caches, messages to the coordinator are delayed, and it hangs for a moment, so that
+    publications and confirmations of earlier ones arrive in one turn. It must then commit all of them."""
     for _ in range(6):
         yield cluster.up()
         yield cluster.coordinated()
@@ -257,8 +262,9 @@ def hangs_in_a_turn(cluster: ScriptedCluster) -> Steps:
 
 @schedule(80.0)
 def hung_loop(cluster: ScriptedCluster) -> Steps:
-    """A process that is stopped as a whole, and one whose loop stands for short times, must go on. A coordinator whose
-    loop stands for good keeps its session; it must end, and another one must coordinate."""
+    """A process that is stopped as a whole, and one whose event loop hangs for short times, must not be ended by its
+    watchdog. A coordinator whose loop hangs for ever must end although it keeps its session, and another broker must
+    coordinate."""
     yield from cluster.settled()
     stopped = cluster.random.choice(cluster.others())
     stopped.freeze()
@@ -289,9 +295,9 @@ def hung_loop(cluster: ScriptedCluster) -> Steps:
 @schedule(100.0, safe=False, groups=2, publishers=1, subscribers=4)
 @schedule(100.0, name="only copy gone", safe=False, min_copies=1, groups=2, publishers=1, subscribers=4)
 def two_at_once(cluster: ScriptedCluster) -> Steps:
-    """The coordinator and one more broker crash at the same moment, with two copies of everything. The third cannot
-    know what is missing: a new history must begin, and its connected subscribers must be notified. Then the same again
-    with the same survivor, which must wait as long as the first time."""
+    """The coordinator and one more broker crash at the same moment, with two copies of everything. The third broker
+    cannot know what is missing: a new history must begin within the limit. Then the same happens again with the same
+    survivor, which must wait as long as the first time."""
     survivor = ""
     for _ in range(2):
         yield cluster.up()
@@ -316,8 +322,8 @@ def two_at_once(cluster: ScriptedCluster) -> Steps:
 
 @schedule(150.0, groups=2, publishers=0)
 def idle(cluster: ScriptedCluster) -> Steps:
-    """Nobody publishes, so no publication tells a broker about changes. After new links and restarts it must still
-    be listed and accept clients."""
+    """Without any publications, which would show a broker what has changed, all links break once and all brokers
+    restart. Every broker must still be listed again and accept clients."""
     yield cluster.up()
     yield 2.0 * cluster.tempo
     for process in cluster.others():

@@ -1,4 +1,4 @@
-"""Scripts of directed schedules: takeovers, and the log of a coordinator that was left behind."""
+"""Scripts of directed runs: takeovers, and the uncommitted entries of a coordinator that was cut off."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from migratory_simulation.scripted import BROKERS, START, ScriptedCluster, Steps
 
 
 def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Process]:
-    """Let the coordinator number publications that reach nobody. Then cut it off, let ZooKeeper expire it, and let
-    the others take over with it on their list, as no link has been closed yet. Return the old coordinator."""
+    """Let the coordinator number publications that reach no other broker. Then cut it off and let its ZooKeeper
+    session expire, so that another broker takes over with a list that still names it, because no link has been
+    closed yet. Return the old coordinator, still cut off."""
     yield cluster.up()
     unknown = cluster.newcomer(cluster.world.options.topics[0])
     yield cluster.random.uniform(0.5, 4.0) * cluster.tempo
@@ -31,7 +32,8 @@ def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Pro
 @schedule(25.0, publishers=4)
 def superseded_tail(cluster: ScriptedCluster) -> Steps:
     """The old coordinator never gets the Sync of the new epoch, though it is listed there. Then the new coordinator
-    crashes, and the superseded tail is among the answers to the next candidate. It must not count."""
+    crashes, and the old one answers the next candidate with its superseded entries. The checkers check that these do
+    not count."""
     first = yield from _leave_behind(cluster)
     second = cluster.current()
     (third,) = cluster.others(first, second)
@@ -45,8 +47,9 @@ def superseded_tail(cluster: ScriptedCluster) -> Steps:
 @schedule(30.0, publishers=4)
 @schedule(30.0, name="one tail of two cut", topics=2, publishers=4)
 def tail_cut(cluster: ScriptedCluster) -> Steps:
-    """The old coordinator takes the new epoch's Sync, which cuts its tail and its publisher table. Then the new
-    coordinator crashes before publishers have sent the tail again. Nothing of the tail may be remembered."""
+    """The old coordinator gets the new epoch's Sync, which removes its uncommitted entries and their rows in the
+    publisher table. Then the new coordinator crashes before publishers have sent those publications again. The
+    checkers check that no broker treats the repeats as duplicates."""
     first = yield from _leave_behind(cluster)
     second = cluster.current()
     cluster.unblock(first, *cluster.others(first))
@@ -60,8 +63,8 @@ def tail_cut(cluster: ScriptedCluster) -> Steps:
 
 @schedule(30.0, publishers=4)
 def away_for_two_epochs(cluster: ScriptedCluster) -> Steps:
-    """The old coordinator returns when the next epoch is over as well. Nothing of its log is known to agree with the
-    current source."""
+    """The old coordinator returns when the next epoch has ended as well, so that no part of its log is known to
+    agree with the current one. It gets a Sync, after which the checkers compare its log."""
     first = yield from _leave_behind(cluster)
     second, record = cluster.current(), cluster.record()
     yield cluster.commit(second, 6.0)
@@ -74,8 +77,8 @@ def away_for_two_epochs(cluster: ScriptedCluster) -> Steps:
 
 @schedule(25.0)
 def two_coordinators(cluster: ScriptedCluster) -> Steps:
-    """ZooKeeper expires the coordinator, which does not learn of it and keeps sending; the others promise a higher
-    epoch. From then on nothing may be committed in the old one."""
+    """ZooKeeper expires the session of the coordinator, which does not learn of it and continues to send; the others
+    promise a higher epoch. The checkers check that nothing is committed in the old epoch from then on."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 4.0) * cluster.tempo
     yield cluster.coordinated()
@@ -96,7 +99,7 @@ def two_coordinators(cluster: ScriptedCluster) -> Steps:
 
 def _overtake(cluster: ScriptedCluster, *, adopted: bool) -> Steps:
     """End a candidate's session between its record and its activation, so that another broker writes the next
-    record."""
+    record. With `adopted` the candidate has already adopted its log."""
     yield from cluster.settled(4.0)
     before = cluster.record()
     cluster.crash(cluster.current(), 6.0)
@@ -115,21 +118,22 @@ def _overtake(cluster: ScriptedCluster, *, adopted: bool) -> Steps:
 
 @schedule(30.0)
 def overtaken(cluster: ScriptedCluster) -> Steps:
-    """The first candidate has adopted its log; the confirmations it needs arrive after it was overtaken."""
+    """A candidate has adopted its log and is overtaken by another one; only then do the confirmations that it needs
+    arrive. The checkers check that it activates nothing."""
     yield from _overtake(cluster, adopted=True)
 
 
 @schedule(30.0)
 def overtaken_early(cluster: ScriptedCluster) -> Steps:
-    """The first candidate is overtaken before it has promises. The invariants check that the next one does not ask
-    the members of that list."""
+    """A candidate is overtaken by another one before it has promises. The checkers check that the next candidate
+    does not ask the members of a list that was never activated."""
     yield from _overtake(cluster, adopted=False)
 
 
 @schedule(50.0)
 def lost_reply(cluster: ScriptedCluster) -> Steps:
-    """A candidate's record is written, and its connection to ZooKeeper breaks before the reply. It must find out, or
-    the group stays without a coordinator."""
+    """A candidate's record is written, and its connection to ZooKeeper breaks before the reply. Within the limit
+    some broker must coordinate the group."""
     yield cluster.up()
     for _ in range(2):
         yield cluster.random.uniform(1.0, 3.0) * cluster.tempo
@@ -145,8 +149,9 @@ def lost_reply(cluster: ScriptedCluster) -> Steps:
 
 @schedule(50.0, safe=False, brokers=4)
 def lost_activation(cluster: ScriptedCluster) -> Steps:
-    """Four brokers. An epoch is activated, and its owner's connection to ZooKeeper breaks before the reply. When it
-    can ask again, the two others of its list have been replaced, so that it may not activate anything."""
+    """With four brokers, an epoch is activated, and its coordinator is cut from ZooKeeper. When it reaches ZooKeeper
+    again, the two other members of its list have been replaced, so that its epoch must not continue: another record
+    must follow."""
     yield from cluster.settled()
     before, old = cluster.record(), cluster.current()
     cluster.crash(old, 20.0)
@@ -172,8 +177,8 @@ def lost_activation(cluster: ScriptedCluster) -> Steps:
 
 @schedule(45.0)
 def slow_first(cluster: ScriptedCluster) -> Steps:
-    """The broker that should write the first record reaches ZooKeeper slowly. The next broker's turn comes, and both
-    have read that there is no record."""
+    """The broker that should write the first record reaches ZooKeeper slowly, so that the next broker also tries,
+    and both have read that there is no record. All brokers must become ready."""
     names = rendezvous(0, BROKERS)
 
     yield cluster.until(cluster.registered, START, "brokers that are registered")
@@ -188,9 +193,9 @@ def slow_first(cluster: ScriptedCluster) -> Steps:
 
 @schedule(30.0, brokers=5, min_copies=3)
 def late_word(cluster: ScriptedCluster) -> Steps:
-    """Five brokers, three copies. The message that an epoch is activated reaches one member late. That member has
-    taken the Sync of the next epoch meanwhile, with a tail that only two brokers hold and nobody has activated. The
-    late message is about another epoch."""
+    """With five brokers and minCopies 3, the notice that an epoch is activated reaches one member late. Meanwhile
+    that member has got the Sync of the next epoch, with entries that only two brokers have and that are not
+    committed. The checkers check that the late notice, which is about another epoch, commits nothing."""
     yield from cluster.settled()
     before, given_up = cluster.record(), cluster.current()
     cluster.cut_zookeeper(given_up, expire=True)
@@ -226,8 +231,9 @@ def late_word(cluster: ScriptedCluster) -> Steps:
 
 @schedule(40.0, brokers=5, min_copies=3)
 def links_break(cluster: ScriptedCluster) -> Steps:
-    """Five brokers, three copies. All but one member get messages late, and the coordinator's link to that member
-    breaks under load, again and again. The Sync over the new link brings entries that no third broker holds yet."""
+    """With five brokers and minCopies 3, the coordinator's messages reach all members but one late, and its link to
+    that member breaks under load, again and again. The checkers check the Sync over each new link, which has entries
+    that no third broker has yet."""
     yield cluster.up()
     yield 2.0 * cluster.tempo
     yield cluster.at_rest()

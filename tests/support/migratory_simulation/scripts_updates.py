@@ -1,4 +1,4 @@
-"""Scripts of directed schedules: clients that are asked to move to another broker, and how often."""
+"""Scripts of directed runs: clients that are asked to move to another broker, and how often."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from migratory_simulation.process import Process
 from migratory_simulation.scripted import START, ScriptedCluster, Steps, schedule
 
 AVERAGE = 5 / 3 + 1e-9
-"""The largest mean number of moves of a client in a rolling update of three brokers: a third, a half, a half, and a
-third back."""
+"""The largest mean number of moves of a client in a rolling update of three brokers: a third of the clients move
+first, then twice a half, and a third move back."""
 
 SPREAD = 0.6 + 1e-9
-"""The largest mean number of moves of a client when two brokers of five leave: two fifths, and at most half as many
-again for balance. Each client draws its broker by weights, so that three may well choose the same one."""
+"""The largest mean number of moves of a client when two brokers of five leave: two fifths of the clients move, and
+at most half as many move again for balance. Each client draws its broker by weights, so that three may choose the
+same one."""
 
 SEAMLESS = "replaced before they were left"
 EARLY = "left before the receipts"
@@ -23,8 +24,8 @@ EARLY = "left before the receipts"
 
 @schedule(420.0, publishers=2, subscribers=7, rate=1.0, weights=())
 def updates(cluster: ScriptedCluster) -> Steps:
-    """Every broker in turn is drained, ends and returns updated. Each client moves at most twice, and always before
-    it leaves its broker. In the end clients are balanced and stay."""
+    """Every broker in turn is drained, ends and returns updated. Each client may move at most twice, and must be
+    served by its next broker before it leaves the old one. In the end clients must be balanced and stay."""
     world = cluster.world
     yield from _at_rest(cluster)
     before, seamless = _moves(cluster), world.coverage[SEAMLESS]
@@ -48,8 +49,9 @@ def updates(cluster: ScriptedCluster) -> Steps:
 
 @schedule(560.0, publishers=2, subscribers=13, rate=1.0, weights=())
 def scales(cluster: ScriptedCluster) -> Steps:
-    """Two brokers join, one some time after the other: no client moves twice, and clients get balanced. Then both
-    leave: only their clients move, once, to brokers that stay."""
+    """Two brokers join, one some time after the other: no client may move twice, and clients must get balanced. Then
+    both leave: only few moves beyond those of their clients are allowed, each client moves at most once, and clients
+    must be balanced."""
     world = cluster.world
     yield from _at_rest(cluster)
     before, seamless = _moves(cluster), world.coverage[SEAMLESS]
@@ -94,18 +96,19 @@ def _at_rest(cluster: ScriptedCluster) -> Steps:
 
 
 def _left(cluster: ScriptedCluster, process: Process) -> Callable[[], bool]:
-    """Return a condition: the broker is drained and without clients."""
+    """Return a function that returns whether the broker is drained and has no clients."""
     return lambda: process.logic.drained and not process.clients
 
 
 def _moves(cluster: ScriptedCluster) -> dict[str, int]:
-    """Return the number of moves of each client."""
+    """Return the number of moves of each client since its start, by the client's name."""
     return {client.name: client.core.reconnects for client in cluster.world.clients}
 
 
 def _demand(cluster: ScriptedCluster, before: dict[str, int], seamless: int, most: int, average: float) -> None:
-    """Check the moves since `before`: at most `most` of a client and `average` in the mean, none of which left a
-    broker before the next one served the client, and that clients are balanced."""
+    """Raise a violation unless the moves since `before` were at most `most` for each client and `average` in the
+    mean, each client was served by its next broker before it left the old one, and the clients are balanced now.
+    `seamless` is the count of such changes of broker at the time of `before`."""
     cluster.demand(not cluster.world.coverage[EARLY], "a link was left before the next one had all receipts")
     moves = {name: now - before[name] for name, now in _moves(cluster).items()}
     cluster.demand(max(moves.values()) <= most, f"a client was moved more than {most} times: {moves}")

@@ -133,7 +133,8 @@ async def close_all() -> None:
 
 
 class RawClient:
-    """One connection. `receive` returns the next message of some operations and buffers the others in `buffered`."""
+    """A test client's WebSocket connection to a broker. `receive` returns the next message of the given operations,
+    and adds other messages to `buffered`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wire: str) -> None:
         self.reader = reader

@@ -110,7 +110,7 @@ def find_operator(kube: Kubectl) -> Operator | None:
 
 
 def watched_namespaces(deployment: Object) -> tuple[str, ...]:
-    """Return the namespaces that an operator's Deployment watches; empty: all."""
+    """Return the namespaces that an operator's Deployment watches. An empty tuple means all."""
     variables = deployment["spec"]["template"]["spec"]["containers"][0].get("env", [])
     names = next((one.get("value", "") for one in variables if one["name"] == "MIGRATORY_NAMESPACES"), "")
     return tuple(name.strip() for name in names.split(",") if name.strip())

@@ -47,10 +47,10 @@ for longer."""
 
 
 class KubernetesRun(Engine[KubernetesScene]):
-    """A chaos run on a Kubernetes. Call `await run()` once.
+    """A chaos run in Kubernetes. Call `await run()` once.
 
-    :param minutes: of faults, or None for each kind once.
-    :param prometheus: its URL as pods reach it; empty: the one of the cluster's spec.
+    :param minutes: for how long to inject faults; None injects one of each kind. :param prometheus: the URL of a
+    Prometheus as pods reach it; empty: the one of the cluster's spec.
     """
 
     HEALTHY_SECONDS: ClassVar[float] = 400.0  # a roll of three pods is part of it

@@ -168,6 +168,7 @@ class Network:
 
 
 def mount_disk(folder: Path, megabytes: int) -> None:
-    """Mount a small disk at a folder, which a fault can fill without harm to the machine."""
+    """Create the folder and mount a file system of this size (MiB, in memory) there, which a fault can fill without
+    harm to the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder))

@@ -76,8 +76,9 @@ def _rules(record: r.GroupRecord) -> None:
 
 
 def _script(source: Reader) -> None:
-    """Start brokers, write nodes under them and restart some. Then check that they stop only for what they could not
-    read, and restore everything."""
+    """Start brokers, let the input write into ZooKeeper's nodes while they run, and restart some. Check that a
+    broker stops only for another cluster's data or a newer incarnation of it, and that the brokers accept a
+    publication once the nodes are restored. Check less if the input was a valid record."""
     cluster = Cluster(history_wait_sessions=2.1).up(1.5)
     before = {path: node.data for path, node in cluster.store.nodes.items()}
     lies = False
