@@ -95,7 +95,7 @@ def _memory(pid: int) -> int:
 
 
 def _cpu(pid: int) -> float:
-    """Return the CPU seconds of a process and its descendants."""
+    """Return the CPU seconds of a process and its descendants; 0 if the process has ended."""
     try:
         return machine.cpu([pid]).total
     except (FileNotFoundError, ProcessLookupError):

@@ -42,7 +42,7 @@ async def all_connected(cluster: LocalCluster, names: Iterable[str]) -> bool:
 
 
 async def moves_requested(cluster: LocalCluster) -> list[int]:
-    """Return for each broker the clients that it asked to move for balance."""
+    """Return for each broker the number of clients that it has asked to move for balance."""
     statuses: list[Any] = [await cluster.status(broker.name) for broker in cluster.brokers]
     return [status["logic"]["balance"]["moves_asked"] for status in statuses]
 

@@ -46,7 +46,7 @@ class Session:
         return (await self.until(find))[0]  # type: ignore[no-any-return]
 
     def connected_anew(self, before: int) -> events.ZkSession | None:
-        """Return the first event that reports a session other than `before`, or None."""
+        """Return the first event that reports a session (other than 0, which is none, and `before`), or None."""
         return next(
             (
                 event

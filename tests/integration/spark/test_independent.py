@@ -105,7 +105,8 @@ Key = tuple[str, frozenset[tuple[str, str]]]
 
 
 def rises(samples: Iterable[Sample]) -> dict[Key, list[tuple[int, float]]]:
-    """Return (time in ms, increase) of each sample in (start, end] by series, by the rules of docs/reference/sla.md."""
+    """Return the (time in ms, increase) of each sample in the report's window, by series and by the rules of
+    docs/reference/sla.md."""
     by_series: dict[Key, dict[int, float]] = defaultdict(dict)
     for metric, labels, moment, value in samples:
         if not math.isnan(value):

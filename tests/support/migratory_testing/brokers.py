@@ -86,7 +86,8 @@ class Broker:
 
 
 class Cluster:
-    """Brokers, links and a ZooKeeper under the test's clock."""
+    """A cluster in the test's own thread: the logic of several brokers, their links and a ZooKeeper, all under the
+    test's clock."""
 
     def __init__(self, names: tuple[str, ...] = ("a", "b", "c"), groups: int = 1, **config: object) -> None:
         self.names = names

@@ -85,8 +85,8 @@ def deliveries(report: SlaReport, **counts: int | None) -> SlaReport:
 
 @pytest.mark.parametrize(("first", "second"), [("met", "insufficient"), ("insufficient", "met"), ("insufficient",) * 2])
 def test_comparison_with_insufficient_data_is_unknown(first: Verdict, second: Verdict) -> None:
-    """The comparison of reports of which one has the verdict `insufficient` is "unknown", and notes why: neither
-    "the same or better", which is exit code 0, nor "worse". With a lost delivery it is "worse" nevertheless."""
+    """When an objective has insufficient data in one or both reports, their comparison is "unknown" and notes why:
+    neither "the same or better", which is exit code 0, nor "worse". With a lost delivery it is "worse" nevertheless."""
 
     def judged(verdict: Verdict) -> SlaReport:
         report = sample_report()

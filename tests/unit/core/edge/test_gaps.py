@@ -152,7 +152,8 @@ class TestAhead:
 
 
 class TestFaultsOfTheLogic:
-    """When the logic breaks the contract between the cores with a gap or a repetition, the edge reports it."""
+    """When the logic breaks the contract between the cores, the edge drops repeated publications, and reports and
+    logs missing ones."""
 
     def test_repeated_publications_are_dropped(self) -> None:
         bench = Bench()

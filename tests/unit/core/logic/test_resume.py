@@ -410,9 +410,9 @@ class TestUnreachablePositions:
         assert [effect.path for effect in effects if isinstance(effect, ZkGet)] == ["/groups/0"]
 
     def test_waiting_subscriptions_are_not_tried_without_cause(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Waiting subscriptions are not tried in each tick, nor when another topic commits, but only every
-        `RETRY_TICKS` ticks and when their time is over. Regression: 25,600 of them kept a broker busy with its
-        ticks."""
+        """Waiting subscriptions are not tried in each tick, nor after a commit that does not reach their positions,
+        but only every `RETRY_TICKS` ticks and when their time is over. Regression: 25,600 of them kept a broker busy
+        with its ticks."""
         cluster, logic, synced, _ = self.table(50, Position(0, 0))
         now = cluster.now + 1.0
         tried: list[str] = []
