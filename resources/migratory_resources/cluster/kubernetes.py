@@ -158,6 +158,6 @@ class KubernetesClusterSpec(ClusterSpec):
 
 
 class KubernetesCluster(MigratoryCluster):
-    """A MigratoryCluster resource as the operator reads it."""
+    """A MigratoryCluster resource as the operator reads it: with the fields that have an effect only on Kubernetes."""
 
     spec: KubernetesClusterSpec = KubernetesClusterSpec()

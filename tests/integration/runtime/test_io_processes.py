@@ -58,8 +58,8 @@ def alive(pid: int) -> bool:
 
 
 async def ended(client: RawClient) -> int:
-    """Wait until the connection ends, and return its close code, or 1006 if there was no close frame. Fail if a
-    message arrives."""
+    """Wait until the connection ends, and return its close code, or 1006 if there was no close frame. Ignore
+    messages. Raise TimeoutError after 20 s."""
     try:
         await client.receive("never", limit=20)
     except ConnectionEnded as end:

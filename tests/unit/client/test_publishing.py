@@ -17,7 +17,7 @@ from migratory_testing.clientcore import CoreDriver, welcome
 
 
 def ids(driver: CoreDriver) -> list[tuple[int, int]]:
-    """Return the (id, mark) of each publication that the client sent since the last call."""
+    """Return the (id, mark) of each publication that the client sent in the driver's last call."""
     return [(item.id, item.mark) for item in driver.published()]
 
 

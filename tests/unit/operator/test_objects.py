@@ -1,5 +1,5 @@
-"""Builders of Kubernetes objects, compared with expected YAML files. `MIGRATORY_REWRITE=1 pytest
-tests/unit/operator` rewrites these files."""
+"""Builders of a cluster's Kubernetes objects: rules for names, labels, privileges, configuration hashes and URLs, and
+whole clusters compared with expected YAML files (`MIGRATORY_REWRITE=1 pytest tests/unit/operator` rewrites them)."""
 
 from __future__ import annotations
 

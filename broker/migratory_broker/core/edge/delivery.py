@@ -263,7 +263,8 @@ class EdgeDelivery:
         topic.remove_live(connection)
 
     def drop_batches(self, connection: ClientConnection) -> None:
-        """Count the pending batches of a connection as sent without writing them: its socket is gone."""
+        """Discard the pending batches of a connection whose socket is gone: they are neither written nor counted in
+        `delivered` and `sent_bytes`."""
         self._batcher.take(connection)
 
     # ---- queues ----------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-"""Validation of requests on the clients' listener by their heads, for `ClientServer`: WebSocket upgrades (RFC 6455,
-section 4.2.1), and Host and Origin of every request."""
+"""The server's part of the WebSocket handshake, for `ClientServer`: checks the head of an upgrade, negotiates wire
+format and compression, and builds the answer (RFC 6455, section 4.2). Checks Host and Origin of every request on the
+clients' listener."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The choice of the next leader: records that are written, unknown outcomes, resignation
-(docs/concepts/replication.md, "Takeover")."""
+"""The choice of the next coordinator: candidates and their order, records that are written and activated, unknown
+outcomes, ephemerals, resignation, hand-over (docs/concepts/replication.md, "Takeover")."""
 
 from __future__ import annotations
 

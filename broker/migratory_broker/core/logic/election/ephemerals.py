@@ -150,11 +150,12 @@ class Ephemerals:
         self.zookeeper.get(path, read)
 
     def superseded(self, number: int, term: Term) -> None:
-        """Read the group's record after a write was refused. End the term if another candidate wrote a newer record;
-        otherwise give the term the record as it is now.
+        """Read the group's record after a write was refused. If its epoch is higher than the term's, another
+        candidate wrote it: end the term. If it is the term's own record, activated by a request whose reply was lost:
+        activate the term. Otherwise, or if it cannot be read, change nothing.
 
         The other candidate may be gone already. Then no coordinator is to be expected, and this broker tries again at
-        its turn. Or the record is this term's own, activated by a request whose reply was lost.
+        its turn.
         """
         state = self.states[number]
         state.busy = True
