@@ -8,17 +8,23 @@ A frame holds one message, or, if the receiver has announced that it accepts thi
 
 `group` is a topic group's number and `history` its random name. `epoch` is the sender's epoch unless said otherwise.
 Times are in seconds. docs/concepts/replication.md says when each message is sent.
+
+The fields' types give the ranges in which every broker can work with a value. Decoding refuses anything else, so that
+no peer can send a number that this broker could not send on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from migratory_protocol import limits
 from migratory_protocol.diagnosis import DECODE_ERRORS
+from migratory_protocol.messages import Integer, Seconds
 from migratory_protocol.positions import Position
 
 PEER_VERSION = 1
@@ -26,6 +32,23 @@ PEER_VERSION = 1
 MAX_PEER_MESSAGE = 1_073_741_824
 """Bytes of the largest message. Snapshots are split into far smaller parts, but the publications of one turn and group
 go in one message: with the largest allowed payload, 64 MiB, this is room for some of them."""
+
+
+Number = Annotated[int, Meta(ge=0, le=2**62)]
+"""A count, an epoch, a sequence number or an incarnation. The next one fits into 64 bits as well."""
+
+Group = Annotated[int, Meta(ge=0, le=2**31)]
+History = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Name = Annotated[str, Meta(max_length=limits.TEXT)]
+"""A topic, a publisher, a broker or a text."""
+
+Clients = Annotated[int, Meta(ge=0, le=2**31)]
+Digest = Annotated[bytes, Meta(max_length=8)]
+
+MAX_BROKERS = 10_000
+"""Entries of a list that has one for each broker."""
+
+_PER_BROKER = Meta(max_length=MAX_BROKERS)
 
 
 class BadPeerMessage(ValueError):
@@ -53,13 +76,13 @@ class Publication(Struct, array_like=True, gc=False, frozen=True):
     `sent` the publisher's.
     """
 
-    epoch: int
-    sequence: int
+    epoch: Number
+    sequence: Number
     payload: bytes
-    publisher: str = ""
-    id: int = 0
-    time: float = 0.0
-    sent: float | None = None
+    publisher: Name = ""
+    id: Integer = 0
+    time: Seconds = 0.0
+    sent: Seconds | None = None
 
     @property
     def position(self) -> Position:
@@ -70,11 +93,11 @@ class PublisherRow(Struct, array_like=True, gc=False, frozen=True):
     """One row of a publisher table: the publisher's last message id in this topic, its position, and the digest of its
     payload, which is empty from a broker older than digests."""
 
-    publisher: str
-    id: int
-    epoch: int
-    sequence: int
-    digest: bytes = b""
+    publisher: Name
+    id: Integer
+    epoch: Number
+    sequence: Number
+    digest: Digest = b""
 
 
 class LogDigest(Struct, array_like=True, gc=False, frozen=True):
@@ -84,11 +107,11 @@ class LogDigest(Struct, array_like=True, gc=False, frozen=True):
     When two logs are prefixes of one log and equally long, their tables differ by removed rows only.
     """
 
-    topic: str
-    base: int
-    last: int
-    last_epoch: int
-    rows: int
+    topic: Name
+    base: Number
+    last: Number
+    last_epoch: Number
+    rows: Number
 
 
 class TopicPart(Struct, array_like=True, gc=False):
@@ -100,12 +123,12 @@ class TopicPart(Struct, array_like=True, gc=False):
     `committed` is the sender's committed mark.
     """
 
-    topic: str
-    keep: int
-    base: int
-    base_epoch: int
-    last: int
-    committed: int
+    topic: Name
+    keep: Number
+    base: Number
+    base_epoch: Number
+    last: Number
+    committed: Number
     whole: bool = False
     deleted: bool = False
     continued: bool = False
@@ -114,7 +137,7 @@ class TopicPart(Struct, array_like=True, gc=False):
     table: list[PublisherRow] = []
 
 
-BrokerId = tuple[str, int]
+BrokerId = tuple[Name, Number]
 """The type of one incarnation of a broker: its name, and the number of the incarnation."""
 
 
@@ -122,11 +145,11 @@ class PeerHello(Struct, array_like=True, gc=False, frozen=True, tag=0):
     """The first message on a link, by which a broker identifies itself. `batches`: the sender accepts frames of several
     messages (False from an older broker)."""
 
-    version: int
-    cluster: str
-    broker: str
-    incarnation: int
-    groups: int
+    version: Number
+    cluster: Name
+    broker: Name
+    incarnation: Number
+    groups: Group
     batches: bool = False
 
 
@@ -137,10 +160,10 @@ class ClientLoad(Struct, array_like=True, gc=False, frozen=True):
     clients that the sender has room for now and asks that broker to send; each request is sent once.
     """
 
-    clients: int
+    clients: Clients
     draining: bool
-    revision: str = ""
-    requests: list[tuple[str, int]] = []
+    revision: Name = ""
+    requests: Annotated[list[tuple[Name, Clients]], _PER_BROKER] = []
 
 
 class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
@@ -155,31 +178,31 @@ class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
     incarnations    those of `heard`, in the same order, 0 if the link is gone; empty from an older broker
     """
 
-    zookeeper_age: float
-    heard: list[str]
-    coordinated: list[tuple[int, int]]
+    zookeeper_age: Annotated[float, Meta(ge=-1, le=1e12)]
+    heard: Annotated[list[Name], _PER_BROKER]
+    coordinated: list[tuple[Group, Number]]
     member: bool
     ready: bool
     load: ClientLoad | None = None
-    incarnations: list[int] = []
+    incarnations: Annotated[list[Number], _PER_BROKER] = []
 
 
 class ForwardedPublication(Struct, array_like=True, gc=False, frozen=True):
     """A publication as its client sent it, without a position."""
 
-    topic: str
+    topic: Name
     payload: bytes
-    qos: int
-    publisher: str
-    id: int
-    mark: int
-    sent: float | None = None
+    qos: Annotated[int, Meta(ge=0, le=1)]
+    publisher: Name
+    id: Integer
+    mark: Integer
+    sent: Seconds | None = None
 
 
 class Forward(Struct, array_like=True, gc=False, frozen=True, tag=2):
     """Publications of one group that a contact broker sends to the coordinator, to be numbered."""
 
-    group: int
+    group: Group
     publications: list[ForwardedPublication]
 
 
@@ -190,14 +213,14 @@ class ForwardReply(Struct, array_like=True, gc=False, frozen=True):
     it. `digest` is of the payload that was replied to, empty from a broker older than digests.
     """
 
-    topic: str
-    publisher: str
-    id: int
-    code: str = ""
+    topic: Name
+    publisher: Name
+    id: Integer
+    code: Name = ""
     position: Position | None = None
-    text: str = ""
-    retry_after: float = 0.0
-    digest: bytes = b""
+    text: Name = ""
+    retry_after: Seconds = 0.0
+    digest: Digest = b""
 
 
 class ForwardReplies(Struct, array_like=True, gc=False, frozen=True, tag=3):
@@ -213,10 +236,10 @@ class Prepare(Struct, array_like=True, gc=False, frozen=True, tag=4):
     and `digests` describe the log. Otherwise `digests` is empty.
     """
 
-    group: int
-    history: int
-    epoch: int
-    source: int
+    group: Group
+    history: History
+    epoch: Number
+    source: Number
     useful: bool
     digests: list[LogDigest]
 
@@ -229,10 +252,10 @@ class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
     below the source epoch.
     """
 
-    group: int
-    history: int
-    epoch: int
-    synced: int
+    group: Group
+    history: History
+    epoch: Number
+    synced: Number
     last: bool
     digests: list[LogDigest]
     topics: list[TopicPart]
@@ -242,28 +265,28 @@ class EpochRefused(Struct, array_like=True, gc=False, frozen=True, tag=6):
     """The refusal of a message of `epoch`: the receiver of that message has promised the higher epoch `promised`, or is
     of another history."""
 
-    group: int
-    epoch: int
-    promised: int
+    group: Group
+    epoch: Number
+    promised: Number
 
 
 class InventoryRequest(Struct, array_like=True, gc=False, frozen=True, tag=7):
     """A request for the receiver's inventory, from the coordinator or a candidate of `epoch`, which then sends what is
     missing."""
 
-    group: int
-    history: int
-    epoch: int
+    group: Group
+    history: History
+    epoch: Number
 
 
 class Inventory(Struct, array_like=True, gc=False, frozen=True, tag=8):
     """A description of the sender's logs. It answers `InventoryRequest`, or requests an entry that is missing."""
 
-    group: int
-    history: int
-    epoch: int
-    promised: int
-    synced: int
+    group: Group
+    history: History
+    epoch: Number
+    promised: Number
+    synced: Number
     digests: list[LogDigest]
 
 
@@ -272,46 +295,47 @@ class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
     come.
 
     `whole`: topics that are not named do not exist; otherwise the receiver keeps them unchanged. `topics_total` and
-    `lasts_total` (the sum of the last sequence numbers) must be right afterwards. `serial` identifies the snapshot.
+    `lasts_total` (the sum of the last sequence numbers, modulo 2^62) must be right afterwards. `serial` identifies the
+    snapshot.
     """
 
-    group: int
-    history: int
-    first: int
-    epoch: int
-    serial: int
+    group: Group
+    history: History
+    first: Number
+    epoch: Number
+    serial: Number
     owner: BrokerId
     members: list[BrokerId]
-    copies: int
+    copies: Number
     activated: bool
     whole: bool
     last: bool
     topics: list[TopicPart]
-    topics_total: int
-    lasts_total: int
+    topics_total: Number
+    lasts_total: Number
 
 
 class Synced(Struct, array_like=True, gc=False, frozen=True, tag=10):
     """The answer to `Sync`: the sender has installed the snapshot `serial` of `epoch`."""
 
-    group: int
-    history: int
-    epoch: int
-    serial: int
+    group: Group
+    history: History
+    epoch: Number
+    serial: Number
 
 
 class Activated(Struct, array_like=True, gc=False, frozen=True, tag=11):
     """A coordinator's notice to its followers that `epoch` is activated."""
 
-    group: int
-    history: int
-    epoch: int
+    group: Group
+    history: History
+    epoch: Number
 
 
 class TopicEntries(Struct, array_like=True, gc=False, frozen=True):
     """Consecutive entries of one topic, as a part of `Accept`."""
 
-    topic: str
+    topic: Name
     publications: list[Publication]
 
 
@@ -322,46 +346,46 @@ class Accept(Struct, array_like=True, gc=False, frozen=True, tag=12):
     committed sequence number).
     """
 
-    group: int
-    history: int
-    epoch: int
+    group: Group
+    history: History
+    epoch: Number
     entries: list[TopicEntries]
-    forget: list[tuple[str, str]]
-    marks: list[tuple[str, int]]
+    forget: list[tuple[Name, Name]]
+    marks: list[tuple[Name, Number]]
 
 
 class Accepted(Struct, array_like=True, gc=False, frozen=True, tag=13):
     """A vote: the sender, a member of the list of `epoch`, holds each topic up to a sequence number. `lasts` are
     (topic, sequence number)."""
 
-    group: int
-    history: int
-    epoch: int
-    lasts: list[tuple[str, int]]
+    group: Group
+    history: History
+    epoch: Number
+    lasts: list[tuple[Name, Number]]
 
 
 class HandOver(Struct, array_like=True, gc=False, frozen=True, tag=14):
     """The request of the coordinator of `epoch` to the receiver to succeed it."""
 
-    group: int
-    history: int
-    epoch: int
+    group: Group
+    history: History
+    epoch: Number
 
 
 class Survey(Struct, array_like=True, gc=False, frozen=True, tag=15):
     """A question about groups that have no ZooKeeper record yet: does the receiver hold a promise or entries of any of
     them? `serial` identifies the question."""
 
-    serial: int
-    groups: list[int]
+    serial: Number
+    groups: list[Group]
 
 
 class SurveyReply(Struct, array_like=True, gc=False, frozen=True, tag=16):
     """The answer to `Survey`: (group, highest epoch known) of each group of which the sender has a promise or
     entries."""
 
-    serial: int
-    groups: list[tuple[int, int]]
+    serial: Number
+    groups: list[tuple[Group, Number]]
 
 
 LinkMessage = (

@@ -28,7 +28,7 @@ def test_every_stored_input_passes_its_target(target: Target) -> None:
 
 def test_reading_inputs_again_needs_no_memory(target: Target) -> None:
     stored = corpus.inputs(target)
-    inputs = stored[:: 1 + len(stored) // {"zookeeper": 10, "cost": 5}.get(target.name, 100)]
+    inputs = stored[:: 1 + len(stored) // {"zookeeper": 10, "peers": 10, "cost": 5}.get(target.name, 100)]
     for data in inputs:
         target.run(data)
     gc.collect()

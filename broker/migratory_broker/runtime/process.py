@@ -172,6 +172,7 @@ class Broker:
                 events.ZkCommit: self._zookeeper.commit,
                 events.ConnectPeers: self._peers.connect,
                 events.SendPeer: self._peers.send,
+                events.RefusePeer: self._peers.refuse_peer,
                 events.Observe: self._metrics.observe,
                 events.Note: self._note,
                 events.Stop: self._stop,
@@ -382,6 +383,7 @@ class Broker:
             longest_stall=self._longest_stall,
             capacity=self._clients.capacity,
             refused=self._refused(self._clients.refused),
+            peer_refusals=self._peers.refusals,
         )
 
     def _refused(self, clients: int) -> int:

@@ -108,6 +108,13 @@ def health_alerts() -> list[dict[str, Any]]:
             "`maxBytes` evicts publications younger than `minAge`: resumes may be truncated.",
         ),
         _alert(
+            "MigratoryPeerRefused",
+            "sum by (namespace, cluster, broker, reason) (increase(migratory_peer_messages_refused_total[15m])) > 0",
+            "ticket",
+            f"{broker} of {cluster} refuses what a peer sends ({{{{ $labels.reason }}}})",
+            "Somebody else reaches the peers' port, or a broker says what the rules exclude.",
+        ),
+        _alert(
             "MigratoryLoopStalls",
             "increase(migratory_loop_stalls_total[15m]) > 10",
             "ticket",

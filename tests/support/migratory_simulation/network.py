@@ -33,6 +33,7 @@ class End(Protocol):
     def peer_down(self, peer: str) -> None: ...
     def peer_received(self, peer: str, data: bytes) -> None: ...
     def wants(self, other: End) -> bool: ...
+    def confirms(self, other: End) -> bool: ...
 
 
 Ways = Sequence[tuple[int, int]]
@@ -251,7 +252,7 @@ class Network:
                 return
             for side in (0, 1):
                 self._close(old, side)
-        if low.incarnation < 0 or high.incarnation < 0:
+        if low.incarnation < 0 or high.incarnation < 0 or not (low.confirms(high) and high.confirms(low)):
             return
         # A broker has one link to each name: a link to an older incarnation of the peer ends first.
         for one, other in ((low, high), (high, low)):

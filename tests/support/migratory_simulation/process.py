@@ -16,6 +16,7 @@ from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic import events as logic_events
+from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.logic import Logic
 from migratory_broker.core.logic.replication.replica import Replica
 from migratory_broker.core.logic.replication.topic_log import TopicLog
@@ -147,6 +148,7 @@ class Process:
         self.stall_limit = stall_limit(self.logic.config.session_timeout, self.logic.config.fencing)
         self._progress = LoopProgress(self.local_now())
         self.wanted: dict[str, tuple[int, str]] = {}
+        self.confirmed: dict[str, int] = {}  # incarnations that ZooKeeper has named
         self.admission = logic_events.Admission(False, "learning")
         self.servers: logic_events.ServerList | None = None
         self.fenced = False
@@ -201,6 +203,10 @@ class Process:
         """Return whether the logic wants a link to the other process."""
         entry = self.wanted.get(other.name)
         return entry is not None and isinstance(other, Process) and entry[1] == other.address
+
+    def confirms(self, other: End) -> bool:
+        """Return whether ZooKeeper has named the other process's incarnation to this one, and no newer one."""
+        return self.confirmed.get(other.name) == other.incarnation
 
     # ---- events
 
@@ -307,7 +313,10 @@ class Process:
                 world.injector.passing(self, "ZkCommit", "")
         elif isinstance(effect, logic_events.ConnectPeers):
             self.wanted = dict(effect.peers)
+            self.confirmed.update((name, incarnation) for name, (incarnation, _) in effect.peers.items())
             world.network.close_unwanted(self)
+        elif isinstance(effect, logic_events.RefusePeer):
+            raise InvariantError(f"{self.label} refuses a message of {effect.peer}: {effect.text}")
         elif isinstance(effect, logic_events.Stop):
             world.coverage["stops"] += 1
             self.world.scheduler.after(0.0, world.process_ends, self, f"stop: {effect.reason}")
@@ -359,7 +368,7 @@ class Process:
             self.world.coverage[f"note {effect.event}"] += 1
             if effect.event == "history_lost_halted":
                 self.world.halts(self, int(str(effect.fields["group"])))
-            if effect.event.startswith("unreported"):
+            if effect.event.startswith("unreported") or effect.event == "entries_without_source":
                 # The edge repairs it for its clients; it is still a mistake of the logic.
                 raise Violation(2, f"{self.label}: {effect.event} {effect.fields}")
         elif not isinstance(effect, logic_events.Observe):

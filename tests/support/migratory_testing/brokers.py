@@ -72,6 +72,7 @@ class Broker:
     session: int
     effects: list[ev.Effect] = field(default_factory=list)
     wanted: dict[str, tuple[int, str]] = field(default_factory=dict)
+    confirmed: dict[str, int] = field(default_factory=dict)  # incarnations that ZooKeeper has named
     running: bool = True
     zookeeper: bool = True
     lacks: set[str] = field(default_factory=set)  # nodes that its ZooKeeper server lacks until the broker writes them
@@ -195,6 +196,7 @@ class Cluster:
                     or pair in self.links
                     or not broker.logic.incarnation
                     or other.logic.incarnation != incarnation
+                    or other.confirmed.get(name) != broker.logic.incarnation
                 ):
                     continue
                 self.links.add(pair)
@@ -306,6 +308,7 @@ class Cluster:
         self.settle()
         while self.now < end:
             self.now = round(self.now + 0.1, 6)
+            self._connect()
             for name in sorted(self.brokers):
                 if self.brokers[name].running:
                     self.give(name, ev.Tick())
@@ -326,6 +329,7 @@ class Cluster:
             self._zookeeper(broker, effect)
         elif isinstance(effect, ev.ConnectPeers):
             broker.wanted = dict(effect.peers)
+            broker.confirmed.update((peer, incarnation) for peer, (incarnation, _) in effect.peers.items())
             for peer in self.names:
                 if peer not in broker.wanted and peer != broker.name:
                     other = self.brokers.get(peer)
@@ -341,6 +345,8 @@ class Cluster:
                     self.answers[effect.reference] = ForwardReply(
                         *told, answer.code, None, answer.text, answer.retry_after or 0.0
                     )
+        elif isinstance(effect, ev.RefusePeer):
+            self.disconnect(broker.name, effect.peer)  # `run` connects them again
         elif isinstance(effect, ev.Stop):
             self.crash(broker.name, expire=False)
 

@@ -24,6 +24,24 @@ def must(condition: bool, rule: str) -> None:
         raise InvariantError(rule)
 
 
+class PeerError(Exception):
+    """A message of a peer that no broker sends which keeps the rules. The link that it came over must end.
+
+    `reason` is a short label for metrics, `text` names the rule. Raised before the message has changed anything.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+def expect(condition: bool, reason: str, text: str) -> None:
+    """Raise PeerError if what a peer says is not so."""
+    if not condition:
+        raise PeerError(reason, text)
+
+
 class Random:
     """A splitmix64 generator of random numbers. The same seed gives the same numbers in every process and version."""
 

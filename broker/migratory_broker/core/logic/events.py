@@ -246,7 +246,10 @@ Event = (
 
 
 class ConnectPeers(Struct, frozen=True, gc=False):
-    """Effect: connect to exactly these brokers, and close links to others: name -> (incarnation, "host:port")."""
+    """Effect: connect to exactly these brokers, and close links to others: name -> (incarnation, "host:port").
+
+    ZooKeeper confirms each incarnation. No link to another one is reported with `PeerUp`.
+    """
 
     peers: dict[str, tuple[int, str]]
 
@@ -256,6 +259,17 @@ class SendPeer(Struct, frozen=True, gc=False):
 
     peer: str
     message: PeerMessage
+
+
+class RefusePeer(Struct, frozen=True, gc=False):
+    """End the link to `peer`, which sent a message that breaks the rules. No other message of that link arrives.
+
+    `reason` is the label of `migratory_peer_messages_refused_total`, `text` says which message broke which rule.
+    """
+
+    peer: str
+    reason: str
+    text: str
 
 
 class Fanout(EdgeMessage, frozen=True, gc=False):
@@ -409,4 +423,4 @@ class Stop(Struct, frozen=True, gc=False):
 
 
 EdgeEffect = Fanout | Gap | Attached | Page | PublishAnswers | Admission | ServerList | DrainClients | MoveClients
-Effect = ZkGet | ZkChildren | ZkCommit | ConnectPeers | SendPeer | EdgeEffect | Observe | Note | Stop
+Effect = ZkGet | ZkChildren | ZkCommit | ConnectPeers | SendPeer | RefusePeer | EdgeEffect | Observe | Note | Stop

@@ -41,7 +41,7 @@ from migratory_protocol.peer import (
 from migratory_broker.core.logic.balancing.clients import ClientBalancer
 from migratory_broker.core.logic.balancing.groups import GroupBalancer
 from migratory_broker.core.logic.config import LogicConfig
-from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.context import Context, PeerError, expect
 from migratory_broker.core.logic.election.election import Election
 from migratory_broker.core.logic.election.history import Histories
 from migratory_broker.core.logic.events import (
@@ -59,12 +59,14 @@ from migratory_broker.core.logic.events import (
     PeerReceived,
     PeerUp,
     PublishRequest,
+    RefusePeer,
     Start,
     Tick,
     ZkChanged,
     ZkReply,
     ZkSession,
 )
+from migratory_broker.core.logic.membership.epochs import EpochBounds
 from migratory_broker.core.logic.membership.fencing import Fencing
 from migratory_broker.core.logic.membership.gossip import GossipMap
 from migratory_broker.core.logic.membership.membership import Membership
@@ -103,6 +105,7 @@ class Logic:
         self.groups = GroupRegistry()
         self.cache = Cache(config)
         self.zookeeper = ZkRequests(ctx)
+        self.epochs = EpochBounds(ctx, self.zookeeper)
         self.gossip = GossipMap(config.groups)
         self.membership = Membership(ctx, self.zookeeper, on_replaced=self._peer_down)
         self.fencing = Fencing(ctx, self.zookeeper, self.membership, self.gossip)
@@ -145,14 +148,14 @@ class Logic:
         self._messages: dict[type, Callable[[str, Any], None]] = {
             Heartbeat: self._heartbeat,
             Forward: self.publishing.forwarded,
-            ForwardReplies: lambda peer, message: self.publishing.replies(message),
+            ForwardReplies: self.publishing.replies,
             Survey: self._survey,
-            SurveyReply: self.histories.survey_reply,
+            SurveyReply: self._survey_reply,
         }
         self._group_messages: dict[type, Callable[[TopicGroup, str, Any], None]] = {
             Prepare: TopicGroup.prepare,
             Promise: TopicGroup.promise,
-            EpochRefused: TopicGroup.refused,
+            EpochRefused: self._refused,
             InventoryRequest: TopicGroup.inventory_request,
             Inventory: TopicGroup.inventory,
             Sync: TopicGroup.sync,
@@ -260,21 +263,44 @@ class Logic:
         for message in event.messages:
             if peer not in links:
                 return  # from an incarnation that was replaced, perhaps by the message before
-            if group_handler := self._group_messages.get(type(message)):
-                number = message.group  # type: ignore[union-attr]
-                if 0 <= number < len(self.groups):
-                    group_handler(self.groups[number], peer, message)
-            elif handler := self._messages.get(type(message)):
-                handler(peer, message)
+            try:
+                if group_handler := self._group_messages.get(type(message)):
+                    group = self._group(message.group)  # type: ignore[union-attr]
+                    self.epochs.check(group.number, message.epoch, group.replica.promised)  # type: ignore[union-attr]
+                    group_handler(group, peer, message)
+                elif handler := self._messages.get(type(message)):
+                    handler(peer, message)
+            except PeerError as error:
+                # what came before it is as good as ever, and nothing of this link counts from here on
+                self.ctx.emit(RefusePeer(peer, error.reason, f"{type(message).__name__}: {error.text}"))
+                self._peer_down(peer)
+                return
+
+    def _group(self, number: int) -> TopicGroup:
+        """Return the group that a peer names."""
+        expect(number < len(self.groups), "group", "the group is one of the cluster's")
+        return self.groups[number]
+
+    def _refused(self, group: TopicGroup, peer: str, message: EpochRefused) -> None:
+        self.epochs.check(group.number, message.promised, group.replica.promised)
+        group.refused(peer, message)
 
     def _heartbeat(self, peer: str, message: Heartbeat) -> None:
         self.membership.heartbeat(peer, message)
-        for group, epoch in message.coordinated:
-            self.gossip.learn(group, epoch, peer, self.ctx.now)
+        for number, epoch in message.coordinated:
+            # a coordinator's own messages raise the promise first, and a promise is bounded
+            if epoch <= self._group(number).replica.promised:
+                self.gossip.learn(number, epoch, peer, self.ctx.now)
         self.client_balancer.receive(peer, message.load)
 
     def _survey(self, peer: str, message: Survey) -> None:
+        expect(len(message.groups) <= len(self.groups), "group", "a survey names each group once")
         self.ctx.send(peer, SurveyReply(message.serial, self.histories.holdings(message.groups)))
+
+    def _survey_reply(self, peer: str, message: SurveyReply) -> None:
+        for number, epoch in message.groups:
+            self.epochs.check(number, epoch, self._group(number).replica.promised)
+        self.histories.survey_reply(peer, message)
 
     def _configured(self, event: BrokersConfigured) -> None:
         self.config = self.ctx.config = replace(self.ctx.config, brokers=event.brokers)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -35,6 +36,9 @@ CLOSED_REASONS = (
 )  # fmt: skip
 """Labels of `migratory_closed_total` that are exported at zero from the start: `rate` ignores the rise with which a
 series begins."""
+
+PEER_REASONS = ("hello", "incarnation", "malformed", "group", "epoch", "sender", "snapshot", "committed", "votes")
+"""Reasons for which what a peer sent is refused, exported at zero from the start."""
 
 Kind = Literal["gauge", "counter", "histogram"]
 
@@ -66,6 +70,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_closed_total": ("counter", "reason", "Connections closed by this broker."),
     "migratory_moves_asked_total": ("counter", "", "Clients that this broker asked to move, for balance."),
     "migratory_groups": ("gauge", "role", "Topic groups by this broker's part in them."),
+    "migratory_peer_messages_refused_total": ("counter", "reason", "Links ended because of what their peer sent."),
     "migratory_takeovers_total": ("counter", "", "Takeovers finished by this broker."),
     "migratory_takeover_seconds": ("histogram", "", "From a takeover's begin to its activation."),
     "migratory_replication_lag": ("gauge", "", "Publications numbered here and not committed yet."),
@@ -92,6 +97,7 @@ class BrokerMetrics(Collector):
             name: {} if label else {"": 0.0} for name, (kind, label, _) in FAMILIES.items() if kind == "counter"
         }
         self._sums["migratory_closed_total"] = dict.fromkeys(CLOSED_REASONS, 0.0)
+        self._sums["migratory_peer_messages_refused_total"] = dict.fromkeys(PEER_REASONS, 0.0)
         self._buckets = [0] * (len(TAKEOVER_BUCKETS) + 1)
         self._seconds = 0.0
         self._registry = CollectorRegistry(auto_describe=False)
@@ -184,17 +190,19 @@ def metric_values(
     longest_stall: float = 0.0,
     capacity: int = 0,
     refused: int = 0,
+    peer_refusals: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Value]:
     """Return the metrics' values by name, from the `status()` of the logic and the sum of those of all edges.
 
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
-    seconds, `capacity` and `refused` in connections.
+    seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason.
     """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
         "migratory_loop_longest_stall_seconds": longest_stall,
         "migratory_connection_capacity": float(capacity),
         "migratory_connections_refused_total": float(refused),
+        "migratory_peer_messages_refused_total": {reason: float(count) for reason, count in peer_refusals.items()},
     }
     if edge is not None:
         values["migratory_io_process_clients"] = edge.get("by_process", {})

@@ -25,7 +25,7 @@ class PeerLinkOwner(Protocol):
 
     def lost(self, link: PeerLink) -> None: ...
 
-    def refuse(self, link: PeerLink, reason: str) -> None: ...
+    def refuse(self, link: PeerLink, reason: str, text: str) -> None: ...
 
     def received(self, link: PeerLink, messages: tuple[PeerMessage, ...]) -> None: ...
 
@@ -34,7 +34,8 @@ class PeerLinkOwner(Protocol):
 
 class PeerLink(asyncio.Protocol):
     """A TCP connection to another broker. `dialled` is the name of the broker that was dialled, "" for an accepted
-    connection. `peer` is "" until the other end's `PeerHello` was accepted."""
+    connection. `peer` is "" until the other end's `PeerHello` was accepted; `hello` is one that waits for ZooKeeper to
+    confirm its incarnation."""
 
     __slots__ = (
         "_owner",
@@ -42,6 +43,7 @@ class PeerLink(asyncio.Protocol):
         "closed",
         "dialled",
         "framing",
+        "hello",
         "incarnation",
         "last_heard",
         "opened_at",
@@ -59,6 +61,7 @@ class PeerLink(asyncio.Protocol):
         self._owner = owner
         self.framing = Deframer(MAX_HELLO)
         self.dialled = dialled
+        self.hello: PeerHello | None = None
         self.peer = ""
         self.incarnation = 0
         self.batches = False  # the other end accepts frames of several messages
@@ -88,7 +91,7 @@ class PeerLink(asyncio.Protocol):
         try:
             self.framing.feed(data, partial(self._message, messages))
         except (BadPeerMessage, FrameTooLong) as error:
-            self._owner.refuse(self, str(error))
+            self._owner.refuse(self, "malformed" if self.peer else "hello", str(error))
         if messages:
             self._owner.received(self, tuple(messages))
 

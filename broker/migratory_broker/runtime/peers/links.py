@@ -5,12 +5,16 @@ Of two brokers the one with the smaller name dials. A broken link is dialled aga
 `PeerUp`, then messages in order, then `PeerDown`, so each of these is posted in its place among the events, and nothing
 meant for an old link leaves on a new one. Malformed input ends its own link only. The messages of one turn for a peer
 are sent at its end in one frame, because each of a hundred topic groups has few.
+
+A link is accepted only for a broker and incarnation that ZooKeeper has confirmed. ZooKeeper's news of a broker that has
+just started may come after its `Hello`, which then waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from migratory_protocol.peer import (
@@ -23,7 +27,14 @@ from migratory_protocol.peer import (
     join_peer,
 )
 
-from migratory_broker.core.logic.events import ConnectPeers, PeerDown, PeerReceived, PeerUp, SendPeer
+from migratory_broker.core.logic.events import (
+    ConnectPeers,
+    PeerDown,
+    PeerReceived,
+    PeerUp,
+    RefusePeer,
+    SendPeer,
+)
 from migratory_broker.runtime.accepting.limits import UnidentifiedConnections, host_of
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.peers.link import PeerLink
@@ -81,6 +92,7 @@ class PeerLinks:
         self._max_buffer = max_buffer
         self._hello: PeerHello | None = None
         self._wanted: dict[str, tuple[int, str]] = {}
+        self._confirmed: dict[str, int] = {}  # the newest incarnation that ZooKeeper has named of each broker
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._unidentified: UnidentifiedConnections[PeerLink] = UnidentifiedConnections(MAX_UNIDENTIFIED)
         self._dialled: set[PeerLink] = set()  # dialled, without the Hello of the other end
@@ -90,7 +102,7 @@ class PeerLinks:
         self._encoded: tuple[PeerMessage | None, bytes] = (None, b"")
         self._ticked = clock()
         self._last_refusal_log: dict[str, float] = {}
-        self.refused = 0
+        self.refusals: Counter[str] = Counter()  # by reason
         pump.at_turn_end(self.flush)
 
     # ---- for the broker --------------------------------------------------------------------------------------------
@@ -117,7 +129,11 @@ class PeerLinks:
             link = self._links.get(peer)
             if link is not None and link.incarnation < incarnation:
                 link.transport.abort()  # to a process that is gone
+            self._confirmed[peer] = max(incarnation, self._confirmed.get(peer, 0))
         self._wanted = wanted
+        for link in [*self._unidentified, *self._dialled]:
+            if link.hello is not None and link.hello.incarnation == self._confirmed.get(link.hello.broker):
+                self._identify(link, link.hello)
         self._dial_wanted()
 
     def send(self, effect: SendPeer) -> None:
@@ -173,8 +189,13 @@ class PeerLinks:
                 self._log("warning", "peer_silent", peer=link.peer, seconds=round(now - link.last_heard, 1))
                 link.transport.abort()
         for link in [*self._unidentified, *self._dialled]:
-            if now - link.opened_at > HELLO_LIMIT:
-                self.refuse(link, f"no Hello within {HELLO_LIMIT:g} s")
+            if now - link.opened_at <= HELLO_LIMIT:
+                continue
+            if link.hello is None:
+                self.refuse(link, "hello", f"no Hello within {HELLO_LIMIT:g} s")
+            else:
+                text = f"incarnation {link.hello.incarnation} of {link.hello.broker!r} is not confirmed by ZooKeeper"
+                self.refuse(link, "incarnation", text)
 
     async def close(self) -> None:
         """Stop dialling and break all links."""
@@ -203,7 +224,7 @@ class PeerLinks:
         else:
             evicted = self._unidentified.add(link, host_of(link.transport))
             if evicted is not None:
-                self.refuse(evicted, f"more than {MAX_UNIDENTIFIED} connections without a Hello")
+                self.refuse(evicted, "hello", f"more than {MAX_UNIDENTIFIED} connections without a Hello")
 
     def received(self, link: PeerLink, messages: tuple[PeerMessage, ...]) -> None:
         """Post the messages of one read to the logic as one event. Pause reading while too many bytes are unprocessed.
@@ -228,16 +249,24 @@ class PeerLinks:
         self._pump.step_logic(event)
 
     def handle_hello(self, link: PeerLink, message: PeerMessage) -> None:
-        """Identify a link by its first message, replace an earlier link to the same broker by it, and report it to the
-        logic.
+        """Identify a link by its first message, at once if ZooKeeper has confirmed the incarnation.
 
-        Raises BadPeerMessage for a first message that is not an acceptable Hello, and for a second Hello.
+        Raises BadPeerMessage for a first message that is not an acceptable Hello, and for another one before the link
+        is identified, or a second Hello.
         """
-        if link.peer:
-            raise BadPeerMessage("a second Hello")
+        if link.peer or link.hello is not None:
+            raise BadPeerMessage("a second Hello, or a message before the answer to the first")
         if not isinstance(message, PeerHello):
             raise BadPeerMessage(f"a link begins with Hello, not with {type(message).__name__}")
         self._check(link, message)
+        if message.incarnation == self._confirmed.get(message.broker):
+            self._identify(link, message)
+        else:
+            link.hello = message
+
+    def _identify(self, link: PeerLink, message: PeerHello) -> None:
+        """Put a link in the place of an earlier link to the same broker, and report it to the logic."""
+        link.hello = None
         if not link.dialled and self._hello is not None:
             link.write(encode_peer(self._hello))
         self._remove_pending(link)
@@ -262,16 +291,24 @@ class PeerLinks:
         self._unidentified.discard(link)
         self._dialled.discard(link)
 
-    def refuse(self, link: PeerLink, reason: str) -> None:
-        """Abort a link because of what it sent or did not send. Log at most one line in ten seconds for each origin."""
-        self.refused += 1
+    def refuse_peer(self, effect: RefusePeer) -> None:
+        """End the link of a peer whose message the logic has refused."""
+        link = self._active.get(effect.peer)
+        if link is not None:
+            self.refuse(link, effect.reason, effect.text)
+
+    def refuse(self, link: PeerLink, reason: str, text: str) -> None:
+        """Abort a link because of what it sent or did not send. Count it by `reason`. Log at most one line in ten
+        seconds for each origin."""
+        self.refusals[reason] += 1
         host = host_of(link.transport)
         now = self.clock()
         if now - self._last_refusal_log.get(link.peer or host, -60.0) >= 10.0:
             if len(self._last_refusal_log) >= 100:
                 self._last_refusal_log.clear()
             self._last_refusal_log[link.peer or host] = now
-            self._log("warning", "peer_refused", peer=link.peer or link.dialled, remote=host, reason=reason)
+            peer = link.peer or link.dialled
+            self._log("warning", "peer_refused", peer=peer, remote=host, kind=reason, reason=text)
         link.transport.abort()
 
     # ---- in their place among the events ---------------------------------------------------------------------------
@@ -303,7 +340,7 @@ class PeerLinks:
         if not link.dialled and hello.broker > self._name:
             raise BadPeerMessage("of two brokers the one with the smaller name dials")
         known = self._links.get(hello.broker)
-        newest = max(self._wanted.get(hello.broker, (0, ""))[0], known.incarnation if known is not None else 0)
+        newest = max(self._confirmed.get(hello.broker, 0), known.incarnation if known is not None else 0)
         if hello.incarnation < newest:
             raise BadPeerMessage(f"incarnation {hello.incarnation} is outdated; {newest} is known")
 
@@ -335,7 +372,7 @@ class PeerLinks:
                 self._log("debug", "peer_unreachable", peer=peer, reason=str(error))
             else:
                 await link.closed
-                if link.peer:
+                if link.peer and self.clock() - link.opened_at > LAST_DELAY:  # else it may have been refused
                     delay = FIRST_DELAY
             await asyncio.sleep(delay * random.uniform(0.5, 1.5))
             delay = min(LAST_DELAY, 2 * delay)

@@ -44,6 +44,15 @@ PRODUCT: dict[str, tuple[str, ...]] = {
         "migratory_broker.runtime.clients.handshake",
     ),
     "peer": ("migratory_protocol.peer", "migratory_broker.runtime.peers.link", "migratory_broker.runtime.peers.links"),
+    "peers": (
+        "migratory_broker.core.logic.logic",
+        "migratory_broker.core.logic.membership.epochs",
+        "migratory_broker.core.logic.replication.group",
+        "migratory_broker.core.logic.replication.replica",
+        "migratory_broker.core.logic.replication.snapshot",
+        "migratory_broker.core.logic.replication.takeover",
+        "migratory_broker.core.logic.replication.sequencer",
+    ),
     "clusterfile": (
         "migratory_resources.validation.document",
         "migratory_resources.validation.loading",

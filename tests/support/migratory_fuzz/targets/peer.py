@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-from migratory_broker.core.logic.events import PeerReceived
+from migratory_broker.core.logic.events import ConnectPeers, PeerReceived
 from migratory_broker.runtime.peers.link import PeerLink
 from migratory_broker.runtime.peers.links import PeerLinks
 from migratory_protocol import peer as p
@@ -124,6 +124,7 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
 
     async def feed() -> None:
         peers.start(1)
+        peers.connect(ConnectPeers({"a": (1, "192.0.2.1:1")}))
         link: PeerLink = peers.protocol()
         link.connection_made(cast("Any", transport))
         link.data_received(_framed(p.encode_peer(HELLO)))

@@ -12,16 +12,19 @@ from migratory_broker.core.logic.events import (
     PeerReceived,
     PeerUp,
     PublishRequest,
+    RefusePeer,
     ServerList,
     Stop,
     ZkChanged,
 )
 from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (
+    Forward,
     ForwardedPublication,
     HandOver,
     Heartbeat,
     Publication,
+    SurveyReply,
 )
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
@@ -90,11 +93,24 @@ def test_link_to_an_old_incarnation_is_refused() -> None:
     assert "b" not in logic.ctx.links
 
 
-def test_messages_about_unknown_groups_are_ignored() -> None:
+def test_messages_about_unknown_groups_end_the_link() -> None:
+    for message in (
+        HandOver(77, 1, 1),
+        Heartbeat(0.0, [], [(77, 1)], True, True),
+        Forward(77, []),
+        SurveyReply(1, [(77, 1)]),
+    ):
+        cluster = Cluster().up()
+        cluster.step("a", PeerReceived("b", (message, HandOver(78, 1, 1))))
+        (refusal,) = cluster["a"].of(RefusePeer)
+        name = type(message).__name__
+        assert refusal == RefusePeer("b", "group", f"{name}: the group is one of the cluster's")
+        assert "b" not in cluster.logic("a").ctx.links
+
+
+def test_messages_of_no_kind_are_ignored() -> None:
     cluster = Cluster().up()
-    assert cluster.step("a", PeerReceived("b", (HandOver(77, 1, 1),))) == []
     assert cluster.step("a", PeerReceived("b", (Publication(1, 1, b""),))) == []  # type: ignore[arg-type]
-    cluster.step("a", PeerReceived("b", (Heartbeat(0.0, [], [(77, 1)], True, True),)))
 
 
 def test_server_list_and_admission_follow_readiness() -> None:

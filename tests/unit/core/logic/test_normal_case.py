@@ -189,8 +189,6 @@ def test_forward_to_a_broker_that_is_not_coordinator_is_answered_retry() -> None
     cluster.publish(contact, "t", "quiet")
     assert cluster.answers[reference].code == "retry"
     assert cluster.delivered(contact, "t") == []
-    logic = cluster.logic(other)
-    logic.publishing.forwarded(contact, Forward(99, [ForwardedPublication("t", b"x", 1, "p", 1, 1)]))
 
 
 def test_topics_beyond_the_limit_are_refused() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Flush, PeerReceived, ZkCommit, ZkSession, ZkWrite
+from migratory_broker.core.logic.events import Flush, Note, PeerReceived, ZkCommit, ZkSession, ZkWrite
 from migratory_broker.core.logic.membership.records import GroupRecord, encode
 from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (
@@ -67,7 +67,7 @@ def test_owner_listed() -> None:
 
 
 def test_first_empty() -> None:
-    """FIRST-EMPTY: beginning a term raises InvariantError when the record has no source and the history has entries."""
+    """FIRST-EMPTY: a term of a record without a source drops the entries that the history has."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     cluster.publish(coordinator, "t", "x", id=1)
@@ -83,8 +83,9 @@ def test_first_empty() -> None:
         activated=False,
         source=None,
     )
-    with pytest.raises(InvariantError, match="FIRST-EMPTY"):
-        group.begin_term(wrong, 9)
+    group.begin_term(wrong, 9)
+    assert group.replica.topics == {}
+    assert "entries_without_source" in [effect.event for effect in group.ctx.effects if isinstance(effect, Note)]
 
 
 def test_takeover_source() -> None:
@@ -210,17 +211,55 @@ def test_candidate_of_another_history_adopts_the_answers() -> None:
 
 
 def test_owner_that_promised_higher_resigns() -> None:
-    """A candidate that cannot get promises for its record's epoch, because all others promised higher ones, resigns,
-    so that no broker waits for it."""
+    """A candidate whose promise rises while the reply to its record's write is lost resigns, so that no broker waits
+    for it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    member = cluster.others()[0]
-    for name in cluster.others():
-        cluster.logic(name).groups[0].replica.promised += 100
-    cluster.logic(member).groups[0].replica.history += 1
+    cluster.unknown = lambda broker, commit: any(isinstance(done, ZkWrite) for done in commit.operations)
     cluster.crash(old)
-    cluster.run(5.0)
-    assert any(cluster[name].notes("resigned") for name in cluster.running())
+    cluster.run(0.3)
+    owner = cluster.record().owner[0]
+    cluster.logic(owner).groups[0].replica.promised += 100
+    cluster.unknown = lambda broker, commit: False
+    cluster.run(10.0)
+    assert cluster[owner].notes("resigned")
+    assert cluster.record().activated
+
+
+def test_higher_than_promised() -> None:
+    """HIGHER-THAN-PROMISED: promises that no record confirms hold no group up, wherever they were given."""
+    for poisoned in range(3):
+        cluster = Cluster().up()
+        coordinator = cluster.coordinator()
+        name = [coordinator, *cluster.others()][poisoned]
+        record = cluster.record()
+        sender = cluster.others()[0] if name == coordinator else coordinator
+        epoch = record.epoch + 1_000_000
+        cluster.step(name, PeerReceived(sender, (Prepare(0, record.history, epoch, 0, False, []),)))
+        assert cluster.logic(name).groups[0].replica.promised == epoch
+        cluster.publish(sender, "t", "first", id=1)
+        cluster.run(10.0)
+        assert cluster.record().epoch > epoch
+        for contact in cluster.names:
+            reference = cluster.publish(contact, "t", contact, publisher=contact, id=1)
+            cluster.run(0.1)
+            assert cluster.answers[reference].code == ""
+        assert all(len(cluster.delivered(contact, "t")) >= 3 for contact in cluster.names)
+
+
+def test_candidates_whose_promises_no_record_confirms_take_over() -> None:
+    """HIGHER-THAN-PROMISED: what looks like a stale read at first is none when it lasts."""
+    cluster = Cluster().up()
+    coordinator, record = cluster.coordinator(), cluster.record()
+    epoch = record.epoch + 1_000_000
+    for name in cluster.others():
+        cluster.step(name, PeerReceived(coordinator, (Prepare(0, record.history, epoch, 0, False, []),)))
+    cluster.crash(coordinator)
+    cluster.run(1.0)
+    assert cluster.record() == record
+    cluster.run(4.0)
+    assert cluster.record().epoch == epoch + 1
+    assert cluster.record().activated
 
 
 def test_list_with_too_many_losses_is_not_activated() -> None:

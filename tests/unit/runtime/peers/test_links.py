@@ -72,6 +72,10 @@ class Side:
     def want(self, *others: Side) -> None:
         self.peers.connect(events.ConnectPeers({side.name: (side.incarnation, side.address) for side in others}))
 
+    def confirm(self, peer: str, incarnation: int = 1) -> None:
+        """Let ZooKeeper name an incarnation of a broker that the test itself plays."""
+        self.peers.connect(events.ConnectPeers({peer: (incarnation, "127.0.0.1:1")}))
+
     def send(self, peer: str, message: Any) -> None:
         self.pump.call(self.peers.send, events.SendPeer(peer, message))
 
@@ -123,6 +127,7 @@ async def test_an_added_broker_is_accepted_once_it_is_configured(sides: Any, log
     a, b = sides("a"), sides("b")
     a.peers.set_brokers(("a",))
     a.want(b)
+    b.want(a)
     await until(lambda: "peer_refused" in log.events())
     assert a.last_heard() == []
     a.peers.set_brokers(("a", "b"))
@@ -187,6 +192,7 @@ async def test_a_peer_without_joined_frames_gets_one_message_a_frame(
     a, b = sides("a"), sides("b")
     b.peers._hello = PeerHello(PEER_VERSION, "quotes", "b", 1, 8)
     a.want(b)
+    b.want(a)
     await until(lambda: a.last_heard() and b.last_heard())
     written = _frames(monkeypatch, a, "b")
     for number in range(5):
@@ -231,9 +237,11 @@ async def test_messages_for_an_old_link_never_leave_on_a_new_one(sides: Any) -> 
 
 async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any) -> None:
     b = sides("b")
+    b.confirm("a", 5)
     first, writer = await asyncio.open_connection(*b.port)
     writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 5, 8)) + framed(numbered(1)))
     await until(lambda: b.received() == [1])
+    b.peers._confirmed["a"] = 6
     _, again = await asyncio.open_connection(*b.port)
     again.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 6, 8)) + framed(numbered(2)))
     await until(lambda: b.received() == [1, 2])
@@ -294,6 +302,68 @@ async def test_an_older_incarnation_of_a_broker_is_refused(sides: Any, log: Any)
     assert b.last_heard() == []
 
 
+async def test_an_incarnation_that_zookeeper_does_not_confirm_is_refused(sides: Any, log: Any) -> None:
+    """A stranger knows the names of the brokers. It takes no place of theirs, and is counted."""
+    a, b = await joined(sides)
+    for incarnation in (2, 2**62):
+        reader, writer = await asyncio.open_connection(*b.port)
+        writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", incarnation, 8)))
+        await until(lambda: any(link.hello for link in b.peers._unidentified))
+        b.peers.tick(time.monotonic() + 10)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await asyncio.wait_for(reader.readexactly(1), 5)
+        writer.close()
+    assert b.peers.refusals == {"incarnation": 2}
+    refusal = next(line for line in log.lines if line["event"] == "peer_refused")
+    assert (refusal["kind"], refusal["reason"]) == (
+        "incarnation",
+        "incarnation 2 of 'a' is not confirmed by ZooKeeper",
+    )
+    a.send("b", numbered(3))
+    await until(lambda: b.received() == [3])
+    assert b.last_heard()[0] == events.PeerUp("a", 1)
+
+
+async def test_a_hello_waits_for_zookeepers_news_of_its_broker(sides: Any) -> None:
+    a, b = sides("a"), sides("b")
+    a.want(b)
+    await until(lambda: any(link.hello for link in b.peers._unidentified))
+    assert b.last_heard() == []
+    b.want(a)
+    await until(lambda: b.last_heard() == [events.PeerUp("a", 1)] and a.last_heard() == [events.PeerUp("b", 1)])
+    assert not b.peers.refusals
+
+
+async def test_the_broker_that_dials_waits_for_zookeeper_as_well(sides: Any) -> None:
+    a, b = sides("a"), sides("b", incarnation=5)
+    b.want(a)
+    a.peers.connect(events.ConnectPeers({"b": (4, b.address)}))
+    await until(lambda: any(link.hello for link in a.peers._dialled))
+    a.want(b)
+    await until(lambda: a.last_heard() == [events.PeerUp("b", 5)])
+
+
+async def test_a_message_before_the_answer_to_hello_ends_the_link(sides: Any, log: Any) -> None:
+    b = sides("b")
+    reader, writer = await asyncio.open_connection(*b.port)
+    writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8)) + framed(numbered(1)))
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1), 5)
+    writer.close()
+    assert b.peers.refusals == {"hello": 1}
+    assert "before the answer" in log.lines[-1]["reason"]
+
+
+async def test_a_message_that_the_logic_refuses_ends_the_link(sides: Any, log: Any) -> None:
+    a, b = await joined(sides)
+    b.pump.call(b.peers.refuse_peer, events.RefusePeer("a", "epoch", "Prepare: EPOCH-BOUND"))
+    b.pump.call(b.peers.refuse_peer, events.RefusePeer("c", "epoch", "no such link"))
+    await until(lambda: a.last_heard()[-1] == events.PeerUp("b", 4) and len(a.last_heard()) == 3)
+    assert b.peers.refusals == {"epoch": 1}
+    refusal = next(line for line in log.lines if line["event"] == "peer_refused")
+    assert (refusal["peer"], refusal["kind"], refusal["reason"]) == ("a", "epoch", "Prepare: EPOCH-BOUND")
+
+
 async def test_a_link_to_an_older_incarnation_is_broken_when_a_newer_one_is_known(sides: Any) -> None:
     a, b = await joined(sides)
     a.peers.connect(events.ConnectPeers({"b": (5, b.address)}))
@@ -316,6 +386,7 @@ async def test_dialling_continues_until_the_peer_answers(sides: Any) -> None:
     a.peers.connect(events.ConnectPeers({"b": (1, address_of(free))}))
     await until(lambda: a.log.events().count("peer_unreachable") >= 2)
     b = sides("b")
+    b.want(a)
     a.want(b)
     await until(lambda: a.last_heard() == [events.PeerUp("b", 1)])
     free.close()
@@ -323,6 +394,7 @@ async def test_dialling_continues_until_the_peer_answers(sides: Any) -> None:
 
 async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, log: Any) -> None:
     b = sides("b", max_buffer=1_000_000)
+    b.confirm("a")
     _, writer = await asyncio.open_connection(*b.port)
     writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8)))
     await until(b.last_heard)
@@ -416,14 +488,15 @@ async def test_idle_connections_do_not_keep_a_broker_from_linking(sides: Any, id
     oldest idle connections are closed, and no more than necessary."""
     a, b, c = sides("a"), sides("b"), sides("c")
     readers = await idle(b.port, peers_module.MAX_UNIDENTIFIED + 5)
-    await until(lambda: b.peers.refused == 5)
+    await until(lambda: b.peers.refusals["hello"] == 5)
     a.want(b)
     b.want(a, c)
+    c.want(b)
     await until(lambda: {"a", "c"} == {*b.peers.status()}, limit=2.0)  # before anybody is dropped for his silence
     # the longest there went, and no more than had to
-    for reader in readers[: b.peers.refused]:
+    for reader in readers[: b.peers.refusals["hello"]]:
         assert await asyncio.wait_for(reader.read(), 5) == b""
-    assert len(b.peers._unidentified) == len(readers) - b.peers.refused
+    assert len(b.peers._unidentified) == len(readers) - b.peers.refusals["hello"]
     refused = next(line for line in log.lines if line["event"] == "peer_refused")
     assert "connections without a Hello" in refused["reason"]
 
@@ -434,7 +507,7 @@ async def test_unidentified_connections_never_evict_a_dialled_link(sides: Any, i
     a.peers.connect(events.ConnectPeers({"b": (1, address_of(silent))}))
     await until(lambda: a.peers._dialled)
     await idle(a.port, peers_module.MAX_UNIDENTIFIED + 5)
-    await until(lambda: a.peers.refused == 5)
+    await until(lambda: a.peers.refusals["hello"] == 5)
     (calling,) = a.peers._dialled
     assert not calling.transport.is_closing()
     a.peers.tick(time.monotonic() + 10)  # in time it is dropped like any other

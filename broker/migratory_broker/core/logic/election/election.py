@@ -108,7 +108,8 @@ class Election:
                 self.ephemerals.delete(number)
             elif term is not None and term.phase != "over":
                 # an active term without uncommitted entries makes progress: the usual case, checked without a call
-                if term.phase != "active" or state.absent_since is not None or term.sequencer.waiting_since is not None:
+                waits = term.sequencer.waiting_since is not None or term.outbid
+                if term.phase != "active" or state.absent_since is not None or waits:
                     self._progress(number, term)
             elif self._known and state.absent_since is not None:
                 self._consider(number, state)
@@ -212,10 +213,13 @@ class Election:
     def _next(self, number: int, record: GroupRecord, version: int, *, hand_over: bool = False) -> None:
         """Write the record that follows `record`, or the first one of a new history if the old one is lost and may be
         replaced. If neither is possible, record why the group waits. A record older than this broker's promise is
-        ignored."""
-        replica = self.groups[number].replica
+        ignored at first."""
+        replica, state = self.groups[number].replica, self.states[number]
         if record.epoch < replica.promised and record.history == replica.history:
-            return  # a stale read: a higher epoch is promised already
+            if state.behind[0] != record.epoch:
+                state.behind = (record.epoch, self.ctx.now)
+            if self.ctx.now - state.behind[1] < self.ctx.config.progress_timeout:
+                return  # most likely a stale read: a higher epoch is promised already
         source = record.as_source()
         if source is not None and not source.enough(filter(self.ctx.linked, source.members)):
             is_lost = self.histories.lost(number, source)
@@ -229,7 +233,7 @@ class Election:
         if len(members) < self.ctx.config.min_copies:
             self._wait(number, f"only {len(members)} brokers can be listed")
             return
-        following = record.next(self.ctx.me, members, self.ctx.config.min_copies)
+        following = record.next(self.ctx.me, members, self.ctx.config.min_copies, replica.promised)
         self._write(number, following, version, "hand over" if hand_over else "take over")
 
     def _no_record(self, number: int) -> None:
@@ -280,7 +284,7 @@ class Election:
         must(term.phase != "over", "OWNER: an epoch that is over has no owner to continue it")
         must(not self.states[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
         chosen = members if members is not None else self.choose(term.record)
-        following = term.record.next(self.ctx.me, chosen, self.ctx.config.min_copies)
+        following = term.record.next(self.ctx.me, chosen, self.ctx.config.min_copies, term.outbid)
         self._write(number, following, term.version, "relist" if members is not None else "renew")
 
     def _write(self, number: int, record: GroupRecord, version: int | None, cause: Cause) -> None:

@@ -31,6 +31,7 @@ class ElectionState:
     claimed: bytes | None = None  # the data of this broker's ephemeral, which may still exist
     waiting: str = ""  # why the group waits
     resigned: bool = False  # deleted on purpose: not restored before the end of the back-off
+    behind: tuple[int, float] = (0, 0.0)  # epoch of a record that was read below the promise, and since when
     hidden: bool = False  # refused where a read showed none: others may see an ephemeral that this broker does not
 
     def describe(self) -> list[str]:

@@ -333,7 +333,8 @@ class Membership:
             self.ctx.now, zookeeper, frozenset(message.heard), message.member, message.load, self.ctx.links[peer]
         )
         for name, incarnation in zip(message.heard, message.incarnations, strict=False):  # empty from an older broker
-            self._appear(name, incarnation)
+            if name in self.heard:  # of no other broker it counts, and names that peers invent take no memory
+                self._appear(name, incarnation)
 
     def heard_within(self, seconds: float) -> list[str]:
         """Return the names of the peers from which any message came within the last `seconds`."""

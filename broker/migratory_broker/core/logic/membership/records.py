@@ -90,9 +90,12 @@ class GroupRecord(Struct, frozen=True):
             return SourceEpoch(self.epoch, self.members, self.copies, self.owner)
         return self.source
 
-    def next(self, owner: BrokerId, members: list[BrokerId], copies: int) -> GroupRecord:
+    def next(self, owner: BrokerId, members: list[BrokerId], copies: int, above: int = 0) -> GroupRecord:
+        """HIGHER-THAN-PROMISED: return the next record, of an epoch higher than this one and than the promise
+        `above`."""
+        epoch = max(self.epoch, above) + 1
         return GroupRecord(
-            self.history, self.first, self.epoch + 1, owner, members, copies, activated=False, source=self.as_source()
+            self.history, self.first, epoch, owner, members, copies, activated=False, source=self.as_source()
         )
 
     def as_activated(self) -> GroupRecord:

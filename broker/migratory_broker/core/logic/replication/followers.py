@@ -23,7 +23,7 @@ from migratory_protocol.peer import (
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.membership.records import GroupRecord
-from migratory_broker.core.logic.replication.replica import Replica
+from migratory_broker.core.logic.replication.replica import LASTS_MODULUS, Replica
 from migratory_broker.core.logic.replication.snapshot import for_member, split, whole
 
 
@@ -118,7 +118,7 @@ class Followers:
         follower.serial = self._serial
         follower.snapshot = replica.lasts()
         follower.streams, follower.confirmed, follower.refused = True, False, False
-        total = sum(follower.snapshot.values())
+        total = sum(follower.snapshot.values()) % LASTS_MODULUS
         for index, parts in enumerate(lists):
             self.ctx.send(
                 follower.broker[0],

@@ -19,14 +19,15 @@ from migratory_protocol.peer import (
     Sync,
     Synced,
 )
+from migratory_protocol.topics import topic_group
 
-from migratory_broker.core.logic.context import Context, must
+from migratory_broker.core.logic.context import Context, expect, must
 from migratory_broker.core.logic.membership.membership import Membership
 from migratory_broker.core.logic.membership.records import GroupRecord
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.cache import Cache
 from migratory_broker.core.logic.replication.replica import Replica, ReplicationListener
-from migratory_broker.core.logic.replication.snapshot import for_candidate, join, split
+from migratory_broker.core.logic.replication.snapshot import check_parts, for_candidate, join, split
 from migratory_broker.core.logic.replication.term import Term
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 
@@ -117,6 +118,7 @@ class TopicGroup:
         """PROMISE: promise the epoch, and send a `Promise` with what the candidate `peer` lacks, if this log is synced
         to the source epoch. Refuse an epoch below the promised one."""
         replica = self.replica
+        self._check_sender(message.epoch)
         if message.epoch < replica.promised:
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, replica.promised))
             return
@@ -132,9 +134,15 @@ class TopicGroup:
             digests = replica.digests() if last else []
             self.ctx.send(peer, Promise(self.number, message.history, message.epoch, synced, last, digests, topics))
 
+    def _check_sender(self, epoch: int) -> None:
+        """OWNER: raise PeerError if a peer leads an epoch that this broker owns."""
+        owned = self.term is not None and self.term.epoch == epoch
+        expect(not owned, "sender", "OWNER: an epoch has one coordinator, the owner in its record")
+
     def inventory_request(self, peer: str, message: InventoryRequest) -> None:
         """Promise the epoch and send `peer` the inventory. The promise prevents that a lower epoch changes the log
         meanwhile. Refuse an epoch below the promised one."""
+        self._check_sender(message.epoch)
         if message.epoch < self.replica.promised:
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, self.replica.promised))
             return
@@ -152,6 +160,7 @@ class TopicGroup:
         """Collect the parts of a Sync. With the last one install the snapshot as a whole and confirm it, or send the
         inventory again if it does not fit this log. Refuse an epoch below the promised one."""
         replica = self.replica
+        self._check_sync(peer, message)
         if message.epoch < replica.promised:
             self._staged.pop(peer, None)
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, replica.promised))
@@ -164,8 +173,12 @@ class TopicGroup:
             return
         del self._staged[peer]
         parts = join(part for piece in staged for part in piece.topics)
+        check_parts(parts, self.number, self.ctx.config.groups, message.epoch)
+        fits = replica.fits(message, parts)
+        if fits:
+            replica.check(message, parts)
         self._promise(message.epoch)
-        if not replica.fits(message, parts):
+        if not fits:
             self.ctx.note("warning", "sync_requested_again", group=self.number, epoch=message.epoch, peer=peer)
             self._send_inventory(peer, message.epoch)
             return
@@ -177,11 +190,20 @@ class TopicGroup:
             self._epoch_activated(peer, message.epoch)
         self.listener.synced(self.number)
 
+    def _check_sync(self, peer: str, message: Sync) -> None:
+        """OWNER: raise PeerError unless the Sync comes from the owner of its epoch, and the owner is listed."""
+        self._check_sender(message.epoch)
+        owner = message.owner == (peer, self.ctx.links[peer]) and message.owner in message.members
+        expect(owner, "sender", "OWNER: an epoch is synced by its owner, which is on its list")
+        expect(1 <= message.copies <= len(message.members), "snapshot", "an epoch has as many members as copies")
+
     def activated(self, peer: str, message: Activated) -> None:
         """Commit the log of the epoch that this replica is synced to: its owner has activated it. Ignore other
         epochs."""
-        replica = self.replica
+        replica, view = self.replica, self.replica.view
         if message.history == replica.history and message.epoch == replica.synced:
+            owner = view is not None and view.owner == (peer, self.ctx.links[peer])
+            expect(owner, "sender", "OWNER: an epoch is activated by its owner")
             replica.activate()
             self._epoch_activated(peer, message.epoch)
             self.listener.synced(self.number)
@@ -205,6 +227,7 @@ class TopicGroup:
         view = replica.view
         if message.epoch != replica.synced or view is None or view.owner[0] != peer:
             return  # its Sync has not come yet, and will
+        self._check_entries(message)
         if not view.activated:
             replica.activate()
             self._epoch_activated(peer, message.epoch)
@@ -225,6 +248,15 @@ class TopicGroup:
         for topic, mark in message.marks:
             if (log := replica.topics.get(topic)) is not None:
                 replica.commit(log, mark)
+
+    def _check_entries(self, message: Accept) -> None:
+        """Raise PeerError unless the entries are of the message's epoch and of topics of this group."""
+        topics, groups = self.replica.topics, self.ctx.config.groups
+        for item in message.entries:
+            own = item.topic in topics or topic_group(item.topic, groups) == self.number
+            expect(own, "group", "entries are of topics of their group")
+            for publication in item.publications:
+                expect(publication.epoch == message.epoch, "epoch", "ACCEPT: entries are of the sender's epoch")
 
     def _store(self, log: TopicLog, publications: list[Publication]) -> bool:
         """Append the entries that the log lacks, and return True. At a hole before an entry stop and return False."""
@@ -260,7 +292,7 @@ class TopicGroup:
 
     def refused(self, peer: str, message: EpochRefused) -> None:
         if self.term is not None and message.epoch == self.term.epoch:
-            self.term.followers.refuse(peer)
+            self.term.refused(peer, message.promised)
 
     def accepted(self, peer: str, message: Accepted) -> None:
         """BY-INCARNATION: count the votes of the incarnation at the other end of the link, if the message is of this

@@ -14,11 +14,14 @@ from typing import Protocol
 from migratory_protocol.peer import BrokerId, ForwardReply, LogDigest, Publication, Sync, TopicPart
 from migratory_protocol.positions import Position
 
-from migratory_broker.core.logic.context import Context, must
+from migratory_broker.core.logic.context import Context, expect, must
 from migratory_broker.core.logic.events import Gap
 from migratory_broker.core.logic.replication.cache import Cache
-from migratory_broker.core.logic.replication.snapshot import merge
+from migratory_broker.core.logic.replication.snapshot import epoch_in, merge
 from migratory_broker.core.logic.replication.topic_log import PublisherTable, TopicLog
+
+LASTS_MODULUS = 2**62
+"""The modulus of a snapshot's sum of last sequence numbers, so that it fits the wire whatever they are."""
 
 
 class ReplicationListener(Protocol):
@@ -221,7 +224,23 @@ class Replica:
                 return False
             else:
                 lasts[part.topic] = part.last
-        return len(lasts) == sync.topics_total and sum(lasts.values()) == sync.lasts_total
+        return len(lasts) == sync.topics_total and sum(lasts.values()) % LASTS_MODULUS == sync.lasts_total
+
+    def check(self, sync: Sync, parts: list[TopicPart]) -> None:
+        """COMMITTED-STAYS: raise PeerError if a snapshot that fits would cut or replace a committed entry."""
+        expect(sync.first <= sync.epoch, "snapshot", "a history begins before its last epoch")
+        committed = {} if sync.history != self.history else {n: log for n, log in self.topics.items() if log.committed}
+        for part in parts:
+            log = committed.pop(part.topic, None)
+            if log is None:
+                continue
+            stays = not part.deleted and part.last >= log.committed
+            expect(stays, "committed", "COMMITTED-STAYS: a committed entry is never cut")
+            known, now = log.epoch_at(log.committed), epoch_in(part, log.committed)
+            same = known is None or now is None or known == now
+            expect(same, "committed", "COMMITTED-STAYS: a committed entry is never replaced")
+        dropped = sync.whole and bool(committed)
+        expect(not dropped, "committed", "COMMITTED-STAYS: a topic with committed entries does not go")
 
     def install(self, sync: Sync, parts: list[TopicPart]) -> None:
         """SYNC-WHOLE: make logs and publisher tables the sender's in one step; only then `promised = synced = epoch`.

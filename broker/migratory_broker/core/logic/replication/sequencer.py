@@ -21,7 +21,7 @@ from migratory_protocol.peer import (
 )
 from migratory_protocol.positions import Position
 
-from migratory_broker.core.logic.context import Context, must
+from migratory_broker.core.logic.context import Context, expect, must
 from migratory_broker.core.logic.membership.records import GroupRecord
 from migratory_broker.core.logic.replication.followers import Followers
 from migratory_broker.core.logic.replication.replica import Replica, ReplicationListener
@@ -208,6 +208,10 @@ class Sequencer:
         votes = self.votes.get(broker)
         if votes is None:  # LISTED-VOTES: a learner's copy does not count
             return
+        topics = self.replica.topics
+        for topic, last in lasts:
+            log = topics.get(topic)
+            expect(log is not None and last <= log.last, "votes", "LISTED-VOTES: a member holds what was numbered")
         for topic, last in lasts:
             if last > votes.get(topic, 0):
                 votes[topic] = last

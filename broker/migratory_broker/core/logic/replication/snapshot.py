@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from migratory_protocol.peer import LogDigest, Publication, TopicPart
+from migratory_protocol.topics import topic_group
 from msgspec.structs import replace
 
-from migratory_broker.core.logic.context import must
+from migratory_broker.core.logic.context import expect, must
 from migratory_broker.core.logic.replication.topic_log import ENTRY_OVERHEAD, PublisherTable, TopicLog
+
+LARGEST_SEQUENCE = 2**61
+"""The largest sequence number that a snapshot may bring. Above it is room for all that may ever be numbered."""
 
 ROW_BYTES = 64
 """Bytes that a row of a publisher table takes in a snapshot, estimated."""
@@ -136,15 +140,57 @@ def split(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
 
 def join(parts: Iterable[TopicPart]) -> list[TopicPart]:
     """Return the parts as they were before `split`: continued parts are joined with their beginnings, which changes
-    these."""
+    these. Raise PeerError if a beginning is missing."""
     joined: list[TopicPart] = []
     for part in parts:
         if part.continued:
-            must(bool(joined) and joined[-1].topic == part.topic, "SNAPSHOT-WHOLE: a part continues its topic")
+            continues = bool(joined) and joined[-1].topic == part.topic
+            expect(continues, "snapshot", "SNAPSHOT-WHOLE: a part continues its topic")
             joined[-1].entries.extend(part.entries)
         else:
             joined.append(part)
     return joined
+
+
+def check_parts(parts: list[TopicPart], group: int, groups: int, epoch: int) -> None:
+    """DENSE: raise PeerError unless each joined part describes one log without holes, of a topic of this group.
+
+    `epoch`: the largest in which anything in the logs may have been numbered.
+    """
+    expect(len({part.topic for part in parts}) == len(parts), "snapshot", "a snapshot has a topic once")
+    for part in parts:
+        expect(topic_group(part.topic, groups) == group, "group", "a snapshot has topics of its own group")
+        if part.deleted:
+            continue
+        ordered = part.base <= part.keep <= part.last <= LARGEST_SEQUENCE and part.committed <= part.last
+        expect(ordered and (not part.whole or part.keep == part.base), "snapshot", "DENSE: a log begins before it ends")
+        expect(part.last - part.keep == len(part.entries), "snapshot", "DENSE: a log has no hole")
+        expect(len(part.older) <= part.last - part.base, "snapshot", "DENSE: older entries end where the log ends")
+        _check_entries(part.entries, part.keep, epoch)
+        _check_entries(part.older, part.base, epoch)
+        rows_known = all(row.sequence <= part.last for row in part.table)
+        expect(rows_known and part.base_epoch <= epoch, "snapshot", "a publisher table is part of its log")
+
+
+def _check_entries(entries: list[Publication], after: int, epoch: int) -> None:
+    """Raise PeerError unless the entries follow sequence number `after`, in epochs that rise up to `epoch`."""
+    before = 0
+    for entry in entries:
+        after += 1
+        expect(entry.sequence == after and before <= entry.epoch <= epoch, "snapshot", "DENSE: positions rise")
+        before = entry.epoch
+
+
+def same_entry(one: Publication, other: Publication) -> bool:
+    """Return whether two entries of one sequence number are the same publication."""
+    return (one.epoch, one.publisher, one.id) == (other.epoch, other.publisher, other.id)
+
+
+def epoch_in(part: TopicPart, sequence: int) -> int | None:
+    """Return the epoch of an entry that a part brings, None if it brings none at `sequence`."""
+    if sequence > part.keep:
+        return part.entries[sequence - part.keep - 1].epoch
+    return part.base_epoch if part.whole and sequence == part.base and sequence else None
 
 
 def merge(log: TopicLog | None, parts: list[TopicPart]) -> TopicLog:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from migratory_protocol.peer import BrokerId, LogDigest, Prepare, Promise, TopicPart
 
-from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.context import Context, expect
 from migratory_broker.core.logic.membership.records import GroupRecord, SourceEpoch
 from migratory_broker.core.logic.replication.replica import Replica
-from migratory_broker.core.logic.replication.snapshot import join
+from migratory_broker.core.logic.replication.snapshot import check_parts, join, same_entry
 
 
 class PromiseRound:
@@ -67,8 +67,37 @@ class PromiseRound:
         parts = self._parts.setdefault(peer, [])
         parts.extend(message.topics)
         if message.last:
+            topics = join(self._parts.pop(peer))
+            self._check(message, topics)
             self.answers[broker] = message
-            self._topics[broker] = join(self._parts.pop(peer))
+            self._topics[broker] = topics
+
+    def _check(self, message: Promise, topics: list[TopicPart]) -> None:
+        """Raise PeerError if this answer cannot be merged with the own log and with the answers before it."""
+        replica, record = self.replica, self.record
+        check_parts(topics, replica.group, self.ctx.config.groups, record.epoch)
+        expect(message.synced < record.epoch, "epoch", "nothing is synced to an epoch before its coordinator")
+        expect(not any(part.deleted for part in topics), "snapshot", "an answer deletes no topic")
+        if message.synced < self.source.epoch:
+            return  # not merged
+        for part in topics:
+            log = replica.topics.get(part.topic) if self.useful else None
+            if not part.whole:
+                joined = log is not None and part.keep <= log.last and (not part.entries or log.base <= part.keep)
+                expect(joined, "snapshot", "JOINED: an answer continues the log that the candidate has described")
+            entries = {entry.sequence: entry for entry in log.entries} if log is not None else {}
+            for broker, earlier in self._topics.items():
+                if self.is_useful(broker):
+                    for other in (other for other in earlier if other.topic == part.topic):
+                        entries.update((entry.sequence, entry) for entry in (*other.older, *other.entries))
+            agrees = all(
+                same_entry(entries.get(entry.sequence, entry), entry) for entry in (*part.older, *part.entries)
+            )
+            expect(agrees, "committed", "ONE-LOG: answers that are synced to the source agree at every sequence number")
+        if not self.useful and replica.history == record.history:
+            lasts = {part.topic: part.last for part in topics}
+            complete = all(lasts.get(name, 0) >= log.committed for name, log in replica.topics.items())
+            expect(complete, "committed", "COMMITTED-STAYS: a log that is synced to the source has all of them")
 
     @property
     def enough(self) -> bool:

@@ -56,6 +56,8 @@ class Term:
         self.phase: Phase = "preparing"
         self.started = ctx.now
         self.retried = False  # this is the owner's second try
+        self.outbid = 0  # the highest promise for which a member refused this epoch
+        self._outbid_at = 0.0
         self.promise_round: PromiseRound | None = None
         self.followers = Followers(ctx, replica, record)
         self.sequencer = Sequencer(ctx, replica, record, self.followers, listener)
@@ -82,10 +84,9 @@ class Term:
         replica, record = self.replica, self.record
         replica.promise(record.epoch)
         if record.source is None:
-            must(
-                replica.history != record.history or not replica.topics,
-                "FIRST-EMPTY: without a source nothing was numbered in this history",
-            )
+            if replica.history == record.history and replica.topics:
+                # FIRST-EMPTY: without a source nothing was numbered in this history, whatever a peer has sent of it
+                self.ctx.note("error", "entries_without_source", group=replica.group, epoch=record.epoch)
             topics = set(replica.topics)
             replaced = replica.history not in (0, record.history)
             replica.begin_history(record.history, record.first)
@@ -248,12 +249,20 @@ class Term:
             self.phase = "over"
             self.ctx.note("info", "term_ended", group=self.replica.group, epoch=self.epoch, phase=phase, reason=reason)
 
+    def refused(self, peer: str, promised: int) -> None:
+        """Stop streaming to a member that promised a higher epoch."""
+        self.followers.refuse(peer)
+        if promised > self.epoch:
+            if not self.outbid:
+                self._outbid_at = self.ctx.now
+            self.outbid = max(self.outbid, promised)
+
     @property
     def stuck(self) -> bool:
         """PROGRESS: True if this term could not finish its takeover, or commit an entry, within the progress
-        timeout."""
+        timeout, or if a member has promised a higher epoch for so long."""
         limit = self.ctx.now - self.ctx.config.progress_timeout
         if self.phase == "active":
             waiting = self.sequencer.waiting_since
-            return waiting is not None and waiting < limit
+            return (waiting is not None and waiting < limit) or (bool(self.outbid) and self._outbid_at < limit)
         return self.phase != "over" and self.started < limit

@@ -56,6 +56,12 @@ class PendingAnswers:
                     del pending[topic, entry.publisher, number]
                     self._acknowledge(waiting, Ack(topic, entry.publisher, number, entry.position))
 
+    def replied(self, peer: str, reply: ForwardReply) -> None:
+        """Act on a reply of `peer`. Only the broker that a publication was forwarded to last answers it."""
+        found = self.pending.get((reply.topic, reply.publisher, reply.id))
+        if found is not None and found[0].coordinator == peer:
+            self.resolve(reply)
+
     def resolve(self, reply: ForwardReply) -> None:
         """Answer the clients that wait for the publication that a coordinator has replied to. Ignored if none waits, or
         if the reply is about another payload under the same id."""

@@ -10,7 +10,7 @@ from migratory_protocol.peer import Forward, ForwardedPublication, ForwardReplie
 from migratory_protocol.topics import topic_group
 from msgspec import Struct
 
-from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.context import Context, expect
 from migratory_broker.core.logic.events import PublishRequest
 from migratory_broker.core.logic.membership.gossip import GossipMap
 from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
@@ -117,8 +117,10 @@ class PublishContact:
     def forwarded(self, peer: str, message: Forward) -> None:
         """Number publications that the contact broker `peer` has forwarded. If this broker is not the coordinator, or
         is fenced, reply `retry` to those of QoS 1."""
-        if not 0 <= message.group < len(self.groups):
-            return
+        expect(message.group < len(self.groups), "group", "the group is one of the cluster's")
+        for publication in message.publications:
+            own = topic_group(publication.topic, len(self.groups)) == message.group
+            expect(own, "group", "publications are of topics of their group")
         term = self.groups[message.group].term
         if term is not None and term.active and not self.ctx.fenced:
             term.sequencer.number(message.publications, peer)
@@ -138,10 +140,10 @@ class PublishContact:
                     ),
                 )
 
-    def replies(self, message: ForwardReplies) -> None:
-        """Answer this broker's clients with a coordinator's replies to forwarded publications."""
+    def replies(self, peer: str, message: ForwardReplies) -> None:
+        """Answer this broker's clients with the replies of the coordinator `peer` to forwarded publications."""
         for reply in message.replies:
-            self.answers.resolve(reply)
+            self.answers.replied(peer, reply)
 
     def peer_down(self, peer: str) -> None:
         self._forwards.pop(peer, None)
