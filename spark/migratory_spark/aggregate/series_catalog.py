@@ -170,11 +170,13 @@ def _differing_labels(series: Sequence[SeriesStats]) -> tuple[str, ...]:
             key = (stats.metric, *(stats.labels.get(label, "") for label in LABELS))
             by_identity.setdefault(key, []).append(stats)
     names: set[str] = set()
+    processes = _Processes(series)
     for duplicates in by_identity.values():
         duplicates.sort(key=lambda stats: stats.first or 0)
         for earlier, later in pairwise(duplicates):
-            # A series that follows another may be the same exporter, restarted on another machine.
-            if (later.first or 0) < (earlier.last or 0):
+            # A series that follows another may be the same exporter, restarted on another machine. One of another
+            # process is that of another cluster with equal addresses.
+            if (later.first or 0) < (earlier.last or 0) and not processes.are_different(earlier, later):
                 names |= {name for name, _ in earlier.labels.items() ^ later.labels.items()}
     return tuple(sorted(names))
 
@@ -184,8 +186,10 @@ def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog
     series = sorted(series, key=lambda stats: stats.series)
     bounds = {stats.series: bound for stats in series if (bound := _bound(stats)) is not None}
     layout_of, layouts = _layouts(series, bounds)
-    created = _start_evidence((_siblings(stats), stats) for stats in series if stats.metric.endswith("_created"))
-    started = _start_evidence((_process(stats), stats) for stats in series if stats.metric == PROCESS_START)
+    created = {
+        _siblings(stats): stats for stats in series if stats.metric.endswith("_created") and stats.first is not None
+    }
+    processes = _Processes(series)
     entries = []
     for stats in series:
         labels = stats.labels
@@ -200,7 +204,7 @@ def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog
         )
         evidence = None
         if is_counter(stats.metric) and not shows_start(stats.metric):
-            evidence = created.get(_siblings(stats)) or started.get(_process(stats))
+            evidence = created.get(_siblings(stats)) or processes.start_of(labels)
         evidence_series = None if evidence is None else evidence.series
         predates = _predates_window(stats, evidence, start_ms)
         entries.append(CatalogEntry(stats, group, bounds.get(stats.series), evidence_series, predates))
@@ -218,36 +222,45 @@ def _siblings(stats: SeriesStats) -> Key:
     return (name, *((key, value) for key, value in sorted(stats.labels.items()) if key != "le"))
 
 
-def _process(stats: SeriesStats) -> Key:
-    return stats.labels.get("job", ""), stats.labels.get("instance", "")
+class _Processes:
+    """The start times of processes, to be looked up by the labels of the series that a process exports.
+
+    Job and instance do not identify a process: several clusters behind one server may have equal addresses, which
+    labels of the scraper distinguish (federation, external_labels). So all labels of the start time's own series must
+    agree. Labels that only the other series has do not matter. If several start times agree, that with the most labels
+    is the process's own.
+    """
+
+    def __init__(self, series: Iterable[SeriesStats]) -> None:
+        self._by_address: dict[Key, list[SeriesStats]] = {}
+        for stats in sorted(series, key=lambda stats: (-len(stats.labels), stats.series)):
+            if stats.metric == PROCESS_START and stats.first is not None:
+                self._by_address.setdefault(_address(stats.labels), []).append(stats)
+
+    def start_of(self, labels: dict[str, str]) -> SeriesStats | None:
+        """Return the start time of the process that exports a series with these labels, None if there is none."""
+        candidates = self._by_address.get(_address(labels), ())
+        return next((stats for stats in candidates if stats.labels.items() <= labels.items()), None)
+
+    def are_different(self, one: SeriesStats, other: SeriesStats) -> bool:
+        """Return whether two series are known to come from different processes, because these started at different
+        times."""
+        first, second = self.start_of(one.labels), self.start_of(other.labels)
+        return (
+            first is not None
+            and second is not None
+            and (first.minimum, first.maximum) != (second.minimum, second.maximum)
+        )
 
 
-@dataclass(slots=True, frozen=True)
-class _StartEvidence:
-    """A series that shows when others started: its fingerprint, its first scrape in ms, and the earliest start in
-    seconds since 1970."""
-
-    series: int
-    first: int
-    started: float
+def _address(labels: dict[str, str]) -> Key:
+    return labels.get("job", ""), labels.get("instance", "")
 
 
-def _start_evidence(series: Iterable[tuple[Key, SeriesStats]]) -> dict[Key, _StartEvidence]:
-    by_key: dict[Key, _StartEvidence] = {}
-    for key, stats in series:
-        if stats.first is None or stats.minimum is None:
-            continue
-        known = by_key.get(key, _StartEvidence(stats.series, stats.first, stats.minimum))
-        by_key[key] = _StartEvidence(
-            min(known.series, stats.series), min(known.first, stats.first), min(known.started, stats.minimum)
-        )  # fmt: skip
-    return by_key
-
-
-def _predates_window(stats: SeriesStats, evidence: _StartEvidence | None, start_ms: int) -> bool:
-    if evidence is None or stats.first is None or stats.first <= start_ms:
+def _predates_window(stats: SeriesStats, evidence: SeriesStats | None, start_ms: int) -> bool:
+    if evidence is None or evidence.minimum is None or stats.first is None or stats.first <= start_ms:
         return False
-    return evidence.first == stats.first and evidence.started * 1000 + SKEW_MS < start_ms
+    return evidence.first == stats.first and evidence.minimum * 1000 + SKEW_MS < start_ms
 
 
 def _bound(stats: SeriesStats) -> float | None:

@@ -287,6 +287,46 @@ def test_stale_markers_at_unusual_times_change_no_total() -> None:
         assert plain_report(marked, 0, 100)["delivery"]["received"] == 100
 
 
+@pytest.mark.parametrize("asked", [None, "c"])
+@pytest.mark.parametrize("extra", [{}, {"pod": "p"}])
+def test_start_times_of_another_cluster_at_the_same_address_are_no_evidence(
+    asked: str | None, extra: dict[str, str]
+) -> None:
+    """Two clusters whose clients have equal addresses, which only the label `region` distinguishes, have restarts of
+    their own: a restart in one of them changes no count of the other. Labels that only the counters have (`pod`) do
+    not matter."""
+    samples: list[Sample] = []
+    for cluster, region, restart in (("c", "east", 40), ("d", "west", 70)):
+        target = {"job": "load", "instance": "w", "region": region}
+        for second in range(101):
+            samples += [
+                ("process_start_time_seconds", target, second * 1000, -9.0 if second < restart else restart - 0.5),
+                received(second, 10 * (second if second < restart else second - restart + 100),
+                         cluster=cluster, region=region, **extra),
+            ]  # fmt: skip
+    report = plain_report(samples, 0, 100, cluster=asked)
+    of_c, of_d = 390 + 1000 + 600, 690 + 1000 + 300
+    assert report["delivery"]["received"] == (of_c if asked else of_c + of_d)
+    assert report["samples"]["restarts"] == (1 if asked else 2)
+    assert not any("differ by" in note for note in report["notes"])
+
+
+def test_the_start_time_with_the_most_labels_in_common_is_the_evidence() -> None:
+    """Of two start times at one address, one with a label that the counter lacks is that of another process."""
+    target = {"job": "load", "instance": "w"}
+    samples = [received(second, 10 * second) for second in range(101)]
+    for second in range(101):
+        samples += [
+            ("process_start_time_seconds", target, second * 1000, -9.0),
+            ("process_start_time_seconds", {**target, "region": "west"}, second * 1000, float(second // 30)),
+        ]
+    report = plain_report(samples, 0, 100)
+    assert (report["delivery"]["received"], report["samples"]["restarts"]) == (1000, 0)
+    here = [(metric, labels | {"region": "west"} if metric != "process_start_time_seconds" else labels, at, value)
+            for metric, labels, at, value in samples]  # fmt: skip
+    assert plain_report(here, 0, 100)["samples"]["restarts"] == 3
+
+
 # Names
 
 
