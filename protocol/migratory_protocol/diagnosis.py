@@ -23,7 +23,7 @@ from msgspec.structs import fields as all_fields
 
 from migratory_protocol import limits
 from migratory_protocol.errors import BAD_MESSAGE, BAD_POSITION, BAD_TOPIC, UNKNOWN_OP, BadMessage
-from migratory_protocol.jsonwire import FieldError, item_type
+from migratory_protocol.jsonwire import FieldError, item_type, operation_name
 from migratory_protocol.messages import LARGEST_INTEGER, Publish
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -57,7 +57,7 @@ class Operations:
     def __init__(self, kinds: dict[Any, type[Struct]]) -> None:
         self._kinds = kinds
         self._known = ", ".join(
-            tag if isinstance(tag, str) else f"{tag} ({_name(kind)})" for tag, kind in kinds.items()
+            tag if isinstance(tag, str) else f"{tag} ({operation_name(kind)})" for tag, kind in kinds.items()
         )
 
     def find(self, op: object) -> type[Struct]:
@@ -423,12 +423,8 @@ class _Refusal:
             code = BAD_TOPIC
         elif ill_formed and path.endswith(".after"):
             code = BAD_POSITION
-        where = f"{_name(self._kind)}.{path}" if path else _name(self._kind)
+        where = f"{operation_name(self._kind)}.{path}" if path else operation_name(self._kind)
         raise BadMessage(code, f"{where}: {text}", self._request, self._topic, self._publication)
-
-
-def _name(kind: type[Struct]) -> str:
-    return kind.__name__.lower()
 
 
 def _split(error: Exception) -> tuple[str, str]:

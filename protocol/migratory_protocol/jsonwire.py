@@ -1,6 +1,6 @@
 """The JSON wire format, for `codec.py`, derived from the message classes in `messages.py`.
 
-A message is an object in place of an array, and its `op` is the class's name in lower case in place of the number.
+A message is an object in place of an array, and its `op` is the class's name in snake case in place of the number.
 Fields keep their names and types, with three exceptions:
 
 - a payload is `data`, text, when its bytes are UTF-8, and `data64`, base64, when they are not;
@@ -11,6 +11,7 @@ Fields keep their names and types, with three exceptions:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from operator import attrgetter
 from types import UnionType
@@ -57,7 +58,7 @@ class JsonKind:
         names = [name for name, *_ in self._fields]
         converted = self._payload or any(read is not None for *_, read in self._fields)
         self._copied = None if converted or len(names) < 2 else attrgetter(*names)
-        op = message.__name__.lower() if message.__struct_config__.tag is not None else None
+        op = operation_name(message) if message.__struct_config__.tag is not None else None
         self.wire: type[Struct] = msgspec.defstruct(
             message.__name__, shape, kw_only=True, omit_defaults=True, tag=op, tag_field="op" if op else None
         )
@@ -89,6 +90,11 @@ class JsonKind:
         if self._payload:
             values["payload"] = _read_payload(wire.data, wire.data64)
         return self.message(**values)
+
+
+def operation_name(message: type[Struct]) -> str:
+    """Return the `op` of a message class: its name in snake case."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", message.__name__).lower()
 
 
 def build_kinds(messages: tuple[type[Struct], ...], parts: tuple[type[Struct], ...]) -> dict[type[Struct], JsonKind]:

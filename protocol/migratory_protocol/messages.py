@@ -1,7 +1,7 @@
 """The messages between clients and brokers, for both of them, defined once for both wire formats.
 
 The classes are the MessagePack format: arrays that begin with the number in `tag`, with the fields in the order given
-here. `jsonwire.py` derives the JSON format from the same fields: objects whose `op` is the class's name in lower case.
+here. `jsonwire.py` derives the JSON format from the same fields: objects whose `op` is the class's name in snake case.
 docs/reference/protocol.md describes every field. Add new fields at the end and with a default, so that an older reader
 ignores them and an older writer omits them.
 """
@@ -55,7 +55,7 @@ class Connect(Struct, array_like=True, tag_field="op", tag=1):
     """From a client: the first message of a connection, by which the client identifies itself.
 
     client   the client's name in logs
-    token    the client's credential; a later `connect` on the same connection renews it
+    token    the client's credential; a later `connect` on the same connection replaces it, and what it allows
     moves    how often the client changed its broker recently; brokers move clients with the fewest moves first
     """
 
@@ -252,5 +252,14 @@ class Pong(Struct, array_like=True, tag_field="op", tag=41):
     pass
 
 
+class TokenExpiring(Struct, array_like=True, tag_field="op", tag=42):
+    """The client's token expires in `seconds`. The broker closes the connection then, unless a new `connect` with
+    another token has come."""
+
+    seconds: Seconds
+
+
 ClientMessage = Connect | Subscribe | Unsubscribe | Publish | Ping | Bye
-BrokerMessage = Welcome | Subscribed | Unsubscribed | Message | Ack | Nack | Servers | Drain | Error | Pong
+BrokerMessage = (
+    Welcome | Subscribed | Unsubscribed | Message | Ack | Nack | Servers | Drain | Error | Pong | TokenExpiring
+)

@@ -16,6 +16,7 @@ from migratory_protocol.origins import OriginPolicy
 from msgspec import Meta, Struct, field
 
 from migratory_broker.runtime.errors import ConfigError
+from migratory_broker.runtime.security.config import SecuritySection, TokensSection, security_config
 
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1, le=2**31)]
@@ -104,7 +105,7 @@ class OriginsSection(_Section, frozen=True):
 class BrokerConfig(_Section, frozen=True):
     """The configuration of a cluster's brokers, the same for each. `leaving`: brokers that will be removed, one after
     the other. `io_processes`: the number of processes that hold the clients' sockets; 0: the broker's own process
-    does."""
+    does. Without `security` every client may do everything."""
 
     cluster: Name
     brokers: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)]
@@ -118,6 +119,7 @@ class BrokerConfig(_Section, frozen=True):
     compression: bool = False
     io_processes: Annotated[int, Meta(ge=0, le=64)] = 0
     leaving: tuple[Name, ...] = ()
+    security: SecuritySection | None = None
 
     def staying(self, name: str) -> tuple[str, ...]:
         """Return the brokers that are not leaving, and in any case the broker `name`: those that its core counts on and
@@ -232,6 +234,8 @@ def _check(config: BrokerConfig) -> None:
             f"limits.queuePerClient: {config.limits.queue_per_client}; allowed is at most limits.queueTotal, "
             f"{config.limits.queue_total}"
         )
+    if config.security is not None:
+        security_config(config.security)
     try:
         OriginPolicy(config.origins.allowed, config.origins.hosts, config.origins.without_origin)
     except ValueError as error:
@@ -248,6 +252,8 @@ _SECTIONS: dict[str, type[Struct]] = {
     "delivery.batching": BatchingSection,
     "drain": DrainSection,
     "origins": OriginsSection,
+    "security": SecuritySection,
+    "security.tokens": TokensSection,
 }
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import uvloop
 
+from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.logic import Logic
@@ -38,6 +39,7 @@ from migratory_broker.runtime.io_processes.pool import IoProcessPool
 from migratory_broker.runtime.logs import LibraryLog, Log
 from migratory_broker.runtime.peers.links import PeerLinks
 from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.security.credentials import CredentialStore
 from migratory_broker.runtime.watchdog import LATE_TICK, Watchdog, stall_limit
 from migratory_broker.runtime.zookeeper import ZooKeeper
 
@@ -156,6 +158,7 @@ class Broker:
         )
         self._metrics = BrokerMetrics(config.cluster, name, self._metric_values)
         self._memory = MemoryReader(clock)
+        self._credentials = self._credential_store()
         self._clients = self._client_backend()
         pages = {
             "/healthz": health_page,
@@ -178,9 +181,12 @@ class Broker:
                 events.Stop: self._stop,
                 events.Admission: self._update_admission,
                 events.ServerList: self._update_servers,
+                edge_events.KeysNeeded: self._request_keys,
                 **self._clients.handlers(),
             }
         )
+        if self._credentials is not None:
+            self._credentials.load()
         self._listeners.append(
             Listener(listen(administration, "administration"), self._admin_server.protocol, log, serve_on_spare=True)
         )
@@ -192,6 +198,16 @@ class Broker:
             admin=address_of(administration),
             url=url,
         )
+
+    def _credential_store(self) -> CredentialStore | None:
+        security = self._config.security
+        if security is None or security.tokens is None:
+            return None
+        return CredentialStore(security.tokens, time.monotonic, self._log, self._pump.to_edge)
+
+    def _request_keys(self, _: edge_events.KeysNeeded) -> None:
+        if self._credentials is not None:
+            self._credentials.request()
 
     def _client_backend(self) -> ClientBackend:
         config, name, clock = self._config, self._identity.name, time.monotonic
@@ -206,6 +222,7 @@ class Broker:
             self._log.level,
             self._logic.config.fencing,
             self._metrics.observe,
+            on_keys_needed=self._request_keys,
         )
 
     # ---- run -------------------------------------------------------------------------------------------------------
@@ -257,6 +274,8 @@ class Broker:
         self._clients.tick(now)
         self._admin_server.tick()
         self._check_descriptor_limit()
+        if self._credentials is not None:
+            self._credentials.tick(now)
         if self._reloader is not None:
             self._reloader.tick(now)
         if not self._opened and self._logic.incarnation:
@@ -335,6 +354,8 @@ class Broker:
             await self._clients.wait_until_empty()
         self._pump.stopped = True
         await self._clients.close()
+        if self._credentials is not None:
+            await self._credentials.close()
         await self._peers.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -384,6 +405,7 @@ class Broker:
             capacity=self._clients.capacity,
             refused=self._refused(self._clients.refused),
             peer_refusals=self._peers.refusals,
+            credential_sources_failing=len(self._credentials.failing) if self._credentials is not None else 0,
         )
 
     def _refused(self, clients: int) -> int:

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+from migratory_resources.cluster.identity import secrets_of
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_resources.cluster.process_config import broker_config
 
@@ -22,6 +23,9 @@ from migratory_operator.settings import OperatorSettings
 _GRACE_AFTER_DRAIN = 20
 """Seconds from the end of the drain to SIGKILL: to close the last connections, end the session and exit."""
 _CONFIG = "/etc/migratory"
+_SECRETS = "/etc/migratory-secrets"
+"""The folder in which each Secret of `spec.security.tokens` is mounted. Kubernetes rewrites the files of a changed
+Secret, and brokers read them again: no pod is replaced."""
 _ZOOKEEPER_START_TIMEOUT = 900
 """Seconds that a broker waits for ZooKeeper. A broker that exits is restarted with growing delays; one that waits
 continues as soon as there is a quorum."""
@@ -40,7 +44,7 @@ def objects(
     :param leaving: the brokers that will be removed.
     """
     name = names.brokers_name(owner.name)
-    config = broker_config(cluster, zookeeper.servers(cluster, owner), leaving)
+    config = broker_config(cluster, zookeeper.servers(cluster, owner), leaving, secrets_folder=_SECRETS)
     config["zookeeper"]["startTimeout"] = _ZOOKEEPER_START_TIMEOUT
     configuration = {
         "broker.json": json.dumps(config, indent=2) + "\n",
@@ -130,6 +134,7 @@ def _stateful_set(
     :param read: the configuration that pods read at start; a change replaces the pods.
     """
     spec = cluster.spec.brokers
+    secrets = sorted({secret.name for secret in secrets_of(cluster.spec.security.tokens)})
     # The URL is read first, so that a missing file stops the broker instead of advertising 0.0.0.0.
     command = (
         f'url=$(cat "{_CONFIG}/url.$POD_NAME") && exec migratory broker --config={_CONFIG}/broker.json '
@@ -168,6 +173,10 @@ def _stateful_set(
         volumeMounts=[
             {"name": "config", "mountPath": _CONFIG},
             {"name": "tmp", "mountPath": "/tmp"},
+            *(
+                {"name": f"secret-{index}", "mountPath": f"{_SECRETS}/{secret}", "readOnly": True}
+                for index, secret in enumerate(secrets)
+            ),
         ],
     )
     template = pod_template(
@@ -177,7 +186,11 @@ def _stateful_set(
         settings,
         math.ceil(spec.drain.period) + _GRACE_AFTER_DRAIN,
         containers=[broker],
-        volumes=[{"name": "config", "configMap": {"name": name}}, {"name": "tmp", "emptyDir": {}}],
+        volumes=[
+            {"name": "config", "configMap": {"name": name}},
+            {"name": "tmp", "emptyDir": {}},
+            *({"name": f"secret-{index}", "secret": {"secretName": secret}} for index, secret in enumerate(secrets)),
+        ],
     )
     return build_object(
         "apps/v1",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from migratory_resources.cluster.identity import identity_config
 from migratory_resources.cluster.spec import MigratoryCluster
 
 TICK_MS = 500
@@ -30,6 +31,7 @@ def broker_config(
     zookeeper_servers: str,
     leaving: Sequence[str] = (),
     default_hosts: Sequence[str] = ("*",),
+    secrets_folder: str = "",
 ) -> dict[str, Any]:
     """Return the configuration that all brokers of a cluster read, ready for JSON: durations in seconds, sizes in
     bytes.
@@ -38,6 +40,7 @@ def broker_config(
     :param leaving: the brokers of the cluster that will be removed.
     :param default_hosts: the values of the header Host that brokers accept if the cluster's spec names none; "*" for
         all.
+    :param secrets_folder: the folder in which each Secret of the tokens is a folder of its name.
     """
     spec = cluster.spec
     config = {
@@ -53,7 +56,8 @@ def broker_config(
         "drain": spec.brokers.drain.model_dump(by_alias=True),
         "ioProcesses": spec.brokers.io_processes,
     }
-    # Absent when no broker leaves: a broker of the previous release rejects the unknown field.
+    config |= identity_config(spec.security.tokens, spec.security.rules, spec.security.anonymous, secrets_folder)
+    # Absent when no broker leaves, as tokens and rules are: a broker of the previous release rejects unknown fields.
     return config | {"leaving": list(leaving)} if leaving else config
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from migratory_resources.cluster.identity import RuleSpec, TokensSpec
 from migratory_resources.fields import ByteSize, DnsLabel, Duration, OneOf, PatternText, ResourceModel, WholeNumber
 from migratory_resources.objectives import Objective
 
@@ -187,7 +188,7 @@ class DeliverySpec(ResourceModel):
 
 
 class SecuritySpec(ResourceModel):
-    """The origins of the web pages that may connect, and the host names that requests may name: `spec.security`."""
+    """Which clients and web pages may connect, and what they may do: `spec.security`."""
 
     origins: list[Annotated[str, PatternText(ORIGIN_PATTERN, 300, ORIGIN_FORM)]] = Field(
         default_factory=list,
@@ -199,6 +200,18 @@ class SecuritySpec(ResourceModel):
         default_factory=list,
         max_length=50,
         description="Host headers that are served; by default all on Kubernetes, and loopback names on one machine",
+    )
+    tokens: TokensSpec | None = Field(
+        default=None, description="Tokens that clients need; without tokens and rules every client may do everything"
+    )
+    rules: list[RuleSpec] = Field(
+        default_factory=list,
+        max_length=200,
+        description="What clients may do; with tokens or rules, whatever no rule and no token allows is denied",
+    )
+    anonymous: bool = Field(
+        default=False,
+        description="With tokens or rules: clients without a token may connect, and what rules allow them",
     )
 
 
@@ -228,7 +241,7 @@ class ClusterSpec(ResourceModel):
         default=DeliverySpec(), description="Guarantees of an acknowledged publication, and how it is delivered"
     )
     security: SecuritySpec = Field(
-        default=SecuritySpec(), description="The web pages that may connect, and the hosts that are served"
+        default=SecuritySpec(), description="Which clients and web pages may connect, and what they may do"
     )
     sla: SlaSpec = Field(default=SlaSpec(), description="Objectives by which reports judge the cluster")
 

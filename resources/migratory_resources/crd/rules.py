@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
+from migratory_resources.cluster.identity import KeysSpec, RuleSpec, TokensSpec
 from migratory_resources.cluster.kubernetes import (
     ExposeSpec,
     KubernetesBrokersSpec,
@@ -18,7 +19,7 @@ from migratory_resources.cluster.kubernetes import (
     PodResources,
     StorageSpec,
 )
-from migratory_resources.cluster.spec import MAX_NAME_LENGTH, CacheSpec, LimitsSpec, TopicsSpec
+from migratory_resources.cluster.spec import MAX_NAME_LENGTH, CacheSpec, LimitsSpec, SecuritySpec, TopicsSpec
 from migratory_resources.crd.field_schemas import Schema, millis, rule, size
 from migratory_resources.objectives import Objective, WindowSpec
 from migratory_resources.quantities import format_duration
@@ -52,6 +53,26 @@ def _within_limit(amount: str) -> Schema:
 
 SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
     TopicsSpec: [_immutable("groups")],
+    SecuritySpec: [
+        rule("self.rules.size() == 0 || has(self.tokens) || self.anonymous",
+             "rules need tokens, or anonymous: true", "rules"),
+    ],
+    TokensSpec: [
+        rule("self.keys.size() + self.static.size() > 0", "at least one entry in keys or in static"),
+        rule("!has(self.revokedFile) || !has(self.revokedSecret)", "revokedFile or revokedSecret", "revokedFile"),
+    ],
+    KeysSpec: [
+        rule("[has(self.file), has(self.secret), has(self.url)].filter(one, one).size() == 1",
+             "exactly one of file, secret and url"),
+        rule("self.algorithms.size() > 0 && (self.algorithms.all(one, !one.startsWith('HS')) || "
+             "(!has(self.url) && self.algorithms.all(one, one.startsWith('HS'))))",
+             "at least one; HS algorithms in a source of their own, and not with url", "algorithms"),
+    ],
+    RuleSpec: [
+        rule("!self.anonymous || (self.subjects.size() == 0 && self.claims.size() == 0)",
+             "not with subjects or claims", "anonymous"),
+        rule("self.topics.size() > 0 && self.allow.size() > 0", "at least one entry in topics and in allow"),
+    ],
     CacheSpec: [rule(f"{millis('self.maxAge')} >= {millis('self.minAge')}", "must be minAge or more", "maxAge")],
     LimitsSpec: [
         rule(f"{size('self.queuePerClient')}.compareTo({size('self.maxPayload')}) >= 0", "must be maxPayload or more",

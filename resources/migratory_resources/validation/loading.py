@@ -122,7 +122,7 @@ def _known_fields(
             if closest:
                 problems.append(UnknownField(field_path, value, f"{path}{closest[0]}"))
             elif path == STRICT:
-                allowed = f"{' and '.join(fields)} only: this release has no tokens, authorization rules or TLS"
+                allowed = f"{' and '.join(fields)} only: this release has no TLS"
                 problems.append(FieldProblem(field_path, value, allowed))
             else:
                 warnings.append(f"{field_path} is not known and has no effect")

@@ -35,6 +35,7 @@ _IN_OBJECTIVES: dict[int | str, Any] = {
 }  # fmt: skip
 _CONFLATION = ("spec", "delivery", "conflation")
 _IN_CONFLATION: dict[int | str, str] = {"topics": "any", "interval": "1s"}
+_SECURITY: Loc = ("spec", "security")
 _DEFAULT_WEIGHT = 100
 
 
@@ -86,6 +87,11 @@ def _repair(document: dict[str, Any], loc: Loc) -> Loc:
         name = objective.get("name", "unnamed") if is_mapping else "unnamed"
         _value_at(document, _OBJECTIVES)[loc[depth]] = {"name": name, "type": "delivery", "target": "50"}
         return (*loc[: depth + 1], "type") if is_mapping else loc
+    if loc[: len(_SECURITY)] == _SECURITY and len(loc) > len(_SECURITY) + 1:
+        # Indices in a list would shift with each removed entry: the whole field is left out.
+        loc = loc[: len(_SECURITY) + 1]
+        _value_at(document, _SECURITY).pop(loc[-1], None)
+        return loc
     parent = _value_at(document, loc[:-1])
     if loc[:-1] == _WEIGHTS:
         parent[loc[-1]] = _DEFAULT_WEIGHT

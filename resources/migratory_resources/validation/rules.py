@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from migratory_resources.cluster.identity import secrets_of
+from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_resources.cluster.spec import MigratoryCluster
 from migratory_resources.objectives import find_contradictions
 from migratory_resources.quantities import format_duration, format_size
@@ -22,9 +24,10 @@ RESENDING_SECONDS = 60.0
 
 
 def check_rules(repaired: RepairedCluster[MigratoryCluster]) -> list[FieldProblem]:
-    """Return a problem for each broken rule, by subject: copies, weights, times, sizes, objectives. Rules that involve
-    a replaced value are not checked."""
-    return [*_copies(repaired), *_weights(repaired), *_times(repaired), *_sizes(repaired), *_objectives(repaired)]
+    """Return a problem for each broken rule, by subject: copies, weights, times, sizes, security, objectives. Rules
+    that involve a replaced value are not checked."""
+    checks = (_copies, _weights, _times, _sizes, _security, _objectives)
+    return [problem for check in checks for problem in check(repaired)]
 
 
 def _are_intact(repaired: RepairedCluster[MigratoryCluster], *paths: str) -> bool:
@@ -115,6 +118,37 @@ def _sizes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem
         )
     if cache.max_bytes < limits.max_payload and _are_intact(repaired, "topics.cache.maxBytes", "limits.maxPayload"):
         yield FieldProblem("spec.topics.cache.maxBytes", format_size(cache.max_bytes), payload)
+
+
+def _security(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    security = repaired.cluster.spec.security
+    tokens, path = security.tokens, "spec.security.tokens"
+    if not _are_intact(repaired, "security"):
+        return
+    if security.rules and tokens is None and not security.anonymous:
+        yield FieldProblem("spec.security.rules", len(security.rules), "rules with tokens, or with anonymous: true")
+    if tokens is not None:
+        if not (tokens.keys or tokens.static):
+            yield FieldProblem(path, {}, "at least one entry in keys or in static")
+        for index, source in enumerate(tokens.keys):
+            if sum(place is not None for place in (source.file, source.secret, source.url)) != 1:
+                yield FieldProblem(f"{path}.keys[{index}]", source.algorithms, "exactly one of file, secret and url")
+            symmetric = {name.startswith("HS") for name in source.algorithms}
+            if len(symmetric) != 1 or (symmetric == {True} and source.url is not None):
+                yield FieldProblem(
+                    f"{path}.keys[{index}].algorithms",
+                    source.algorithms,
+                    "at least one; HS algorithms in a source of their own, and not with url",
+                )
+        if tokens.revoked_file is not None and tokens.revoked_secret is not None:
+            yield FieldProblem(f"{path}.revokedFile", tokens.revoked_file, "revokedFile or revokedSecret")
+        if secrets_of(tokens) and not isinstance(repaired.cluster, KubernetesCluster):
+            yield FieldProblem(path, "secret", "a file or a URL: one machine has no Secrets")
+    for index, rule in enumerate(security.rules):
+        if rule.anonymous and (rule.subjects or rule.claims):
+            yield FieldProblem(f"spec.security.rules[{index}].anonymous", True, "a rule without subjects and claims")
+        if not (rule.topics and rule.allow):
+            yield FieldProblem(f"spec.security.rules[{index}]", {}, "at least one entry in topics and in allow")
 
 
 def _objectives(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:

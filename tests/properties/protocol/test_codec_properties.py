@@ -53,6 +53,7 @@ broker_messages: st.SearchStrategy[BrokerMessage] = st.one_of(
     st.builds(m.Drain, seconds, servers),
     st.builds(m.Error, texts, texts, st.none() | integers, st.none() | texts, st.booleans()),
     st.builds(m.Pong),
+    st.builds(m.TokenExpiring, seconds),
 )
 
 # anything that JSON or MessagePack can hold, close to messages: operations, names of fields, odd numbers, odd text

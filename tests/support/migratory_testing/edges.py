@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal, TypeVar
 
 from migratory_broker.core.edge import Edge, EdgeConfig
-from migratory_broker.core.edge.admission import ClientAuthorizer
 from migratory_broker.core.edge.events import (
     Close,
     Detach,
     Effect,
     Event,
     Hold,
+    KeysNeeded,
     Later,
     Lost,
     More,
@@ -36,6 +36,7 @@ from migratory_broker.core.logic.events import (
     PublishRequest,
     Tick,
 )
+from migratory_broker.core.security.authorizer import Authorizer
 from migratory_protocol import frames
 from migratory_protocol.codec import JSON, MSGPACK
 from migratory_protocol.messages import (
@@ -174,9 +175,7 @@ class Bench:
     report of client counts.
     """
 
-    def __init__(
-        self, config: EdgeConfig | None = None, authorizer: ClientAuthorizer | None = None, *, open: bool = True
-    ):
+    def __init__(self, config: EdgeConfig | None = None, authorizer: Authorizer | None = None, *, open: bool = True):
         self.edge = Edge(config or EdgeConfig(), 0, authorizer)
         self.now = 1000.0
         self.readers: dict[int, Reader] = {}
@@ -188,6 +187,7 @@ class Bench:
         self.held: set[int] = set()  # connections whose sockets are not read
         self.more: list[More] = []  # given back at once, except with `defer_more`
         self.defer_more = False
+        self.keys_needed = 0  # requests for new keys
         self.later: list[Later] = []  # timers, given back by `wait`
         if open:
             self.step(Admission(True))
@@ -220,6 +220,8 @@ class Bench:
                 self.held ^= {effect.connection}
             case More():
                 self.more.append(effect)
+            case KeysNeeded():
+                self.keys_needed += 1
             case Later():
                 assert effect.at >= self.now
                 self.later.append(effect)
@@ -229,11 +231,16 @@ class Bench:
                 self.requests.append(effect)
 
     def open(
-        self, wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False, opened: float | None = None
+        self,
+        wire: Literal["json", "msgpack"] = "msgpack",
+        *,
+        deflate: bool = False,
+        opened: float | None = None,
+        token: str | None = None,
     ) -> Reader:
         number = len(self.readers) + 1
         reader = self.readers[number] = Reader(self, number, wire, deflate)
-        self.step(Opened(number, wire, f"10.0.0.{number}:5000", deflate, opened))
+        self.step(Opened(number, wire, f"10.0.0.{number}:5000", deflate, opened, token))
         return reader
 
     def client(self, name: str = "", wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False) -> Reader:

@@ -14,7 +14,7 @@ from migratory_protocol import errors, limits
 from migratory_protocol.codec import JSON, BadMessage
 from migratory_protocol.diagnosis import MAX_BAD_MESSAGES, MAX_EXAMINED
 from migratory_protocol.errors import FATAL, SAME_BROKER, CloseCode
-from migratory_protocol.jsonwire import item_type
+from migratory_protocol.jsonwire import item_type, operation_name
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Error
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
@@ -53,7 +53,7 @@ def described(kind: type[Struct]) -> list[list[str]]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_page_describes_every_field_in_order(kind: type[Struct]) -> None:
-    text = section(f"### {kind.__name__.lower()}, {kind.__struct_config__.tag}").split("\n### ")[0]
+    text = section(f"### {operation_name(kind)}, {kind.__struct_config__.tag}").split("\n### ")[0]
     assert [[row[0], row[2]] for row in rows(text)] == described(kind)
 
 

@@ -108,7 +108,11 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
             "allowed: brokers.ioProcesses (3) x limits.queuePerClient, 3Mi",
         ),
         ("{topics: {cache: {maxBytes: 1Mi}}, limits: {maxPayload: 2Mi, queuePerClient: 2Mi}}", "cache.maxBytes: '1Mi'"),
-        ("{security: {tokens: {}}}", "spec.security.tokens: {} is not allowed; allowed: origins and hosts only"),
+        (
+            "{security: {tokens: {}}}",
+            "spec.security.tokens: {} is not allowed; allowed: at least one entry in keys or in",
+        ),
+        ("{security: {tls: {}}}", "spec.security.tls: {} is not allowed; allowed: origins and hosts and tokens and"),
         ("{security: {origin: [a]}}", "did you mean spec.security.origins?"),
         ("{security: {origins: [app.example.com]}}", "spec.security.origins[0]: 'app.example.com' is not allowed"),
         ("{security: {hosts: ['http://a']}}", "spec.security.hosts[0]: 'http://a' is not allowed"),

@@ -1,17 +1,15 @@
-"""Admission, for the edge core: which clients an edge accepts, what they may do, and when they must leave or move.
+"""Admission, for the edge core: which clients an edge accepts, and when they must leave or move.
 
-`ClientAuthorizer` is the interface of authentication and permission checks. This release has one implementation, which
-allows everything. `AdmissionGate` decides whether a connection is refused, and when all connections must be closed.
-`Rebalancer` chooses the clients that are asked to move to another broker. A refusal carries the close code that tells a
-client where to connect next (`migratory_protocol.errors`).
+`AdmissionGate` decides whether a connection is refused, and when all connections must be closed. `Rebalancer` chooses
+the clients that are asked to move to another broker. A refusal carries the close code that tells a client where to
+connect next (`migratory_protocol.errors`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import VERSION, Drain, Limits, Server, Welcome
@@ -21,56 +19,6 @@ from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.edge.state import ClientConnection, State
 from migratory_broker.core.logic.events import Admission, ClientCounts, MoveClients
-
-# ---- authorization ---------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, frozen=True)
-class Grant:
-    """An authorizer's answer to an accepted `connect`: the client's identity, valid for `lifetime` seconds from now
-    (None: without limit)."""
-
-    identity: str = ""
-    lifetime: float | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class Denial:
-    """An authorizer's answer to a refused `connect`. `text` is the reason, which is sent to the client."""
-
-    text: str
-
-
-class ClientAuthorizer(Protocol):
-    """The interface of the checks of identity and permission that every connect, subscribe and publish must pass.
-
-    The core calls the checks in its own step: they decide from data in memory (keys, rules) and must not do I/O.
-    """
-
-    def connect(self, client: str, token: str | None, remote: str) -> Grant | Denial:
-        """Return a Grant for an authentic client, else a Denial. `client` is the name that the client gives itself.
-        `remote` is its address as HOST:PORT, or "" when a connected client renews its token."""
-
-    def subscribe(self, identity: str, topic: str) -> bool: ...
-
-    def publish(self, identity: str, topic: str, publisher: str) -> bool: ...
-
-
-class AllowAllClients:
-    """The default `ClientAuthorizer`: allows every connect, subscribe and publish, with an empty identity and no time
-    limit."""
-
-    _grant = Grant()
-
-    def connect(self, client: str, token: str | None, remote: str) -> Grant | Denial:
-        return self._grant
-
-    def subscribe(self, identity: str, topic: str) -> bool:
-        return True
-
-    def publish(self, identity: str, topic: str, publisher: str) -> bool:
-        return True
-
 
 # ---- accepting and draining ------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ class EdgeConfig:
     heartbeat: float = (
         limits.HEARTBEAT
     )  # pinged after one silent interval, dead after two; proxies cut idle links at 60 s
+    expiry_notice: float = 60.0  # before a token expires, to renew it; a quarter of its time where that is less
     closing: float = 2.0  # for the peer's half of the closing handshake, and for the transport to drain
     max_clients: int = 100_000  # per edge; a process usually reaches its descriptor limit first
 
@@ -66,7 +67,7 @@ class EdgeConfig:
         return self.max_payload + self.envelope
 
     def __post_init__(self) -> None:
-        for name in ("handshake", "heartbeat", "closing", "duplicate_window"):
+        for name in ("handshake", "heartbeat", "expiry_notice", "closing", "duplicate_window"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be above 0 seconds")
         if not self.batch_delay >= 0:

@@ -5,8 +5,8 @@ order, before the next step. `Paused` may be stepped a few effects late: the tra
 then. `step` does not raise, whatever a client sends.
 
 Read on in lifecycle.py (the state machine of a connection), inbox.py (input in order), subscriptions.py, splice.py
-(from replay to live publications), delivery.py (fan-out and queues), publishing.py and admission.py. state.py has the
-data of each connection and topic.
+(from replay to live publications), delivery.py (fan-out and queues), publishing.py, identity.py and admission.py.
+state.py has the data of each connection and topic.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import Drain, Servers
 
 from migratory_broker.core.edge import events
-from migratory_broker.core.edge.admission import AdmissionGate, AllowAllClients, ClientAuthorizer, Rebalancer
+from migratory_broker.core.edge.admission import AdmissionGate, Rebalancer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import CLIENT_LIMIT, EdgeDelivery, queued_bytes
+from migratory_broker.core.edge.identity import IdentityChecks
 from migratory_broker.core.edge.lifecycle import ConnectionLifecycle, log_fields
 from migratory_broker.core.edge.publishing import PublishHandler
 from migratory_broker.core.edge.splice import Splice
@@ -39,6 +40,7 @@ from migratory_broker.core.logic.events import (
     ServerList,
     Tick,
 )
+from migratory_broker.core.security.authorizer import Authorizer
 
 MAX_SLOW_IN_STATUS = 20
 """The largest number of slow clients that the status lists: those with the longest queues."""
@@ -48,18 +50,25 @@ class Edge:
     """One edge of a broker. `number` distinguishes it from the broker's other edges. The properties are for /metrics;
     each end of a connection is also reported as an `Observe` effect."""
 
-    def __init__(self, config: EdgeConfig, number: int = 0, authorizer: ClientAuthorizer | None = None) -> None:
-        authorizer = authorizer if authorizer is not None else AllowAllClients()
+    def __init__(self, config: EdgeConfig, number: int = 0, authorizer: Authorizer | None = None) -> None:
+        """Create an edge. Without an authorizer every client may do everything."""
         self.number = number
         self._config = config
         self._delivery = EdgeDelivery(config)
         self._splice = Splice(config, number, self._delivery)
-        self._subscriptions = SubscriptionTable(config, self._delivery, self._splice, authorizer)
-        self._publishing = PublishHandler(config, number, self._delivery, authorizer)
+        self._identities = IdentityChecks(config, self._delivery, authorizer)
+        self._subscriptions = SubscriptionTable(config, self._delivery, self._splice, self._identities)
+        self._publishing = PublishHandler(config, number, self._delivery, self._identities)
         self._gate = AdmissionGate(config)
         self._rebalancer = Rebalancer(number, self._delivery)
         self._connections = ConnectionLifecycle(
-            config, self._delivery, self._subscriptions, self._publishing, self._gate, self._rebalancer, authorizer
+            config,
+            self._delivery,
+            self._subscriptions,
+            self._publishing,
+            self._gate,
+            self._rebalancer,
+            self._identities,
         )
         self._handlers: dict[type, Any] = {
             events.Opened: self._connections.opened,
@@ -70,6 +79,7 @@ class Edge:
             events.Paused: self._paused,
             events.Resumed: self._resumed,
             Tick: self._tick,
+            events.Credentials: self._set_credentials,
             Fanout: self._splice.fanout,
             Gap: self._splice.handle_gap,
             Attached: self._attached,
@@ -162,7 +172,14 @@ class Edge:
     def _move(self, event: MoveClients) -> None:
         self._rebalancer.move(self._connections.table.values(), event)
 
+    def _set_credentials(self, event: events.Credentials) -> None:
+        self._identities.update(event)
+        self._connections.close_revoked()
+
     def _tick(self, event: Tick) -> None:
+        if event.wall:
+            self._identities.wall_offset = event.wall - self._delivery.now
+        self._identities.tick()
         self._connections.tick()
         self._rebalancer.report()
         self._close_all_when_due()

@@ -82,6 +82,7 @@ class EdgeDelivery:
         | events.Detach
         | ClientCounts
         | events.Hold
+        | events.KeysNeeded
         | events.More
         | events.Later
         | Observe

@@ -32,6 +32,7 @@ class Opened(Struct, frozen=True, gc=False):
     remote       the client's address as HOST:PORT
     deflate      whether permessage-deflate was negotiated
     opened       the time of the TCP accept, None for now; `connect` must come within the handshake limit from it
+    token        the credential of the request, for a `connect` without one
     """
 
     connection: int
@@ -39,6 +40,7 @@ class Opened(Struct, frozen=True, gc=False):
     remote: str
     deflate: bool = False
     opened: float | None = None
+    token: str | None = None
 
 
 class Received(Struct, frozen=True, gc=False):
@@ -82,7 +84,16 @@ class Later(Struct, frozen=True, gc=False):
     at: float
 
 
-Event = Opened | Received | Paused | Resumed | Lost | More | Later | Tick | EdgeEffect
+class Credentials(EdgeMessage, frozen=True, gc=False):
+    """The present keys and revocations, which the runtime has checked: a document for each source of keys, empty while
+    there is none, and the list of revocations. `fetched`: the remote keys were just fetched."""
+
+    documents: tuple[bytes, ...] = ()
+    revoked: bytes = b""
+    fetched: bool = False
+
+
+Event = Opened | Received | Paused | Resumed | Lost | More | Later | Tick | Credentials | EdgeEffect
 
 
 class Recipients(Struct, frozen=True, eq=False, weakref=True):
@@ -133,5 +144,10 @@ class Detach(EdgeMessage, frozen=True, gc=False):
     topic: str
 
 
+class KeysNeeded(EdgeMessage, frozen=True, gc=False):
+    """A token names a key that is not known: the remote keys should be fetched. `Credentials` answers it, also when
+    they could not be."""
+
+
 LogicRequest = PublishRequest | Attach | NextPage | ClientCounts
-Effect = Multicast | Send | Close | Hold | More | Later | Detach | LogicRequest | Observe | Note
+Effect = Multicast | Send | Close | Hold | More | Later | Detach | KeysNeeded | LogicRequest | Observe | Note

@@ -31,16 +31,18 @@ from migratory_protocol.messages import (
 )
 
 from migratory_broker.core.edge import events
-from migratory_broker.core.edge.admission import AdmissionGate, ClientAuthorizer, Denial, Rebalancer
+from migratory_broker.core.edge.admission import AdmissionGate, Rebalancer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.formats import Formats
+from migratory_broker.core.edge.identity import REFUSALS, IdentityChecks
 from migratory_broker.core.edge.inbox import Inbox
 from migratory_broker.core.edge.publishing import PublishHandler
 from migratory_broker.core.edge.state import ClientConnection, State
 from migratory_broker.core.edge.subscriptions import SubscriptionTable
 from migratory_broker.core.edge.timers import TimerWheel
 from migratory_broker.core.logic.events import Note, Observe
+from migratory_broker.core.security.authorizer import Denial
 
 PING = frames.ping_frame()
 
@@ -61,7 +63,7 @@ class ConnectionLifecycle:
         publishing: PublishHandler,
         gate: AdmissionGate,
         rebalancer: Rebalancer,
-        authorizer: ClientAuthorizer,
+        identities: IdentityChecks,
     ) -> None:
         self._config = config
         self._delivery = delivery
@@ -69,7 +71,7 @@ class ConnectionLifecycle:
         self._publishing = publishing
         self._gate = gate
         self._rebalancer = rebalancer
-        self._authorizer = authorizer
+        self._identities = identities
         self._formats = Formats(config.replay_cache)
         self.inbox = Inbox(config, delivery, subscriptions, self._handle_message, self.close, self._closed_by_peer)
         self._wheel = TimerWheel()
@@ -94,6 +96,7 @@ class ConnectionLifecycle:
         accepts no clients."""
         format = self._formats.get(event.wire, event.deflate)
         connection = ClientConnection(event.connection, format, event.remote, self._delivery.coarse_now)
+        connection.token = event.token
         self.table[event.connection] = connection
         accepted = self.now if event.opened is None else event.opened
         self._wheel.schedule(connection, accepted + self._config.handshake)
@@ -203,7 +206,7 @@ class ConnectionLifecycle:
 
     def _connect(self, connection: ClientConnection, message: Connect) -> None:
         """Handle `connect`: check version, name, admission and token, then send `welcome` and enter OPEN, or refuse the
-        client. In OPEN it only renews the token."""
+        client. In OPEN it replaces the identity, and ends the subscriptions that the new one may not have."""
         if message.version != VERSION:
             text = f"protocol version {message.version} is not supported; use version {VERSION}"
             self._refuse(connection, errors.UNSUPPORTED_VERSION, text, CloseCode.BAD_MESSAGE, "bad_message")
@@ -214,18 +217,20 @@ class ConnectionLifecycle:
             return
         if connection.state is State.OPENING and not self._admit(connection):
             return
-        grant = self._authorizer.connect(message.client, message.token, connection.remote)
-        if isinstance(grant, Denial):
-            self._refuse(connection, errors.UNAUTHENTICATED, grant.text, CloseCode.UNAUTHENTICATED, "unauthenticated")
+        access = self._identities.authenticate(connection, message)
+        if isinstance(access, Denial):
+            self._refuse(connection, REFUSALS[access.kind][0], access.text, REFUSALS[access.kind][1], access.kind)
             return
         connection.client = message.client
         connection.remote = ""
-        connection.identity = grant.identity
-        connection.token_expires_at = None if grant.lifetime is None else self.now + grant.lifetime
+        connection.token = None
+        connection.access = access
         if connection.state is State.OPENING:
             connection.state = State.OPEN
             self.clients += 1
             self._rebalancer.add(connection, message.moves)
+        elif access is not None:
+            self._subscriptions.drop_forbidden(connection, access)
         self._schedule_heartbeat(connection)
         self._delivery.write(connection, self._gate.welcome(connection.format))
 
@@ -258,7 +263,7 @@ class ConnectionLifecycle:
 
     def _check_heartbeat(self, connection: ClientConnection) -> bool:
         """Return whether to ping the connection. End it if it is dead, and close it if its token has expired."""
-        if connection.token_expires_at is not None and self.now >= connection.token_expires_at:
+        if self._identities.notify_expiring(connection):
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)
             return False
@@ -280,13 +285,22 @@ class ConnectionLifecycle:
         self._finish(connection, abort=True)
 
     def _schedule_heartbeat(self, connection: ClientConnection) -> None:
-        """Set the timer of an OPEN connection for its next ping, its death or the end of its token, whichever is
+        """Set the timer of an OPEN connection for its next ping, its death or what its token needs next, whichever is
         first."""
         heard_at = max(connection.heard_at, self._woke_at)
         intervals = 1 if self.now - heard_at < self._config.heartbeat else 2
         due = heard_at + intervals * self._config.heartbeat
-        expires = connection.token_expires_at
-        self._wheel.schedule(connection, due if expires is None else min(due, expires))
+        access = connection.access
+        if access is not None and access.expires_at is not None:
+            due = min(due, access.expires_at if access.notice_at is None else access.notice_at)
+        self._wheel.schedule(connection, due)
+
+    def close_revoked(self) -> None:
+        """Close the connections whose tokens were revoked."""
+        for connection in self.open_connections():
+            if self._identities.is_revoked(connection):
+                text = "the token was revoked"
+                self._refuse(connection, errors.UNAUTHENTICATED, text, CloseCode.UNAUTHENTICATED, "revoked")
 
 
 def log_fields(connection: ClientConnection) -> dict[str, object]:

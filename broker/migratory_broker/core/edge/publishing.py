@@ -11,12 +11,14 @@ from migratory_protocol import errors
 from migratory_protocol.messages import Error, Nack, Publish
 from migratory_protocol.peer import ForwardedPublication
 from migratory_protocol.topics import BadTopic, check_topic
+from msgspec.structs import replace
 
-from migratory_broker.core.edge.admission import ClientAuthorizer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
+from migratory_broker.core.edge.identity import IdentityChecks
 from migratory_broker.core.edge.state import ClientConnection
 from migratory_broker.core.logic.events import PublishAnswers
+from migratory_broker.core.security.authorizer import unqualified
 
 BUSY_RETRY_AFTER = 0.1
 """Seconds that a client with too many unanswered publications is asked to wait before it sends again."""
@@ -26,11 +28,11 @@ class PublishHandler:
     """The checks of the publications of an edge's clients, and the way of the answers back. `published` counts the
     accepted publications, for /metrics."""
 
-    def __init__(self, config: EdgeConfig, number: int, delivery: EdgeDelivery, authorizer: ClientAuthorizer) -> None:
+    def __init__(self, config: EdgeConfig, number: int, delivery: EdgeDelivery, identities: IdentityChecks) -> None:
         self._config = config
         self._number = number
         self._delivery = delivery
-        self._authorizer = authorizer
+        self._identities = identities
         self.published = 0
 
     def publish(self, connection: ClientConnection, message: Publish) -> None:
@@ -49,7 +51,9 @@ class PublishHandler:
                 self._refuse(connection, message, errors.RETRY, text, BUSY_RETRY_AFTER)
                 return
             connection.unanswered += 1
-            publisher, number, mark = message.publisher, message.id, message.mark
+            access = connection.access
+            publisher = message.publisher if access is None else access.qualify(message.publisher)
+            number, mark = message.id, message.mark
         else:
             publisher, number, mark = "", 0, 0
         self.published += 1
@@ -62,7 +66,10 @@ class PublishHandler:
     def answer(self, connection: ClientConnection, event: PublishAnswers) -> None:
         """Send the logic's answers to the client, in as few frames as possible."""
         connection.unanswered -= len(event.answers)
-        self._delivery.reply_all(connection, event.answers)
+        answers = event.answers
+        if connection.access is not None:
+            answers = [replace(answer, publisher=unqualified(answer.publisher)) for answer in answers]
+        self._delivery.reply_all(connection, answers)
 
     def _validate(self, connection: ClientConnection, message: Publish) -> tuple[str, str] | None:
         """Return code and text of the error for an invalid or forbidden publication, None for a valid one. The codec
@@ -77,8 +84,13 @@ class PublishHandler:
         size = len(message.publisher)
         if 4 * size > config.max_name and len(message.publisher.encode()) > config.max_name:
             return errors.BAD_MESSAGE, f"publisher has more than {config.max_name} bytes in UTF-8"
-        if not self._authorizer.publish(connection.identity, message.topic, message.publisher):
-            return errors.NOT_ALLOWED, "this client may not publish to the topic"
+        access = connection.access
+        if access is not None:
+            if not access.may_publish(message.topic):
+                self._identities.count_not_allowed("publish")
+                return errors.NOT_ALLOWED, "this client may not publish to the topic"
+            if message.publisher != unqualified(message.publisher):
+                return errors.BAD_MESSAGE, "publisher contains U+0000"
         return None
 
     def _refuse(

@@ -61,6 +61,8 @@ class Splice:
         after: Position | None,
         snapshot: bool,
         page: int,
+        *,
+        anew: bool = False,
     ) -> None:
         """Begin a replay for a new subscription, and send the logic an `Attach` for it.
 
@@ -68,9 +70,14 @@ class Splice:
         after      the position to resume after, None to start with new publications
         snapshot   whether to send the latest publication too
         page       bytes of publications that the first answer may bring
+        anew       ignore the position, and say so in the receipt
         """
+        if anew:
+            after = None
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         replay.page = page
+        replay.anew = anew
+        replay.history = snapshot or after is not None
         connection.replay_count += 1
         connection.pending_attaches += 1
         reference = self._register(replay)
@@ -136,6 +143,8 @@ class Splice:
     def begin_replay(self, replay: Replay, event: Attached) -> None:
         """Send the receipt, then the answer's publications. If these are larger than the replay's page, they are left
         out and requested in pages."""
+        if replay.anew:
+            event = replace(event, receipt="reset")
         self._send_receipt(replay, TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last))
         first = event.publications
         if sum(len(publication.payload) for publication in first) > replay.page:

@@ -20,6 +20,7 @@ from migratory_protocol.positions import Position
 
 from migratory_broker.core.edge.events import Recipients
 from migratory_broker.core.edge.formats import Format
+from migratory_broker.core.security.authorizer import ClientAccess
 
 
 class State(IntEnum):
@@ -134,11 +135,11 @@ class ClientConnection:
     shared by all connections with that single subscription, or a dict in order of subscription for several."""
 
     __slots__ = (
+        "access",
         "backlog",
         "client",
         "format",
         "heard_at",
-        "identity",
         "last_chunk",
         "moves",
         "number",
@@ -152,7 +153,7 @@ class ClientConnection:
         "request",
         "slot",
         "state",
-        "token_expires_at",
+        "token",
         "topics",
         "unanswered",
     )
@@ -164,11 +165,11 @@ class ClientConnection:
         self.remote = remote  # until `connect`; the runtime keeps the address while the socket is open
         self.state = State.OPENING
         self.client = ""
-        self.identity = ""
+        self.access: ClientAccess | None = None  # None as well where everything is allowed
+        self.token: str | None = None  # of the request; until `connect`
         self.moves = 0  # see `admission.Rebalancer`
         self.heard_at = now  # the last sign of life
         self.slot = 0  # in the timer wheel
-        self.token_expires_at: float | None = None
         self.queue: SendQueue | None = None
         self.last_chunk = 0  # number of the last chunk that is sent or was not for this connection; see batches.py
         self.topics: tuple[EdgeTopic, ...] | dict[EdgeTopic, None] = ()
@@ -219,9 +220,13 @@ class Replay:
     cursor     the last position that was sent
     ahead      whether everything is sent, but fan-outs that are still to come would repeat the end of it
     snapshot   the sequence number of a snapshot that the receipt covers and that is still to be sent, else 0
+    anew       the client gave a position and may not read the history: its receipt is `reset`
+    history    publications from before the request are sent
     """
 
-    __slots__ = ("ahead", "connection", "cursor", "page", "reference", "requests", "snapshot", "topic")
+    __slots__ = (
+        "ahead", "anew", "connection", "cursor", "history", "page", "reference", "requests", "snapshot", "topic",
+    )  # fmt: skip
 
     def __init__(self, connection: ClientConnection, topic: EdgeTopic, request: int, cursor: Position | None) -> None:
         self.connection = connection
@@ -232,6 +237,8 @@ class Replay:
         self.page = 0
         self.ahead = False
         self.snapshot = 0
+        self.anew = False
+        self.history = False
 
 
 class EdgeTopic:

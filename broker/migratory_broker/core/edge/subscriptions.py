@@ -29,25 +29,24 @@ from migratory_protocol.messages import (
 from migratory_protocol.positions import Position, parse_position
 from migratory_protocol.topics import BadTopic, check_topic
 
-from migratory_broker.core.edge.admission import ClientAuthorizer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.events import More
+from migratory_broker.core.edge.identity import IdentityChecks
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, SubscribeRequest
 from migratory_broker.core.logic.events import Attached
+from migratory_broker.core.security.authorizer import ClientAccess
 
 
 class SubscriptionTable:
     """The subscriptions of all clients of an edge, begun and ended here. `count` is their number, for /metrics."""
 
-    def __init__(
-        self, config: EdgeConfig, delivery: EdgeDelivery, splice: Splice, authorizer: ClientAuthorizer
-    ) -> None:
+    def __init__(self, config: EdgeConfig, delivery: EdgeDelivery, splice: Splice, identities: IdentityChecks) -> None:
         self._config = config
         self._delivery = delivery
         self._splice = splice
-        self._authorizer = authorizer
+        self._identities = identities
         self.count = 0
 
     def subscribe(self, connection: ClientConnection, message: Subscribe) -> None:
@@ -103,7 +102,9 @@ class SubscriptionTable:
                     receipts.append(receipt)
             else:
                 self._add(connection, topic)
-                self._splice.attach(connection, topic, request.number, after, snapshot, request.page)
+                access = connection.access
+                anew = after is not None and access is not None and not access.allows("history", name)
+                self._splice.attach(connection, topic, request.number, after, snapshot, request.page, anew=anew)
         if receipts:
             self._delivery.reply(connection, Subscribed(request.number, receipts))
         if not (request.topics or refused):
@@ -118,8 +119,14 @@ class SubscriptionTable:
             check_topic(request.topic, self._config.max_topic)
         except BadTopic as error:
             raise TopicRefused(errors.BAD_TOPIC, str(error)) from None
-        if not self._authorizer.subscribe(connection.identity, request.topic):
-            raise TopicRefused(errors.NOT_ALLOWED, "this client may not subscribe to the topic")
+        access = connection.access
+        if access is not None:
+            if not access.allows("subscribe", request.topic):
+                self._identities.count_not_allowed("subscribe")
+                raise TopicRefused(errors.NOT_ALLOWED, "this client may not subscribe to the topic")
+            if request.snapshot and request.after is None and not access.allows("history", request.topic):
+                self._identities.count_not_allowed("history")
+                raise TopicRefused(errors.NOT_ALLOWED, "this client may not read the topic's history; no snapshot")
         if request.after is None:
             return None
         try:
@@ -169,6 +176,27 @@ class SubscriptionTable:
             if topic is not None and is_subscribed(connection, topic):
                 self._drop(connection, topic)
         self._delivery.reply(connection, Unsubscribed(message.request, message.topics))
+
+    def drop_forbidden(self, connection: ClientConnection, access: ClientAccess) -> None:
+        """End the subscriptions that a new access does not allow, each with a receipt that refuses it: replays as well
+        where it does not allow the history. Nothing of their topics is sent behind the receipts."""
+        refused: dict[int, list[TopicReceipt]] = {}
+        for topic in list(connection.topics):
+            replay = topic.replays.get(connection)
+            history = replay is not None and replay.history
+            if access.allows("subscribe", topic.name) and (not history or access.allows("history", topic.name)):
+                continue
+            requests = (replay.requests if replay is not None else ()) or (0,)
+            self._drop(connection, topic)
+            text = "this client may not subscribe to the topic any more"
+            for request in requests:
+                refused.setdefault(request, []).append(
+                    TopicReceipt(topic.name, None, code=errors.NOT_ALLOWED, text=text)
+                )
+        size = self._config.attaches_per_client  # receipts in one message, as in the answers to a request
+        for request, receipts in refused.items():
+            for start in range(0, len(receipts), size):
+                self._delivery.reply(connection, Subscribed(request, receipts[start : start + size]))
 
     def drop_all(self, connection: ClientConnection) -> None:
         """End all subscriptions of a connection that ends, and its subscribe request. Nothing is answered."""

@@ -133,7 +133,10 @@ class Start(Struct, frozen=True, gc=False):
 
 
 class Tick(Struct, frozen=True, gc=False):
-    """Event: time has passed. It comes about every 100 ms, and all time limits are checked on it."""
+    """Event: time has passed. It comes about every 100 ms, and all time limits are checked on it. `wall` is the wall
+    clock in seconds for an edge that checks tokens, else 0."""
+
+    wall: float = 0.0
 
 
 class Flush(Struct, frozen=True, gc=False):

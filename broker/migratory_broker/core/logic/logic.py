@@ -75,7 +75,6 @@ from migratory_broker.core.logic.replication.cache import Cache
 from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
 from migratory_broker.core.logic.serving.answers import PendingAnswers
 from migratory_broker.core.logic.serving.commits import CommitListener
-from migratory_broker.core.logic.serving.policy import AllowAll, Authorizer
 from migratory_broker.core.logic.serving.publishing import PublishContact
 from migratory_broker.core.logic.serving.resume import Resume
 
@@ -98,10 +97,9 @@ class Logic:
     """The logic of one broker: gives each event and peer message to the part that handles it, and decides whether the
     broker accepts clients."""
 
-    def __init__(self, config: LogicConfig, authorizer: Authorizer | None = None) -> None:
+    def __init__(self, config: LogicConfig) -> None:
         self.config = config
         ctx = self.ctx = Context(config)
-        allow = authorizer or AllowAll()
         self.groups = GroupRegistry()
         self.cache = Cache(config)
         self.zookeeper = ZkRequests(ctx)
@@ -114,8 +112,8 @@ class Logic:
         self.group_balancer = GroupBalancer(ctx, self.groups, self.membership, self.election, self.gossip)
         self.client_balancer = ClientBalancer(ctx, self.membership)
         self.answers = PendingAnswers(ctx)
-        self.publishing = PublishContact(ctx, self.groups, self.gossip, allow, self.answers)
-        self.resume = Resume(ctx, self.groups, self.zookeeper, self.gossip, allow)
+        self.publishing = PublishContact(ctx, self.groups, self.gossip, self.answers)
+        self.resume = Resume(ctx, self.groups, self.zookeeper, self.gossip)
         listener = CommitListener(ctx, self.gossip, self.answers, self.resume)
         self.groups.fill(
             [

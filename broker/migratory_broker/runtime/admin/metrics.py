@@ -31,8 +31,8 @@ TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0,
 
 CLOSED_REASONS = (
     "client", "bye", "lost", "heartbeat", "handshake", "refused", "draining", "fenced", "stopping", "slow_consumer",
-    "incoming",
-    "backlog", "bad_message", "protocol", "too_large", "token_expired", "io_process",
+    "incoming", "backlog", "bad_message", "protocol", "too_large", "unauthenticated", "token_expired", "unknown_key",
+    "revoked", "io_process",
 )  # fmt: skip
 """Labels of `migratory_closed_total` that are exported at zero from the start: `rate` ignores the rise with which a
 series begins."""
@@ -68,6 +68,12 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_delivered_total": ("counter", "", "Publications written, once for each subscriber."),
     "migratory_sent_bytes_total": ("counter", "", "Bytes written to clients."),
     "migratory_closed_total": ("counter", "reason", "Connections closed by this broker."),
+    "migratory_not_allowed_total": ("counter", "operation", "Operations on topics that a client was not allowed."),
+    "migratory_credential_sources_failing": (
+        "gauge",
+        "",
+        "Files and URLs of keys and revocations whose present content cannot be used.",
+    ),
     "migratory_moves_asked_total": ("counter", "", "Clients that this broker asked to move, for balance."),
     "migratory_groups": ("gauge", "role", "Topic groups by this broker's part in them."),
     "migratory_peer_messages_refused_total": ("counter", "reason", "Links ended because of what their peer sent."),
@@ -191,6 +197,7 @@ def metric_values(
     capacity: int = 0,
     refused: int = 0,
     peer_refusals: Mapping[str, int] = MappingProxyType({}),
+    credential_sources_failing: int = 0,
 ) -> dict[str, Value]:
     """Return the metrics' values by name, from the `status()` of the logic and the sum of those of all edges.
 
@@ -203,6 +210,7 @@ def metric_values(
         "migratory_connection_capacity": float(capacity),
         "migratory_connections_refused_total": float(refused),
         "migratory_peer_messages_refused_total": {reason: float(count) for reason, count in peer_refusals.items()},
+        "migratory_credential_sources_failing": float(credential_sources_failing),
     }
     if edge is not None:
         values["migratory_io_process_clients"] = edge.get("by_process", {})

@@ -102,11 +102,12 @@ class ClientConnections:
         deflate: bool,
         opened: float,
         early: bytes,
+        token: str | None = None,
     ) -> None:
         """Create a connection on a transport whose handshake is finished, and report it to the edge.
 
         `opened` is the time of the TCP accept. `early` are bytes that came after the HTTP request; the edge receives
-        them as the connection's first bytes.
+        them as the connection's first bytes. `token` is the request's credential.
         """
         number = self._next
         self._next += 1
@@ -122,7 +123,7 @@ class ClientConnections:
         self.empty.clear()
         if direct is not None:
             self.multicaster.note(connection)  # the handshake's answer went to its transport
-        self.pending.add(Opened(number, wire, self.remote(number), deflate, opened))
+        self.pending.add(Opened(number, wire, self.remote(number), deflate, opened, token))
         if early:
             connection.data_received(early)
 

@@ -88,5 +88,12 @@ def check_source(headers: Headers, policy: OriginPolicy) -> RefusedRequest | Non
     return RefusedRequest(refusal.status, refusal.text) if refusal is not None else None
 
 
+def bearer_token(headers: Headers) -> str | None:
+    """Return the token of the header `Authorization: Bearer TOKEN` (RFC 6750, 2.1), None when there is none."""
+    values = headers.getall("Authorization", [])
+    scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
 def _tokens(headers: Headers, name: str) -> list[str]:
     return [token.strip().lower() for value in headers.getall(name, []) for token in value.split(",")]

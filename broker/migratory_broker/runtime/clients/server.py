@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -24,7 +25,7 @@ from migratory_broker.runtime.accepting.http import (
     refusal_response,
 )
 from migratory_broker.runtime.clients.connection import ClientConnections
-from migratory_broker.runtime.clients.handshake import AcceptedUpgrade, check_source, negotiate
+from migratory_broker.runtime.clients.handshake import AcceptedUpgrade, bearer_token, check_source, negotiate
 
 
 class HandedOverResponse(web.StreamResponse):
@@ -57,6 +58,17 @@ class EarlyBytes:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenPlaces:
+    """The places of a request from which a token is read: its header, and with `query` its URL."""
+
+    query: bool = False
+
+    def read(self, request: web.BaseRequest) -> str | None:
+        token = bearer_token(request.headers)
+        return request.query.get("access_token") if token is None and self.query else token
+
+
 class ClientServer:
     """The HTTP server of the clients' listener. `servers` is the page of /v1/servers. A handshake may take
     `handshake_limit` seconds."""
@@ -70,12 +82,16 @@ class ClientServer:
         *,
         handshake_limit: float,
         compression: bool,
+        tokens: TokenPlaces | None = None,
     ) -> None:
+        """Create the server. `tokens` are the places of a request from which a token is read; None: it reads none."""
+
         self._connections = connections
         self._policy = policy
         self._servers = servers
         self._limit = handshake_limit
         self._compression = compression
+        self._tokens = tokens
         self._server = HttpServer(self._handle, clock)
         self.slow_handshakes = 0
 
@@ -136,7 +152,8 @@ class ClientServer:
         handler.transport = None
         handler.connection_lost(None)
         transport.write(accepted.answer)
-        self._connections.adopt(transport, accepted.wire, accepted.deflate, opened, early.data)
+        token = self._tokens.read(request) if self._tokens is not None else None
+        self._connections.adopt(transport, accepted.wire, accepted.deflate, opened, early.data, token)
         return HandedOverResponse()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,14 +21,16 @@ from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.logic import events
+from migratory_broker.core.security.authorizer import Authorizer
 from migratory_broker.runtime.accepting.limits import AcceptRate, connection_capacity
 from migratory_broker.runtime.accepting.listener import Acceptor, ConnectionStarter
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
-from migratory_broker.runtime.clients.server import ClientServer, servers_page
+from migratory_broker.runtime.clients.server import ClientServer, TokenPlaces, servers_page
 from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.security.config import security_config
 
 CLOSE_WAIT = 2.0
 """Seconds that a broker that ends waits for its clients to receive their last close frame."""
@@ -67,6 +70,14 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
     return replace(edge, incoming_total=max(MAX_INCOMING_BYTES // share, MIN_INCOMING_MESSAGES * edge.max_message))
 
 
+def _token_places(config: BrokerConfig) -> TokenPlaces | None:
+    """Return where requests may carry tokens; None where no token is accepted."""
+    security = config.security
+    if security is None or security.tokens is None:
+        return None
+    return TokenPlaces(security.tokens.in_query)
+
+
 def freeze_heap() -> None:
     """Exempt all present objects from garbage collection, and make collections rarer: the objects live to the end, and
     full collections would stall the loop."""
@@ -93,11 +104,13 @@ class ClientService:
             clock,
             handshake_limit=config.limits.handshake,
             compression=config.compression,
+            tokens=_token_places(config),
         )
         self.start_connection = ConnectionStarter(
             self.server.protocol, wrap=lambda http, accepted: DeferredHandshake(http, accepted, pump.defer)
         )
         self.edge: Edge | None = None
+        self._checks_identity = config.security is not None
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
         """Return the functions that carry out the edge's effects on connections, by class of effect, for the pump."""
@@ -131,8 +144,14 @@ class ClientService:
     def start_edge(self, incarnation: int, number: int) -> None:
         """Create the edge `number`, and connect it to the pump. From now on `start_connection` may be called with
         accepted sockets."""
-        self.edge = Edge(edge_config(self._config, self._name, incarnation), number)
+        security = self._config.security
+        authorizer = Authorizer(security_config(security)) if security is not None else None
+        self.edge = Edge(edge_config(self._config, self._name, incarnation), number, authorizer)
         self._pump.attach(self.edge)
+        self._pump.to_edge(self._tick_event())
+
+    def _tick_event(self) -> events.Tick:
+        return events.Tick(time.time() if self._checks_identity else 0.0)
 
     def __len__(self) -> int:
         """Return the number of connections whose handshake is done."""
@@ -144,7 +163,7 @@ class ClientService:
         return len(self.connections) + self.server.pending + len(self.start_connection)
 
     def tick(self, now: float) -> None:
-        self._pump.to_edge(events.Tick())
+        self._pump.to_edge(self._tick_event())
         self.connections.tick(now)
         self.server.tick()
         excess = self.load - connection_capacity()

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_type_hints
 
 import msgspec
 
-from migratory_broker.core.edge.events import Detach, LogicRequest
+from migratory_broker.core.edge.events import Credentials, Detach, KeysNeeded, LogicRequest
 from migratory_broker.core.logic.events import EdgeEffect, EdgeMessage, Note, Observe
 
 # ---- to an I/O process -----------------------------------------------------------------------------------------
@@ -72,8 +72,8 @@ class EdgeReport(EdgeMessage, frozen=True):
     server: dict[str, int]
 
 
-ToIo = EdgeEffect | Begin | Beat
-FromIo = LogicRequest | Detach | Observe | Note | IoHello | SocketCounts | EdgeReport
+ToIo = EdgeEffect | Credentials | Begin | Beat
+FromIo = LogicRequest | Detach | KeysNeeded | Observe | Note | IoHello | SocketCounts | EdgeReport
 
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 """Return one message, encoded. Values of log lines that are not plain data are sent as their text, as logs write
@@ -93,6 +93,6 @@ def _route(kind: type[EdgeMessage]) -> Route:
     return "one" if "edge" in fields else "topic" if "topic" in fields else "all"
 
 
-ROUTES: Mapping[type, Route] = {kind: _route(kind) for kind in get_args(EdgeEffect)}
-"""For each class of the logic's effects, the edges that it is sent to: "one", the edge that it names; "topic", the
+ROUTES: Mapping[type, Route] = {kind: _route(kind) for kind in (*get_args(EdgeEffect), Credentials)}
+"""For each class of what edges are sent, the edges that it is sent to: "one", the edge that it names; "topic", the
 edges with a subscriber of its topic; "all"."""

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from migratory_protocol.messages import Server
 
-from migratory_broker.core.edge.events import Detach
+from migratory_broker.core.edge.events import Credentials, Detach, KeysNeeded
 from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic.events import Admission, Attach, ClientCounts, NextPage, Note, Observe, ServerList
 from migratory_broker.runtime.accepting.limits import AcceptRate
@@ -54,7 +54,8 @@ class IoProcessPool:
     """The I/O processes of a broker: an edge for the pump, and the `ClientBackend` of the broker.
 
     :param level: the level of their logs. :param fencing: seconds of silence from the broker's process, after which an
-    I/O process closes its clients. :param start_process: starts a process.
+    I/O process closes its clients. :param start_process: starts a process. :param on_keys_needed: fetches the keys of
+    tokens.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class IoProcessPool:
         fencing: float,
         observe: Callable[[Observe], None],
         start_process: Callable[[tuple[int, int]], subprocess.Popen[bytes]] = start_process,
+        on_keys_needed: Callable[[KeysNeeded], None] = lambda _: None,
     ) -> None:
         self.servers: tuple[Server, ...] = ()
         self._config = config
@@ -79,6 +81,8 @@ class IoProcessPool:
         self._fencing = fencing
         self._observe = observe
         self._start = start_process
+        self._on_keys_needed = on_keys_needed
+        self._credentials: Credentials | None = None
         self._max_waiting = MAX_WAITING + 4 * config.limits.max_payload
         self._interest = TopicInterest()
         self._processes: dict[int, IoProcessHandle] = {}  # edge number -> process, while it is alive
@@ -107,6 +111,8 @@ class IoProcessPool:
             self._admission = event
         elif kind is ServerList:
             self.servers = event.servers
+        elif kind is Credentials:
+            self._credentials = event
         route = ROUTES[kind]
         if route == "topic":
             numbers = self._interest.edges_of(event.topic)
@@ -156,6 +162,8 @@ class IoProcessPool:
                 self._start_serving(process)
             elif kind is Observe:
                 self._observe(message)
+            elif kind is KeysNeeded:
+                self._on_keys_needed(message)
             elif kind is Note:
                 self._log(message.level, message.event, io_process=process.index, **message.fields)
             else:
@@ -206,7 +214,8 @@ class IoProcessPool:
         process.serving = True
         self._ever_up.add(process.index)
         begin = Begin(process.number, process.index, self._incarnation, self._name, config, self._level, self._fencing)
-        for message in (begin, self._admission, ServerList(self.servers)):
+        credentials = [self._credentials] if self._credentials is not None else []
+        for message in (begin, *credentials, self._admission, ServerList(self.servers)):
             process.channel.put(encode(message))
         process.channel.flush()
         self._log("info", "io_process_up", io_process=process.index, pid=process.popen.pid, edge=process.number)

@@ -142,6 +142,7 @@ class IoProcess:
                 events.Observe: request,
                 events.Note: self._note,
                 edge_events.Detach: request,
+                edge_events.KeysNeeded: request,
             }
         )
         clients.start_edge(begin.incarnation, begin.edge)

@@ -175,6 +175,7 @@ def seeds() -> Iterator[bytes]:
         m.Drain(30.0, [server], False),
         m.Error("bad_message", "text", 1, "t", True),
         m.Pong(),
+        m.TokenExpiring(60.0),
     )
     for codec, flag in ((JSON, _JSON), (MSGPACK, 0)):
         for side, messages in ((0, client), (_BROKER, broker)):

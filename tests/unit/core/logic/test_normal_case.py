@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Attach, Fanout, Flush, PeerReceived, PublishRequest, SendPeer
+from migratory_broker.core.logic.events import Fanout, Flush, PeerReceived, PublishRequest, SendPeer
 from migratory_protocol.peer import Accept, Accepted, Forward, ForwardedPublication, ForwardReplies, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
@@ -246,26 +246,6 @@ def test_entry_that_is_not_the_next_breaks_a_rule() -> None:
         replica.append(replica.log("t"), Publication(1, 3, b"x"))
     with pytest.raises(InvariantError, match="PROMISE-RISES"):
         replica.promise(0)
-
-
-def test_authorizer_decides_on_publications_and_subscriptions() -> None:
-    class Nobody:
-        def publish(self, edge: int, reference: int, publication: ForwardedPublication) -> str:
-            return f"{publication.publisher} may not publish to {publication.topic}"
-
-        def attach(self, event: Attach) -> str:
-            return "no"
-
-    cluster = Cluster().up()
-    logic = cluster.logic("a")
-    logic.publishing.authorizer = logic.resume.authorizer = Nobody()
-    reference = cluster.publish("a", "t", "x", id=1)
-    assert cluster.answers[reference].code == "not_allowed"
-    assert cluster.answers[reference].text == "p may not publish to t"
-    attached = cluster.attach("a", "t")
-    assert attached is not None
-    assert (attached.code, attached.text) == ("not_allowed", "no")
-    assert not cluster["a"].of(Fanout)
 
 
 def test_reply_to_a_contact_without_link_is_dropped() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, get_args
 
 import pytest
-from migratory_broker.core.edge.events import Detach, LogicRequest
+from migratory_broker.core.edge.events import Credentials, Detach, LogicRequest
 from migratory_broker.core.logic.events import Attach, EdgeEffect, EdgeMessage, Fanout, Note
 from migratory_broker.runtime.framing import Deframer, FrameTooLong, length_prefix
 from migratory_broker.runtime.io_processes import channel as channels
@@ -69,7 +69,7 @@ class TestCrossing:
             assert decoder(union).decode(body) == messages
 
     def test_routes_follow_the_fields_of_an_effect(self) -> None:
-        assert set(ROUTES) == set(get_args(EdgeEffect))
+        assert set(ROUTES) == {*get_args(EdgeEffect), Credentials}
         routes = {kind.__name__: route for kind, route in ROUTES.items()}
         known = {
             "Fanout": "topic",
@@ -78,6 +78,7 @@ class TestCrossing:
             "Page": "one",
             "Admission": "all",
             "ServerList": "all",
+            "Credentials": "all",
         }
         assert known.items() <= routes.items()
         assert {kind for kind in get_args(LogicRequest) if "edge" not in kind.__struct_fields__} == set()

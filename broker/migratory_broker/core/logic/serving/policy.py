@@ -1,19 +1,11 @@
-"""Permissions and quotas of clients, for publications and subscriptions in the logic.
-
-`Authorizer` is the interface of permission checks. This release has one implementation, which allows everything.
-`TopicQuota` limits the topics that one client may create.
-"""
+"""Quotas of clients: `TopicQuota` limits the topics that one client may create. Permissions are the edge's to check."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
-
-from migratory_protocol.peer import ForwardedPublication
 
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.events import Attach
 
 ClientId = tuple[int, int]
 """A client's connection: the number of its edge, and its number in that edge."""
@@ -29,25 +21,6 @@ it is never created."""
 QUOTA_LOG_INTERVAL = 10.0
 """Seconds between two log lines about clients over their quota. The log is the only sign of a refused QoS 0
 publication, because that has no answer; the limit keeps one client from filling it."""
-
-
-class Authorizer(Protocol):
-    """The interface of permission checks. Both methods return the reason for a refusal, or "" when the request is
-    allowed."""
-
-    def publish(self, edge: int, reference: int, publication: ForwardedPublication) -> str: ...
-
-    def attach(self, event: Attach) -> str: ...
-
-
-class AllowAll:
-    """The `Authorizer` of this release: every publication and every subscription is allowed."""
-
-    def publish(self, edge: int, reference: int, publication: ForwardedPublication) -> str:
-        return ""
-
-    def attach(self, event: Attach) -> str:
-        return ""
 
 
 class TopicQuota:

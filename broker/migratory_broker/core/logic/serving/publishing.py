@@ -16,7 +16,7 @@ from migratory_broker.core.logic.membership.gossip import GossipMap
 from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
 from migratory_broker.core.logic.replication.sequencer import Sequencer
 from migratory_broker.core.logic.serving.answers import PendingAnswer, PendingAnswers
-from migratory_broker.core.logic.serving.policy import Authorizer, ClientId, TopicQuota
+from migratory_broker.core.logic.serving.policy import ClientId, TopicQuota
 
 
 class PublishRoute(Struct):
@@ -35,13 +35,10 @@ class PublishContact:
     """The handling of publications: those of this broker's clients as their contact broker, and those that other
     contact brokers forward to it as coordinator."""
 
-    def __init__(
-        self, ctx: Context, groups: GroupRegistry, gossip: GossipMap, authorizer: Authorizer, answers: PendingAnswers
-    ) -> None:
+    def __init__(self, ctx: Context, groups: GroupRegistry, gossip: GossipMap, answers: PendingAnswers) -> None:
         self.ctx = ctx
         self.groups = groups
         self.gossip = gossip
-        self.authorizer = authorizer
         self.answers = answers
         self.topic_quota = TopicQuota(ctx)
         self._forwards: dict[str, dict[int, list[ForwardedPublication]]] = {}  # peer -> group, of this turn
@@ -80,8 +77,6 @@ class PublishContact:
     def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
         """Return whether the publication may be sent on, and register a QoS 1 publication as waiting for its answer. If
         not, answer with a refusal."""
-        if refusal := self.authorizer.publish(*client, publication):
-            return self._refuse(client, publication, "not_allowed", refusal)
         if self.ctx.fenced:
             return self._refuse(client, publication, "retry", "this broker is cut off from the others")
         topic, pending = publication.topic, route.pending

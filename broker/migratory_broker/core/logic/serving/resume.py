@@ -35,7 +35,6 @@ from migratory_broker.core.logic.membership.records import GROUPS, BadRecord, de
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
 from migratory_broker.core.logic.replication.topic_log import TopicLog
-from migratory_broker.core.logic.serving.policy import Authorizer
 
 PIECE = 32
 """The number of publications that a page reads from the log at first. Each further read is as large as the page so
@@ -69,14 +68,11 @@ class Resume:
     `committed` and `synced` mark subscriptions that may be answered now; `release` tries them at the end of the step.
     """
 
-    def __init__(
-        self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, gossip: GossipMap, authorizer: Authorizer
-    ) -> None:
+    def __init__(self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, gossip: GossipMap) -> None:
         self.ctx = ctx
         self.groups = groups
         self.zookeeper = zookeeper
         self.gossip = gossip
-        self.authorizer = authorizer
         self.waiting: dict[int, dict[str, list[WaitingSubscription]]] = {}  # group -> topic
         self.released: dict[tuple[int, str], None] = {}  # (group, topic) to try at the end of this step
         self._deadlines: dict[int, list[tuple[float, str]]] = {}  # group -> heap of (earliest deadline, topic)
@@ -88,14 +84,8 @@ class Resume:
     # ---- attach ----------------------------------------------------------------------------------------------
 
     def attach(self, event: Attach) -> None:
-        """Answer a subscription with `Attached`: a refusal, or a receipt with the first publications. If this broker
-        cannot decide about the position yet, let the subscription wait."""
-        if refusal := self.authorizer.attach(event):
-            position = Position(0, 0)
-            self.ctx.emit(
-                Attached(event.edge, event.reference, event.topic, "reset", position, code="not_allowed", text=refusal)
-            )
-            return
+        """Answer a subscription with `Attached`: a receipt with the first publications. If this broker cannot decide
+        about the position yet, let the subscription wait."""
         number = topic_group(event.topic, len(self.groups))
         waiting = WaitingSubscription(event, self.ctx.now, self.ctx.now)
         if not self._try_to_answer(self.groups[number], waiting, expired=False):

@@ -1,0 +1,120 @@
+"""The identities of an edge's clients: checked at `connect`, valid for a time, replaced by another `connect`.
+
+Without an authorizer every client has the access None, and nothing here costs a delivery anything. With one, a client
+gets a notice before its access ends (`token_expiring`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from migratory_protocol import errors
+from migratory_protocol.errors import CloseCode
+from migratory_protocol.messages import Connect, TokenExpiring
+
+from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.delivery import EdgeDelivery
+from migratory_broker.core.edge.events import Credentials, KeysNeeded
+from migratory_broker.core.edge.state import ClientConnection
+from migratory_broker.core.logic.events import Note, Observe
+from migratory_broker.core.security.authorizer import Authorizer, ClientAccess, Denial
+from migratory_broker.core.security.rules import Operation
+from migratory_broker.core.security.tokens import RefusalKind
+
+KEYS_FRESH: Final = 10.0
+"""Seconds after new keys were fetched in which a token with an unknown key is refused for good. Later, its key may have
+been published since: the client is asked to try again, and the keys are fetched."""
+
+LOG_INTERVAL: Final = 1.0
+"""Seconds between two log lines about refused clients, so that a flood of them does not fill the log."""
+
+REFUSALS: Final[dict[RefusalKind, tuple[str, CloseCode]]] = {
+    "unauthenticated": (errors.UNAUTHENTICATED, CloseCode.UNAUTHENTICATED),
+    "token_expired": (errors.TOKEN_EXPIRED, CloseCode.TOKEN_EXPIRED),
+    "unknown_key": (errors.RETRY, CloseCode.TRY_ANOTHER),
+}
+"""Error code and close code of a refused `connect`: final, retried with a new token, retried."""
+
+
+class IdentityChecks:
+    """The checks of identities and permissions of all connections of an edge."""
+
+    def __init__(self, config: EdgeConfig, delivery: EdgeDelivery, authorizer: Authorizer | None) -> None:
+        self._config = config
+        self._delivery = delivery
+        self._authorizer = authorizer
+        self.wall_offset = 0.0  # from the edge's clock to the wall clock, in seconds
+        self._fetched_at = float("-inf")
+        self._keys_requested = False
+        self._not_allowed: Counter[Operation] = Counter()  # since the last tick
+        self._logged_at = float("-inf")
+        self._unlogged = 0
+
+    def authenticate(self, connection: ClientConnection, message: Connect) -> ClientAccess | Denial | None:
+        """Return the access of a client that sends `connect`, or its refusal; None where everything is allowed."""
+        if self._authorizer is None:
+            return None
+        now = self._delivery.now
+        token = connection.token if message.token is None else message.token
+        result = self._authorizer.connect(token, now + self.wall_offset)
+        if isinstance(result, Denial):
+            return self._refuse(connection, message, result)
+        if result.lifetime is not None:
+            result.expires_at = now + result.lifetime
+            result.notice_at = result.expires_at - min(self._config.expiry_notice, result.lifetime / 4)
+        return result
+
+    def _refuse(self, connection: ClientConnection, message: Connect, denial: Denial) -> Denial:
+        now = self._delivery.now
+        if denial.kind == "unknown_key":
+            if now - self._fetched_at < KEYS_FRESH:
+                denial = Denial("unauthenticated", "the token's key is not accepted")
+            elif not self._keys_requested:
+                self._keys_requested = True
+                self._delivery.emit(KeysNeeded())
+        if now - self._logged_at >= LOG_INTERVAL:
+            fields = {
+                "client": message.client,
+                "connection": connection.number,
+                "reason": denial.text,
+                "others": self._unlogged,
+            }
+            self._delivery.emit(Note("warning", "client_not_authenticated", fields, connection.number))
+            self._logged_at, self._unlogged = now, 0
+        else:
+            self._unlogged += 1
+        return denial
+
+    def notify_expiring(self, connection: ClientConnection) -> bool:
+        """Send a client the notice that its token expires, when it is due. Return whether the token has expired."""
+        access, now = connection.access, self._delivery.now
+        if access is None or access.expires_at is None:
+            return False
+        if access.notice_at is not None and access.notice_at <= now < access.expires_at:
+            access.notice_at = None
+            self._delivery.reply(connection, TokenExpiring(round(access.expires_at - now, 3)))
+        return now >= access.expires_at
+
+    def count_not_allowed(self, operation: Operation) -> None:
+        """Count a refused operation on a topic, for /metrics."""
+        self._not_allowed[operation] += 1
+
+    def update(self, event: Credentials) -> None:
+        """Replace the keys and the revocations."""
+        assert self._authorizer is not None, "credentials without an authorizer"
+        self._authorizer.update(event.documents, event.revoked)
+        if event.fetched:
+            self._fetched_at = self._delivery.now
+        self._keys_requested = False
+
+    def is_revoked(self, connection: ClientConnection) -> bool:
+        """Return whether the token of the connection has been revoked."""
+        access = connection.access
+        return access is not None and self._authorizer is not None and self._authorizer.is_revoked(access)
+
+    def tick(self) -> None:
+        """Report the refused operations since the last tick."""
+        for operation, count in self._not_allowed.items():
+            self._delivery.emit(Observe("migratory_not_allowed_total", float(count), operation))
+        self._not_allowed.clear()

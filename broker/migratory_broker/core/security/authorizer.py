@@ -1,0 +1,155 @@
+"""The authorizer: decides whether a client may connect, and what it may do. Used where `spec.security` asks for it.
+
+`Authorizer.connect` returns the `ClientAccess` of a client, which answers for each topic. The authorizer holds keys and
+revocations, which `update` replaces, and has no clock: the wall clock's time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from migratory_broker.core.security.rules import Operation, Rule, RuleSet, TopicTree, TopicTrees
+from migratory_broker.core.security.tokens import (
+    RefusalKind,
+    TokenConfig,
+    TokenRefused,
+    TokenVerifier,
+    VerifiedToken,
+)
+
+MAX_DECISIONS = 256
+"""Topics of a client whose permission to publish is cached. The cache begins anew beyond it."""
+
+_SEPARATOR = "\0"
+"""Divides a publisher's name from its subject. No subject and no accepted name contains it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityConfig:
+    """Tokens and rules of a cluster. `anonymous`: clients without a token may connect."""
+
+    tokens: TokenConfig | None = None
+    rules: tuple[Rule, ...] = ()
+    anonymous: bool = False
+
+
+class Revocations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens that are not accepted any more: by id (`jti`), and of a subject all that were issued before a wall clock
+    time in seconds. A token of such a subject that does not say when it was issued is revoked as well."""
+
+    tokens: frozenset[str] = frozenset()
+    subjects: dict[str, float] = {}
+
+
+def parse_revocations(document: bytes) -> Revocations:
+    """Return the revocations in JSON text, none for no text. Raises ValueError."""
+    return msgspec.json.decode(document, type=Revocations) if document.strip() else Revocations()
+
+
+class Denial(NamedTuple):
+    """A refused `connect`. `text` is sent to the client."""
+
+    kind: RefusalKind
+    text: str
+
+
+class ClientAccess:
+    """The identity of a client, and what it may do.
+
+    lifetime     seconds from `connect` for which it is valid, None without a limit
+    expires_at   the same by the edge's clock, which the edge sets
+    notice_at    when the client is notified of the end, None once it was, or without an end
+    """
+
+    __slots__ = ("_decisions", "_trees", "expires_at", "lifetime", "notice_at", "subject", "token")
+
+    def __init__(self, token: VerifiedToken | None, trees: tuple[TopicTrees, ...], lifetime: float | None) -> None:
+        self.token = token
+        self.subject = "" if token is None else token.subject
+        self.lifetime = lifetime
+        self.expires_at: float | None = None
+        self.notice_at: float | None = None
+        self._trees = trees
+        self._decisions: dict[str, bool] | None = None
+
+    def reason(self, operation: Operation, topic: str) -> str:
+        """Return what allows the operation on the topic, such as "rules[2]", "" when nothing does."""
+        found: TopicTree
+        for trees in self._trees:
+            found = trees[operation]
+            if origin := found.find(topic, self.subject):
+                return origin
+        return ""
+
+    def allows(self, operation: Operation, topic: str) -> bool:
+        """Return whether the client may do this with the topic."""
+        return bool(self.reason(operation, topic))
+
+    def may_publish(self, topic: str) -> bool:
+        """Return whether the client may publish to the topic. The decisions of the latest topics are cached."""
+        decisions = self._decisions
+        if decisions is None or len(decisions) > MAX_DECISIONS:
+            decisions = self._decisions = {}
+        decision = decisions.get(topic)
+        if decision is None:
+            decision = decisions[topic] = self.allows("publish", topic)
+        return decision
+
+    def qualify(self, publisher: str) -> str:
+        """Return the name of a publisher of this identity within the cluster. Two subjects that use one name are two
+        publishers: whoever learns a publisher's name cannot use up its message ids."""
+        return f"{publisher}{_SEPARATOR}{self.subject}"
+
+
+def unqualified(publisher: str) -> str:
+    """Return the name that a publisher gave itself."""
+    return publisher.partition(_SEPARATOR)[0]
+
+
+class Authorizer:
+    """The decisions of one broker or I/O process about all its clients."""
+
+    def __init__(self, config: SecurityConfig) -> None:
+        self._config = config
+        self._rules = RuleSet(config.rules)
+        self._verifier = TokenVerifier(config.tokens) if config.tokens is not None else None
+        self._revoked = Revocations()
+
+    def update(self, documents: Sequence[bytes], revoked: bytes) -> None:
+        """Replace keys and revocations: a document for each source of keys, and the list of revocations. Raises
+        ValueError for documents that the runtime has not checked."""
+        if self._verifier is not None:
+            self._verifier.set_documents(documents)
+        self._revoked = parse_revocations(revoked)
+
+    def connect(self, token: str | None, now: float) -> ClientAccess | Denial:
+        """Return the access of a client with this token at the wall clock time `now`, or its refusal."""
+        if token is None:
+            if not self._config.anonymous:
+                return Denial("unauthenticated", "a token is required")
+            return ClientAccess(None, (self._rules.trees("", None),), None)
+        if self._verifier is None:
+            return Denial("unauthenticated", "tokens are not accepted here; connect without one")
+        try:
+            verified = self._verifier.verify(token, now)
+        except TokenRefused as error:
+            return Denial(error.kind, str(error))
+        if self._is_revoked(verified):
+            return Denial("unauthenticated", "the token was revoked")
+        trees = (self._rules.trees(verified.subject, verified.claims),)
+        own = () if verified.own is None else (verified.own,)
+        return ClientAccess(verified, trees + own, None if verified.expires_at is None else verified.expires_at - now)
+
+    def is_revoked(self, access: ClientAccess) -> bool:
+        """Return whether the token of a connected client has been revoked."""
+        return access.token is not None and self._is_revoked(access.token)
+
+    def _is_revoked(self, token: VerifiedToken) -> bool:
+        if token.id and token.id in self._revoked.tokens:
+            return True
+        before = self._revoked.subjects.get(token.subject)
+        return before is not None and (token.issued_at is None or token.issued_at < before)

@@ -1,0 +1,166 @@
+"""Rules: the topics to which a client may subscribe and publish, and whose history it may read.
+
+A pattern is a topic name in which the level `*` stands for any one level, a final `**` for one or more levels, and
+`{subject}` for a level that equals the client's subject. Levels are divided by "/". Whatever no pattern allows is
+denied. Patterns are merged into a tree, so that a decision costs a few look-ups for each level of the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from migratory_protocol.topics import TopicPattern
+
+Operation = Literal["subscribe", "publish", "history"]
+OPERATIONS: Final[tuple[Operation, ...]] = ("subscribe", "publish", "history")
+"""`history`: replay behind a position, and snapshots."""
+
+SUBJECT_LEVEL: Final = "{subject}"
+
+MAX_RULE_SETS = 1000
+"""Sets of applicable rules whose trees are cached. There are about as many as roles; the cache begins anew beyond."""
+
+Claims = Mapping[str, object]
+
+
+class BadPattern(ValueError):
+    """A malformed topic pattern of a rule."""
+
+
+def check_rule_pattern(pattern: str) -> str:
+    """Return the pattern. Raises BadPattern that names what is allowed."""
+    *inner, last = pattern.split("/")
+    if (
+        not 0 < len(pattern) <= 255
+        or any("*" in level and level != "*" for level in inner)
+        or ("*" in last and last not in ("*", "**"))
+    ):
+        raise BadPattern(
+            f"topic pattern {pattern[:60]!a}; allowed: topic names of up to 255 characters with * for one level, "
+            "** for all further levels at the end, and {subject} for the level of the client's subject"
+        )
+    return pattern
+
+
+class TopicTree:
+    """Topic patterns as a tree of levels. Each has the text of its origin, such as "rules[2]"."""
+
+    __slots__ = ("_any", "_children", "_end", "_rest", "_subject")
+
+    def __init__(self) -> None:
+        self._children: dict[str, TopicTree] = {}
+        self._any: TopicTree | None = None
+        self._subject: TopicTree | None = None
+        self._rest = ""  # the origin of a pattern that ends with ** here
+        self._end = ""  # the origin of a pattern that ends here
+
+    def add(self, pattern: str, origin: str) -> None:
+        """Add a pattern. The first of equal patterns keeps its origin. Raises BadPattern."""
+        node = self
+        for level in check_rule_pattern(pattern).split("/"):
+            if level == "**":
+                node._rest = node._rest or origin
+                return
+            node = node._child(level)
+        node._end = node._end or origin
+
+    def _child(self, level: str) -> TopicTree:
+        if level == "*":
+            self._any = self._any or TopicTree()
+            return self._any
+        if level == SUBJECT_LEVEL:
+            self._subject = self._subject or TopicTree()
+            return self._subject
+        return self._children.setdefault(level, TopicTree())
+
+    def find(self, topic: str, subject: str) -> str:
+        """Return the origin of a pattern that matches the topic for this subject, "" when none does."""
+        nodes = [self]
+        for level in topic.split("/"):
+            following: list[TopicTree] = []
+            for node in nodes:
+                if node._rest:
+                    return node._rest
+                child = node._children.get(level)
+                if child is not None:
+                    following.append(child)
+                if node._any is not None:
+                    following.append(node._any)
+                if node._subject is not None and subject and level == subject:
+                    following.append(node._subject)
+            nodes = following
+        return next((node._end for node in nodes if node._end), "")
+
+
+TopicTrees = Mapping[Operation, TopicTree]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Operations on topics that some clients are allowed.
+
+    It is for the clients with one of the `subjects` (patterns; none: any) and, for each of the `claims`, one of its
+    values. With `anonymous` it is for clients without a token as well.
+    """
+
+    topics: tuple[str, ...]
+    allow: tuple[Operation, ...]
+    subjects: tuple[str, ...] = ()
+    claims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    anonymous: bool = False
+
+    def __post_init__(self) -> None:
+        for pattern in self.topics:
+            check_rule_pattern(pattern)
+        if self.anonymous and (self.subjects or self.claims):
+            raise ValueError("a rule with anonymous has no subjects or claims: clients without a token have neither")
+
+
+class RuleSet:
+    """The compiled rules of a cluster."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._subjects = [[TopicPattern(pattern) for pattern in rule.subjects] for rule in rules]
+        self._trees: dict[tuple[int, ...], TopicTrees] = {}
+
+    def trees(self, subject: str, claims: Claims | None) -> TopicTrees:
+        """Return the patterns that apply to an identity; `claims` is None for a client without a token."""
+        applicable = tuple(
+            number for number, rule in enumerate(self._rules) if self._applies(number, rule, subject, claims)
+        )
+        trees = self._trees.get(applicable)
+        if trees is None:
+            trees = build_trees(
+                (operation, pattern, f"spec.security.rules[{number}]")
+                for number in applicable
+                for operation in self._rules[number].allow
+                for pattern in self._rules[number].topics
+            )
+            if len(self._trees) >= MAX_RULE_SETS:
+                self._trees.clear()
+            self._trees[applicable] = trees
+        return trees
+
+    def _applies(self, number: int, rule: Rule, subject: str, claims: Claims | None) -> bool:
+        if claims is None:
+            return rule.anonymous
+        patterns = self._subjects[number]
+        return (not patterns or any(pattern.matches(subject) for pattern in patterns)) and all(
+            _has_value(claims.get(name), values) for name, values in rule.claims.items()
+        )
+
+
+def build_trees(patterns: Iterable[tuple[Operation, str, str]]) -> TopicTrees:
+    """Return the trees of (operation, pattern, origin) by operation. Raises BadPattern."""
+    trees = {operation: TopicTree() for operation in OPERATIONS}
+    for operation, pattern, origin in patterns:
+        trees[operation].add(pattern, origin)
+    return trees
+
+
+def _has_value(claim: object, values: Sequence[str]) -> bool:
+    """Return whether a claim, a text or a list of texts, has one of the values."""
+    return claim in values if isinstance(claim, str) else isinstance(claim, list) and any(v in claim for v in values)

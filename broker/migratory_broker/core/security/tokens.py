@@ -1,0 +1,364 @@
+"""Tokens: JSON Web Tokens (RFC 7519) signed by configured keys, and static tokens by their SHA-256.
+
+The library verifies signatures; claims are checked here, because they need the time as an argument and are stricter
+than what the library allows. RFC 8725 is the source of most rules: a key is bound to the algorithms of its own kind
+that the configuration names, so that a token cannot choose how it is verified.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.x509 import load_pem_x509_certificate
+from jwt import PyJWK, PyJWS
+from jwt.exceptions import PyJWTError
+from migratory_protocol.messages import LARGEST_SECONDS
+
+from migratory_broker.core.security.rules import BadPattern, Claims, Operation, TopicTrees, build_trees
+
+MAX_TOKEN: Final = 16_384
+"""Characters of a token. A request's header allows half of it; a longer one is refused before it is read."""
+
+MAX_SUBJECT: Final = 255
+"""Characters of a subject, which is part of the names of its publishers."""
+
+MAX_TRIES: Final = 8
+"""Keys with which a token without a key id is tried: an RSA signature costs 30 us."""
+
+MAX_PATTERNS: Final = 1000
+"""Topic patterns in a token's own permissions."""
+
+PERMISSIONS: Final = "migratory"
+"""The claim with a token's own permissions: lists of topic patterns by operation."""
+
+_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+_SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
+ALGORITHMS: Final = (*_SECRET_BYTES, *_RSA, *_CURVES.values(), "EdDSA")
+"""The algorithms that a configuration may name. A secret has at least as many bytes as its hash (RFC 7518, 3.2)."""
+
+MIN_RSA_BITS: Final = 2048
+"""Bits of an RSA key (RFC 7518, 3.3)."""
+
+RefusalKind = Literal["unauthenticated", "token_expired", "unknown_key"]
+
+
+class BadKeys(ValueError):
+    """A document of keys that cannot be used. The text names no part of a key."""
+
+
+class TokenRefused(Exception):
+    """A token that is not accepted. The text is for the client and quotes nothing of the token.
+
+    unauthenticated   final: another token is needed
+    token_expired     a new token of the same kind is needed
+    unknown_key       signed with a key that may have been published since
+    """
+
+    def __init__(self, text: str, kind: RefusalKind = "unauthenticated") -> None:
+        super().__init__(text)
+        self.kind: RefusalKind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class KeySource:
+    """A place of keys and the algorithms for which they may be used. `remote`: its keys may change at any time."""
+
+    algorithms: tuple[str, ...]
+    remote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StaticToken:
+    """A token of the configuration, by the SHA-256 of its UTF-8 bytes. It does not expire."""
+
+    subject: str
+    digest: bytes
+    claims: Claims = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenConfig:
+    """The tokens that are accepted. `leeway` is seconds by which clocks may differ."""
+
+    sources: tuple[KeySource, ...] = ()
+    static: tuple[StaticToken, ...] = ()
+    issuer: str = ""
+    audience: str = ""
+    leeway: float = 10.0
+    allow_no_expiry: bool = False
+
+
+class VerifiedToken(NamedTuple):
+    """The statements of a verified token. `expires_at` is None for one that does not expire; times are wall clock
+    seconds. `own` are the topic patterns of its own permissions."""
+
+    subject: str
+    claims: Claims
+    own: TopicTrees | None = None
+    expires_at: float | None = None
+    issued_at: float | None = None
+    id: str = ""
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------
+
+
+class Key(NamedTuple):
+    """A public key or secret, with the algorithms that it may verify."""
+
+    id: str | None
+    algorithms: tuple[str, ...]
+    material: Any
+
+
+def parse_keys(document: bytes, algorithms: Sequence[str]) -> tuple[Key, ...]:
+    """Return the keys of a JWK set, a JWK, a public key or certificate in PEM, or a secret (any other bytes).
+
+    Keys of a set that none of `algorithms` fits are left out. Raises BadKeys when nothing is left.
+    """
+    text = document.strip()
+    if text.startswith(b"{"):
+        keys = _parse_jwks(text, algorithms)
+    elif text.startswith(b"-----BEGIN"):
+        keys = [_parse_pem(text, algorithms)]
+    else:
+        fitting = _secret_algorithms(text, algorithms)
+        if not fitting:
+            raise BadKeys(
+                f"a secret of {len(text)} bytes for {', '.join(algorithms)}; allowed: a JWK set, a public key in PEM, "
+                "or a secret of 32 bytes or more for HS256, 48 for HS384, 64 for HS512"
+            )
+        keys = [Key(None, fitting, text)]
+    if not keys:
+        raise BadKeys(f"no key for {', '.join(algorithms)}")
+    return tuple(keys)
+
+
+def _secret_algorithms(secret: bytes, algorithms: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in algorithms if len(secret) >= _SECRET_BYTES.get(name, len(secret) + 1))
+
+
+def _public_algorithms(key: object, algorithms: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `algorithms` that the kind of a public key allows."""
+    allowed: tuple[str, ...] = ()
+    if isinstance(key, RSAPublicKey) and key.key_size >= MIN_RSA_BITS:
+        allowed = _RSA
+    elif isinstance(key, EllipticCurvePublicKey):
+        allowed = (_CURVES.get(key.curve.name, ""),)
+    elif isinstance(key, Ed25519PublicKey):
+        allowed = ("EdDSA",)
+    return tuple(name for name in algorithms if name in allowed)
+
+
+def _parse_pem(text: bytes, algorithms: Sequence[str]) -> Key:
+    try:
+        key = (
+            load_pem_x509_certificate(text).public_key()
+            if text.startswith(b"-----BEGIN CERTIFICATE")
+            else load_pem_public_key(text)
+        )
+    except ValueError as error:
+        raise BadKeys("not a public key or certificate in PEM") from error
+    fitting = _public_algorithms(key, algorithms)
+    if not fitting:
+        raise BadKeys(f"the PEM key is not for {', '.join(algorithms)}, or an RSA key below {MIN_RSA_BITS} bits")
+    return Key(None, fitting, key)
+
+
+class _Jwk(msgspec.Struct):
+    kty: str
+    kid: str | None = None
+    alg: str | None = None
+    use: str | None = None
+    crv: str | None = None
+    n: str = ""
+    e: str = ""
+    x: str = ""
+    y: str = ""
+    k: str = ""
+
+    def key(self, algorithms: Sequence[str]) -> Key | None:
+        """Return the key, None when it is malformed, for encryption, or fits none of the algorithms. Private parts are
+        not read."""
+        if self.use not in (None, "sig") or self.alg not in (None, *algorithms):
+            return None
+        names = algorithms if self.alg is None else (self.alg,)
+        try:
+            if self.kty == "oct":
+                material: Any = _decode_base64(self.k)
+                fitting = _secret_algorithms(material, names)
+            else:
+                fields = {"kty": self.kty, "crv": self.crv, "n": self.n, "e": self.e, "x": self.x, "y": self.y}
+                material = PyJWK({name: value for name, value in fields.items() if value}).key
+                fitting = _public_algorithms(material, names)
+        except (PyJWTError, ValueError):
+            return None
+        return Key(self.kid, fitting, material) if fitting else None
+
+
+class _JwkSet(msgspec.Struct):
+    keys: list[_Jwk]
+
+
+def _parse_jwks(text: bytes, algorithms: Sequence[str]) -> list[Key]:
+    try:
+        content = msgspec.json.decode(text)
+        document = msgspec.convert(content if "keys" in content else {"keys": [content]}, _JwkSet)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadKeys("not a JWK or a JWK set") from error
+    return [key for entry in document.keys if (key := entry.key(algorithms)) is not None]
+
+
+# ---- verification ----------------------------------------------------------------------------------------------
+
+
+class _Header(msgspec.Struct):
+    alg: str
+    kid: str | None = None
+    crit: Any = None
+
+
+class TokenVerifier:
+    """Verification of tokens with the present keys."""
+
+    def __init__(self, config: TokenConfig) -> None:
+        self._config = config
+        self._keys: tuple[Key, ...] = ()
+        self._jws = PyJWS()
+        self._remote = any(source.remote for source in config.sources)
+
+    def set_documents(self, documents: Sequence[bytes]) -> None:
+        """Replace the keys: one document for each source, empty while there is none. Raises BadKeys."""
+        self._keys = tuple(
+            key
+            for source, document in zip(self._config.sources, documents, strict=True)
+            if document
+            for key in parse_keys(document, source.algorithms)
+        )
+
+    def verify(self, token: str, now: float) -> VerifiedToken:
+        """Return the statements of a token at the wall clock time `now`. Raises TokenRefused."""
+        if len(token) > MAX_TOKEN:
+            raise TokenRefused(f"the token has {len(token)} characters; allowed are {MAX_TOKEN}")
+        static = self._find_static(token)
+        if static is not None:
+            return VerifiedToken(static.subject, static.claims, _own_permissions(static.claims))
+        if not self._config.sources:
+            raise TokenRefused("the token is not accepted")
+        return self._check_claims(self._verified_claims(token), now)
+
+    def _find_static(self, token: str) -> StaticToken | None:
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        found = None
+        for static in self._config.static:  # all of them: the time must not say which one is nearly right
+            if compare_digest(static.digest, digest):
+                found = static
+        return found
+
+    def _verified_claims(self, token: str) -> dict[str, Any]:
+        header = _read_header(token)
+        if header.crit is not None:
+            raise TokenRefused("the token needs extensions (crit) that are not supported")
+        fitting = [key for key in self._keys if header.alg in key.algorithms]
+        named = [key for key in fitting if header.kid is None or key.id in (None, header.kid)]
+        if not named:
+            if self._remote and header.kid is not None:
+                raise TokenRefused("the token's key is not known here", "unknown_key")
+            raise TokenRefused("the token's key or algorithm is not accepted")
+        for key in named[:MAX_TRIES]:
+            try:
+                content = self._jws.decode_complete(token, key.material, algorithms=list(key.algorithms))
+                claims = msgspec.json.decode(content["payload"])
+            except Exception:  # noqa: BLE001, S112 - foreign input in a library: whatever it raises, the token is wrong
+                continue
+            if isinstance(claims, dict):
+                return claims
+        raise TokenRefused("the token's signature is wrong")
+
+    def _check_claims(self, claims: dict[str, Any], now: float) -> VerifiedToken:
+        config = self._config
+        expires_at = _time(claims, "exp")
+        if expires_at is None and not config.allow_no_expiry:
+            raise TokenRefused("the token has no expiry (exp)")
+        if expires_at is not None and now >= expires_at + config.leeway:
+            raise TokenRefused("the token has expired; connect with a new one", "token_expired")
+        not_before = _time(claims, "nbf")
+        if not_before is not None and now < not_before - config.leeway:
+            raise TokenRefused("the token is not valid yet (nbf)")
+        if config.issuer and claims.get("iss") != config.issuer:
+            raise TokenRefused("the token's issuer (iss) is not accepted")
+        self._check_audience(claims.get("aud"))
+        subject, token_id = claims.get("sub"), claims.get("jti", "")
+        if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
+            raise TokenRefused(f"the token's subject (sub) must be printable text of 1 to {MAX_SUBJECT} characters")
+        if not isinstance(token_id, str):
+            raise TokenRefused("the token's id (jti) must be text")
+        return VerifiedToken(
+            subject,
+            claims,
+            _own_permissions(claims),
+            None if expires_at is None else expires_at + config.leeway,
+            _time(claims, "iat"),
+            token_id,
+        )
+
+    def _check_audience(self, audience: object) -> None:
+        """Raise TokenRefused unless the token is for this cluster. One for somebody else is refused even where no
+        audience is configured (RFC 7519, 4.1.3)."""
+        if audience is None and not self._config.audience:
+            return
+        audiences = audience if isinstance(audience, list) else [audience]
+        if not self._config.audience or self._config.audience not in audiences:
+            raise TokenRefused("the token's audience (aud) is not this cluster")
+
+
+def _read_header(token: str) -> _Header:
+    try:
+        return msgspec.json.decode(_decode_base64(token.partition(".")[0]), type=_Header)
+    except (ValueError, RecursionError):
+        raise TokenRefused("the token is not accepted: it is neither known nor a signed JSON Web Token") from None
+
+
+def _decode_base64(text: str) -> bytes:
+    return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+
+
+def _time(claims: Mapping[str, object], name: str) -> float | None:
+    """Return a time claim, None when it is absent. A malformed one must never count as absent: null, text, a boolean,
+    zero or a negative number. Raises TokenRefused."""
+    if name not in claims:
+        return None
+    value = claims[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LARGEST_SECONDS:
+        raise TokenRefused(f"the token's {name} must be a positive number of seconds since 1970")
+    return float(value)
+
+
+def _own_permissions(claims: Claims) -> TopicTrees | None:
+    """Return the patterns of a token's own permissions, None when it has none. Raises TokenRefused when they are
+    malformed: a permission that is ignored would be missed much later."""
+    permissions = claims.get(PERMISSIONS)
+    if permissions is None:
+        return None
+    try:
+        lists = msgspec.convert(permissions, dict[Operation, list[str]])
+        if sum(map(len, lists.values())) > MAX_PATTERNS:
+            raise BadPattern(f"more than {MAX_PATTERNS} topic patterns")
+        return build_trees(
+            (operation, pattern, f"the token's claim {PERMISSIONS}")
+            for operation, patterns in lists.items()
+            for pattern in patterns
+        )
+    except (msgspec.ValidationError, BadPattern) as error:
+        raise TokenRefused(f"the token's permissions (claim {PERMISSIONS}) are malformed: {error}") from None

@@ -1,0 +1,121 @@
+"""The section `security` of the broker's configuration: tokens, rules, and whether clients need a token.
+
+Without the section every client may do everything. With it, whatever no rule and no token allows is denied.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from migratory_broker.core.security.authorizer import SecurityConfig
+from migratory_broker.core.security.rules import Operation, Rule
+from migratory_broker.core.security.tokens import ALGORITHMS, KeySource, StaticToken, TokenConfig
+from migratory_broker.runtime.errors import ConfigError
+
+Text = Annotated[str, Meta(min_length=1, max_length=1024)]
+MAX_RULES = 200
+"""Rules of a cluster. Each is examined at `connect`."""
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """The base of the sections: no unknown fields, names in camel case."""
+
+
+class KeysSection(Section, frozen=True):
+    """Keys in a file or at a URL, and the algorithms for which they may be used."""
+
+    algorithms: Annotated[tuple[str, ...], Meta(min_length=1, max_length=10)]
+    file: Text | None = None
+    url: Annotated[str, Meta(pattern=r"^https?://[^\s]+\Z", max_length=1024)] | None = None
+
+
+class StaticTokenSection(Section, frozen=True):
+    """A token by its SHA-256 in hexadecimal digits."""
+
+    subject: Annotated[str, Meta(min_length=1, max_length=255)]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    claims: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class TokensSection(Section, frozen=True):
+    """Which tokens are accepted. `refresh` is seconds between two fetches of keys from URLs."""
+
+    keys: Annotated[tuple[KeysSection, ...], Meta(max_length=20)] = ()
+    static: Annotated[tuple[StaticTokenSection, ...], Meta(max_length=100)] = ()
+    issuer: str = ""
+    audience: str = ""
+    leeway: Annotated[float, Meta(ge=0, le=300)] = 10.0
+    allow_no_expiry: bool = False
+    in_query: bool = False
+    refresh: Annotated[float, Meta(ge=1, le=86_400)] = 300.0
+    revoked: Text | None = None
+
+
+class RuleSection(Section, frozen=True):
+    """Operations on topics that some clients are allowed."""
+
+    topics: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
+    allow: Annotated[tuple[Operation, ...], Meta(min_length=1, max_length=3)]
+    subjects: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
+    claims: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    anonymous: bool = False
+
+
+class SecuritySection(Section, frozen=True):
+    """Tokens, rules, and whether clients without a token may connect (`anonymous`)."""
+
+    tokens: TokensSection | None = None
+    rules: Annotated[tuple[RuleSection, ...], Meta(max_length=MAX_RULES)] = ()
+    anonymous: bool = False
+
+
+def security_config(section: SecuritySection) -> SecurityConfig:
+    """Return the configuration of the authorizer. Raises ConfigError."""
+    return SecurityConfig(
+        tokens=None if section.tokens is None else _tokens(section.tokens),
+        rules=tuple(_rule(number, rule) for number, rule in enumerate(section.rules)),
+        anonymous=section.anonymous,
+    )
+
+
+def _tokens(section: TokensSection) -> TokenConfig:
+    for number, source in enumerate(section.keys):
+        path = f"security.tokens.keys[{number}]"
+        if (source.file is None) == (source.url is None):
+            raise ConfigError(f"{path}: allowed is either file or url")
+        for name in source.algorithms:
+            if name not in ALGORITHMS:
+                raise ConfigError(f"{path}.algorithms: {name!r}; allowed are {', '.join(ALGORITHMS)}")
+            if source.url is not None and name.startswith("HS"):
+                raise ConfigError(f"{path}.algorithms: {name!r}; a secret is not published, use file for HS algorithms")
+        if len({name.startswith("HS") for name in source.algorithms}) > 1:
+            raise ConfigError(f"{path}.algorithms: HS algorithms and others together; use a source of keys for each")
+    return TokenConfig(
+        sources=tuple(KeySource(source.algorithms, source.url is not None) for source in section.keys),
+        static=tuple(
+            StaticToken(token.subject, bytes.fromhex(token.sha256), _claims(token.claims)) for token in section.static
+        ),
+        issuer=section.issuer,
+        audience=section.audience,
+        leeway=section.leeway,
+        allow_no_expiry=section.allow_no_expiry,
+    )
+
+
+def _claims(claims: dict[str, tuple[str, ...]]) -> dict[str, object]:
+    return {name: list(values) for name, values in claims.items()}
+
+
+def _rule(number: int, section: RuleSection) -> Rule:
+    try:
+        return Rule(
+            topics=section.topics,
+            allow=section.allow,
+            subjects=section.subjects,
+            claims=section.claims,
+            anonymous=section.anonymous,
+        )
+    except ValueError as error:
+        raise ConfigError(f"security.rules[{number}]: {error}") from error

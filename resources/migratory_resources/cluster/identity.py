@@ -1,0 +1,163 @@
+"""Tokens and rules of clients: the fields `tokens`, `rules` and `anonymous` of `spec.security`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from migratory_resources.fields import Duration, OneOf, PatternText, ResourceModel
+
+Algorithm = Literal[
+    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+ALGORITHMS: tuple[Algorithm, ...] = (
+    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+Operation = Literal["subscribe", "publish", "history"]
+OPERATIONS: tuple[Operation, ...] = ("subscribe", "publish", "history")
+
+_LEVEL = r"[^*/\x00-\x1f\x7f]*"
+RULE_PATTERN = rf"(({_LEVEL}|\*)/)*([^*/\x00-\x1f\x7f]+|\*|\*\*|)"
+RULE_PATTERN_FORM = (
+    "topic names with * for one level, ** for all further levels at the end, and {subject} for the level of the "
+    'client\'s subject, such as "quotes/**"'
+)
+TEXT = r"[^\x00-\x1f\x7f]+"
+SECRET_NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+SECRET_KEY = r"[-._a-zA-Z0-9]+"
+KEYS_URL = r"https://[^\s/]+(/[^\s]*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?(/[^\s]*)?"
+
+
+class SecretKeySpec(ResourceModel):
+    """An entry of a Kubernetes Secret in the cluster's namespace."""
+
+    name: Annotated[str, PatternText(SECRET_NAME, 253, "a Secret's name")] = Field(description="Name of the Secret")
+    key: Annotated[str, PatternText(SECRET_KEY, 253, "a key of a Secret")] = Field(description="Key in the Secret")
+
+
+class KeysSpec(ResourceModel):
+    """Keys that sign tokens: a JWK set, a public key or certificate in PEM, or a secret."""
+
+    algorithms: list[Annotated[Algorithm, OneOf(ALGORITHMS)]] = Field(
+        max_length=10,
+        description="Algorithms for which these keys may be used; HS algorithms need a source of their own",
+    )
+    file: Annotated[str, PatternText(TEXT, 1024, "a path")] | None = Field(
+        default=None, description="Path of a file; brokers notice a change"
+    )
+    secret: SecretKeySpec | None = Field(
+        default=None, description="On Kubernetes: an entry of a Secret; brokers notice a change"
+    )
+    url: Annotated[str, PatternText(KEYS_URL, 1024, "an https:// URL; http:// for loopback addresses only")] | None = (
+        Field(default=None, description="URL of a JWK set, which brokers fetch regularly and for unknown key ids")
+    )
+
+
+class StaticTokenSpec(ResourceModel):
+    """A token that does not expire, for small set-ups. The cluster knows its hash only."""
+
+    subject: Annotated[str, PatternText(TEXT, 255, "printable text")] = Field(
+        description="Subject of the client, as sub of a JSON Web Token"
+    )
+    sha256: Annotated[str, PatternText(r"[0-9a-f]{64}", 64, "64 hexadecimal digits in lower case")] = Field(
+        description="SHA-256 of the token: `printf %s TOKEN | sha256sum`"
+    )
+    claims: dict[str, list[Annotated[str, PatternText(TEXT, 255, "printable text")]]] = Field(
+        default_factory=dict, description="Claims for the rules, each with its values"
+    )
+
+
+class TokensSpec(ResourceModel):
+    """The tokens that brokers accept: `spec.security.tokens`."""
+
+    keys: list[KeysSpec] = Field(default_factory=list, max_length=20, description="Keys that sign JSON Web Tokens")
+    static: list[StaticTokenSpec] = Field(
+        default_factory=list, max_length=100, description="Tokens of this resource, by their hashes"
+    )
+    issuer: Annotated[str, PatternText(TEXT, 1024, "printable text")] | None = Field(
+        default=None, description="Value that a token's iss must have; any when not given"
+    )
+    audience: Annotated[str, PatternText(TEXT, 1024, "printable text")] | None = Field(
+        default=None,
+        description="Value that a token's aud must have or contain; when not given, a token with aud is refused",
+    )
+    leeway: Annotated[float, Duration("0s", "5m")] = Field(
+        default=10.0, description="Time by which the clocks of issuer and brokers may differ"
+    )
+    allow_no_expiry: bool = Field(
+        default=False, description="Accept tokens without exp. A malformed exp is refused in any case"
+    )
+    in_query: bool = Field(
+        default=False,
+        description="Accept a token in the URL's query as well (access_token); proxies and browsers may record it",
+    )
+    refresh: Annotated[float, Duration("1s", "1d")] = Field(
+        default=300.0, description="Interval at which keys are fetched from URLs"
+    )
+    revoked_file: Annotated[str, PatternText(TEXT, 1024, "a path")] | None = Field(
+        default=None, description="Path of the list of revoked tokens, in JSON; brokers notice a change"
+    )
+    revoked_secret: SecretKeySpec | None = Field(
+        default=None, description="On Kubernetes: an entry of a Secret with the list of revoked tokens"
+    )
+
+
+class RuleSpec(ResourceModel):
+    """Operations on topics that some clients are allowed: an entry of `spec.security.rules`."""
+
+    topics: list[Annotated[str, PatternText(RULE_PATTERN, 255, RULE_PATTERN_FORM)]] = Field(
+        max_length=100, description="Patterns of topic names: * is one level, ** all further levels"
+    )
+    allow: list[Annotated[Operation, OneOf(OPERATIONS)]] = Field(
+        max_length=3, description="subscribe, publish, and history: replay after a position, and snapshots"
+    )
+    subjects: list[Annotated[str, PatternText(TEXT, 255, "printable text")]] = Field(
+        default_factory=list,
+        max_length=100,
+        description="Subjects for which the rule is, with * for any characters but /; any subject when empty",
+    )
+    claims: dict[str, list[Annotated[str, PatternText(TEXT, 255, "printable text")]]] = Field(
+        default_factory=dict, description="Claims that a token must have, each with one of these values"
+    )
+    anonymous: bool = Field(
+        default=False, description="The rule is for clients without a token as well; not with subjects or claims"
+    )
+
+
+def secrets_of(tokens: TokensSpec | None) -> list[SecretKeySpec]:
+    """Return the Secrets that the tokens need."""
+    if tokens is None:
+        return []
+    return [
+        secret for secret in (*(source.secret for source in tokens.keys), tokens.revoked_secret) if secret is not None
+    ]
+
+
+def identity_config(
+    tokens: TokensSpec | None, rules: list[RuleSpec], anonymous: bool, secrets_folder: str
+) -> dict[str, Any]:
+    """Return the section `security` of the brokers' configuration, empty when everybody may do everything.
+
+    :param secrets_folder: where each Secret is mounted as a folder of its name.
+    """
+    if tokens is None and not rules:
+        return {}
+
+    def path(file: str | None, secret: SecretKeySpec | None) -> str | None:
+        return f"{secrets_folder}/{secret.name}/{secret.key}" if secret is not None else file
+
+    section: dict[str, Any] = {"rules": [rule.model_dump(by_alias=True) for rule in rules], "anonymous": anonymous}
+    if tokens is not None:
+        accepted = tokens.model_dump(
+            by_alias=True, exclude={"keys", "revoked_file", "revoked_secret"}, exclude_none=True
+        )
+        accepted["keys"] = [
+            {"algorithms": source.algorithms}
+            | ({"url": source.url} if source.url is not None else {"file": path(source.file, source.secret)})
+            for source in tokens.keys
+        ]
+        if (revoked := path(tokens.revoked_file, tokens.revoked_secret)) is not None:
+            accepted["revoked"] = revoked
+        section["tokens"] = accepted
+    return {"security": section}
