@@ -26,12 +26,12 @@ __all__ = ["Load", "LoadEvent", "LoadFailed", "LoadResult", "OnEvent", "Scenario
 
 class Load:
     """One run of the load generator. Entering it as a context starts the workers and waits until all clients are
-    connected; leaving it ends the workers.
+    connected. Leaving it ends the workers; with metrics and a result, first wait for the last scrapes.
 
     :param scenario: the parameters of the run.
     :param on_event: called with every `LoadEvent` in the event loop's thread.
-    :raises LoadFailed: from any method, if a worker ends early or not all clients connect in time. The message has the
-        numbers of connected clients, and their last errors.
+    :raises LoadFailed: on entry, if not all clients connect in time; there and from every coroutine, if a worker ended
+        early or did not answer. After a timeout the message has the numbers of connected clients and their errors.
     """
 
     def __init__(self, scenario: Scenario, on_event: OnEvent | None = None) -> None:
@@ -68,7 +68,8 @@ class Load:
         await self._controller.measuring()
 
     async def mark(self, name: str, broker: str | None = None) -> None:
-        """Mark the moment before a fault, which splits the run into before, during and after. Call it before the fault.
+        """Mark the moment before a fault, and wait until all workers have recorded it. Call it before the fault. The
+        first mark of a run splits its latencies into before, during and after.
 
         :param name: the name of the fault in the result.
         :param broker: the broker that will fail. Every client that is connected to it now must lose its link and resume
@@ -82,7 +83,7 @@ class Load:
         self._controller.stop_publishing()
 
     async def connections(self) -> dict[str, int]:
-        """Return the current number of connected subscribers by broker."""
+        """Return the number of connected subscribers by broker, as the workers last reported it (every 0.5 s)."""
         return await self._controller.connections()
 
     @property
@@ -97,8 +98,8 @@ class Load:
 
 
 def run_load(scenario: Scenario, on_event: OnEvent | None = None) -> LoadResult:
-    """Run a scenario without marks, block until it has ended, and return the result. Raise LoadFailed if it cannot be
-    run."""
+    """Run a scenario without marks, block until it has ended, and return the result. Raise LoadFailed if not all
+    clients connect, or a worker ends early or does not answer."""
 
     async def run() -> LoadResult:
         async with Load(scenario, on_event) as load:

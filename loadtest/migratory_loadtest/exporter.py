@@ -1,7 +1,8 @@
 """Serves the /metrics of one worker, under the names of docs/reference/metrics.md.
 
-The worker's own event loop serves the page, so that a scrape sees a consistent state. Lost, duplicate and reordered
-deliveries are exported by one worker, as the verifier counted them at the end of the run. The rest is live.
+The worker's own event loop serves the page, so that a scrape sees a consistent state. Two parts change only at the end
+of a run: the publish gaps, and lost, duplicate and reordered deliveries, which one worker exports as the verifier
+counted them. The rest is live.
 """
 
 from __future__ import annotations

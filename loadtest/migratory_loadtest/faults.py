@@ -45,7 +45,8 @@ class FaultTracker:
             self.faults[-1].changes[client] += 1
 
     def disconnected(self, client: str) -> None:
-        """Record for the latest mark that the client has no link any more. Do nothing before the first mark."""
+        """Record for the latest mark that the client has no link any more: by name if the client was connected to the
+        marked broker, else only as one more. Do nothing before the first mark."""
         if self.faults:
             fault = self.faults[-1]
             if client in fault.clients:
@@ -54,8 +55,8 @@ class FaultTracker:
                 fault.others_disconnected += 1
 
     def resumed(self, client: str, seconds: float) -> None:
-        """Record a client's resume time in seconds, for the mark at which it was disconnected. The longest counts if a
-        client resumes more than once."""
+        """Record a client's resume time in seconds, for the latest mark whose broker it was connected to and whose
+        record has it as disconnected; do nothing if there is none. Of several resume times the longest counts."""
         for fault in reversed(self.faults):
             if client in fault.disconnected:
                 fault.resumes[client] = max(seconds, fault.resumes.get(client, 0.0))
@@ -87,11 +88,11 @@ class FaultTracker:
 
 
 def publish_gap(times: Sequence[int], at: int, until: int | None = None) -> float | None:
-    """Return the longest time in seconds between two acknowledgements of which the later came after the mark `at`.
+    """Return the longest time in seconds between two successive acknowledgements of which the later came after the mark
+    `at` and the earlier before the next mark `until`, or None if there is no such pair.
 
     The longest, because an acknowledgement that was on its way at the mark must not hide the gap after it. A gap counts
-    only up to the next mark `until`: the rest belongs to the next fault. Return None if there was no acknowledgement
-    before or none after the mark.
+    only up to `until`: the rest belongs to the next fault.
 
     :param times: times of acknowledgements, ascending, in nanoseconds like `at` and `until`.
     """

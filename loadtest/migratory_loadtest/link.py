@@ -42,8 +42,8 @@ class LinkOwner(Protocol):
 
 
 class LinkProtocol(asyncio.Protocol):
-    """A client's link. It calls its owner's `link_up` after the handshake, `link_received` for each received piece of
-    data, and `link_down` once, when the link ends."""
+    """A client's link. It calls its owner's `link_up` after the handshake, `link_received` for received data with whole
+    messages or only a part of a frame, and `link_down` once, when the connection ends. Pings are answered here."""
 
     __slots__ = (
         "_code",

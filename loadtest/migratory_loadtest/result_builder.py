@@ -40,7 +40,7 @@ class RunData:
     before: dict[str, int]
     """Connections per broker before the first mark."""
     seconds: float
-    """Duration of the whole run."""
+    """Seconds from the first scheduled publication to the end of the verification."""
     measured: float | None = None
     """Measured seconds, if they differ from the scenario's duration."""
 

@@ -80,7 +80,8 @@ class Worker:
     # ---- clients -----------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Start this worker's clients, no faster than the worker's share of `connects_per_second`."""
+        """Start this worker's clients: all publishers at once, then its subscribers at the worker's share of
+        `connects_per_second`. Do not wait until they are connected."""
         scenario, run = self.scenario, self.start_command.run
         number, workers = self.start_command.number, self.start_command.workers
         names = scenario.topic_names()

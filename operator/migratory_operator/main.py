@@ -93,7 +93,8 @@ def handlers(clusters: WorkQueue, reports: WorkQueue) -> kopf.OperatorRegistry:
 
 
 def _wake_on_change(queue: WorkQueue) -> Any:
-    """Return a handler that wakes the queue for a resource when something other than its status changed.
+    """Return a handler that wakes the queue for a resource at its first event, at its deletion, and when its generation
+    (the spec), annotations, labels or deletion time changed. Events that change only the status are ignored.
 
     The operator itself writes statuses at every reconciliation, which would trigger the next one.
     """
@@ -116,8 +117,8 @@ def _wake_on_change(queue: WorkQueue) -> Any:
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Return kopf's settings: Migratory's prefix for anything that kopf might store in a resource, no Events, and time
-    limits for watches and requests."""
+    """Return kopf's settings: Migratory's prefix for anything that kopf might store in a resource, no scan for new
+    kinds, no Events from kopf, and time limits for watches and requests."""
     settings = kopf.OperatorSettings()
     settings.persistence.finalizer = f"{PREFIX}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{PREFIX}")

@@ -16,7 +16,8 @@ Object = dict[str, Any]
 FIELD_MANAGER = "migratory-operator"
 PREFIX = "migratory.dev"
 PAUSED = f"{PREFIX}/paused"
-"""Annotation of a cluster that the operator must leave as it is."""
+"""Annotation that, with the value "true", stops the operator from changing a cluster's objects and pods. The operator
+still writes the cluster's status, and still makes its reports."""
 CONFIG_HASH = f"{PREFIX}/config"
 """Annotation of a pod template: the hash of the configuration that pods read at start. A change replaces the pods."""
 COMMON_HASH = f"{PREFIX}/common-config"

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class ResyncLoop:
-    """The main loop of the operator.
+    """The main loop of the operator, which wakes the work queues of clusters and reports.
 
     :param clusters: the work queue of clusters.
     :param interval: seconds between two lists of all clusters and reports.
@@ -49,8 +49,9 @@ class ResyncLoop:
         self._interval = interval
 
     async def run(self) -> None:
-        """List all clusters and reports regularly, and watch the objects that belong to them, until cancelled. Failed
-        requests are logged and repeated."""
+        """Wake the queues until cancelled: for every listed cluster and unfinished report at each interval, and for one
+        when an object or pod of it changed. Remove deleted clusters and reports from the queues. Log failed requests,
+        and repeat them after 5 s."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._list_regularly())
             for kind in (*OWNED_KINDS, POD):

@@ -1,4 +1,5 @@
-"""Conditions and Events of clusters and reports, as values and as Kubernetes objects, and the form of times; pure."""
+"""Conditions and Events of clusters and reports as values, the form of conditions and times in Kubernetes, and the
+comparison of statuses; pure."""
 
 from __future__ import annotations
 

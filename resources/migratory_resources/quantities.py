@@ -83,8 +83,8 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """Return the size with the largest binary unit that leaves a whole number, such as "256Mi", which `parse_size`
-    accepts."""
+    """Return the size with the largest binary unit that leaves a whole number, such as "256Mi", or else in bytes
+    without a unit. `parse_size` accepts the result."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):
         if size and size % _UNIT_BYTES[unit] == 0:
             return f"{size // _UNIT_BYTES[unit]}{unit}"

@@ -26,7 +26,7 @@ from migratory_resources.cluster.spec import API_VERSION
 from migratory_operator.names import FIELD_MANAGER, Object
 
 TIMEOUT = 10.0
-"""Seconds for a request. A silent API server delays one reconciliation by this time at most."""
+"""Seconds without a byte from the API server after which a request fails. It fails one second later in any case."""
 WATCH_SECONDS = 60
 """Seconds after which a watch is started again, so that one that went silent is noticed."""
 

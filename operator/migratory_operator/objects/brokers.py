@@ -64,8 +64,8 @@ def objects(
 
 
 def keep_config_hash(wanted: Object, live: Object | None) -> Object:
-    """Return the wanted StatefulSet with the configuration hash of the live pods, so that they are not replaced, if
-    nothing changed for them. Otherwise return it unchanged.
+    """Return the wanted StatefulSet with the configuration hash of the live pods, so that the hash does not replace
+    them, if no broker's URL changed and nothing else that they read only at start. Otherwise return it unchanged.
 
     Brokers re-read the list of brokers while they run, so scaling is no reason to restart any of them.
     """

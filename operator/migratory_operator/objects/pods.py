@@ -1,5 +1,5 @@
-"""Parts that pods have in common: security contexts without privileges, the template of broker and ZooKeeper pods,
-ports; pure."""
+"""Parts that pods have in common: security contexts without privileges, the template and containers of broker and
+ZooKeeper pods, environment, ports, the hash of a configuration; pure."""
 
 from __future__ import annotations
 

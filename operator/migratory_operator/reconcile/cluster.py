@@ -52,8 +52,8 @@ class ClusterReconciler:
         Return the seconds until the next reconciliation; 0 if none is needed before something that is watched changes,
         or if the cluster is gone.
 
-        :raises ApiError: a request was rejected or not answered. The other changes were still made, and the next
-            reconciliation repeats the request.
+        :raises ApiError: a request was rejected or not answered. If the cluster could not be observed, nothing was
+            changed; a failed change does not stop the other changes. The next reconciliation repeats the request.
         """
         resource = await self._api.get(CLUSTER, namespace, name)
         if resource is None:

@@ -36,7 +36,7 @@ class ClusterProgress:
     removal_blocker: str
     """The reason for which the next broker can't be removed yet; "" when it can."""
     changing: Sequence[str]
-    """Objects that pods are made from, and that are being changed now."""
+    """StatefulSets, and ConfigMaps that pods read, that are being created or changed now, as `kind name`."""
     rollout: Rollout
     unknown_fields: Sequence[str]
     """Fields of the spec that this operator does not know."""

@@ -62,8 +62,8 @@ class ClusterPlan:
 def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan:
     """Return the changes to make now, and the new status.
 
-    A cluster that is being deleted gets an empty plan. A cluster with an invalid spec or the annotation that pauses the
-    operator gets only a status.
+    A cluster that is being deleted gets an empty plan. For a cluster with an invalid spec or the annotation that pauses
+    the operator, the plan has only a status and Events.
     """
     if "deletionTimestamp" in observed.resource["metadata"]:
         # The garbage collector deletes the objects with their owner.
@@ -150,8 +150,8 @@ def required_keys(resource: Object, settings: OperatorSettings) -> list[ObjectKe
 
 
 def _keep_running(item: Object, observed: ObservedCluster) -> Object:
-    """Return the object. The brokers' StatefulSet gets the configuration hash of the live pods if they need no
-    restart."""
+    """Return the object unchanged, except for the brokers' StatefulSet: it gets the configuration hash of the live pods
+    if the configuration is no reason to replace them."""
     key = key_of(item)
     if key != ("StatefulSet", names.brokers_name(observed.owner.name)):
         return item
@@ -168,7 +168,8 @@ def _affects_pods(kind: str, name: str, owner: ResourceOwner) -> bool:
 
 
 def _rollout_since(observed: ObservedCluster, rollout: Rollout) -> Object:
-    """Return the status field with the time at which the rollout in progress began, or {} if there is no rollout.
+    """Return the status field with the time at which the rollout in progress began, now if it begins now; {} if none is
+    in progress. While the rollout's state is unknown, the field stays as it is.
 
     It is a field of its own because conditions may have other reasons meanwhile.
     """
@@ -217,8 +218,8 @@ def _plan(
 
 
 def _condition_events(conditions: Sequence[ConditionValue], previous: Sequence[Object]) -> list[KubernetesEvent]:
-    """Return an Event for each condition that turned good or bad, was paused, or has a new reason that a person should
-    know."""
+    """Return an Event for each of these changes: Ready became True or is no longer True, Degraded is True for a new
+    reason, the spec has fields that the operator does not know, the operator was paused, the rollout stopped."""
     previous_by_type = {condition.get("type"): condition for condition in previous}
     events = []
     for new in conditions:

@@ -14,7 +14,7 @@ from migratory_operator.names import Object
 
 
 def differs(wanted: Object, live: Object | None) -> bool:
-    """Return whether the live object must be applied again; True when there is none."""
+    """Return whether `wanted` must be applied: there is no live object, or it does not have every wanted value."""
     return live is None or first_difference(wanted, live) is not None
 
 

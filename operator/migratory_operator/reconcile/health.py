@@ -1,4 +1,5 @@
-"""The check before every step that removes a pod: whether the cluster can do without one more; pure.
+"""The checks before the operator removes a pod that runs something: whether the cluster can do without one more. Also
+the condition CoordinationAvailable and the list of ready brokers; pure.
 
 A topic group with `minCopies` 2 on three brokers keeps working without one of them, but not without two. Before the
 next broker is removed, all others must be available and connected: each a synced member of every topic group, none
@@ -77,7 +78,8 @@ def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster
     """Return the condition CoordinationAvailable.
 
     It is True if ZooKeeper has a quorum, a broker is connected to it, and every topic group has a coordinator. It is
-    Unknown if ZooKeeper has a quorum and no broker answers, else False.
+    Unknown if ZooKeeper has a quorum and no broker answers, else False. The quorum of an external ensemble is not
+    checked.
     """
 
     def condition(status: str, reason: str, message: str) -> ConditionValue:

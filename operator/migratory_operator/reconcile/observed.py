@@ -28,12 +28,12 @@ class ObservedCluster:
     missing_kinds: frozenset[str] = frozenset()
     """Optional kinds that this API server does not know."""
     rejected: Mapping[ObjectKey, str] = field(default_factory=dict)
-    """Objects that the API server rejected in this pass, with the error if it is permanent, else ""."""
+    """Objects whose change failed in this pass: rejected with a permanent error, the value; otherwise ""."""
     pods: tuple[Object, ...] = ()
     pages: Mapping[str, BrokerStatusPage] = field(default_factory=dict)
     """Status pages of the brokers that answered, by pod name."""
     modes: Mapping[str, str] = field(default_factory=dict)
-    """Leader or follower, of the ZooKeeper members that answered, by pod name."""
+    """Leader, follower or standalone, by pod name: of the ZooKeeper members of an old revision that answered."""
 
     @property
     def owner(self) -> ResourceOwner:

@@ -62,8 +62,8 @@ class ReportController:
     async def resync(
         self, clusters: Sequence[Object], reports: Sequence[Object], beat: Callable[[], None] = lambda: None
     ) -> None:
-        """Wake the queue of every unfinished report, remove deleted ones, and reconcile every cluster's schedule and
-        SLAMet.
+        """Wake the queue for every report that may still need a change, remove deleted reports from it, and reconcile
+        every cluster's schedule and SLAMet.
 
         A failure of one cluster is logged, and the others continue.
 
@@ -88,7 +88,8 @@ class ReportController:
                     _log.warning("%s/%s: %s", *_resource_key(cluster), error)
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """Reconcile one report: create or delete the objects of its run, and write its status.
+        """Reconcile one report: create or delete the objects of its run, and write its status. When the report ends,
+        also reconcile the schedule and SLAMet of its cluster.
 
         Return the seconds until the next reconciliation; 0 if none is needed before something that is watched changes,
         or if the report or its namespace is being deleted.

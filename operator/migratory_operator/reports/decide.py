@@ -29,7 +29,7 @@ from migratory_operator.settings import OperatorSettings
 from migratory_operator.status import ConditionValue, KubernetesEvent, condition_object, format_time, parse_time
 
 _CLUSTER_WAIT = timedelta(minutes=2)
-"""Time that a report may exist before its cluster does."""
+"""Time from a report's creation in which its cluster may be missing or invalid before the report fails."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from migratory_operator.status import parse_time
 
 
 class UnresolvableReport(Exception):
-    """Raised for a report that can't be made, with a reason in one word. `retryable` is True if a change of the cluster
-    may make it possible."""
+    """Raised for a report that can't be made, with a reason in one word. `retryable` is True if the cluster is missing
+    or invalid, so that the report waits a while for it."""
 
     def __init__(self, reason: str, message: str, retryable: bool = False) -> None:
         super().__init__(message)

@@ -10,7 +10,7 @@ from migratory_operator.names import Object
 
 
 class OperatorMetrics:
-    """Counters of reconciliations and changes, and gauges of each cluster."""
+    """Counters of reconciliations and changes, gauges of each cluster, and the time of the last list of clusters."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -42,7 +42,7 @@ class TelemetryServer:
         self._is_ready = True
 
     async def start(self) -> None:
-        """Start to listen on all interfaces, on the port given to the constructor."""
+        """Start to listen on all IPv4 interfaces, on the port given to the constructor."""
         app = web.Application()
         app.add_routes(
             [

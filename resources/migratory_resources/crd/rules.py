@@ -1,4 +1,5 @@
-"""The rules between fields in CEL, for the API server: it rejects the same resources as `validation.rules`.
+"""The rules between fields in CEL, for the API server: those of `validation.rules`, except that weights name brokers of
+the cluster, and that objectives for the same events have the same target.
 
 Also the rules that only an API server can check: immutable fields. Each rule names its field in the error.
 """

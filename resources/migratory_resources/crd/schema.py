@@ -55,8 +55,8 @@ def object_schema(
 
 
 def default_of(model: BaseModel) -> Schema:
-    """Return all values of a model as the `default` of its schema. The API server checks rules against the default
-    before it adds nested defaults, so the default must be whole."""
+    """Return all values of a model except None, as the `default` of its schema. The API server checks rules against the
+    default before it adds nested defaults, so the default must be whole."""
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -1,4 +1,5 @@
-"""Parses untrusted text into one YAML document: bounded in size and depth, with errors that name line and column."""
+"""Parses untrusted text into one YAML document, a mapping. Size and depth are bounded. Anchors, aliases, tags and
+duplicate keys are errors. An error inside the text names line and column."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _TAGS = (None, "tag:yaml.org,2002:str")
 
 
 class DocumentError(Exception):
-    """Raised for text that is not an acceptable YAML document. The message says where and why."""
+    """Raised for text that is not an acceptable YAML document. The message says why, and where if it is one place."""
 
 
 class _Loader(yaml.SafeLoader):

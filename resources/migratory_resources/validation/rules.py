@@ -1,6 +1,6 @@
 """Rules between fields of a cluster. Each broken rule gives a path, the value there and what is allowed instead.
 
-`crd.rules` has the same rules in CEL, for the API server.
+`crd.rules` has these rules in CEL for the API server, except two: the names in weights, and contradictory targets.
 """
 
 from __future__ import annotations

@@ -60,8 +60,9 @@ class ScrapedExporter:
 class ScrapeCoverage:
     """Scrape coverage of a window.
 
-    `share` (0 to 1) of the window is covered, `longest` is the longest time without a scrape in ms, `scrapes` the
-    highest number of scrapes of one exporter, `interval` the median scrape interval in ms, None without an exporter.
+    `share` (0 to 1) of the window is covered, `longest` is the longest gap in ms that all exporters have in common (the
+    scrape interval if there is none), `scrapes` the highest number of scrapes of one exporter, `interval` the median
+    scrape interval in ms, None without an exporter.
     """
 
     share: float

@@ -1,4 +1,5 @@
-"""`python -m migratory_spark.alerting FOLDER` writes the files of manifests/monitoring, with the default objectives."""
+"""`python -m migratory_spark.alerting FOLDER` writes the files of manifests/monitoring into FOLDER: the rules of the
+default objectives, and the dashboard."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ TARGET, BUDGET = "migratory_slo:target", "migratory_slo:budget_left"
 
 class BurnAlert(NamedTuple):
     """The parameters of a burn-rate alert: it fires if the budget burns faster than `rate` in both windows, `long` and
-    `short`. `spends` says in words how much budget that is."""
+    `short`, and `long` has enough events. `spends` says in words how much budget that is."""
 
     rate: float
     long: str
@@ -87,8 +87,9 @@ def _to_yaml(content: dict[str, Any]) -> str:
 
 
 def objective_rules(objective: Objective) -> list[Rule]:
-    """Return the recording rules and alerts of one objective: for a target of 100% an alert on any bad event, otherwise
-    burn rates and alerts on them."""
+    """Return the rules of one objective: recorded error ratios, events and target, then for a target of 100% an alert
+    on any bad event, otherwise burn rates, the budget left and alerts on burn rates. An objective of events with a
+    threshold also has an alert for a threshold that the histogram does not have."""
     labels = {"objective": objective.name}
     target = objective.target / Decimal(100)
     rules = _slices(objective) if objective.slices is not None else _events(objective)

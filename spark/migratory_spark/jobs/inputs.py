@@ -52,7 +52,7 @@ class RecorderFolder:
             )
 
     def samples(self, session: SparkSession) -> SampleSource:
-        """Return the samples of all clusters as a source for a report, which selects the cluster itself."""
+        """Return the samples of all clusters as a source for `build_report`, which selects the cluster."""
         from migratory_spark.read.samples import parquet_source
 
         return parquet_source(session, self.path)
@@ -136,7 +136,8 @@ class PrometheusServers:
             raise SamplesUnreadable(f"--prometheus: {error}") from None
 
     def samples(self, session: SparkSession) -> SampleSource:
-        """Return the samples of the servers as a source for a report, which selects the cluster itself.
+        """Return the servers' samples of the cluster (without one: of all), and those of metrics without the label
+        `cluster`, as a source for a report.
 
         The source has a row per series, so that labels come once and not with every sample. Ask the servers for the
         number of samples, from which the length of a partition follows.

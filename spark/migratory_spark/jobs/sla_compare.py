@@ -1,7 +1,7 @@
 """`sla_compare.py FIRST.json SECOND.json` compares two reports. Needs no Spark.
 
 Exit code: 0 the second is the same or better, 1 it is worse, 2 a file is not a report or cannot be written, 3
-insufficient data.
+insufficient data, 70 a fault of this software, 130 interrupted.
 """
 
 from __future__ import annotations

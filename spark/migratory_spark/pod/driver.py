@@ -29,7 +29,8 @@ _RETRIES = 8
 
 
 class ResultRejected(Exception):
-    """Raised when the API server rejected the result, or did not answer for minutes."""
+    """Raised when the API server rejected the result, or was not available at any of the retries (for a minute or
+    more)."""
 
 
 def main(path: Path) -> int:

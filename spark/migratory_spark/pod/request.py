@@ -87,7 +87,8 @@ def report_options(request: PodRequest, settings: Sequence[tuple[str, str]]) -> 
 
 
 def prometheus_settings(folder: Path = SECRET_FOLDER) -> list[tuple[str, str]]:
-    """Return the data source's options from the mounted Secret, in which each file is an option.
+    """Return the data source's options from the mounted Secret: the paths of its known files, and the content of
+    `username`.
 
     Return none without a Secret. Raises BadInput for a Secret without any known key.
     """

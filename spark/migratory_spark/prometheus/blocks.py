@@ -76,7 +76,7 @@ class SampleBlock:
         return len(self.times)
 
     def without(self, series: set[SeriesId]) -> SampleBlock:
-        """Return the block without the samples of these series."""
+        """Return the block without these series and their samples. A new block has no `source`."""
         if series.isdisjoint(self.series):
             return self
         selected = np.array([series_id not in series for series_id in self.series], bool)
@@ -85,7 +85,8 @@ class SampleBlock:
         return SampleBlock(remaining, self.counts[selected], self.times[inside], self.values[inside])
 
     def between(self, start_ms: int, end_ms: int) -> SampleBlock:
-        """Return the samples in [start, end) (ms since 1970), without series that have none there."""
+        """Return the samples in [start, end) (ms since 1970), without series that have none there. A new block has no
+        `source`."""
         inside = (self.times >= start_ms) & (self.times < end_ms)
         if inside.all() and self.counts.all():
             return self
@@ -104,7 +105,7 @@ def merge_blocks(parts: Iterable[SampleBlock], drop: frozenset[str] = frozenset(
     before.
 
     Of different values the higher one is used: between two readings of one moment a counter only rises. Any number is
-    preferred to NaN, including a stale marker. Needs about 60 bytes of memory per sample.
+    preferred to a NaN (a stale marker is one). Needs about 60 bytes of memory per sample.
     """
     numbers: dict[SeriesId, int] = {}
     ids: list[Int64] = []

@@ -34,8 +34,8 @@ class Response:
         self._access = access
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body as it arrives. Raises BrokenResponse if it ends early, ServerError if it takes longer than the
-        time limit."""
+        """Yield the body as it arrives. Raises BrokenResponse if it ends early, ServerError if no byte arrives within
+        `timeout` or the whole takes longer than `answer_limit`."""
         with _translate_errors(self.server, self._access):
             for chunk in self._response.stream(_CHUNK_BYTES):
                 if time.monotonic() > self._deadline:

@@ -56,9 +56,10 @@ def read(options: SourceOptions, start_ms: int, end_ms: int) -> Iterator[SampleB
     """Yield all samples of [start, end) (ms) from all servers, each (series, time) once. With the column `source`, each
     server's samples are yielded.
 
-    Series of a single server are yielded as they arrive. With several servers, or labels to drop, samples are held
-    until all have arrived. Raises SourceError if there are more than the option `maxSamples`, and ServerError if a
-    required server fails.
+    Series are yielded as they arrive, with two exceptions. If several servers are merged or labels dropped, samples are
+    held until all have arrived. With require=any, those of each server are held until it has sent all. Raises
+    SourceError if there are more than the option `maxSamples`, and ServerError if a server (with require=any: every
+    server) fails.
     """
     blocks = _read_servers(options, start_ms, end_ms)
     if not options.by_source and (len(options.urls) > 1 or options.drop_labels):

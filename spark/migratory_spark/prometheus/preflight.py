@@ -40,9 +40,9 @@ def window(options: SourceOptions) -> tuple[int, int]:
 
 
 def check(options: SourceOptions) -> None:
-    """Check that a server has a sample in the window.
+    """Check that a server has a sample in the window. Ask the servers in turn until one has.
 
-    Raises NoSamplesFound with the reason if none has, and ServerError if a required server (with option require=any:
+    Raises NoSamplesFound with the reason if none has, and ServerError if one that is asked (with option require=any:
     every server) does not answer.
     """
     start_ms, end_ms = window(options)

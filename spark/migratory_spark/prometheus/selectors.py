@@ -132,7 +132,7 @@ def _unescape(escape: re.Match[str]) -> str:
 
 
 def _rejects_empty(matcher: Matcher) -> bool:
-    """Return whether the matcher surely rejects a series without the label.
+    """Return whether the matcher is not known to accept a series without the label.
 
     Of regular expressions only the empty one and `.*` are known to match the empty text; the server decides about
     others.

@@ -127,8 +127,8 @@ class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return {"until_ms": max(start["until_ms"], self._now_ms())}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let the stream end at the present moment. Spark calls this for streams that read what there is and then
-        stop."""
+        """Set the end of the stream to the present minus `delay` (or to the option `end`, if earlier). Spark calls this
+        for streams that read what there is and then stop."""
         self._last_ms = self._now_ms()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

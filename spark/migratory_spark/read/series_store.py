@@ -75,8 +75,8 @@ class SeriesStore(ABC):
 def open_store(
     session: SparkSession, source: SampleSource, query: SampleQuery, max_local_samples: int = MAX_LOCAL_SAMPLES
 ) -> SeriesStore:
-    """Read and merge the samples that `query` selects. If the source has at most `max_local_samples`, this process
-    holds them, else Spark's executors do."""
+    """Read and merge the samples that `query` selects, and return the store that holds them: in this process if the
+    source is known to have at most `max_local_samples`, else in Spark's executors."""
     if "metric" in source.frame.columns:
         # Spark filters metrics before rows reach Python.
         source = replace(source, frame=source.frame.where(F.col("metric").isin(*query.metrics)))

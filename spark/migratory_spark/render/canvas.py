@@ -91,7 +91,8 @@ class Drawing:
             self._context.__exit__(*problem)  # type: ignore[arg-type]
 
     def legend(self, columns: int) -> None:
-        """Draw a legend above the plot, in at most `columns` columns. Do nothing if no line has a label."""
+        """Draw a legend above the plot, in at most `columns` columns, two on a phone. Do nothing if no line has a
+        label."""
         columns = min(columns, 2 if self.narrow else columns)
         handles, labels = self.axes.get_legend_handles_labels()
         if handles:

@@ -104,7 +104,8 @@ def build_report(
     :param replica_labels: labels by which only servers that scrape the same targets differ.
     :param cluster: the only cluster whose series count; None for all.
     :param max_local_samples: the number of samples up to which this process does the work without Spark's executors.
-    :raises NoSamples: nothing was recorded.
+    :raises NoSamples: a folder has no Parquet files. Files or a table without samples of the window are no error; then
+        the verdict is insufficient.
     :raises ValueError: the window is empty, the zone unknown, objectives contradict each other, there are too many
         rows, or a table does not have the columns of samples. The message says what to do.
     """

@@ -16,8 +16,8 @@ from migratory_spark.times import iso
 
 
 def edges(detected: Sequence[DetectedIncident], start: int, end: int) -> Iterator[int]:
-    """Yield the moments (ms since 1970) that separate the figures before, during and after each incident, limited to
-    [start, end]."""
+    """Yield the moments (ms since 1970) between which figures of each incident are counted, limited to [start, end]:
+    its start, its end, and SETTLE_MS after its end."""
     for incident in detected:
         yield from (_clip(moment, start, end) for moment in _moments(incident))
 
