@@ -131,6 +131,10 @@ class Client:
             raise
         if self._driver.transport is not transport:
             raise errors.Closed("the client was closed while it was being opened")
+        if self._core.closed:  # refused for good
+            await self._undo_open(transport, True)
+            problem = self._notifier.last_problem
+            raise errors.ConnectError("unauthenticated", problem.text if problem else "refused")
 
     def _start(self) -> None:
         if self._process != os.getpid():  # forked since: the parent process continues with the old publisher's ids
@@ -338,6 +342,8 @@ class Client:
                 self._notifier.status(effect)
             case ev.LinkDown() | ev.Ready() | ev.Problem():
                 self._notifier.status(effect)
+                if self._core.closed:  # refused for good: nothing else will end what waits for a connection
+                    self._connected.set()
             case ev.Acknowledged() | ev.PublishFailed():
                 raise TypeError("the ticket was not created by this client")
             case _:

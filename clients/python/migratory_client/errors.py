@@ -14,8 +14,8 @@ class MigratoryError(Exception):
 
 
 class ConnectError(MigratoryError):
-    """No broker was reached within the time limit, or every broker refused the client. The text contains the last
-    reason."""
+    """No broker was reached within the time limit, or a broker refused the client's token for good (`code` is
+    `unauthenticated`). The text contains the last reason."""
 
 
 class PublishError(MigratoryError):

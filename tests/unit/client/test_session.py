@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import pytest
 from migratory_client.core import events as ev
@@ -70,6 +71,68 @@ def test_token_is_requested_before_every_connect() -> None:
     driver.step(ev.TokenFailed(link, "no network"))
     assert driver.effects == [ev.Problem("no_token", "no network"), ev.Disconnect(link)]
     assert driver.next_dial().link > link
+
+
+def renewing(**settings: Any) -> tuple[CoreDriver, int]:
+    driver = CoreDriver(settings=Settings(**settings), token="fixed")
+    driver.step(ev.Open())
+    link = driver.next_dial().link
+    driver.step(ev.Connected(link))
+    driver.step(ev.Token(link, "first"))
+    driver.receive(link, welcome())
+    return driver, link
+
+
+def test_token_is_renewed_on_the_same_link_before_it_expires() -> None:
+    driver, link = renewing(request_token=True)
+    driver.receive(link, wire.TokenExpiring(60.0))
+    assert driver.effects == [ev.RequestToken(link)]
+    assert driver.step(ev.Token(link, "second")) == [ev.Send(link, [wire.Connect(1, "c", "second")])]
+    assert driver.step(ev.Token(link, "third")) == []
+    assert driver.receive(link, welcome()) == []
+    driver.receive(link, wire.TokenExpiring(60.0))
+    driver.step(ev.TokenFailed(link, "no network"))
+    assert driver.effects == [ev.Problem("no_token", "no network")]
+    driver.step(ev.Disconnected(link, CloseCode.TOKEN_EXPIRED, "expired"))
+    assert not driver.core.closed
+    assert driver.next_dial().link > link
+
+
+def test_fixed_token_that_expires_is_reported() -> None:
+    driver, link = renewing()
+    driver.receive(link, wire.TokenExpiring(60.0))
+    text = "the token expires in 60 s; a function as `token` would renew it"
+    assert driver.effects == [ev.Problem("token_expiring", text)]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_refused_identity_ends_the_client(served: bool) -> None:
+    driver = CoreDriver()
+    driver.step(ev.Open())
+    link = driver.next_dial().link
+    driver.step(ev.Connected(link))
+    driver.step(ev.SubscribeTopic("t"))
+    driver.step(ev.Submit("ticket", "t", b"x", 1, 0.0))
+    if served:
+        driver.receive(link, welcome())
+    driver.receive(link, wire.Error("unauthenticated", "the token was revoked", closes=True))
+    driver.step(ev.Disconnected(link, CloseCode.UNAUTHENTICATED, ""))
+    assert driver.core.closed
+    assert driver.core.deadline == inf
+    assert [problem.code for problem in driver.of(ev.Problem) if problem.fatal][-1] == "unauthenticated"
+    assert [refused.code for refused in driver.of(ev.SubscribeRefused)] == ["unauthenticated"]
+    assert [failed.code for failed in driver.of(ev.PublishFailed)] == ["unauthenticated"]
+
+
+def test_refusal_by_another_broker_does_not_end_a_client_that_is_served() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    driver.receive(link, wire.Drain(0.0, [Server("ws://b")]))
+    moving = driver.next_dial().link
+    driver.step(ev.Connected(moving))
+    driver.step(ev.Disconnected(moving, CloseCode.UNAUTHENTICATED, "wrong keys"))
+    assert not driver.core.closed
+    assert driver.core.connected
 
 
 def test_lost_link_is_replaced_within_a_random_second() -> None:

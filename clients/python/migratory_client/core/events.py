@@ -258,8 +258,8 @@ class Ready(Struct):
 
 class Problem(Struct):
     """Effect for the application: a condition that a person should read. `code` is an error code of the broker, or one
-    of `connect_failed`, `bad_server`, `no_servers`, `no_token`. `fatal`: retries will probably fail too; the client
-    retries nevertheless."""
+    of `connect_failed`, `bad_server`, `no_servers`, `no_token`, `token_expiring`. `fatal`: retries will probably fail
+    too; the client retries nevertheless, except after `unauthenticated`, with which it closes."""
 
     code: str
     text: str

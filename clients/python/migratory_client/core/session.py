@@ -11,6 +11,8 @@ driver does the I/O: `migratory_client.driver` on asyncio, or the load generator
     closed ──Open──> waiting ──time──> dialling ──Connected, Token──> connecting ──welcome──> serving
                         ^──────────────────┴── Disconnected, timeout ──┴── Disconnected, silence ──┘
 
+A broker that refuses the client's identity for good (close code 4001) closes the core, unless another one serves it.
+
 While serving, a broker may ask for a move, because it leaves or has too many clients. The core then opens a second
 link. At its `welcome` the second link becomes the current one and the first the *leaving* one, which still delivers
 until every subscription has its receipt on the current link: make before break.
@@ -22,6 +24,7 @@ from collections.abc import Callable
 from math import inf
 from typing import assert_never
 
+from migratory_protocol import errors
 from migratory_protocol import messages as wire
 from migratory_protocol.codec import MSGPACK, Codec
 from migratory_protocol.errors import FATAL, SAME_BROKER, CloseCode
@@ -46,8 +49,8 @@ class ClientCore:
 
     __slots__ = (
         "_candidate", "_client", "_codec", "_current", "_failover", "_last_link", "_leaving", "_lost_at",
-        "_max_payload", "_random", "_ready_pending", "_requests", "_settings", "_token", "closed", "deadline",
-        "publisher", "reconnect_counter",
+        "_max_payload", "_random", "_ready_pending", "_renewing", "_requests", "_settings", "_token", "closed",
+        "deadline", "publisher", "reconnect_counter",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +92,7 @@ class ClientCore:
         self._leaving: LinkState | None = None
         self._ready_pending = False  # `Ready` is due once all receipts have arrived
         self._lost_at: float | None = None  # when the last current link was lost
+        self._renewing = 0  # the link for which a new token was requested, 0: none
 
     def rename(self, client: str, publisher: str) -> None:
         """Replace the names of client and publisher. The new publisher's ids start at 1. Call this only while
@@ -191,6 +195,8 @@ class ClientCore:
                 self._learn_servers(message.servers, out)
             case wire.Drain():
                 self._handle_drain(link, message, now, out)
+            case wire.TokenExpiring():
+                self._handle_token_expiring(link, message, out)
             case wire.Error():
                 self._handle_error(link, message, now, out)
             case _:
@@ -225,15 +231,33 @@ class ClientCore:
         else:
             self._send_connect(number, self._token, now, out)
 
+    def _handle_token_expiring(self, link: LinkState, message: wire.TokenExpiring, out: list[Effect]) -> None:
+        """Renew the token of the current link. A link that is being left ends before."""
+        if link is not self._current:
+            return
+        if self._settings.request_token:
+            self._renewing = link.number
+            out.append(ev.RequestToken(link.number))
+        else:
+            text = f"the token expires in {message.seconds:g} s; a function as `token` would renew it"
+            out.append(ev.Problem("token_expiring", text))
+
     def _handle_token_failed(self, event: ev.TokenFailed, now: float, out: list[Effect]) -> None:
         link = self._candidate
         if link is not None and link.number == event.link:
             out.append(ev.Problem("no_token", event.reason))
             self._disconnect(link, out)
             self._attempt_failed(now)
+        elif event.link == self._renewing == self._current_number():
+            # the link ends with its token, and the next one asks again
+            self._renewing = 0
+            out.append(ev.Problem("no_token", event.reason))
 
     def _send_connect(self, number: int, token: str | None, now: float, out: list[Effect]) -> None:
-        if self._candidate is not None and self._candidate.number == number:
+        if number == self._renewing == self._current_number():
+            self._renewing = 0
+            out.append(ev.Send(number, [wire.Connect(wire.VERSION, self._client, token)]))
+        elif self._candidate is not None and self._candidate.number == number:
             changes = self.reconnect_counter.count_since(now - self._settings.recent_changes)
             if self._current is not None:
                 changes += 1  # the move that this link completes
@@ -331,6 +355,9 @@ class ClientCore:
         if link is self._leaving:
             self._count_move(link, now, out)
             return
+        if code == CloseCode.UNAUTHENTICATED and (link is self._current or self._current is None):
+            self._end_refused(f"{link.url}: {reason} ({code})", out)
+            return
         if code not in SAME_BROKER:
             self.servers.avoid(link.url, now)
         if link is self._candidate:
@@ -350,6 +377,15 @@ class ClientCore:
         if self._candidate is None:
             self._failover.schedule_retry(now)
             self._advance_deadline(self._failover.next_attempt)
+
+    def _end_refused(self, reason: str, out: list[Effect]) -> None:
+        """Close the client: its identity is refused for good, by every broker."""
+        code = errors.UNAUTHENTICATED
+        out.append(ev.Problem(code, reason, True))
+        for topic in self.subscriptions.active:
+            out.append(ev.SubscribeRefused(topic, code, reason))
+        self.publisher.fail_all(code, f"{reason}; the publication may still appear", out)
+        self._close(out)
 
     def _attempt_failed(self, now: float) -> None:
         self._candidate = None
