@@ -159,7 +159,7 @@ def make_client(
     the values of `connection_options`.
 
     :param connect_timeout: seconds after which the client gives up if no broker accepts the connection.
-    :raises click.UsageError: no server URL can be used, or --server and --cluster are both given.
+    :raises click.UsageError: no server URL can be used, --server and --cluster are both given, or as `find_servers`.
     """
     if servers and cluster is not None:
         raise click.UsageError("--cluster already determines the servers: leave out --server")

@@ -30,8 +30,8 @@ class CommandFailed(click.ClickException):
 
 
 def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
-    """Run the work of a client command, as `run_until_signal` does, and return the exit code. Show errors of the client
-    in `notices`, and return 1 for them."""
+    """Run the work of a client command, as `run_until_signal` does, and return the exit code. Show errors of the
+    client, and `CommandFailed`, in `notices`, and return 1 for them."""
     try:
         return run_until_signal(work)
     except ConnectError as error:

@@ -60,7 +60,8 @@ class Codec(ABC):
     @abstractmethod
     def decode_client(self, data: Data) -> list[ClientMessage]:
         """Return the messages in the content of a client's frame, at least one. Raises BadMessage if any of them is
-        invalid.
+        invalid. A malformed position in a subscribe request is no error here: it is returned as it is, for
+        `parse_position` to refuse.
 
         A frame of over `limits.MESSAGE` bytes must be one publication: decoded as many short messages, or as one with
         many parts, it would become gigabytes of objects.

@@ -39,7 +39,8 @@ class BadMessage(ValueError):
     topic        the topic that is refused, None when the message does not name one
     publication  topic, publisher and message id of a refused QoS 1 publication, None when they are not readable
     closes       whether the connection ends, with close code 4000, because the whole frame is unreadable
-    frame        all messages of the same frame in order, this error in place of the bad message; the others are valid
+    frame        all messages of the same frame in order, each bad one replaced by its error; this error alone if
+                 the messages were not examined one by one
     """
 
     def __init__(

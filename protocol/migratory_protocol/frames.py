@@ -206,7 +206,8 @@ class FrameParser:
 
     def _parse_frame(self, data: bytes | bytearray, start: int, size: int, events: list[FrameEvent]) -> int:
         """Parse the frame that begins at `start`, and append the event that it completes, if any. Return the index
-        behind the frame, or 0 when the frame is incomplete."""
+        behind the frame. For an incomplete frame return 0, or `size` once the header of a long masked one is complete:
+        its bytes are consumed as they arrive."""
         first = data[start]
         # nearly every frame is an uncompressed message of its own, for which the checks below have nothing to find
         plain = first in _WHOLE and self._fragments is None

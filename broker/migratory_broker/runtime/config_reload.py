@@ -22,8 +22,9 @@ CHECK_INTERVAL = 2.0
 
 
 class ConfigReloader:
-    """A watcher of the configuration file. It calls `on_change` with the new configuration when `brokers` or `leaving`
-    changed, and logs what needs a restart or is wrong."""
+    """A watcher of the configuration file. When `brokers` or `leaving` changed, it calls `on_change` with the running
+    configuration in which only these are replaced, unless too few brokers would stay for the copies. It logs what needs
+    a restart or is wrong."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, name: str, log: Log, on_change: Callable[[BrokerConfig], None]

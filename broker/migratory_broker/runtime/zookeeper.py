@@ -1,9 +1,9 @@
 """The ZooKeeper client of the logic, and the only file that imports kazoo.
 
 kazoo calls back on its own threads; every callback here only posts to the loop. Nothing waits in a listener, and no
-kazoo call blocks except `stop`, which has a thread and a timeout of its own. Every request is answered exactly once:
-`unknown` when the connection was lost meanwhile or no answer arrives in time, and `unknown` after a delay when there is
-no connection, so that a logic that retries at once does not spin.
+kazoo call blocks except `stop`, which has a thread and a timeout of its own. Until `stop`, every request is answered
+exactly once: `unknown` when the connection was lost meanwhile or no answer arrives in time, and `unknown` after a delay
+when there is no connection, so that a logic that retries at once does not spin.
 
 A server that is ending a session may leave a request unanswered and answer the next one. kazoo then gives up for good
 with nothing but a log line, so another client with another session replaces it.
@@ -235,8 +235,9 @@ class ZooKeeper:
         return ["/" + "/".join(parts[: end + 1]) for end in range(len(parts))]
 
     def _ensure(self, generation: int, missing: list[str]) -> None:
-        """Create the missing nodes of the root path, one at a time, then post that there is a session. Nothing if the
-        state of the connection has changed since `generation`."""
+        """Create the missing nodes of the root path, one at a time, then post that there is a session, and report every
+        node as changed whose watch was lost with the connection. Nothing if the state of the connection has changed
+        since `generation`."""
         if generation != self._generation or self._closed:
             return
         if missing:

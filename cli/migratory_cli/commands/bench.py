@@ -1,4 +1,5 @@
-"""`migratory bench`: put load on a cluster (Benchpub and Benchsub of the paper), and verify every delivery."""
+"""`migratory bench`: put load on a cluster (Benchpub and Benchsub of the paper), measure it, and verify every delivery,
+also later from a record in a file."""
 
 from __future__ import annotations
 

@@ -166,7 +166,8 @@ def _run_fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path 
 
     :param wait: seconds to wait for the report to finish.
     :param files: the paths for "report.json" and "report.html"; None for a file that is not wanted.
-    :raises BadInput: there is no such report, it is not finished, or a file is missing or cannot be written.
+    :raises BadInput: there is no such report, it is not finished, a file is missing or cannot be written, or this
+        machine lacks the operator's libraries or a Kubernetes configuration.
     :raises SamplesUnreadable: the report failed, or the cluster does not answer.
     """
     paths = {f"--{file.rpartition('.')[2]}": path for file, path in files.items()}

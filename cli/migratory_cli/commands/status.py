@@ -83,7 +83,7 @@ def _base_url(url: str) -> str:
 
 def _local_cluster(cluster: str | None) -> Any:
     """Return the `migratory_local.cluster.state.ClusterState` of the cluster that runs on this machine. Raise
-    click.UsageError if there is none, or not exactly one that matches."""
+    click.UsageError if not exactly one matches, or if the local runner is not installed."""
     try:
         state = choose_cluster(cluster)
     except LocalRunnerMissing as missing:

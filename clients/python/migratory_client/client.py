@@ -234,7 +234,8 @@ class Client:
         """Publish `payload` on `topic`, and wait for the answer. A str is sent as UTF-8.
 
         With QoS 1 the publication is then stored by `minCopies` brokers and reaches every subscriber once. Return its
-        position, or None for QoS 0, which is answered as soon as it is sent.
+        position; None for QoS 0, which is answered as soon as it is sent, and for a repeat whose position an older
+        broker no longer knows.
 
         Raise PublishError for a refusal, PublishTimeout when no answer came within `Settings.publish_timeout`,
         OutcomeUnknown when the cluster no longer knows whether the publication was stored, TooManyWaiting at the limit

@@ -121,7 +121,8 @@ class Driver:
         return False
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Disconnect from the brokers and stop the timer. Return the cancelled tasks, which the caller must await."""
+        """Close the core, begin to disconnect from the brokers, and stop the timer. Return the cancelled tasks that
+        obtained tokens: the caller must await them, and then close the transport."""
         self.step(ev.Close())
         self.transport = None
         if self._timer is not None:

@@ -126,8 +126,8 @@ class Subscription:
             self._step(ev.SubscribeTopic(topic, after.get(topic), snapshot, fresh))
 
     def release(self, topic: str) -> None:
-        """Leave a topic that a newer subscription of the client takes over. The iteration reports it with
-        SubscribeError."""
+        """Leave a topic that a newer subscription of the client takes over, and drop its buffered messages. After the
+        messages of other topics, the iteration reports it with SubscribeError."""
         self._leave(topic)
         self._items = deque(item for item in self._items if item.topic != topic)
         self._taken_over.append(topic)

@@ -131,7 +131,8 @@ async def wait_ready(
 
     :param max_wait: seconds to wait for all of this.
     :param fail_on_exit: True to raise at once if a broker's process has ended; False if a supervisor starts it again.
-    :raises LocalError: a broker ended or was not ready in time; the message has its answer and the end of its log.
+    :raises LocalError: a broker ended or was not ready in time (the message has its answer and the end of its log), or
+        did not list all the others in time.
     """
     deadline = time.monotonic() + max_wait
     for broker in brokers:

@@ -131,7 +131,7 @@ def _read(path: Path) -> ClusterState | None:
 
 
 _CLEARED = ("logs", "samples", "drained", "zookeeper-*")
-"""The names that a runner removes from its work folder before it starts a cluster."""
+"""The names in a work folder that a runner removes, or empties of its files (`samples`), when it starts a cluster."""
 
 
 class WorkdirLock:

@@ -49,7 +49,8 @@ class Process:
     def start(self) -> None:
         """Start the process.
 
-        :raises LocalError: it is already running, or cannot be started (full disk, no permission for the log).
+        :raises LocalError: it is already running, or cannot be started (full disk, no permission for the log). A
+            command that does not exist raises nothing: the process ends at once, with the reason in its log.
         """
         if self.alive:
             raise LocalError(f"{self.name} is already running")

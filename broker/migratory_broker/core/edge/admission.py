@@ -1,8 +1,8 @@
 """Admission, for the edge core: which clients an edge accepts, and when they must leave or move.
 
-`AdmissionGate` decides whether a connection is refused, and when all connections must be closed. `Rebalancer` chooses
-the clients that are asked to move to another broker. A refusal carries the close code that tells a client where to
-connect next (`migratory_protocol.errors`).
+`AdmissionGate` decides whether a connection is refused, and when all connections must be closed; it also encodes
+`welcome`. `Rebalancer` chooses the clients that are asked to move to another broker. A refusal carries the close code
+that tells a client where to connect next (`migratory_protocol.errors`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class Rebalancer:
         self._reported = tuple(self._counts)
 
     def add(self, connection: ClientConnection, moves: int) -> None:
-        """Count a client whose `connect` was accepted. `moves` is the number of changes of broker that it reported."""
+        """Count a client whose `connect` was accepted, and set its `moves`, at most 3. `moves` is the number of changes
+        of broker that it reported."""
         connection.moves = min(moves, ASKED - 1)
         self._counts[connection.moves] += 1
 
@@ -141,7 +142,8 @@ class Rebalancer:
             self._delivery.emit(ClientCounts(self._number, counts))
 
     def move(self, connections: Iterable[ClientConnection], event: MoveClients) -> None:
-        """Ask up to `event.count` open clients to move to `event.server`, by the message `drain`.
+        """Ask up to `event.count` open clients to move to `event.server`, by the message `drain`, and count them as
+        asked. None is closed.
 
         Reads `connections` once per number of moves among the chosen clients, usually once.
         """

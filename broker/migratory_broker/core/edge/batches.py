@@ -92,14 +92,16 @@ class Batcher:
         return chunks
 
     def take(self, connection: ClientConnection) -> list[Chunk]:
-        """Return the connection's pending chunks, in order, for the caller to send, and count them as sent."""
+        """Mark all chunks as not pending for the connection, by its `last_chunk`, and return those that were pending,
+        in order. The caller writes or drops them; no delivery is counted here."""
         chunks = self.pending(connection)
         connection.last_chunk = self._last_number
         return chunks
 
     def due_chunks(self, now: float) -> Iterator[tuple[EdgeTopic, int]]:
-        """Remove every chunk that is due from the schedule. Yield topic and number of each that a subscriber still has
-        to be sent, as arguments for `flush`."""
+        """Remove every chunk from the schedule that is due now or within `EARLY_FRACTION` of the delay. Yield topic and
+        number, as arguments for `flush`, of each that its topic's batch still holds: others were sent to all
+        subscribers."""
         until = now + self.delay * EARLY_FRACTION
         while self._due and self._due[0][0] <= until:
             _, number, topic = self._due.popleft()
@@ -107,11 +109,13 @@ class Batcher:
                 yield topic, number
 
     def flush(self, topic: EdgeTopic, number: int | None = None) -> list[tuple[bytes, Recipients, int]]:
-        """Return the writes that send a topic's pending chunks, and count these chunks as sent.
+        """Return the writes that send a topic's pending chunks. They are not pending any more for their recipients, by
+        `last_chunk`; the caller counts deliveries.
 
         Only subscribers for which chunk `number` is pending are written to (None: the topic's latest chunk, so all that
         lack any). A write is its bytes, their recipients and the number of publications in them. It includes the
-        recipients' pending chunks of other topics. Chunks that every subscriber now has are dropped.
+        recipients' pending chunks of other topics. Chunks of this topic that every subscriber now has are removed from
+        its batch.
         """
         batch = topic.batch
         assert batch is not None
@@ -137,7 +141,8 @@ class Batcher:
         self, members: Iterable[ClientConnection], number: int
     ) -> Iterable[tuple[list[Chunk], list[int]]]:
         """Group those members for which chunk `number` is pending, so that one write serves a group. Return for each
-        group its pending chunks and its connections' numbers, and count the chunks as sent."""
+        group its pending chunks and its connections' numbers, and set `last_chunk` of each, so that the chunks are not
+        pending any more."""
         groups: dict[object, tuple[list[Chunk], list[int]]] = {}
         for connection in members:
             last_chunk = connection.last_chunk

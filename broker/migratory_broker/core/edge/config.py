@@ -1,5 +1,5 @@
-"""The configuration of an edge, made by the runtime: limits and identity. Times are seconds, sizes bytes; comments
-justify the defaults."""
+"""The configuration of an edge, made by the runtime: identity, limits, conflation and batching. Times are seconds,
+sizes bytes; comments justify the defaults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class ConflationRule:
 
 @dataclass(slots=True, frozen=True)
 class EdgeConfig:
-    """The limits and the identity that all edges of a broker share. Raises ValueError for a value below its minimum."""
+    """The identity, limits, conflation rules and batching that all edges of a broker share. Raises ValueError for a
+    value below its minimum."""
 
     cluster: str = "cluster"
     broker: str = "broker"

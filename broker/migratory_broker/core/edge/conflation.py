@@ -59,8 +59,9 @@ class Conflator:
             topic.conflation = None
 
     def fanout(self, topic: EdgeTopic, conflated: ConflationState, publications: Sequence[Publication]) -> None:
-        """Send new publications of a conflated topic to its live subscribers: each QoS 1 publication at once, the
-        latest QoS 0 publication at once if no interval is running, else at the end of the interval."""
+        """Accept new publications of a conflated topic: send each QoS 1 publication to the live subscribers at once, in
+        place of the QoS 0 publications that were pending before it. Of the QoS 0 publications after it, send the latest
+        at once and begin an interval if none is running; otherwise leave it pending until the interval ends."""
         for publication in publications:
             if not conflated.first:
                 conflated.first = publication.sequence

@@ -1,4 +1,5 @@
-"""The edge core's entry point: `Edge`, the client connections of a broker as one function from events to effects.
+"""The edge core's entry point: `Edge`, the client connections of a broker (or of one of its I/O processes) as one
+function from events to effects.
 
 `Edge(config, number).step(event, now) -> effects`. `now` is seconds of a monotonic clock. Apply the effects in their
 order, before the next step. `Paused` may be stepped a few effects late: the transport buffers the bytes written until
@@ -118,8 +119,8 @@ class Edge:
             self._connections.inbox.resume(connection)
 
     def _close_slow(self, connection: ClientConnection, limit: str) -> None:
-        """Close a slow consumer, so that its queue cannot cost other clients memory. `limit` is the limit that was
-        exceeded. The client can connect again and resume."""
+        """Log a slow consumer and begin its closing handshake, which drops its queue, so that its queue cannot cost
+        other clients memory. `limit` is the limit that was exceeded. The client can connect again and resume."""
         status = self._queue_status(connection)
         reason = (
             f"over {self._config.queue_per_client} bytes, the limit of one client"
@@ -235,12 +236,13 @@ class Edge:
 
     @property
     def closed(self) -> Mapping[str, int]:
-        """The number of connections that ended so far, by reason (the label of `migratory_closed_total`)."""
+        """The number of connections that ended or began to close so far, by reason (the label of
+        `migratory_closed_total`)."""
         return self._connections.closed
 
     def status(self) -> dict[str, object]:
-        """Return the edge's part of /v1/status as JSON values. `slow` lists the paused clients with the longest
-        queues."""
+        """Return the edge's part of /v1/status as JSON values. `slow` lists the paused clients with the longest queues.
+        At most `MAX_SLOW_IN_STATUS` are listed."""
         slowest = sorted(self._delivery.paused, key=queued_bytes, reverse=True)[:MAX_SLOW_IN_STATUS]
         admission = self._gate.admission
         return {

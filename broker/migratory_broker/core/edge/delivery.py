@@ -132,8 +132,8 @@ class EdgeDelivery:
 
     def write(self, connection: ClientConnection, data: bytes, publications: int = 0) -> None:
         """Write bytes to a connection, or queue them while it is paused. `publications` is the number of publications
-        in `data`, for the count of deliveries. Bytes that would exceed the queue's limit are dropped, and the
-        connection is marked as overfull."""
+        in `data`, for the count of deliveries. Bytes that would exceed the limit of a queue that is not empty are
+        dropped, and the connection is marked as overfull."""
         if connection.queue is not None:
             self._enqueue(connection, connection.queue, data, publications)
             return
@@ -167,8 +167,8 @@ class EdgeDelivery:
     # ---- to many ---------------------------------------------------------------------------------------------
 
     def fanout(self, topic: EdgeTopic, publications: Sequence[Publication], count: int) -> None:
-        """Send `count` publications to all subscribers of a topic that are not replaying, and queue them for the paused
-        ones."""
+        """Send `count` publications to all subscribers of a topic that are not replaying: at once, or with batching
+        later. Queue them for the paused ones."""
         name = topic.name
         self.multicast(topic, lambda format: format.live(name, publications), count)
 
@@ -245,8 +245,9 @@ class EdgeDelivery:
             self.set_timer(due)
 
     def _flush_topic(self, topic: EdgeTopic, number: int | None = None) -> None:
-        """Write the topic's pending batch to the subscribers that lack chunk `number` (None: its latest chunk). No
-        writes to a single connection may be collected at this moment."""
+        """Write the topic's pending batch to the subscribers that lack chunk `number` (None: its latest chunk),
+        together with what these subscribers have pending in other topics, and count the deliveries. No writes to a
+        single connection may be collected at this moment."""
         for data, recipients, publications in self._batcher.flush(topic, number):
             self._effects.append(events.Multicast(data, recipients))
             self.delivered += publications * len(recipients.connections)

@@ -114,8 +114,9 @@ class Inbox:
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
-        """Handle bytes from the socket, or add them to the connection's backlog if it has one. Close the clients that
-        hold the most unprocessed bytes if all clients together hold too many."""
+        """Handle bytes from the socket, up to the turn's number of messages; the rest goes to the connection's backlog.
+        If there is a backlog already, add all bytes to it, and close the connection if it exceeds its limit. Close the
+        clients that hold the most unprocessed bytes if all clients together hold too many."""
         connection.heard_at = self._delivery.coarse_now
         self._receive(connection, data)
         self._enforce_total(connection)
@@ -150,7 +151,8 @@ class Inbox:
                 return
 
     def resume(self, connection: ClientConnection) -> None:
-        """Continue with the connection's backlog. Without a backlog, or while the connection is paused: nothing."""
+        """Handle the next part of the connection's backlog, and emit `More` if a part remains that can be handled.
+        Without a backlog, or while the connection is paused: nothing."""
         backlog = connection.backlog
         if backlog is None or connection.queue is not None:
             return
@@ -200,8 +202,8 @@ class Inbox:
         self.unprocessed.update(connection)
 
     def _enforce_total(self, connection: ClientConnection) -> None:
-        """Count the connection's bytes again, and close the clients that hold the most while all together are over the
-        limit."""
+        """Count the connection's bytes again. If all clients together are over the limit, close those that hold the
+        most, and drop their input, until an eighth of the limit is free."""
         unprocessed = self.unprocessed
         unprocessed.update(connection)
         if unprocessed.total > self._config.incoming_total:

@@ -206,7 +206,8 @@ class ConnectionLifecycle:
 
     def _connect(self, connection: ClientConnection, message: Connect) -> None:
         """Handle `connect`: check version, name, admission and token, then send `welcome` and enter OPEN, or refuse the
-        client. In OPEN it replaces the identity, and ends the subscriptions that the new one may not have."""
+        client. In OPEN, where admission is not checked, it replaces name and identity, ends the subscriptions that the
+        new one may not have, and sends `welcome` again."""
         if message.version != VERSION:
             text = f"protocol version {message.version} is not supported; use version {VERSION}"
             self._refuse(connection, errors.UNSUPPORTED_VERSION, text, CloseCode.BAD_MESSAGE, "bad_message")
@@ -262,7 +263,8 @@ class ConnectionLifecycle:
         self._delivery.write_to_all(silent, PING)
 
     def _check_heartbeat(self, connection: ClientConnection) -> bool:
-        """Return whether to ping the connection. End it if it is dead, and close it if its token has expired."""
+        """Return whether to ping the connection. End it if it is dead, close it if its token has expired, and otherwise
+        set its next timer."""
         if self._identities.notify_expiring(connection):
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)

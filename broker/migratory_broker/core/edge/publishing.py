@@ -64,7 +64,8 @@ class PublishHandler:
         )
 
     def answer(self, connection: ClientConnection, event: PublishAnswers) -> None:
-        """Send the logic's answers to the client, in as few frames as possible."""
+        """Send the logic's answers to the client, in as few frames as possible, and subtract them from its unanswered
+        publications."""
         connection.unanswered -= len(event.answers)
         answers = event.answers
         if connection.access is not None:

@@ -235,8 +235,9 @@ class Splice:
     # ---- the live stream -------------------------------------------------------------------------------------
 
     def fanout(self, event: Fanout) -> None:
-        """Send committed publications to the topic's live subscribers. Replaying ones get them in a replay page. A
-        topic without subscribers is ignored.
+        """Send committed publications to the topic's live subscribers, by the conflation of the topic if it has one.
+        Replaying ones get them in a replay page; those that are ahead become live once the fan-outs have reached them.
+        A topic without subscribers is ignored.
 
         While no subscriber was ever live, all publications are part of answers that are still to come. Such a fan-out
         must not count as the begin of the live stream: it may have been sent before this edge left the topic, and what
@@ -264,10 +265,12 @@ class Splice:
     def _new_publications(
         self, topic: EdgeTopic, last: Position, publications: Sequence[Publication]
     ) -> Sequence[Publication]:
-        """Return those of the publications that the topic's live subscribers have not been sent.
+        """Return those of the publications that the topic's live subscribers have not been sent, after reporting what
+        is missing before them.
 
-        If the logic left out publications without reporting a gap, which is a fault of this broker, log an error and
-        send the subscribers a receipt: nothing is lost silently.
+        A new history becomes a `reset` receipt, and missing sequence numbers a `truncated` one: nothing is lost
+        silently. Unless no history was known here before, either is a fault of this broker, which should have reported
+        the gap, and an error is logged.
         """
         first = publications[0]
         unknown = last.epoch == 0 and first.sequence > 1  # no history was known when the topic was attached

@@ -217,7 +217,7 @@ class Replay:
 
     requests   numbers of the requests that wait for the receipt; empty once it is sent or the subscription has ended
     page       bytes of publications that may come with the receipt
-    cursor     the last position that was sent
+    cursor     the position up to which the subscriber has everything or a report of the gap, None while unknown
     ahead      whether everything is sent, but fan-outs that are still to come would repeat the end of it
     snapshot   the sequence number of a snapshot that the receipt covers and that is still to be sent, else 0
     anew       the client gave a position and may not read the history: its receipt is `reset`

@@ -207,8 +207,8 @@ class NextPage(EdgeMessage, frozen=True, gc=False):
 
 
 class ClientCounts(EdgeMessage, frozen=True, gc=False):
-    """Event: the number of clients of `edge`, by how often each moved lately: never, once, and so on. Empty when the
-    edge has ended."""
+    """Event: the number of clients of `edge`, by how often each moved lately: never, once, twice, three times or more,
+    and last those that this broker has asked to move. Empty when the edge has ended."""
 
     edge: int
     by_moves: tuple[int, ...] = ()

@@ -69,7 +69,8 @@ class _RequestHandler(RequestHandler):
 
 
 class HttpServer(web.Server):
-    """An aiohttp server for one request per connection, with a limit of time and optionally of connections.
+    """An aiohttp server for one request per connection, with a limit of time, which takes effect through calls of
+    `drop_slow`, and optionally a limit of connections.
 
     :param handler: answers a request.
     :param limit: connections at once; at the limit, the oldest one of the host with the most is evicted. None: no

@@ -1,5 +1,5 @@
 """The broker's metrics in Prometheus' format, for /metrics. docs/reference/metrics.md lists them; each has the labels
-`cluster` and `broker`.
+`cluster` and `broker`, except the client library's `process_*`.
 
 Counting costs the cores nothing: they keep plain numbers, which are read when /metrics is requested. What they cannot
 keep arrives as `Observe` and is summed here. Memory is that of all processes of the broker.
@@ -199,7 +199,8 @@ def metric_values(
     peer_refusals: Mapping[str, int] = MappingProxyType({}),
     credential_sources_failing: int = 0,
 ) -> dict[str, Value]:
-    """Return the metrics' values by name, from the `status()` of the logic and the sum of those of all edges.
+    """Return the values, by name, of the metrics that are not summed from `Observe`, from the `status()` of the logic
+    and the sum of those of all edges.
 
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
     seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason.

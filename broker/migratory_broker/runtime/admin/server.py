@@ -1,4 +1,5 @@
-"""The administration's HTTP server and its pages: /healthz, /readyz, /metrics and /v1/status."""
+"""The administration's HTTP server, and its pages /healthz, /readyz and /v1/status. The page /metrics is in
+`metrics.py`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ class AcceptedUpgrade:
 def negotiate(
     method: str, version: tuple[int, int], headers: Headers, policy: OriginPolicy, compression: bool
 ) -> AcceptedUpgrade | RefusedRequest:
-    """Check the head of an upgrade request, and return the answer to it or its refusal.
+    """Check the head of an upgrade request, and negotiate subprotocol and compression. Return the answer to the
+    request, or its refusal.
 
     `policy` decides about Host and Origin. Without `compression`, permessage-deflate is never accepted.
     """

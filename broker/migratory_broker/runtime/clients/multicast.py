@@ -89,7 +89,8 @@ class Multicaster:
                 del self._behind[target]
 
     def multicast(self, effect: Multicast) -> None:
-        """Write the bytes to every recipient that is still connected. The cost of a fan-out is this loop."""
+        """Write the bytes to every recipient that is still connected and not closing; abort a connection that is
+        broken. The cost of a fan-out is this loop."""
         if 0 < len(self._behind) <= FEW_BEHIND:
             self.review()
         data = effect.data

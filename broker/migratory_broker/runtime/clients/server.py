@@ -137,8 +137,9 @@ class ClientServer:
         return response
 
     def _hand_over(self, request: web.BaseRequest, accepted: AcceptedUpgrade) -> web.StreamResponse:
-        """Move the request's transport from aiohttp to the client connections, in one step of the loop, so that no byte
-        can arrive in between. Nothing if the connection is closed or was aborted."""
+        """Write the answer of an accepted upgrade, and move the request's transport from aiohttp to the client
+        connections, in one step of the loop, so that no byte can arrive in between. Nothing if the connection is closed
+        or was aborted."""
         handler = request.protocol
         transport = request.transport
         opened = self._server.pending.get(handler)

@@ -23,8 +23,8 @@ class IoProcessCounters:
         self.deaths = 0
 
     def record_death(self, process: IoProcessHandle, *, closing: bool) -> int:
-        """Add the counters of a dead process to the sums, and return how many clients it had. These count as closed
-        unless the broker itself is `closing`."""
+        """Add the counters of a dead process to the sums, and return how many clients it had, by its last report.
+        Unless the broker itself is `closing`, also count the death, and these clients as closed."""
         if not closing:
             self.deaths += 1
         if process.report is None:

@@ -105,7 +105,8 @@ class IoProcessPool:
     # ---- as the edge of the pump ---------------------------------------------------------------------------------
 
     def step(self, event: Any, now: float) -> tuple[()]:
-        """Send an effect of the logic to the edges that it is for. Returns no effects."""
+        """Queue an effect of the logic for the processes whose edges it is for; `flush` sends it. Also record admission
+        and server list for processes that start later. Returns no effects."""
         kind = type(event)
         if kind is Admission:
             self._admission = event
@@ -221,7 +222,8 @@ class IoProcessPool:
         self._log("info", "io_process_up", io_process=process.index, pid=process.popen.pid, edge=process.number)
 
     def _on_death(self, process: IoProcessHandle) -> None:
-        """Count the loss of a process and its clients, and schedule the start of another one. The clients resume by
+        """Report to the logic that an edge ended, count and log the loss of the process and its clients, and schedule
+        the start of another one. Nothing is logged or started while the broker closes. The clients resume by
         themselves."""
         now = self._clock()
         del self._processes[process.number]

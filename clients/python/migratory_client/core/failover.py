@@ -94,8 +94,8 @@ class Failover:
         """Schedule the move that the broker of the current `link` asks for, at a random time within the message's
         period. Return one line of text for each proposed server that is malformed.
 
-        A broker that leaves (`closes`) is left for any server. A broker that rebalances is left only for a server that
-        it proposes: without a usable one nothing is scheduled.
+        A broker that leaves (`closes`) is blacklisted, and left for any server; it cannot ask for balance afterwards. A
+        broker that rebalances is left only for a server that it proposes: without a usable one nothing is scheduled.
         """
         if link.move_cause == "drained" and not message.closes:
             return []

@@ -96,8 +96,9 @@ class ServerPool:
         self.rounds = 0
 
     def learn(self, servers: Sequence[Server]) -> list[str]:
-        """Replace the learned list by the one that a broker sent, unless no entry is valid. Return one line of text for
-        each malformed entry that was not reported before."""
+        """Replace the learned list by the one that a broker sent, unless no entry is valid, and forget the blacklisting
+        of servers that are in no list any more. Return one line of text for each malformed entry that was not reported
+        before."""
         valid, new_problems = self.parse(servers)
         if valid:
             self.learned = valid
@@ -139,8 +140,8 @@ class ServerPool:
     def pick(
         self, now: float, random: Callable[[], float], exclude: str = "", move_targets: Sequence[Server] = ()
     ) -> str | None:
-        """Return the URL to try now, chosen at random by weight, never `exclude`. Return None when no other server has
-        a weight above 0.
+        """Choose the server to try now, at random by weight, never `exclude`; mark it as tried in this round, and
+        return its URL. Return None when no other server has a weight above 0.
 
         `move_targets`, which a broker proposed for a move, come first: they accept clients now, whatever the blacklist
         says. The others in order of preference: untried servers of the learned list; untried servers of the configured

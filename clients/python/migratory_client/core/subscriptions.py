@@ -217,7 +217,8 @@ class SubscribeRequests:
 
     def accept_receipts(self, link: int, message: wire.Subscribed, now: float, out: list[Effect]) -> None:
         """Apply receipts that arrived on `link`: answers to requests, or reports of gaps in topics that the link
-        serves. Other receipts are ignored. A refusal ends its subscription."""
+        serves. Other receipts are ignored. A refusal ends its subscription. While receipts are awaited, their time
+        limit begins anew."""
         streams = self.streams
         for receipt in message.topics:
             stream = streams.active.get(receipt.topic)

@@ -102,8 +102,8 @@ class ClientBalancer:
         return ""
 
     def _loads(self) -> dict[str, BrokerLoad]:
-        """Return the weight and number of clients of each known broker, this one included. A broker that does not
-        report its clients is left out."""
+        """Return the weight and number of clients of this broker and of each live one. A broker that does not report
+        its clients is left out."""
         loads = {self.ctx.config.name: BrokerLoad(self.ctx.config.weight, self.clients)}
         for name, state in self.membership.peers.items():
             member = self.membership.live.get(name)
@@ -142,8 +142,8 @@ class ClientBalancer:
         return wanted
 
     def receive(self, peer: str, load: ClientLoad | None) -> None:
-        """GIVERS-CAP: ask clients to move to `peer` if its heartbeat requests some of this broker. Requests are ignored
-        while the cluster is not calm."""
+        """GIVERS-CAP: ask clients to move to `peer` if its heartbeat requests some of this broker: as many as
+        requested, but at most this broker's surplus. Requests are ignored while the cluster is not calm."""
         for name, count in load.requests if load is not None else ():
             if name == self.ctx.config.name and not self._disturbance():
                 self._give(peer, count)
@@ -175,7 +175,8 @@ class ClientBalancer:
 
     def destinations(self) -> tuple[Server, ...]:
         """UPDATED-FIRST: return the brokers to which this broker's clients go when it leaves, with weights in
-        proportion to what each receives. Empty if no broker stays.
+        proportion to what each receives, or the configured weights if some broker does not report its clients or all
+        have their shares. Empty if no broker stays.
 
         Only brokers that stay are named, and of these, if there are any, only brokers of another revision. The others
         are about to be updated as well, and would send the same clients on.

@@ -102,8 +102,8 @@ class GroupBalancer:
     # ---- hand-over -------------------------------------------------------------------------------------------
 
     def _successor(self, term: Term, below: float) -> str:
-        """Return the name of the ready listed member that coordinates the fewest groups, "" if none coordinates fewer
-        than `below`."""
+        """Return the name of the linked, ready member, not draining, that coordinates the fewest groups, "" if none
+        coordinates fewer than `below`."""
         counts = self.gossip.counts()
         for _, name in self._handing_over.values():
             counts[name] = counts.get(name, 0) + 1
@@ -120,7 +120,8 @@ class GroupBalancer:
 
     def _judge_hand_overs(self, led: set[int]) -> None:
         """Remove the hand-overs whose outcome is clear, and double the pause if any failed: its successor did not
-        accept in time, or the group came back within the return window.
+        accept in time, or the group came back within the return window. A hand-over that lasted for the window resets
+        the pause.
 
         A hand-over that failed was a pause of its group for nothing, and more of them would load a busy broker further.
         `led`: the groups that this broker coordinates now.
@@ -152,8 +153,8 @@ class GroupBalancer:
                 self._hand_over(number, term, inf)
 
     def _balance(self, terms: list[tuple[int, Term]]) -> None:
-        """Hand over one group, if all configured brokers are ready and this broker coordinates at least two groups more
-        than the one with the fewest.
+        """Send a `HandOver` for one group, if all configured brokers are ready, no hand-over is pending, the pause is
+        over, and this broker coordinates at least two groups more than the one with the fewest.
 
         The successor then has at most as many groups as this broker keeps. So balancing ends, even while the broker
         with the fewest cannot be reached.

@@ -80,8 +80,8 @@ class Election:
             self.list_coordinators()
 
     def new_session(self) -> None:
-        """RESTORE-EPHEMERAL: create again, in a new ZooKeeper session, the ephemerals of the groups that this broker
-        coordinates in an activated epoch. Groups from which it resigned are left out."""
+        """RESTORE-EPHEMERAL: request, in a new ZooKeeper session, that the ephemerals be created again of the groups
+        that this broker coordinates in an activated epoch. Groups from which it resigned are left out."""
         self._known = False
         for number, group in enumerate(self.groups):
             if group.term is not None and group.term.active and not self.states[number].resigned:
@@ -116,8 +116,9 @@ class Election:
         self.histories.survey()
 
     def _progress(self, number: int, term: Term) -> None:
-        """PROGRESS: act on a term that is stuck or whose ephemeral is gone: restore the ephemeral, write the next
-        record once, then resign and back off for a random time."""
+        """PROGRESS: act on a term that is stuck or whose ephemeral is gone. Without an ephemeral: restore that of an
+        activated term, end a term that is stuck before. Otherwise: write the next record once, then resign and back off
+        for a random time."""
         state = self.states[number]
         term.check_activation()
         if state.busy or self.ctx.now < state.not_before:
@@ -237,7 +238,8 @@ class Election:
         self._write(number, following, version, "hand over" if hand_over else "take over")
 
     def _no_record(self, number: int) -> None:
-        """Write the first record of a group that has none, if a survey found no copies of the group; otherwise wait."""
+        """Write the first record of a group that has none, if a survey found no copies of the group. If some broker
+        holds something, the history is lost: begin a new one once that is allowed. Otherwise wait."""
         decision = self.histories.bootstrap(number)
         if decision == "first":
             self._begin_history(number, 0, None)
@@ -347,8 +349,9 @@ class Election:
         group.begin_term(record, version, retried=retried)
 
     def _verify(self, number: int, record: GroupRecord) -> None:
-        """UNKNOWN-READS-AGAIN: read a record whose write had an unknown outcome, and begin its term if it is there. If
-        it is not, read once more a progress timeout later, because reads may lag, and then give it up."""
+        """UNKNOWN-READS-AGAIN: read a record whose write had an unknown outcome, and begin its term if it is there.
+        Give it up if another record of its epoch or a higher one is there. If only an older one is, read once more a
+        progress timeout later, because reads may lag, and then give it up."""
         state = self.states[number]
         state.busy = True
 

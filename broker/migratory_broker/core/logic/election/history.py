@@ -1,5 +1,5 @@
-"""The beginning of a group's history, for `Election`: before its first ZooKeeper record, and after the loss of every
-copy.
+"""The beginning of a group's history, for `Election`: before its first ZooKeeper record, and after the loss of so many
+copies that no takeover is possible.
 
 SURVEY: without a record the live brokers are asked whether they hold a promise or entries. If one does, the history is
 unknown and only a new one can continue the group. LOST: so many incarnations of the source list were replaced by newer
@@ -61,7 +61,8 @@ class Histories:
 
     def bootstrap(self, number: int) -> Literal["first", "lost", "wait", ""]:
         """Return what to do about a group without a record: write the "first", treat it as "lost" because a broker
-        holds something, "wait" for brokers, or "" while a survey runs. If a survey is needed, schedule it."""
+        holds something, "wait" for brokers, or "" while a survey runs. If a survey is needed, schedule it. The result
+        of a survey permits "first" once."""
         if self.ctx.now - self._clear.pop(number, float("-inf")) <= SURVEY_TIMEOUT:
             return "first"
         if number in self._held:
@@ -137,7 +138,8 @@ class Histories:
 
     def lost(self, number: int, source: SourceEpoch) -> bool:
         """Return whether so many members of the source list were replaced by newer incarnations that enough promises
-        can never come. Record when this was first seen."""
+        can never come. Record when this was first seen, and remove that record when it is no longer so. Request newer
+        incarnations from ZooKeeper, for later calls."""
         self._refresh()
         newest = self.membership.newest
         remaining = [

@@ -252,8 +252,8 @@ class Membership:
             return None
 
     def learn(self, name: str, incarnation: int) -> None:
-        """Record that this incarnation of a broker lives; an older one than the known is ignored. Stop this broker if
-        it has its own name and is newer. If a link to an older incarnation is open, treat that link as broken."""
+        """Record that this incarnation of a broker lives; an older one than the known is ignored. If the name is this
+        broker's own, stop this broker. If a link to an older incarnation is open, treat that link as broken."""
         if incarnation <= self.newest.get(name, 0):
             return
         self.newest[name] = incarnation
@@ -311,8 +311,8 @@ class Membership:
         self._connect()
 
     def peer_up(self, peer: str) -> None:
-        """Record a new link to `peer`. The last heartbeat from it stays valid only if it is recent and of the same
-        incarnation: then only the link had broken.
+        """Record that `peer` was heard now, over its new link. Forget its last heartbeat unless that is recent and of
+        the same incarnation: then only the link had broken.
 
         The next heartbeat may be half a second away. Without the last one, this broker might fence itself for that
         long.
@@ -346,8 +346,8 @@ class Membership:
         return self.ctx.now - self._heartbeat_at >= self.ctx.config.heartbeat
 
     def send_heartbeats(self, coordinated: list[tuple[int, int]], load: ClientLoad) -> None:
-        """Send a heartbeat to every linked peer, and read this broker's own node in ZooKeeper. `coordinated` has
-        (group, epoch) of each group that this broker coordinates."""
+        """Send a heartbeat to every linked peer, and read this broker's own node if ZooKeeper is connected.
+        `coordinated` has (group, epoch) of each group that this broker coordinates."""
         config = self.ctx.config
         self._heartbeat_at = self.ctx.now
         age = self.zookeeper.age()

@@ -72,7 +72,7 @@ class SourceEpoch(Struct, frozen=True):
 
 class GroupRecord(Struct, frozen=True):
     """The content of `/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a
-    `source`, nothing was ever committed in this history."""
+    `source`, no earlier epoch of this history was activated: nothing was committed in it before this epoch."""
 
     history: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     first: Epoch

@@ -58,8 +58,8 @@ class Cache:
         """Return whether nothing more may be numbered in this log.
 
         That is so when the log has as many uncommitted entries as a topic may have entries (and the oldest is older
-        than `min_age`), or when all logs together exceed the byte limit even after entries of any topics were evicted.
-        `wall` is the wall clock in seconds.
+        than `min_age`), or when all logs together exceed the byte limit even after the call has evicted committed
+        entries of any topics. `wall` is the wall clock in seconds.
         """
         config = self._config
         if log.last - log.committed >= config.messages_per_topic:
@@ -87,8 +87,9 @@ class Cache:
         return False
 
     def trim(self, log: TopicLog, wall: float) -> None:
-        """Evict the oldest committed entries of this log that exceed the limits of number and age. If all logs together
-        exceed the byte limit, evict entries of any log too. `wall` is the wall clock in seconds."""
+        """Evict the oldest committed entries of this log that are older than `max_age`, or that exceed the number and
+        are not younger than `min_age`. If all logs together exceed the byte limit, evict entries of any log too. `wall`
+        is the wall clock in seconds."""
         config = self._config
         while log.base < log.committed:
             age = wall - log.entries[0].time

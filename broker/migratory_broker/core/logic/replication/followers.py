@@ -1,8 +1,8 @@
 """The followers of an epoch, for its owner's `Term`: which brokers have the log, and the entries that are sent to them.
 
-Every linked broker follows, listed or learner, by one path at takeover, re-listing, learning and link repair:
-`InventoryRequest` -> `Inventory` -> `Sync` (what is missing) -> `Synced`, and from the Sync on every entry in order
-over that link.
+Every linked broker follows, listed or learner: `InventoryRequest` -> `Inventory` -> `Sync` (what is missing) ->
+`Synced`, and from the Sync on every entry in order over that link. At a takeover the promises have brought the
+inventories; at a re-listing a broker that streams already is sent an empty Sync.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Followers:
         self.by_name.pop(peer, None)
 
     def inventory(self, peer: str, message: Inventory) -> None:
-        """Send `peer` a Sync with what is missing by its inventory. Ignore a broker that is not a follower."""
+        """Send `peer` a Sync with what is missing by its inventory, or with all logs if its log is not synced to the
+        source epoch. Ignore a broker that is not a follower."""
         follower = self.by_name.get(peer)
         if follower is None:
             return

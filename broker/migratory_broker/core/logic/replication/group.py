@@ -115,8 +115,8 @@ class TopicGroup:
     # ---- from a candidate or coordinator ---------------------------------------------------------------------
 
     def prepare(self, peer: str, message: Prepare) -> None:
-        """PROMISE: promise the epoch, and send a `Promise` with what the candidate `peer` lacks, if this log is synced
-        to the source epoch. Refuse an epoch below the promised one."""
+        """PROMISE: promise the epoch, and send the candidate `peer` a `Promise`: with what it lacks if this log is
+        synced to the source epoch, else without logs. Refuse an epoch below the promised one."""
         replica = self.replica
         self._check_sender(message.epoch)
         if message.epoch < replica.promised:
@@ -157,8 +157,8 @@ class TopicGroup:
         )
 
     def sync(self, peer: str, message: Sync) -> None:
-        """Collect the parts of a Sync. With the last one install the snapshot as a whole and confirm it, or send the
-        inventory again if it does not fit this log. Refuse an epoch below the promised one."""
+        """Collect the parts of a Sync. With the last one promise its epoch, and install the snapshot as a whole and
+        confirm it, or send the inventory again if it does not fit this log. Refuse an epoch below the promised one."""
         replica = self.replica
         self._check_sync(peer, message)
         if message.epoch < replica.promised:
@@ -217,8 +217,9 @@ class TopicGroup:
         synced one and `peer` owns it.
 
         The first message of an epoch shows that it is activated. Stored entries are committed at once by a member of a
-        list with two copies, and otherwise up to the message's marks. A missing entry is requested. Refuse another
-        history, and an epoch below the promised one. Ignore an epoch whose Sync has not come yet.
+        list with two copies, and otherwise up to the message's marks. A missing entry is requested. Publishers that the
+        message forgets are removed from the tables first. Refuse another history, and an epoch below the promised one.
+        Ignore an epoch whose Sync has not come yet.
         """
         replica = self.replica
         if message.history != replica.history or message.epoch < replica.promised:

@@ -160,7 +160,7 @@ class Replica:
 
     def begin_history(self, history: int, first: int) -> None:
         """NEW-HISTORY: drop all logs and begin the history `history` with first epoch `first`, synced to no epoch.
-        Subscribers are notified by `announce_reset`."""
+        Subscribers are not notified: the caller does that with `announce_reset`."""
         self.drop(list(self.topics.values()))
         self.ctx.histories += 1
         self.history, self.first = history, first
@@ -194,7 +194,7 @@ class Replica:
         """Replace this candidate's log by the log merged from the promises.
 
         `parts` has the topics to which promises add anything. Without `useful` this broker's own log is not synced to
-        the source epoch, counts for nothing and is dropped.
+        the source epoch, counts for nothing and is dropped. Live subscribers are notified of gaps.
         """
         if not useful:
             dropped = [log for name, log in self.topics.items() if name not in parts]
@@ -244,8 +244,9 @@ class Replica:
 
     def install(self, sync: Sync, parts: list[TopicPart]) -> None:
         """SYNC-WHOLE: make logs and publisher tables the sender's in one step; only then `promised = synced = epoch`.
-        If the epoch is activated, commit what is committed at the sender. Notify subscribers of a history that was
-        replaced."""
+        If the epoch is activated, commit what is committed at the sender, or everything where `immediate` holds; a
+        replica that was not synced before does so without a fan-out. Notify subscribers of a history that was replaced,
+        and of gaps."""
         must(sync.epoch >= self.promised, "SYNC-PROMISE: a Sync below the promise is refused")
         switched = sync.history != self.history
         before = set(self.topics)

@@ -109,7 +109,8 @@ class PromiseRound:
         return answer is not None and answer.synced >= self.source.epoch
 
     def adopt(self) -> int:
-        """Merge the answers into the replica's log. Return the number of entries that this broker did not have.
+        """Merge the answers into the replica's log. Return by how much the last sequence numbers of all topics rose
+        together, from 0 if this broker's own log counted for nothing.
 
         If the record is of another history than the replica, begin that history first and notify the subscribers of the
         old one.

@@ -1,5 +1,5 @@
-"""A term, for `TopicGroup` and `Election`: one epoch that this broker owns, from the write of its ZooKeeper record to a
-higher promise.
+"""A term, for `TopicGroup` and `Election`: one epoch that this broker owns, from the write of its ZooKeeper record to
+its end.
 
 | phase | meaning |
 | --- | --- |
@@ -7,7 +7,7 @@ higher promise.
 | syncing | the log is adopted; `q` listed members must confirm its Sync |
 | activating | the compare-and-set against the own record is under way |
 | active | publications are numbered |
-| over | a higher epoch was promised here, or the record was lost to another candidate |
+| over | a higher epoch was promised here, another record follows, or the term was given up |
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Term:
     def _read_again(self, reply: ZkReply) -> None:
         """UNKNOWN-READS-AGAIN: handle the group's record, read after the write of the activation failed. Activate the
         term if an earlier write succeeded, try again if the record is unchanged, and end the term if another candidate
-        wrote a record."""
+        wrote a record or the record is missing or unreadable. If the read failed too, try again."""
         if self.phase != "activating":
             return
         if reply.outcome != "ok":

@@ -45,8 +45,8 @@ class PendingAnswers:
         return bool(self._for_clients or self._for_peers)
 
     def acknowledge(self, topic: str, publications: list[Publication]) -> None:
-        """Acknowledge those of the committed `publications` for which a client of this broker waits. The others are
-        ignored."""
+        """Queue an acknowledgement of each of the committed `publications` for which a client of this broker waits, or
+        a `retry` while this broker is fenced. The others are ignored."""
         pending = self.pending
         for entry in publications:
             number = entry.id
@@ -63,8 +63,8 @@ class PendingAnswers:
             self.resolve(reply)
 
     def resolve(self, reply: ForwardReply) -> None:
-        """Answer the clients that wait for the publication that a coordinator has replied to. Ignored if none waits, or
-        if the reply is about another payload under the same id."""
+        """Queue the answer to the clients that wait for the publication that a coordinator has replied to. Ignored if
+        none waits, or if the reply is about another payload under the same id."""
         topic, publisher, number = reply.topic, reply.publisher, reply.id
         found = self.pending.get((topic, publisher, number))
         if found is None:
@@ -103,8 +103,8 @@ class PendingAnswers:
             answers.append(answer)
 
     def reply(self, contact: str | None, reply: ForwardReply) -> None:
-        """Send this coordinator's reply about a publication to its contact broker (None: this broker, whose clients are
-        answered)."""
+        """Queue this coordinator's reply about a publication for its contact broker, or the answer to this broker's own
+        clients if `contact` is None."""
         if contact is None:
             self.resolve(reply)
         else:

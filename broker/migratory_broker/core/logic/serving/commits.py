@@ -27,8 +27,9 @@ class CommitListener:
         self.resume = resume
 
     def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
-        """COMMITTED-ONLY: emit a `Fanout` of the publications, acknowledge them to this broker's clients, and answer
-        the resumes that waited for them. Called once per publication at every broker."""
+        """COMMITTED-ONLY: emit a `Fanout` of the publications, acknowledge them to this broker's clients, and mark the
+        resumes that waited for them, which are answered at the end of the step. Every publication comes here once at
+        every broker."""
         ctx, topic = self.ctx, log.name
         ctx.effects.append(Fanout(topic, tuple(publications)))
         ctx.committed += len(publications)
@@ -43,8 +44,8 @@ class CommitListener:
         self.answers.reply(contact, reply)
 
     def synced(self, group: int) -> None:
-        """Check the resumes that wait in this group again: it is synced to another epoch, or its epoch was
-        activated."""
+        """Mark the resumes that wait in this group for another try at the end of the step: it is synced to another
+        epoch, or its epoch was activated."""
         self.resume.synced(group)
 
     def activated(self, group: int, epoch: int, coordinator: str) -> None:

@@ -40,7 +40,8 @@ class TopicQuota:
 
     def admit(self, topic: str, client: ClientId) -> str:
         """Count a topic that does not exist yet against the quota of `client`, unless its creation is under way
-        already. Return "", or the reason why the client may not create it."""
+        already. Return "". If the quota is used up, count nothing, and return the reason why the client may not create
+        it."""
         if self._histories != self.ctx.histories:
             # A new history has no topics: publishers create theirs again and must not be charged twice.
             self._histories = self.ctx.histories

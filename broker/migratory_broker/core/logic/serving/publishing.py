@@ -46,8 +46,8 @@ class PublishContact:
     # ---- from an edge ----------------------------------------------------------------------------------------
 
     def publish(self, event: PublishRequest) -> None:
-        """Send each publication to its group's coordinator, those of one group together: number it here if that is this
-        broker, else forward it. Refuse it if it is not allowed or there is no coordinator."""
+        """Bring each publication to its group's coordinator, those of one group together: number it here if that is
+        this broker, else queue it for `flush` to forward. Refuse it if it is not allowed or there is no coordinator."""
         client = (event.edge, event.reference)
         groups = len(self.groups)
         routes: dict[int, PublishRoute] = {}

@@ -206,7 +206,8 @@ class Resume:
             self._try_topic(self.groups[number], topic)
 
     def tick(self) -> None:
-        """Answer the waiting subscriptions whose time is up. Every `RETRY_TICKS` ticks, try all of a group again."""
+        """Try the waiting subscriptions whose time may be up, and answer with `reset` those for which it is. Every
+        `RETRY_TICKS` ticks, try all of a group again."""
         now = self.ctx.now
         self._ticks += 1
         for number in sorted(self.waiting):
