@@ -253,8 +253,8 @@ class Pong(Struct, array_like=True, tag_field="op", tag=41):
 
 
 class TokenExpiring(Struct, array_like=True, tag_field="op", tag=42):
-    """The client's token expires in `seconds`. The broker closes the connection then, unless a new `connect` with
-    another token has come."""
+    """From a broker: the client's token expires in `seconds`. The broker closes the connection then, unless a new
+    `connect` with another token has come."""
 
     seconds: Seconds
 

@@ -85,8 +85,9 @@ class Later(Struct, frozen=True, gc=False):
 
 
 class Credentials(EdgeMessage, frozen=True, gc=False):
-    """The present keys and revocations, which the runtime has checked: a document for each source of keys, empty while
-    there is none, and the list of revocations. `fetched`: the remote keys were just fetched."""
+    """Event: the present keys and revocations, which the runtime has checked, replace the former ones: a document for
+    each source of keys, empty while there is none, and the list of revocations. `fetched`: the remote keys were just
+    fetched."""
 
     documents: tuple[bytes, ...] = ()
     revoked: bytes = b""
@@ -145,8 +146,8 @@ class Detach(EdgeMessage, frozen=True, gc=False):
 
 
 class KeysNeeded(EdgeMessage, frozen=True, gc=False):
-    """A token names a key that is not known: the remote keys should be fetched. `Credentials` answers it, also when
-    they could not be."""
+    """Effect: fetch the remote keys, because a token names a key that is not known. `Credentials` answers it, also when
+    they could not be fetched."""
 
 
 LogicRequest = PublishRequest | Attach | NextPage | ClientCounts

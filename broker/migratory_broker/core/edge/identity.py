@@ -1,4 +1,5 @@
-"""The identities of an edge's clients: checked at `connect`, valid for a time, replaced by another `connect`.
+"""The identities of an edge's clients: checked at `connect`, valid for a time or until revoked, replaced by another
+`connect`. It also counts the operations that permissions refuse.
 
 Without an authorizer every client has the access None, and nothing here costs a delivery anything. With one, a client
 gets a notice before its access ends (`token_expiring`).
@@ -52,7 +53,9 @@ class IdentityChecks:
         self._unlogged = 0
 
     def authenticate(self, connection: ClientConnection, message: Connect) -> ClientAccess | Denial | None:
-        """Return the access of a client that sends `connect`, or its refusal; None where everything is allowed."""
+        """Return the access of a client that sends `connect`, with the times of its notice and its end, or its refusal;
+        None where everything is allowed. A refusal is logged, and if the token's key is unknown, `KeysNeeded` is
+        emitted."""
         if self._authorizer is None:
             return None
         now = self._delivery.now
@@ -114,7 +117,7 @@ class IdentityChecks:
         return access is not None and self._authorizer is not None and self._authorizer.is_revoked(access)
 
     def tick(self) -> None:
-        """Report the refused operations since the last tick."""
+        """Add the refused operations since the last tick to `migratory_not_allowed_total`."""
         for operation, count in self._not_allowed.items():
             self._delivery.emit(Observe("migratory_not_allowed_total", float(count), operation))
         self._not_allowed.clear()

@@ -64,8 +64,8 @@ class PublishHandler:
         )
 
     def answer(self, connection: ClientConnection, event: PublishAnswers) -> None:
-        """Send the logic's answers to the client, in as few frames as possible, and subtract them from its unanswered
-        publications."""
+        """Send the logic's answers to the client, with the names that its publishers gave themselves, in as few frames
+        as possible, and subtract them from its unanswered publications."""
         connection.unanswered -= len(event.answers)
         answers = event.answers
         if connection.access is not None:

@@ -70,7 +70,7 @@ class Splice:
         after      the position to resume after, None to start with new publications
         snapshot   whether to send the latest publication too
         page       bytes of publications that the first answer may bring
-        anew       ignore the position, and say so in the receipt
+        anew       ignore the position: start with new publications, after the receipt `reset`
         """
         if anew:
             after = None

@@ -265,7 +265,8 @@ class SendPeer(Struct, frozen=True, gc=False):
 
 
 class RefusePeer(Struct, frozen=True, gc=False):
-    """End the link to `peer`, which sent a message that breaks the rules. No other message of that link arrives.
+    """Effect: end the link to `peer`, which sent a message that breaks the rules. No other message of that link
+    arrives.
 
     `reason` is the label of `migratory_peer_messages_refused_total`, `text` says which message broke which rule.
     """

@@ -275,7 +275,7 @@ class Logic:
                 return
 
     def _group(self, number: int) -> TopicGroup:
-        """Return the group that a peer names."""
+        """Return the group that a peer names. Raise PeerError if there is none of this number."""
         expect(number < len(self.groups), "group", "the group is one of the cluster's")
         return self.groups[number]
 

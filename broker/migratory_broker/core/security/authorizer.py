@@ -77,7 +77,7 @@ class ClientAccess:
         self._decisions: dict[str, bool] | None = None
 
     def reason(self, operation: Operation, topic: str) -> str:
-        """Return what allows the operation on the topic, such as "rules[2]", "" when nothing does."""
+        """Return what allows the operation on the topic, such as "spec.security.rules[2]", "" when nothing does."""
         found: TopicTree
         for trees in self._trees:
             found = trees[operation]
@@ -90,7 +90,8 @@ class ClientAccess:
         return bool(self.reason(operation, topic))
 
     def may_publish(self, topic: str) -> bool:
-        """Return whether the client may publish to the topic. The decisions of the latest topics are cached."""
+        """Return whether the client may publish to the topic. Decisions are cached until there are more than
+        `MAX_DECISIONS`; then the cache begins anew."""
         decisions = self._decisions
         if decisions is None or len(decisions) > MAX_DECISIONS:
             decisions = self._decisions = {}

@@ -45,7 +45,7 @@ def check_rule_pattern(pattern: str) -> str:
 
 
 class TopicTree:
-    """Topic patterns as a tree of levels. Each has the text of its origin, such as "rules[2]"."""
+    """Topic patterns as a tree of levels. Each has the text of its origin, such as "spec.security.rules[2]"."""
 
     __slots__ = ("_any", "_children", "_end", "_rest", "_subject")
 

@@ -100,8 +100,8 @@ class TokenConfig:
 
 
 class VerifiedToken(NamedTuple):
-    """The statements of a verified token. `expires_at` is None for one that does not expire; times are wall clock
-    seconds. `own` are the topic patterns of its own permissions."""
+    """The statements of a verified token. `expires_at` includes the leeway, and is None for one that does not expire;
+    times are wall clock seconds. `own` are the topic patterns of its own permissions."""
 
     subject: str
     claims: Claims
@@ -125,7 +125,8 @@ class Key(NamedTuple):
 def parse_keys(document: bytes, algorithms: Sequence[str]) -> tuple[Key, ...]:
     """Return the keys of a JWK set, a JWK, a public key or certificate in PEM, or a secret (any other bytes).
 
-    Keys of a set that none of `algorithms` fits are left out. Raises BadKeys when nothing is left.
+    Keys of a set that are malformed, for encryption, or fit none of `algorithms` are left out. Raises BadKeys for a
+    document that is malformed as a whole, and when no key is left.
     """
     text = document.strip()
     if text.startswith(b"{"):

@@ -90,7 +90,8 @@ def check_source(headers: Headers, policy: OriginPolicy) -> RefusedRequest | Non
 
 
 def bearer_token(headers: Headers) -> str | None:
-    """Return the token of the header `Authorization: Bearer TOKEN` (RFC 6750, 2.1), None when there is none."""
+    """Return the token of the header `Authorization: Bearer TOKEN` (RFC 6750, 2.1), None when there is none, another
+    scheme, or more than one such header."""
     values = headers.getall("Authorization", [])
     scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() if scheme.lower() == "bearer" else None

@@ -249,7 +249,8 @@ class PeerLinks:
         self._pump.step_logic(event)
 
     def handle_hello(self, link: PeerLink, message: PeerMessage) -> None:
-        """Identify a link by its first message, at once if ZooKeeper has confirmed the incarnation.
+        """Identify a link by its first message if ZooKeeper has confirmed the incarnation. Otherwise store the Hello: a
+        later confirmation identifies the link, and without one within `HELLO_LIMIT` it is refused.
 
         Raises BadPeerMessage for a first message that is not an acceptable Hello, and for another one before the link
         is identified, or a second Hello.
@@ -265,7 +266,8 @@ class PeerLinks:
             link.hello = message
 
     def _identify(self, link: PeerLink, message: PeerHello) -> None:
-        """Put a link in the place of an earlier link to the same broker, and report it to the logic."""
+        """Put a link in the place of an earlier link to the same broker, answer the Hello of a broker that dialled, and
+        report the link to the logic."""
         link.hello = None
         if not link.dialled and self._hello is not None:
             link.write(encode_peer(self._hello))

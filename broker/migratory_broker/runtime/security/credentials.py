@@ -64,7 +64,8 @@ class _File:
 
 
 class CredentialStore:
-    """The documents of keys and revocations of a broker. `publish` receives them after each change."""
+    """The documents of keys and revocations of a broker. `publish` receives all of them at the start, after each change
+    of a file, and after each fetch."""
 
     def __init__(
         self, section: TokensSection, clock: Callable[[], float], log: Log, publish: Callable[[Credentials], None]
@@ -88,7 +89,8 @@ class CredentialStore:
         self._fetching: asyncio.Task[None] | None = None
 
     def load(self) -> None:
-        """Read all files and publish their content. Raises ConfigError for a file that cannot be used."""
+        """Read all files and publish their content. URLs are fetched at the first tick. Raises ConfigError for a file
+        that cannot be used."""
         for file in self._all_files():
             try:
                 file.read()
@@ -98,7 +100,7 @@ class CredentialStore:
         self._send(fetched=False)
 
     def tick(self, now: float) -> None:
-        """Read changed files, and start a fetch that is due."""
+        """Read changed files and publish them, and start a fetch that is due."""
         if now >= self._next_check:
             self._next_check = now + CHECK_INTERVAL
             changed = [self._read(file) for file in self._all_files()]

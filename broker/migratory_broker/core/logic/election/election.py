@@ -213,8 +213,8 @@ class Election:
 
     def _next(self, number: int, record: GroupRecord, version: int, *, hand_over: bool = False) -> None:
         """Write the record that follows `record`, or the first one of a new history if the old one is lost and may be
-        replaced. If neither is possible, record why the group waits. A record older than this broker's promise is
-        ignored at first."""
+        replaced. If neither is possible, record why the group waits. A record older than this broker's promise is most
+        likely a stale read, and ignored for a progress timeout."""
         replica, state = self.groups[number].replica, self.states[number]
         if record.epoch < replica.promised and record.history == replica.history:
             if state.behind[0] != record.epoch:

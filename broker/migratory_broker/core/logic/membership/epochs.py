@@ -19,7 +19,7 @@ differs by more costs a link and a read of the record, after which the epoch is 
 
 
 class EpochBounds:
-    """The epochs of each group's record, as far as this broker had to read them."""
+    """The check of the epochs that peers name, with the epochs of those records that this broker had to read for it."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests) -> None:
         self.ctx = ctx

@@ -1,7 +1,8 @@
 """One topic group at this broker, for `Logic`: what it does as a member, and its `Term` if it owns the group's epoch.
 
-Every message about a group is checked here first. A message of an epoch below the promise is refused. Entries of
-another history are refused too; only a `Sync` begins another history here.
+Every message about a group is checked here first: one that no broker sends raises PeerError before it changes anything.
+A message of an epoch below the promise is refused. Entries of another history are refused too; only a `Sync` begins
+another history here.
 """
 
 from __future__ import annotations
@@ -198,8 +199,8 @@ class TopicGroup:
         expect(1 <= message.copies <= len(message.members), "snapshot", "an epoch has as many members as copies")
 
     def activated(self, peer: str, message: Activated) -> None:
-        """Commit the log of the epoch that this replica is synced to: its owner has activated it. Ignore other
-        epochs."""
+        """Commit the log of the epoch that this replica is synced to: its owner has activated it. Ignore other epochs.
+        Raise PeerError if `peer` is not the owner."""
         replica, view = self.replica, self.replica.view
         if message.history == replica.history and message.epoch == replica.synced:
             owner = view is not None and view.owner == (peer, self.ctx.links[peer])

@@ -204,7 +204,8 @@ class Sequencer:
 
     def accepted(self, broker: BrokerId, lasts: list[tuple[str, int]]) -> None:
         """Record that `broker` holds each topic up to a sequence number, (topic, number) in `lasts`, and commit what
-        that decides. A broker that is not listed does not count."""
+        that decides. A broker that is not listed does not count. Raise PeerError, before anything is recorded, if a
+        listed one names a topic or an entry that does not exist."""
         votes = self.votes.get(broker)
         if votes is None:  # LISTED-VOTES: a learner's copy does not count
             return

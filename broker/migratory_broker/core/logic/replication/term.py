@@ -250,7 +250,8 @@ class Term:
             self.ctx.note("info", "term_ended", group=self.replica.group, epoch=self.epoch, phase=phase, reason=reason)
 
     def refused(self, peer: str, promised: int) -> None:
-        """Stop streaming to a member that promised a higher epoch."""
+        """Stop streaming to the follower `peer`, which refused this epoch. If it promised a higher one, record that:
+        after a progress timeout the term counts as stuck, so that its owner writes a record above that promise."""
         self.followers.refuse(peer)
         if promised > self.epoch:
             if not self.outbid:

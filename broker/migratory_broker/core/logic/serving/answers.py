@@ -57,7 +57,8 @@ class PendingAnswers:
                     self._acknowledge(waiting, Ack(topic, entry.publisher, number, entry.position))
 
     def replied(self, peer: str, reply: ForwardReply) -> None:
-        """Act on a reply of `peer`. Only the broker that a publication was forwarded to last answers it."""
+        """Resolve a publication by the reply of `peer` if that is the broker to which it was forwarded last. Otherwise
+        ignore the reply."""
         found = self.pending.get((reply.topic, reply.publisher, reply.id))
         if found is not None and found[0].coordinator == peer:
             self.resolve(reply)
