@@ -79,7 +79,7 @@ class Benchmark:
         return [*loops, RawLoop("raw loop in Python", python_loop())]
 
     def drop(self, name: str, reason: Exception) -> None:
-        """Record a system that failed, and continue without it."""
+        """Record the failure of a system or size, and show it. The caller continues without the system."""
         self.dropped[name] = str(reason)
         self.say(f"DROPPED: {name}: {reason}")
 

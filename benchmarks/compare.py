@@ -86,7 +86,8 @@ def numbers(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def verdict(key: str, old: Number, new: Number, allowed: float) -> Verdict:
-    """Return how the figure changed. `allowed` is a share: 0.05 allows a median to be 5% worse."""
+    """Return how the figure changed: "same" if the spreads overlap, or if the medians differ by at most `allowed`, a
+    share of the old median (0.05 is 5%)."""
     higher = bool(HIGHER_IS_BETTER.search(key)) and not LOWER_ALTHOUGH.search(key)
     if old.low <= new.high and new.low <= old.high and (old.low < old.high or new.low < new.high):
         return "same"  # the spreads overlap: no significant change
@@ -108,7 +109,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], allowed: float) -> t
 
 
 def comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the reasons why the results are not comparable."""
+    """Return the reasons why the results are not comparable; empty if they are."""
     problems = []
     for part, names in (("machine", ("cores", "cpu")), ("sizes", None), ("peers", None)):
         before, after = old.get(part, {}), new.get(part, {})

@@ -119,7 +119,7 @@ class Connector:
         self._avoided[address] = time.monotonic() + _AVOID_SECONDS
 
     def cancel_all(self) -> None:
-        """End all pending attempts without a retry."""
+        """End all pending attempts without a retry, and drop those that wait for their start."""
         for attempt in self._attempts.values():
             attempt.socket.close()
         self._attempts.clear()
@@ -134,7 +134,8 @@ class Connector:
     # ---- called by the receiver's loop -------------------------------------------------------------------------
 
     def start_attempts(self) -> None:
-        """Start the attempts that are due. Call it in every turn of the loop."""
+        """Start the attempts that are due, as long as fewer than `max_pending` are pending. Call it in every turn of
+        the loop."""
         now = time.monotonic()
         while self._later and self._later[0][0] <= now:
             self._waiting.append(heapq.heappop(self._later)[2])
@@ -142,7 +143,7 @@ class Connector:
             self._dial(self._waiting.popleft(), now)
 
     def check_timeouts(self) -> None:
-        """End attempts that take too long. Call it about every second."""
+        """End attempts that take longer than `_ATTEMPT_TIMEOUT`; each is retried later. Call it about every second."""
         now = time.monotonic()
         for attempt in [pending for pending in self._attempts.values() if now - pending.began > _ATTEMPT_TIMEOUT]:
             self._failed(attempt, "no answer in time")

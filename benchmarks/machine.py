@@ -1,4 +1,5 @@
-"""Readings of the Linux kernel about processes and the machine: CPU time, memory, system calls.
+"""Readings of the Linux kernel about processes and the machine: CPU time, memory, system calls (by strace), and the
+description of the machine for results.
 
 Also two settings: CPU affinity, and the limit of descriptors.
 """

@@ -38,7 +38,8 @@ HELD_OUT = Size(7000, 70, 3.0)
 
 
 async def measure(bench: Benchmark, size: Size, seconds: float, rounds: int) -> Point:
-    """Measure a size on a new broker, in `rounds` rounds of `seconds`, and return the round with the median CPU."""
+    """Measure a size on a new broker, in `rounds` rounds of at least `seconds`. Return the CPU and rates of the round
+    with the median CPU, the memory after all rounds, and the costs of a connection and a delivery."""
     work = Workload(subscribers=size.clients, topics=size.topics, payload=bench.sizes.payload, rate=size.rate)
     rig = Rig(Product(), work)
     try:

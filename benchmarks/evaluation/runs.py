@@ -33,8 +33,8 @@ async def run_one_server(
     bench: Benchmark, sizes: list[int], per_topic: int, warmup: float, seconds: float,
     add_row: Callable[[dict[str, Any]], None],
 ) -> str:  # fmt: skip
-    """Measure one broker with each number of subscribers, and add a row for each. Return the first size that failed
-    with the reason, or ""."""
+    """Measure a new broker with each number of subscribers in turn, and call `add_row` for each that it sustains. Stop
+    at the first that it does not, and return it with the reason; return "" if it sustains all."""
     for subscribers in sizes:
         try:
             row = await _row(bench, subscribers, max(1, subscribers // per_topic), warmup, seconds)

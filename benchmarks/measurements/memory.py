@@ -170,8 +170,8 @@ async def measure_cycles(bench: Benchmark) -> dict[str, Any]:
 
 
 def cycle_summary(full: list[float], empty: list[float]) -> dict[str, Any]:
-    """Return the result. The first cycle grows the heap, later ones must not: `growth_ratio` is the median of the last
-    third of the other cycles, of that of their first third."""
+    """Return the result. The first cycle grows the heap, later ones must not: `growth_ratio` is the memory without
+    clients in the last third of the other cycles (median), divided by that in their first third."""
     steady = empty[1:] or empty
     third = max(1, len(steady) // 3)
     return {

@@ -29,7 +29,8 @@ MIN_STORM_SECONDS = 2.0
 
 
 async def measure(bench: Benchmark) -> dict[str, Any]:
-    """Measure a reconnect storm. Raise MeasurementFailed when a publication is not answered."""
+    """Measure a reconnect storm. Raise MeasurementFailed when a publication is not answered, or a delivery is lost,
+    repeated or late."""
     sizes = bench.sizes
     topics = min(sizes.topics, sizes.storm_live)
     work = Workload(subscribers=sizes.storm_clients, topics=topics, payload=sizes.payload, rate=RATE)

@@ -10,7 +10,8 @@ from migratory_protocol.frames import binary_frame, text_frame
 from migratory_protocol.positions import Position
 
 HEARTBEAT = 12.0
-"""Seconds of silence after which a client sends a heartbeat. Below the brokers' default timeout of 30 s."""
+"""Seconds of silence after which a subscriber sends a heartbeat, and between two of a publisher. Below the brokers'
+default timeout of 30 s."""
 
 
 class RefusedByServer(Exception):
@@ -60,7 +61,8 @@ class ClientProtocol:
     subprotocols: ClassVar[tuple[str, ...]] = ()
 
     heartbeat: ClassVar[bytes | None] = None
-    """The message that a client sends when it has received nothing for `HEARTBEAT` seconds."""
+    """The message that a subscriber sends when it has received nothing for `HEARTBEAT` seconds, and a publisher every
+    `HEARTBEAT` seconds; None for none."""
 
     numbered: ClassVar[bool] = True
     """True if publications have rising numbers, so that losses and repeats can be detected."""

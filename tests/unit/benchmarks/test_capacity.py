@@ -1,4 +1,5 @@
-"""Tests of the capacity model: sizes of clusters, simulated failovers, and the pages on capacity and evaluation."""
+"""The capacity model: its fit, sizes of clusters, simulated failovers, the pages on capacity and evaluation, and failed
+or missing measurements."""
 
 from __future__ import annotations
 

@@ -141,7 +141,8 @@ async def test_late_deliveries_of_live_clients_are_counted() -> None:
 
 
 class Returning:
-    """A stand-in for the receivers of a storm, whose first deliveries come late, as in a process of low priority."""
+    """A stand-in for the receivers of a storm: one delivery is missing until the first wait, as in a process of low
+    priority."""
 
     connections = 20
 
@@ -201,7 +202,7 @@ async def test_storm_counts_after_the_warmup_is_delivered(tmp_path: Path, monkey
 
 
 class Dies:
-    """A stand-in for a rig whose server or clients fail."""
+    """A stand-in for a rig, whose server and clients fail when a test takes `system.pids` or `connected` away."""
 
     def __init__(self, system: System, work: Workload, **_: Any) -> None:
         self.name = "product"

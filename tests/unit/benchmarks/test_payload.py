@@ -18,7 +18,7 @@ def test_built_payload_is_read_back() -> None:
 
 
 def found(chunks: list[bytes]) -> list[int]:
-    """Return the numbers that a receiver finds in a stream that arrives in these chunks."""
+    """Return the numbers found in a stream that arrives in these chunks, by the same steps as the receiver's."""
     carry, numbers = PartialHeads(), []
     for chunk in chunks:
         data = carry.by_connection.pop(7, b"") + chunk

@@ -1,4 +1,4 @@
-"""Installing peers, and reporting those that are missing."""
+"""Finding and installing peers, their environment, and reports of missing peers and failed installers."""
 
 from __future__ import annotations
 

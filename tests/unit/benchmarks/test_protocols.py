@@ -1,4 +1,5 @@
-"""The client protocols of all servers, compared with bytes from the protocols' own specifications."""
+"""The client protocols of all servers: the bytes that are sent, the acknowledgements and deliveries that are counted,
+and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets, comparisons, tables and the parts of a benchmark's result."""
+"""Targets, comparisons, tables, plots and the parts of a benchmark's result; readings of CPU time and system calls."""
 
 from __future__ import annotations
 

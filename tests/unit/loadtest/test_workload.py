@@ -21,8 +21,8 @@ FROZEN, THAWED, SERVICE = 20.0, 30.0, 0.005
 
 
 def answered_at(sent: float) -> float:
-    """Return the time at which the broker of case A22 answers a publication: 5 ms after `sent`, but not before the
-    end of its freeze."""
+    """Return the time at which the broker of case A22 answers a publication: 5 ms after `sent`, or 5 ms after the end
+    of the freeze for one that was sent during it."""
     return (THAWED if FROZEN <= sent < THAWED else sent) + SERVICE
 
 

@@ -1,4 +1,4 @@
-"""The parser of Prometheus' text format, compared with prometheus_client's."""
+"""The parser of Prometheus' text format: compared with prometheus_client's, and its labels, targets and errors."""
 
 from __future__ import annotations
 

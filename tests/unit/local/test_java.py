@@ -1,4 +1,4 @@
-"""The search for a Java runtime, and the error if there is none."""
+"""The search for a Java runtime, the error if there is none, the `java` of a Spark home, and PySpark's jars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The file of `migratory up --scrape`: it may appear, change and disappear; invalid content causes one warning."""
+"""The file of `migratory up --scrape`: it may appear, change and disappear; invalid content causes one warning.
+
+Also Prometheus' configuration for this file, and options that `migratory up` refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor: restarts with backoff, holds, and files that prevent a restart."""
+"""The supervisor: restarts with backoff, holds, files that prevent a restart, probes, and exits described in words."""
 
 from __future__ import annotations
 

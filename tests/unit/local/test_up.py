@@ -1,4 +1,5 @@
-"""`migratory up`: the warning about a changed cluster file, and the message about ports other than the default."""
+"""`migratory up`: the hosts that brokers serve, the warning about a changed cluster file, and the message about ports
+other than the default."""
 
 from __future__ import annotations
 

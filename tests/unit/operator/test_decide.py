@@ -1,4 +1,5 @@
-"""The operator's decision about a cluster: objects to apply and delete, and pods to replace."""
+"""The operator's decision about a cluster: objects to apply, delete or leave alone, the server list, and when no pod is
+replaced."""
 
 from __future__ import annotations
 

@@ -161,8 +161,8 @@ async def test_an_edit_while_the_api_server_is_silent_is_applied_later(
 
 
 async def test_a_slow_api_server_with_many_clusters_does_not_fail_health(kube: FakeKube) -> None:
-    """Five requests of 100 s each to a slow API server do not make the health check fail: the loop reports a sign of
-    life after each."""
+    """While the requests of five clusters take 100 s each, the loop reports a sign of life before each cluster: the
+    last one is at most 100 s old at the end."""
     now, metrics = 0.0, OperatorMetrics()
 
     class Slow(KubernetesApi):

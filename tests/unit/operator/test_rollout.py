@@ -1,4 +1,5 @@
-"""The next pod to replace: each rule alone prevents a replacement, and nothing else does."""
+"""The next pod to replace and its order, each rule that alone prevents a replacement, and how a rollout stops or
+ends."""
 
 from __future__ import annotations
 

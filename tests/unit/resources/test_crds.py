@@ -1,4 +1,7 @@
-"""The custom resource definitions: equal to what the models give, small enough, and structural."""
+"""The custom resource definitions: equal to what the models give, small enough and structural.
+
+They accept the examples, refuse what their rules forbid, and drop fields of a newer schema.
+"""
 
 from __future__ import annotations
 

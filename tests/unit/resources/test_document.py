@@ -1,4 +1,4 @@
-"""Parsing of YAML documents: hostile and malformed text gives one clear error, quickly."""
+"""Parsing of YAML documents: hostile and malformed text gives one clear error; a few unusual forms are allowed."""
 
 from __future__ import annotations
 

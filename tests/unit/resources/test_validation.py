@@ -1,4 +1,5 @@
-"""Cluster files: defaults, warnings, and every error at once with path, value and what is allowed."""
+"""Cluster files: defaults, warnings, every error at once with path, value and what is allowed, and the configuration
+of brokers that is made from a file."""
 
 from __future__ import annotations
 
@@ -397,6 +398,6 @@ def test_the_model_refuses_unknown_fields() -> None:
 
 
 def test_the_duplicate_window_outlasts_the_publish_timeout() -> None:
-    """The client's publish timeout equals the time for which the duplicate window must last: a publication that is
-    sent again after its publisher was forgotten would get a second number."""
+    """The client's publish timeout equals the time for resending in the minimum of the duplicate window: a publication
+    that is sent again after its publisher was forgotten would get a second number."""
     assert Settings().publish_timeout == RESENDING_SECONDS

@@ -1,4 +1,4 @@
-"""The comparison of two reports, and its verdicts."""
+"""The comparison of two reports, its verdicts and table, and reading reports from files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better(
 
 
 def slowed(factor: float) -> SlaReport:
-    """Return the sample report with the latency of all deliveries multiplied by the factor."""
+    """Return the sample report with the summary over all deliveries multiplied by the factor; other latencies stay."""
     report = sample_report()
     latency = report.latency_ms
     values = {name: getattr(latency.all, name) * factor for name in ("median", "mean", "p90", "p95", "p99", "max")}

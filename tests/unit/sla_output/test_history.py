@@ -20,7 +20,7 @@ def table(folder: Path, name: str) -> list[dict[str, object]]:
 
 
 def across_midnight(report: SlaReport) -> SlaReport:
-    """Return the report with the latencies of the times from 00:00:40 to 00:00:49 moved to the next day."""
+    """Return the report with its rows of latency over time from 00:00:40 to 00:00:49 moved to the next day."""
     rows = [
         msgspec.structs.replace(row, start=row.start.replace("2026-01-01T00:00:4", "2026-01-02T00:00:4"))
         for row in report.latency_ms.over_time

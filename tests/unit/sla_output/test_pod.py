@@ -44,7 +44,7 @@ def asked(tmp_path: Path) -> Path:
 
 
 def page(report: SlaReport) -> str:
-    """Return a text that takes the place of a report's page and is as large; a real page would take seconds to draw."""
+    """Return 40 kB of text that hardly compresses, in place of a report's page, which would take seconds to draw."""
     return random.Random(report.cluster).randbytes(20_000).hex()
 
 

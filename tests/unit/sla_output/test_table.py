@@ -1,4 +1,5 @@
-"""The tables for a terminal: names are shown with all their characters, and none of these controls the terminal."""
+"""The tables for a terminal: names are shown with all their characters, none of these controls the terminal, and
+nothing is cut in a pipe or a narrow terminal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Passes over samples without Spark: packs, merged series, totals and episodes do not depend on how the samples are
-divided."""
+divided. Also limits, stale markers and series of two servers."""
 
 from __future__ import annotations
 

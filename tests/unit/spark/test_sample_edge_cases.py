@@ -88,8 +88,8 @@ def test_a_broker_that_dies_as_the_window_begins_is_an_incident() -> None:
 
 
 def test_zero_means_none_only_while_the_counter_is_scraped() -> None:
-    """A missing counter of reconnects counts as zero only if it was scraped in the window: if it was scraped last a
-    week ago, the objective is insufficient and the number of reconnects unknown."""
+    """Without a reconnect, the resume objective is met only if the counter of reconnects was scraped in the window: if
+    it was scraped last a week ago, the objective is insufficient and the number of reconnects unknown."""
     back = objective(name="back", type="resume", threshold="5s", target="99")
     far = objective(name="far", type="latency", threshold="1s", target="99", window={"rolling": "7d"})
     week = 7 * 86_400

@@ -1,4 +1,4 @@
-"""Hours, days and longer periods across clock changes."""
+"""Hours, days and longer periods across clock changes, the number of rows, and unknown zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Verdicts on objectives: fractions are exact, and insufficient data never meets a target."""
+"""Verdicts on objectives: fractions are exact, and insufficient data never meets a target.
+
+Also windows, budgets over time, burn rates and the overall verdict.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsers of both kinds of remote-read responses, and their errors for broken ones."""
+"""Parsers of both kinds of remote-read responses, their errors for broken ones, and the encoding of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reading from faulty servers over real HTTP: the result is the right samples or an error with advice."""
+"""Reading from one or several servers over real HTTP: the result is the right samples, or an error with advice where
+a server is faulty."""
 
 from __future__ import annotations
 
