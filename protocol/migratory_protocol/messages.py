@@ -152,6 +152,7 @@ class TopicReceipt(Struct, array_like=True):
     receipt      "complete", "truncated" or "reset"; None when the topic was refused: `code` and `text` give the reason
     position     the topic's current position
     first, last  with "truncated": the range of missing sequence numbers
+    retry_after  with `overloaded`: the seconds after which the client may ask again
     """
 
     topic: Text
@@ -161,6 +162,7 @@ class TopicReceipt(Struct, array_like=True):
     last: SequenceNumber = 0
     code: Text = ""
     text: Text = ""
+    retry_after: Seconds | None = None
 
 
 class Subscribed(Struct, array_like=True, tag_field="op", tag=33):

@@ -7,6 +7,7 @@ PydanticCustomErrors of the type `not_allowed` with `allowed` in their context, 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -172,6 +173,27 @@ class PatternText:
         if re.search("[\ud800-\udfff]", value):
             raise not_allowed(f"{self.allowed}, without surrogate code points (an escape such as \\ud800)")
         return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return plain_schema(self.validate)
+
+
+@dataclass(frozen=True)
+class IpNetwork:
+    """A network of IPv4 or IPv6 addresses, or one address."""
+
+    pattern: ClassVar[str] = r"[0-9A-Fa-f:.]{2,39}(/[0-9]{1,3})?"
+    max_length: ClassVar[int] = 43
+
+    def validate(self, value: object) -> str:
+        """Return the network unchanged. Raise unless it is the address of a network."""
+        allowed = 'a network such as "10.0.0.0/8" or "2001:db8::/32", or an address'
+        text = PatternText(self.pattern, self.max_length, allowed).validate(value)
+        try:
+            ipaddress.ip_network(text)
+        except ValueError as error:
+            raise not_allowed(f"{allowed} ({error})") from error
+        return text
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return plain_schema(self.validate)

@@ -82,7 +82,7 @@ def lost_connection(world: World, process: Process) -> None:
 
 
 def subscription_of_nobody(world: World, process: Process) -> None:
-    process.edges[0].core._subscriptions.count += 1
+    process.edges[0].core._subscriptions.budget.count += 1
 
 
 def client_that_is_not_counted(world: World, process: Process) -> None:

@@ -6,6 +6,7 @@ what is allowed. What differs between the brokers of a cluster (`Identity`) come
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,18 +54,30 @@ class TopicsSection(_Section, frozen=True):
     cache: CacheSection = field(default_factory=CacheSection)
 
 
+class AddressesSection(_Section, frozen=True):
+    """The limits of each client address: connections at a time, and new ones a second; 0: no limit. `exempt` are
+    networks without these limits, such as those of proxies."""
+
+    connections: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    connects_per_second: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    exempt: tuple[str, ...] = ()
+
+
 class LimitsSection(_Section, frozen=True):
     """The section `limits`: limits of a broker and of each client. `connects_per_second` counts over all listeners;
-    `handshake` is seconds from the TCP accept."""
+    `handshake` is seconds from the TCP accept. The totals are bytes of memory over all clients."""
 
     connects_per_second: Count = 5000
     max_payload: Annotated[int, Meta(ge=0, le=67_108_864)] = 1_048_576
     queue_per_client: Bytes = 1_048_576
     queue_total: Bytes = 268_435_456
+    input_total: Bytes = 268_435_456
+    subscriptions_total: Bytes = 536_870_912
     subscriptions_per_client: Count = 1000
     topics_per_client: Count = 10_000
     heartbeat: Annotated[float, Meta(ge=0.1, le=3600)] = 15.0
     handshake: Annotated[float, Meta(ge=0.1, le=300)] = 10.0
+    addresses: AddressesSection = field(default_factory=AddressesSection)
 
 
 class BatchingSection(_Section, frozen=True):
@@ -236,6 +249,11 @@ def _check(config: BrokerConfig) -> None:
         )
     if config.security is not None:
         security_config(config.security)
+    for network in config.limits.addresses.exempt:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise ConfigError(f"limits.addresses.exempt: {error}; allowed are networks such as 10.0.0.0/8") from error
     try:
         OriginPolicy(config.origins.allowed, config.origins.hosts, config.origins.without_origin)
     except ValueError as error:
@@ -248,6 +266,7 @@ _SECTIONS: dict[str, type[Struct]] = {
     "topics": TopicsSection,
     "topics.cache": CacheSection,
     "limits": LimitsSection,
+    "limits.addresses": AddressesSection,
     "delivery": DeliverySection,
     "delivery.batching": BatchingSection,
     "drain": DrainSection,

@@ -1,5 +1,5 @@
-"""Reloading the configuration file while the broker runs: the cluster's members may change, everything else needs a
-restart.
+"""Reloading the configuration file while the broker runs: the cluster's members and the limits of client addresses may
+change, everything else needs a restart.
 
 Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when its inode, size
 or modification time changed, so that a file replaced as a whole (as Kubernetes does) is noticed as well.
@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from migratory_broker.runtime.config import BrokerConfig, load
 from migratory_broker.runtime.errors import ConfigError
@@ -22,9 +23,9 @@ CHECK_INTERVAL = 2.0
 
 
 class ConfigReloader:
-    """A watcher of the configuration file. When `brokers` or `leaving` changed, it calls `on_change` with the running
-    configuration in which only these are replaced, unless too few brokers would stay for the copies. It logs what needs
-    a restart or is wrong."""
+    """A watcher of the configuration file. When `brokers`, `leaving` or `limits.addresses` changed, it calls
+    `on_change` with the running configuration in which only these are replaced; brokers only unless too few would stay
+    for the copies. It logs what needs a restart or is wrong."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, name: str, log: Log, on_change: Callable[[BrokerConfig], None]
@@ -54,17 +55,24 @@ class ConfigReloader:
         if self._name not in loaded.brokers:
             # This broker is being removed. It runs until it is stopped; its clients then go to those that stay.
             self._log("info", "broker_removed_from_configuration")
-            loaded = msgspec.structs.replace(loaded, brokers=(*loaded.brokers, self._name))
-        applied = {"brokers": self._config.brokers, "leaving": self._config.leaving}
-        unapplied = msgspec.structs.replace(loaded, **applied)
+            loaded = replace(loaded, brokers=(*loaded.brokers, self._name))
+        unapplied = replace(loaded, **self._applicable(self._config, loaded))
         if unapplied != self._config:
             self._log("warning", "configuration_needs_restart", sections=_differing_sections(unapplied, self._config))
+        applied = self._applicable(loaded, self._config)
         # So few brokers are for fewer copies, which needs a restart here: with its own it would have no quorum.
         if len(loaded.staying(self._name)) < 2 * self._config.delivery.min_copies - 1:
-            return
-        if (loaded.brokers, loaded.leaving) != (self._config.brokers, self._config.leaving):
-            self._config = msgspec.structs.replace(self._config, brokers=loaded.brokers, leaving=loaded.leaving)
-            self._on_change(self._config)
+            applied = {"limits": applied["limits"]}
+        config = replace(self._config, **applied)
+        if config != self._config:
+            self._config = config
+            self._on_change(config)
+
+    @staticmethod
+    def _applicable(source: BrokerConfig, rest: BrokerConfig) -> dict[str, Any]:
+        """Return the sections that a running broker applies: as `source` has them, other limits as `rest` has them."""
+        limits = replace(rest.limits, addresses=source.limits.addresses)
+        return {"brokers": source.brokers, "leaving": source.leaving, "limits": limits}
 
     def _stat(self) -> tuple[int, int, int] | None:
         """Return the file's inode, size and modification time, or None while there is no such file."""

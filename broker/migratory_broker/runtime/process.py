@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
 from migratory_broker.core.edge import events as edge_events
@@ -31,7 +32,7 @@ from migratory_broker.runtime.accepting.listener import Acceptor, Listener, addr
 from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, metric_values
 from migratory_broker.runtime.admin.server import AdminServer, health_page, readiness_page, status_page
 from migratory_broker.runtime.clients.server import servers_page
-from migratory_broker.runtime.clients.service import ClientBackend, LocalClients, freeze_heap
+from migratory_broker.runtime.clients.service import ClientBackend, LocalClients, client_byte_limits, freeze_heap
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, split_address
 from migratory_broker.runtime.config_reload import ConfigReloader
 from migratory_broker.runtime.errors import EXIT_FAILED, BrokerError, ListenError, ZooKeeperError
@@ -364,9 +365,13 @@ class Broker:
             self._log("warning", "zookeeper_session_not_closed")
 
     def _reconfigure(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._peers.set_brokers(config.brokers)  # brokers that leave keep their links to the end
-        self._pump.to_logic(events.BrokersConfigured(config.staying(self._identity.name)))
+        before, self._config = self._config, config
+        if config.limits.addresses != before.limits.addresses:
+            self._clients.set_address_limits(config)
+            self._log("info", "address_limits_configured", **msgspec.to_builtins(config.limits.addresses))
+        if (config.brokers, config.leaving) != (before.brokers, before.leaving):
+            self._peers.set_brokers(config.brokers)  # brokers that leave keep their links to the end
+            self._pump.to_logic(events.BrokersConfigured(config.staying(self._identity.name)))
 
     # ---- effects of the logic --------------------------------------------------------------------------------------
 
@@ -397,6 +402,7 @@ class Broker:
         return "" if self._admission.open else self._admission.reason or "closed"
 
     def _metric_values(self) -> Mapping[str, Any]:
+        handshakes = self._clients.handshake_counts()
         return metric_values(
             describe_logic(self._logic),
             self._clients.edge_status(),
@@ -406,6 +412,13 @@ class Broker:
             refused=self._refused(self._clients.refused),
             peer_refusals=self._peers.refusals,
             credential_sources_failing=len(self._credentials.failing) if self._credentials is not None else 0,
+            handshake_bytes=handshakes["handshake_bytes_waiting"],
+            byte_limits=client_byte_limits(self._config),
+            refusals={
+                "descriptors": self._refused(self._clients.refused),
+                "handshakes_total": handshakes["handshakes_evicted"],
+                **self._clients.addresses.refused,
+            },
         )
 
     def _refused(self, clients: int) -> int:

@@ -43,12 +43,16 @@ def broker_config(
     :param secrets_folder: the folder in which each Secret of the tokens is a folder of its name.
     """
     spec = cluster.spec
+    # Absent at their defaults, as `leaving` below: a broker of the previous release rejects unknown fields.
+    recent = {"input_total", "subscriptions_total", "addresses"}
+    limits = spec.limits.model_dump(by_alias=True, exclude=recent)
+    limits |= spec.limits.model_dump(by_alias=True, include=recent, exclude_defaults=True)
     config = {
         "cluster": cluster.name,
         "brokers": cluster.broker_names,
         "zookeeper": {"servers": zookeeper_servers, "sessionTimeout": spec.zookeeper.session_timeout},
         "topics": spec.topics.model_dump(by_alias=True),
-        "limits": spec.limits.model_dump(by_alias=True),
+        "limits": limits,
         "delivery": spec.delivery.model_dump(by_alias=True, exclude={"compression"}),
         "compression": spec.delivery.compression,
         "origins": {"allowed": list(spec.security.origins), "hosts": list(spec.security.hosts or default_hosts)},

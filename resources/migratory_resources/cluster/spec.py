@@ -11,7 +11,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from migratory_resources.cluster.identity import RuleSpec, TokensSpec
-from migratory_resources.fields import ByteSize, DnsLabel, Duration, OneOf, PatternText, ResourceModel, WholeNumber
+from migratory_resources.fields import (
+    ByteSize,
+    DnsLabel,
+    Duration,
+    IpNetwork,
+    OneOf,
+    PatternText,
+    ResourceModel,
+    WholeNumber,
+)
 from migratory_resources.objectives import Objective
 
 API_VERSION = "migratory.dev/v1alpha1"
@@ -105,6 +114,23 @@ class TopicsSpec(ResourceModel):
     )
 
 
+class AddressLimitsSpec(ResourceModel):
+    """Limits of each address of clients: `spec.limits.addresses`."""
+
+    connections: Annotated[int, WholeNumber(0, 1_000_000)] = Field(
+        default=0, description="Connections of one address to a broker at a time; 0: no limit"
+    )
+    connects_per_second: Annotated[int, WholeNumber(0, 1_000_000)] = Field(
+        default=0, description="New connections of one address to a broker per second; 0: no limit"
+    )
+    exempt: list[Annotated[str, IpNetwork()]] = Field(
+        default_factory=list,
+        max_length=50,
+        description="Networks without these limits, such as those of proxies, behind which many clients share an "
+        "address",
+    )
+
+
 class LimitsSpec(ResourceModel):
     """Limits that protect a broker, per broker or, if the name says so, per client: `spec.limits`."""
 
@@ -121,6 +147,15 @@ class LimitsSpec(ResourceModel):
         default=256 * 2**20,
         description="Bytes that may be queued for all clients of a broker; queuePerClient or more",
     )
+    input_total: Annotated[int, ByteSize("1Mi", "1Ti")] = Field(
+        default=256 * 2**20,
+        description="Memory for what all clients of a broker sent and it has not handled; above it the largest holders "
+        "are closed. Handshakes may take half as much besides",
+    )
+    subscriptions_total: Annotated[int, ByteSize("1Mi", "1Ti")] = Field(
+        default=512 * 2**20,
+        description="Memory for the subscriptions of all clients of a broker; above it more are refused",
+    )
     subscriptions_per_client: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
         default=1000, description="Topics to which one client may subscribe"
     )
@@ -132,6 +167,10 @@ class LimitsSpec(ResourceModel):
     )
     handshake: Annotated[float, Duration("1s", "5m")] = Field(
         default=10.0, description="Time limit from the accepted connection to the client's first message"
+    )
+    addresses: AddressLimitsSpec = Field(
+        default=AddressLimitsSpec(),
+        description="Limits of each client address, checked before a handshake; changed without a restart",
     )
 
 

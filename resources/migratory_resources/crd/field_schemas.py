@@ -15,6 +15,7 @@ from migratory_resources.fields import (
     ByteSize,
     DnsLabel,
     Duration,
+    IpNetwork,
     OneOf,
     PatternText,
     Percentage,
@@ -135,6 +136,11 @@ def _(kind: DnsLabel) -> Schema:
 @field_schema.register
 def _(kind: PatternText) -> Schema:
     return {"type": "string", "minLength": 1, "maxLength": kind.max_length, "pattern": f"^({kind.pattern})$"}
+
+
+@field_schema.register
+def _(kind: IpNetwork) -> Schema:
+    return {"type": "string", "minLength": 1, "maxLength": kind.max_length, "pattern": f"^{kind.pattern}$"}
 
 
 @field_schema.register

@@ -19,6 +19,7 @@ from migratory_resources.fields import (
     ByteSize,
     DnsLabel,
     Duration,
+    IpNetwork,
     OneOf,
     PatternText,
     Percentage,
@@ -26,7 +27,7 @@ from migratory_resources.fields import (
     WholeNumber,
 )
 
-FIELD_TYPES = (ByteSize, DnsLabel, Duration, OneOf, PatternText, Percentage, Quantity, WholeNumber)
+FIELD_TYPES = (ByteSize, DnsLabel, Duration, IpNetwork, OneOf, PatternText, Percentage, Quantity, WholeNumber)
 _PLAIN: dict[object, Schema] = {
     str: {"type": "string", "maxLength": 1024},
     int: {"type": "integer", "format": "int64"},

@@ -130,6 +130,16 @@ def health_alerts() -> list[dict[str, Any]]:
             "5m",
         ),
         _alert(
+            "MigratoryClientMemoryFull",
+            "migratory_client_bytes / migratory_client_bytes_limit > 0.8",
+            "ticket",
+            f"{broker} of {cluster}: clients use {{{{ $value | humanizePercentage }}}} of the memory for "
+            "{{ $labels.kind }}",
+            "At the limit clients are refused (`overloaded`) or closed; `migratory_refusals_total` and "
+            "`migratory_closed_total` count them.",
+            "5m",
+        ),
+        _alert(
             "MigratorySlowConsumers",
             f'sum {_BY} (rate(migratory_closed_total{{reason="slow_consumer"}}[15m])) * 60 > 1',
             "ticket",

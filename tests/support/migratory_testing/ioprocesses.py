@@ -27,7 +27,10 @@ from migratory_protocol.peer import Publication
 from migratory_testing.waiting import until
 
 STATUS = Edge(EdgeConfig(), 0).status()
-SERVER = {"handshakes_waiting": 0, "handshakes_too_slow": 0, "requests_malformed": 0}
+SERVER = {
+    "handshakes_waiting": 0, "handshake_bytes_waiting": 0, "handshakes_too_slow": 0, "handshakes_evicted": 0,
+    "requests_malformed": 0,
+}  # fmt: skip
 
 
 class Io:
@@ -41,6 +44,7 @@ class Io:
         self.code: int | None = None
         self.given = 0
         self.sockets: list[socket.socket] = []
+        self.keys: list[str] = []
         self.reading = True
         self.connected = False
         self.channel = Channel(decoder(ToIo), self._take, lambda: None)
@@ -61,11 +65,12 @@ class Io:
         self.channel.flush()
 
     def take_sockets(self) -> int:
-        given, taken = receive_sockets(self.way, 64)
-        self.given += given
-        self.sockets += taken
+        given = receive_sockets(self.way, 64)
+        self.given += len(given)
+        self.sockets += [accepted for accepted, _ in given if accepted is not None]
+        self.keys += [key for _, key in given]
         self.say(SocketCounts(self.given, len(self.sockets), len(self.sockets)))
-        return given
+        return len(given)
 
     def report(self, batches: int, connections: int = 0, **status: Any) -> EdgeReport:
         held = SocketCounts(self.given, connections, connections)
@@ -105,7 +110,7 @@ class Io:
 class Site:
     """A broker's pump and its pool of fake I/O processes. Time stands still except in `later`."""
 
-    def __init__(self, logic: Any, log: Any, processes: int) -> None:
+    def __init__(self, logic: Any, log: Any, processes: int, settings: dict[str, Any] | None = None) -> None:
         self.now = 100.0
         self.errors: list[Exception] = []
         self.observed: list[Observe] = []
@@ -113,7 +118,7 @@ class Site:
         self.logic = logic
         self.log = log
         config = {"cluster": "c", "brokers": ["b"], "zookeeper": {"servers": "z:1"}, "delivery": {"minCopies": 1},
-                  "ioProcesses": processes}  # fmt: skip
+                  "ioProcesses": processes, **(settings or {})}  # fmt: skip
         loop = asyncio.get_running_loop()
         self.pump = Pump(logic, loop.call_soon, lambda: self.now, self.errors.append)
         self.pump.set_handlers({})

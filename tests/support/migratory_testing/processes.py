@@ -40,13 +40,13 @@ class Broker:
     def __init__(self, folder: Path, config: Path, name: str) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        self._config = config
+        self.config = config
         self._from = 0  # offset of the current process's log lines
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
         self._from = self.log.stat().st_size if self.log.exists() else 0
-        command = broker_command(self._config, "--name", self.name, *options)
+        command = broker_command(self.config, "--name", self.name, *options)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 

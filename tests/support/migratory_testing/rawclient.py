@@ -29,7 +29,7 @@ KEY = bytes.fromhex("37fa213d")
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 # Fields of MessagePack messages in their order, as docs/reference/protocol.md lists them.
-_RECEIPT = ("topic", "receipt", "position", "first", "last", "code", "text")
+_RECEIPT = ("topic", "receipt", "position", "first", "last", "code", "text", "retry_after")
 _FIELDS: dict[int, tuple[str, ...]] = {
     32: ("welcome", "version", "cluster", "broker", "incarnation", "servers", "heartbeat", "limits"),
     33: ("subscribed", "request", "topics"),

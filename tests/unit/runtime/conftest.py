@@ -85,8 +85,8 @@ async def site(core: Any, log: Any) -> AsyncIterator[Any]:
     logic. The sites are shut down at the end of the test, which fails if one has had errors."""
     made: list[Site] = []
 
-    def make(processes: int = 2, answers: Any = None) -> Site:
-        made.append(Site(core(answers), log, processes))
+    def make(processes: int = 2, answers: Any = None, **settings: Any) -> Site:
+        made.append(Site(core(answers), log, processes, settings))
         return made[-1]
 
     yield make

@@ -95,8 +95,8 @@ def test_every_edge_has_room_for_messages_that_are_half_received(processes: int,
     raw["ioProcesses"] = processes
     raw["limits"] |= {"maxPayload": payload, "queuePerClient": payload, "queueTotal": 64 * payload}
     edge = edge_config(parse(json.dumps(raw).encode()), "quotes-broker-0", 1)
-    assert edge.incoming_total >= 4 * edge.max_message
-    assert edge.incoming_total * max(1, processes) >= 268_435_456
+    assert edge.input_total >= 4 * edge.max_message
+    assert edge.input_total * max(1, processes) >= 268_435_456
 
 
 def test_every_documented_field_is_read() -> None:

@@ -70,6 +70,22 @@ def test_the_reloader_checks_the_file_once_per_interval(file: File) -> None:
     assert file.taken != []
 
 
+def test_the_reloader_applies_limits_of_addresses_without_a_restart(file: File) -> None:
+    applied: list[BrokerConfig] = []
+    file.rereading = ConfigReloader(file.path, load(file.path), "a", file.log, applied.append)
+    file.write(THREE, limits={"addresses": {"connections": 7, "exempt": ["10.0.0.0/8"]}})
+    file.look()
+    file.look()
+    (config,) = applied
+    assert (config.limits.addresses.connections, config.limits.addresses.exempt) == (7, ("10.0.0.0/8",))
+    assert file.log.events() == []
+    file.write(["a"], limits={"addresses": {"connections": 8}, "heartbeat": 5}, delivery={"minCopies": 1})
+    file.look()  # too few brokers for the running copies
+    assert applied[1].limits.addresses.connections == 8
+    assert (applied[1].limits.heartbeat, applied[1].brokers) == (15.0, ("a", "b", "c"))
+    assert file.log.lines[0]["sections"] == ["limits", "delivery"]
+
+
 def test_the_reloader_names_changed_fields_that_need_a_restart(file: File) -> None:
     file.write([*THREE, "d"], limits={"heartbeat": 5})
     file.look()

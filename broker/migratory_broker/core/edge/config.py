@@ -50,7 +50,8 @@ class EdgeConfig:
     messages_per_turn: int = 1000  # and topics, of one client before others have their turn: 40 ms if all are invalid
     attaches_per_client: int = 256  # pending at the logic: some 20 ms of its time, which delays all other clients
     backlog_per_client: int = 16_777_216  # bytes behind a pending request: a turn reads 8 MB at most before `Hold`
-    incoming_total: int = 268_435_456  # unprocessed bytes of all clients; the largest holders are closed first
+    input_total: int = 268_435_456  # unprocessed bytes of all clients; the largest holders are closed first
+    subscriptions_total: int = 536_870_912  # bytes of all subscriptions (budget.py): half a million of made-up names
     requests_per_topic: int = 8  # pending requests for one subscription: repeating a subscribe must not grow memory
 
     queue_per_client: int = limits.QUEUE  # bytes queued for a paused connection, besides the last write
@@ -85,7 +86,8 @@ class EdgeConfig:
             "messages_per_turn",
             "attaches_per_client",
             "backlog_per_client",
-            "incoming_total",
+            "input_total",
+            "subscriptions_total",
             "requests_per_topic",
             "queue_per_client",
             "queue_total",

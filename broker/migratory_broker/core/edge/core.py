@@ -207,12 +207,22 @@ class Edge:
     @property
     def subscriptions(self) -> int:
         """The number of subscriptions of all clients."""
-        return self._subscriptions.count
+        return self._subscriptions.budget.count
 
     @property
     def topics(self) -> int:
         """The number of topics with a subscriber on this edge."""
         return len(self._splice.topics)
+
+    @property
+    def subscription_bytes(self) -> int:
+        """Bytes of memory that count for the subscriptions of all clients."""
+        return self._subscriptions.budget.bytes
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of memory that count for what clients sent and the edge has not handled yet."""
+        return self._connections.inbox.unprocessed.total
 
     @property
     def queue_bytes(self) -> int:
@@ -254,6 +264,8 @@ class Edge:
             "subscriptions": self.subscriptions,
             "topics": self.topics,
             "replays": self._splice.pending_requests,
+            "input_bytes": self.input_bytes,
+            "subscription_bytes": self.subscription_bytes,
             "queue_bytes": self.queue_bytes,
             "published": self.published,
             "delivered": self.delivered,

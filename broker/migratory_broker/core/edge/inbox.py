@@ -47,8 +47,8 @@ CloseConnection = Callable[[ClientConnection, CloseCode, str, str], None]
 
 
 class UnprocessedBytes:
-    """The numbers of bytes received from all clients that are not processed yet: incomplete frames and messages, and
-    backlogs. Parsed frames and decoded messages in a backlog count with the memory that they take.
+    """The numbers of bytes received from all clients that are not processed yet: incomplete frames and messages,
+    pending requests and backlogs. Parsed frames and decoded messages count with the memory that they take.
 
     Each client alone may hold one message of the largest size and a backlog. Thousands of clients that never complete a
     message would hold gigabytes. Over `limit` bytes the largest holders are closed until an eighth of the limit is
@@ -70,6 +70,8 @@ class UnprocessedBytes:
         held = parser.buffered_bytes if parser is not None else 0
         if backlog is not None:
             held += backlog.size + backlog.parsed
+        if connection.request is not None:
+            held += connection.request.size
         self.total += held - self._held.get(connection, 0)
         self._held[connection] = held
 
@@ -109,7 +111,7 @@ class Inbox:
         self._handle = handle
         self._close = close
         self._closed_by_peer = closed_by_peer
-        self.unprocessed = UnprocessedBytes(config.incoming_total)
+        self.unprocessed = UnprocessedBytes(config.input_total)
         self._budget = 0  # messages and topics that this step may still handle
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
 
@@ -206,9 +208,9 @@ class Inbox:
         most, and drop their input, until an eighth of the limit is free."""
         unprocessed = self.unprocessed
         unprocessed.update(connection)
-        if unprocessed.total > self._config.incoming_total:
+        if unprocessed.total > self._config.input_total:
             for largest in unprocessed.over_limit():
-                text = f"limit of unprocessed bytes of all clients reached ({self._config.incoming_total})"
+                text = f"limit of unprocessed bytes of all clients reached ({self._config.input_total})"
                 self._close(largest, CloseCode.TRY_ANOTHER, "incoming", text)
                 self.release(largest)
 

@@ -17,7 +17,7 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.identity import IdentityChecks
 from migratory_broker.core.edge.state import ClientConnection
-from migratory_broker.core.logic.events import PublishAnswers
+from migratory_broker.core.logic.events import Observe, PublishAnswers
 from migratory_broker.core.security.authorizer import unqualified
 
 BUSY_RETRY_AFTER = 0.1
@@ -48,6 +48,7 @@ class PublishHandler:
         if message.qos == 1:
             if connection.unanswered >= self._config.publishes_per_client:
                 text = f"limit of unanswered publications reached ({self._config.publishes_per_client})"
+                self._delivery.emit(Observe("migratory_refusals_total", label="publishes_per_client"))
                 self._refuse(connection, message, errors.RETRY, text, BUSY_RETRY_AFTER)
                 return
             connection.unanswered += 1

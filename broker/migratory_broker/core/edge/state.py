@@ -22,6 +22,12 @@ from migratory_broker.core.edge.events import Recipients
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.security.authorizer import ClientAccess
 
+WANTED_BYTES = 512
+"""Bytes of memory of a topic that waits in a subscribe request: a name of 255 bytes and a position."""
+
+REFUSED_BYTES = 1024
+"""Bytes of memory of a receipt that waits in a subscribe request: a name of 255 bytes and a text of 300 characters."""
+
 
 class State(IntEnum):
     """The states of a client connection, in their order. lifecycle.py has the transitions."""
@@ -96,9 +102,10 @@ class SubscribeRequest:
     topics    still to be attached: name, position to resume after, and whether a snapshot is wanted
     refused   receipts still to be sent
     page      bytes of publications in the first answer for each topic
+    size      bytes of memory, for the budget
     """
 
-    __slots__ = ("number", "page", "refused", "topics")
+    __slots__ = ("number", "page", "refused", "size", "topics")
 
     def __init__(
         self,
@@ -111,6 +118,7 @@ class SubscribeRequest:
         self.topics = topics
         self.refused = refused
         self.page = page
+        self.size = WANTED_BYTES * len(topics) + REFUSED_BYTES * len(refused)
 
 
 class Backlog:

@@ -29,25 +29,26 @@ from migratory_protocol.messages import (
 from migratory_protocol.positions import Position, parse_position
 from migratory_protocol.topics import BadTopic, check_topic
 
+from migratory_broker.core.edge.budget import RETRY_AFTER, SubscriptionBudget
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.events import More
 from migratory_broker.core.edge.identity import IdentityChecks
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, SubscribeRequest
-from migratory_broker.core.logic.events import Attached
+from migratory_broker.core.logic.events import Attached, Observe
 from migratory_broker.core.security.authorizer import ClientAccess
 
 
 class SubscriptionTable:
-    """The subscriptions of all clients of an edge, begun and ended here. `count` is their number, for /metrics."""
+    """The subscriptions of all clients of an edge, begun and ended here. `budget` counts them, for /metrics as well."""
 
     def __init__(self, config: EdgeConfig, delivery: EdgeDelivery, splice: Splice, identities: IdentityChecks) -> None:
         self._config = config
         self._delivery = delivery
         self._splice = splice
         self._identities = identities
-        self.count = 0
+        self.budget = SubscriptionBudget(config.subscriptions_total)
 
     def subscribe(self, connection: ClientConnection, message: Subscribe) -> None:
         """Check a request, and begin its subscriptions, or refuse the whole request with `error` if it exceeds the
@@ -78,6 +79,7 @@ class SubscriptionTable:
 
     def _refuse_request(self, connection: ClientConnection, message: Subscribe, text: str) -> None:
         text = f"{text}; the limit of subscriptions is {self._config.subscriptions_per_client} per client"
+        self._delivery.emit(Observe("migratory_refusals_total", label="subscriptions_per_client"))
         self._delivery.reply(connection, Error(errors.TOO_MANY_SUBSCRIPTIONS, text, request=message.request))
 
     def resume(self, connection: ClientConnection, request: SubscribeRequest) -> None:
@@ -94,14 +96,14 @@ class SubscriptionTable:
                 break
             name, after, snapshot = request.topics.popleft()
             topic = self._splice.topics.get(name)
-            if topic is None:
-                topic = self._splice.add_topic(name)
-            if is_subscribed(connection, topic):
+            if topic is not None and topic in connection.topics:
                 receipt = self._repeat_receipt(connection, topic, request.number)
                 if receipt is not None:
                     receipts.append(receipt)
+            elif (reason := self.budget.refusal(connection, name, is_new=topic is None)) is not None:
+                receipts.append(self._overloaded(name, reason))
             else:
-                self._add(connection, topic)
+                topic = self._add(connection, topic or self._add_topic(name))
                 access = connection.access
                 anew = after is not None and access is not None and not access.allows("history", name)
                 self._splice.attach(connection, topic, request.number, after, snapshot, request.page, anew=anew)
@@ -111,6 +113,12 @@ class SubscriptionTable:
             connection.request = None
         elif not connection.pending_attaches:
             self._delivery.emit(More(connection.number))
+
+    def _overloaded(self, name: str, reason: str) -> TopicReceipt:
+        """Return the receipt that refuses a topic for want of memory."""
+        self._delivery.emit(Observe("migratory_refusals_total", label="subscriptions_total"))
+        text = f"{reason}; try again after {RETRY_AFTER:g} s, or at another broker"
+        return TopicReceipt(name, None, code=errors.OVERLOADED, text=text, retry_after=RETRY_AFTER)
 
     def _check_topic(self, connection: ClientConnection, request: TopicRequest) -> Position | None:
         """Return the position to resume after, None if the client gave none. Raises TopicRefused for an invalid name or
@@ -206,14 +214,19 @@ class SubscriptionTable:
             self._remove(connection, topic)
         connection.topics = ()
 
-    def _add(self, connection: ClientConnection, topic: EdgeTopic) -> None:
-        self.count += 1
+    def _add_topic(self, name: str) -> EdgeTopic:
+        self.budget.add_topic(name)
+        return self._splice.add_topic(name)
+
+    def _add(self, connection: ClientConnection, topic: EdgeTopic) -> EdgeTopic:
+        self.budget.add_subscription()
         if not connection.topics:
             connection.topics = topic.only_this
         else:
             if isinstance(connection.topics, tuple):
                 connection.topics = dict.fromkeys(connection.topics)
             connection.topics[topic] = None
+        return topic
 
     def _drop(self, connection: ClientConnection, topic: EdgeTopic) -> None:
         self._remove(connection, topic)
@@ -223,13 +236,14 @@ class SubscriptionTable:
             connection.topics = ()
 
     def _remove(self, connection: ClientConnection, topic: EdgeTopic) -> None:
-        self.count -= 1
+        self.budget.remove_subscription()
         replay = topic.replays.get(connection)
         if replay is not None:
             self._splice.cancel(replay)
         else:
             self._delivery.part(topic, connection)
         if topic.is_empty():
+            self.budget.remove_topic(topic.name)
             self._splice.remove_topic(topic)
             topic.only_this = ()  # break the reference cycle, so that no garbage collection is needed
 

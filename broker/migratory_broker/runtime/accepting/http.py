@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -23,6 +24,25 @@ MAX_HEADER_LINE = 8190
 """Bytes of the longest request line or header. aiohttp's default."""
 MAX_HEADERS = 64
 """The largest number of headers of a request: browsers send some 15."""
+MAX_HEAD = 32_768
+"""Bytes of a request line and all headers: four of the longest, as nginx allows. Only the limits above would let an
+unfinished request take a megabyte."""
+
+HANDLER_BYTES = 16_384
+"""Bytes of memory of a connection that has sent no request yet: the transport, aiohttp's handler and parser."""
+HEAD_COPIES = 4
+"""Copies of a request's head that are in memory while it is read: as it came, and each header as bytes and as text."""
+
+HEAD_LIMITS = (
+    f"the request's head is too large: at most {MAX_HEAD} bytes and {MAX_HEADERS} headers are allowed, each of at most "
+    f"{MAX_HEADER_LINE} bytes, as the request line\n"
+)
+_HEAD_TOO_LARGE = (
+    "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    f"Content-Length: {len(HEAD_LIMITS)}\r\nConnection: close\r\n\r\n{HEAD_LIMITS}"
+).encode()
+
+_END = b"\r\n\r\n"
 
 Page = Callable[[], tuple[int, str, bytes]]
 """A function that answers a GET request: it returns status, content type and body."""
@@ -53,7 +73,31 @@ class HttpLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class _RequestHandler(RequestHandler):
-    """aiohttp's request handler, changed to answer a request head over the limits with status 431 in place of 400."""
+    """aiohttp's request handler, changed to answer a request head over the limits with status 431 in place of 400, and
+    to limit the whole head, which aiohttp does not."""
+
+    def __init__(self, server: HttpServer, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._server = server
+        self._head = 0  # bytes so far
+        self._last = b""  # the last of them, as the end may be cut in two
+
+    def count_received(self, size: int) -> None:
+        """Count bytes of the request that were received, and may wait until they are parsed."""
+        self._server.hold(self, size * HEAD_COPIES)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head <= MAX_HEAD and not self._last.endswith(_END):
+            seen = self._last + data
+            end = seen.find(_END)
+            self._head += len(data) if end < 0 else end
+            self._last = seen[-3:] if end < 0 else _END
+        if self._head <= MAX_HEAD:
+            super().data_received(data)
+        elif self.transport is not None and not self.transport.is_closing():
+            self.logger.exception("", exc_info=LineTooLong("head", str(MAX_HEAD)))
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -61,20 +105,19 @@ class _RequestHandler(RequestHandler):
         # aiohttp has no exception of its own for too many headers
         if isinstance(exc, LineTooLong) or str(message).startswith("Too many headers"):
             status = 431
-            message = (
-                f"the request's head is too large: at most {MAX_HEADERS} headers are allowed, each of at most "
-                f"{MAX_HEADER_LINE} bytes, as the request line\n"
-            )
+            message = HEAD_LIMITS
         return super().handle_error(request, status, exc, message)
 
 
 class HttpServer(web.Server):
     """An aiohttp server for one request per connection, with a limit of time, which takes effect through calls of
-    `drop_slow`, and optionally a limit of connections.
+    `drop_slow`, of memory, and optionally of connections. `held` is the bytes of memory of all connections.
 
     :param handler: answers a request.
     :param limit: connections at once; at the limit, the oldest one of the host with the most is evicted. None: no
         limit.
+    :param max_held: bytes of memory of all connections; at the limit, the largest of the host with the most are
+        evicted.
     """
 
     def __init__(
@@ -82,6 +125,7 @@ class HttpServer(web.Server):
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         clock: Callable[[], float],
         limit: int | None = None,
+        max_held: int = 2**62,
     ) -> None:
         self._logger = HttpLogger()
         super().__init__(cast("Any", handler))
@@ -90,9 +134,12 @@ class HttpServer(web.Server):
         self._unidentified: UnidentifiedConnections[RequestHandler] | None = (
             None if limit is None else UnidentifiedConnections(limit)
         )
+        self._max_held = max_held
+        self._held: dict[RequestHandler, int] = {}  # the bytes of memory of each pending connection
+        self.held = 0
         self.evicted = 0
 
-    def __call__(self) -> RequestHandler:
+    def __call__(self) -> _RequestHandler:
         """Return the asyncio protocol for a new connection."""
         return _RequestHandler(
             self,
@@ -114,6 +161,7 @@ class HttpServer(web.Server):
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         self.pending[handler] = self._clock()
+        self.hold(handler, HANDLER_BYTES)
         super().connection_made(handler, transport)
         evicted = None if self._unidentified is None else self._unidentified.add(handler, host_of(transport))
         if evicted is not None:
@@ -121,10 +169,32 @@ class HttpServer(web.Server):
             self._abort(evicted)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        self.pending.pop(handler, None)
+        self._forget(handler)
         if self._unidentified is not None:
             self._unidentified.discard(handler)
         super().connection_lost(handler, exc)
+
+    def hold(self, handler: RequestHandler, size: int) -> None:
+        """Count bytes of memory of a pending connection. Evict connections if all together hold too many."""
+        if handler not in self.pending:
+            return
+        self._held[handler] = self._held.get(handler, 0) + size
+        self.held += size
+        if self.held > self._max_held:
+            self._evict_largest()
+
+    def _evict_largest(self) -> None:
+        """Evict the largest connections, the older first, of the host that holds most, until an eighth is free: the
+        search is not repeated for each connection."""
+        hosts = {handler: host_of(handler.transport) for handler in self.pending}
+        totals: Counter[str] = Counter()
+        for handler, host in hosts.items():
+            totals[host] += self._held[handler]
+        for handler in sorted(hosts, key=lambda handler: (totals[hosts[handler]], self._held[handler]), reverse=True):
+            if self.held <= self._max_held - self._max_held // 8:
+                break
+            self.evicted += 1
+            self._abort(handler)
 
     def drop_slow(self, limit: float) -> int:
         """Abort the connections whose request takes longer than `limit` seconds since the TCP accept. Return how many
@@ -139,8 +209,12 @@ class HttpServer(web.Server):
             self._abort(handler)
         return len(slow)
 
+    def _forget(self, handler: RequestHandler) -> None:
+        if self.pending.pop(handler, None) is not None:
+            self.held -= self._held.pop(handler)
+
     def _abort(self, handler: RequestHandler) -> None:
-        self.pending.pop(handler, None)
+        self._forget(handler)
         if handler.transport is not None:
             handler.transport.abort()
 

@@ -25,6 +25,8 @@ class Pace(Protocol):
 
     def try_acquire(self) -> bool: ...
 
+    def refund(self) -> None: ...
+
     def delay(self) -> float: ...
 
 
@@ -47,6 +49,10 @@ class AcceptRate:
             return False
         self._tokens -= 1
         return True
+
+    def refund(self) -> None:
+        """Give back the token of a connection that was refused at once, so that its sender delays no other client."""
+        self._tokens = min(self._burst, self._tokens + 1)
 
     def delay(self) -> float:
         """Return the seconds until the next connection is allowed, at least 0.001."""

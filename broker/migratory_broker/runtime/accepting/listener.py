@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 
+from migratory_broker.runtime.accepting.addresses import AddressLease, AddressLimits, AddressRefusal
 from migratory_broker.runtime.accepting.limits import AcceptBudget, Pace
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
@@ -92,8 +93,8 @@ class ConnectionStarter:
     sockets for which that is under way.
 
     :param tls: the TLS context of the connections, None without TLS.
-    :param wrap: given the factory and an accepted socket, returns the protocol to use instead, such as one that defers
-        the handshake. It has no effect with TLS.
+    :param wrap: given the factory, an accepted socket and its lease, returns the protocol to use instead, such as one
+        that defers the handshake. It has no effect with TLS.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class ConnectionStarter:
         factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
-        wrap: Callable[[ProtocolFactory, socket.socket], asyncio.BaseProtocol] | None = None,
+        wrap: Callable[[ProtocolFactory, socket.socket, AddressLease | None], asyncio.BaseProtocol] | None = None,
     ) -> None:
         self._factory = factory
         self._tls = tls
@@ -112,20 +113,24 @@ class ConnectionStarter:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def __call__(self, accepted: socket.socket) -> None:
+    def __call__(self, accepted: socket.socket, lease: AddressLease | None = None) -> None:
         factory = self._factory
         if self._wrap is not None and self._tls is None:
-            factory = partial(self._wrap, factory, accepted)
-        task = self._loop.create_task(self._start(factory, accepted))
+            factory = partial(self._wrap, factory, accepted, lease)
+        task = self._loop.create_task(self._start(factory, accepted, lease))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _start(self, factory: Callable[[], asyncio.BaseProtocol], accepted: socket.socket) -> None:
+    async def _start(
+        self, factory: Callable[[], asyncio.BaseProtocol], accepted: socket.socket, lease: AddressLease | None
+    ) -> None:
         try:
             await self._loop.connect_accepted_socket(factory, accepted, ssl=self._tls)
         except OSError:
             # the client is gone or speaks no TLS: only its own connection ends
             accepted.close()
+            if lease is not None:
+                lease.release()
 
 
 class Acceptor:
@@ -136,18 +141,20 @@ class Acceptor:
     :param refusal: the bytes that are sent to connections beyond that, before they are closed.
     :param serve_on_spare: if descriptors run out, serve a connection with the spare one instead of refusing it. For
         listeners whose connections are short.
+    :param addresses: the limits of each client address; None: no limits.
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        start: Callable[[socket.socket], None],
+        start: Callable[[socket.socket, AddressLease | None], None],
         log: Log,
         *,
         rate: Pace | None = None,
         room: Callable[[], int] = lambda: 2**31,
         refusal: bytes = NO_DESCRIPTORS_RESPONSE,
         serve_on_spare: bool = False,
+        addresses: AddressLimits | None = None,
     ) -> None:
         self._socket = listening
         self._start = start
@@ -156,6 +163,7 @@ class Acceptor:
         self._room = room
         self._refusal = refusal
         self._serve_on_spare = serve_on_spare
+        self._addresses = addresses
         self._spare = _open_spare()
         self._loop = asyncio.get_running_loop()
         self._budget = AcceptBudget(self._loop.time)
@@ -184,7 +192,7 @@ class Acceptor:
                 self._pause(self._rate.delay())
                 return False
             try:
-                accepted, _ = self._socket.accept()
+                accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:
@@ -198,8 +206,12 @@ class Acceptor:
             accepted.setblocking(False)
             if self._room() <= 0:
                 self._refuse(accepted)
+                continue
+            lease = self._addresses.admit(address[0]) if self._addresses is not None else None
+            if isinstance(lease, AddressRefusal):
+                self._refuse_address(accepted, lease)
             else:
-                self._start(accepted)
+                self._start(accepted, lease)
         return True
 
     def _accept_on_spare(self) -> bool:
@@ -213,7 +225,7 @@ class Acceptor:
             return False
         accepted.setblocking(False)
         if self._serve_on_spare:
-            self._start(accepted)
+            self._start(accepted, None)
         else:
             self._refuse(accepted)
             self._spare = _open_spare()
@@ -227,9 +239,24 @@ class Acceptor:
     def _refuse(self, accepted: socket.socket) -> None:
         self.refused += 1
         self._log_failure("no descriptors left for more clients")
-        # the answer is a courtesy: a client that is gone or speaks TLS sees the connection end
+        self._answer(accepted, self._refusal)
+
+    def _refuse_address(self, accepted: socket.socket, refusal: AddressRefusal) -> None:
+        if self._rate is not None:
+            self._rate.refund()
+        self._log_failure(refusal.text)
+        body = f"{refusal.text}; try again after {refusal.retry_after} s\n"
+        head = (
+            "HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain\r\n"
+            f"Content-Length: {len(body)}\r\nRetry-After: {refusal.retry_after}\r\nConnection: close\r\n\r\n"
+        )
+        self._answer(accepted, (head + body).encode())
+
+    def _answer(self, accepted: socket.socket, response: bytes) -> None:
+        """Close a refused connection behind the answer, which is a courtesy: a client that is gone or speaks TLS sees
+        the connection end."""
         with contextlib.suppress(OSError):
-            accepted.send(self._refusal)
+            accepted.send(response)
         accepted.close()
 
     def _pause(self, delay: float) -> None:

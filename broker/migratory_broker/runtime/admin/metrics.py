@@ -40,6 +40,12 @@ series begins."""
 PEER_REASONS = ("hello", "incarnation", "malformed", "group", "epoch", "sender", "snapshot", "committed", "votes")
 """Reasons for which what a peer sent is refused, exported at zero from the start."""
 
+REFUSAL_LIMITS = (
+    "subscriptions_per_client", "subscriptions_total", "publishes_per_client", "handshakes_total", "descriptors",
+    "address_connections", "address_rate",
+)  # fmt: skip
+"""Exported at zero from the start, as the reasons above. Limits that close a client are among these reasons."""
+
 Kind = Literal["gauge", "counter", "histogram"]
 
 FAMILIES: dict[str, tuple[Kind, str, str]] = {
@@ -63,6 +69,9 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_topics": ("gauge", "", "Topics known to this broker."),
     "migratory_cache_bytes": ("gauge", "", "Payload bytes in the cache."),
     "migratory_queue_bytes": ("gauge", "", "Bytes that wait for clients that read too slowly."),
+    "migratory_client_bytes": ("gauge", "kind", "Memory that the clients of this broker take."),
+    "migratory_client_bytes_limit": ("gauge", "kind", "Memory that the clients of this broker may take."),
+    "migratory_refusals_total": ("counter", "limit", "What clients were refused, by the limit that they reached."),
     "migratory_published_total": ("counter", "", "Publications taken from clients of this broker."),
     "migratory_committed_total": ("counter", "", "Publications committed, as seen by this broker."),
     "migratory_delivered_total": ("counter", "", "Publications written, once for each subscriber."),
@@ -104,6 +113,7 @@ class BrokerMetrics(Collector):
         }
         self._sums["migratory_closed_total"] = dict.fromkeys(CLOSED_REASONS, 0.0)
         self._sums["migratory_peer_messages_refused_total"] = dict.fromkeys(PEER_REASONS, 0.0)
+        self._sums["migratory_refusals_total"] = dict.fromkeys(REFUSAL_LIMITS, 0.0)
         self._buckets = [0] * (len(TAKEOVER_BUCKETS) + 1)
         self._seconds = 0.0
         self._registry = CollectorRegistry(auto_describe=False)
@@ -184,6 +194,8 @@ _EDGE = {
     "sent_bytes": "migratory_sent_bytes_total",
 }
 
+_CLIENT_BYTES = {"input": "input_bytes", "subscriptions": "subscription_bytes", "queues": "queue_bytes"}
+
 EDGE_COUNTERS = tuple(key for key, name in _EDGE.items() if name.endswith("_total"))
 """Keys of an edge's status that only rise. Their values must still be counted after the edge's process has ended."""
 
@@ -198,12 +210,16 @@ def metric_values(
     refused: int = 0,
     peer_refusals: Mapping[str, int] = MappingProxyType({}),
     credential_sources_failing: int = 0,
+    handshake_bytes: int = 0,
+    byte_limits: Mapping[str, int] = MappingProxyType({}),
+    refusals: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Value]:
     """Return the values, by name, of the metrics that are not summed from `Observe`, from the `status()` of the logic
     and the sum of those of all edges.
 
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
-    seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason.
+    seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason. `handshake_bytes` and
+    `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no edge observes.
     """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
@@ -212,6 +228,12 @@ def metric_values(
         "migratory_connections_refused_total": float(refused),
         "migratory_peer_messages_refused_total": {reason: float(count) for reason, count in peer_refusals.items()},
         "migratory_credential_sources_failing": float(credential_sources_failing),
+        "migratory_client_bytes": {
+            "handshakes": float(handshake_bytes),
+            **{kind: float(edge[key]) if edge is not None else 0.0 for kind, key in _CLIENT_BYTES.items()},
+        },
+        "migratory_client_bytes_limit": {kind: float(limit) for kind, limit in (byte_limits or {}).items()},
+        "migratory_refusals_total": {limit: float(count) for limit, count in (refusals or {}).items()},
     }
     if edge is not None:
         values["migratory_io_process_clients"] = edge.get("by_process", {})

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
+from migratory_broker.runtime.accepting.addresses import AddressLease
 from migratory_broker.runtime.clients.handshake_queue import HandshakeTransport, PendingConnections
 from migratory_broker.runtime.clients.multicast import Multicaster, address
 from migratory_broker.runtime.pump import Pump
@@ -86,6 +87,7 @@ class ClientConnections:
         self._next = 1
         self._closing: deque[tuple[float, int]] = deque()
         self._held: set[int] = set()
+        self._leases: dict[int, AddressLease] = {}  # of the connections that count for their address
         self._unread = 0  # bytes
         self._throttle_reasons: set[str] = set()  # why clients are not read freely; empty: they are
         self.throttled: dict[int, None] | None = None  # read once since throttling began; None: it is off
@@ -115,6 +117,8 @@ class ClientConnections:
         if isinstance(transport, HandshakeTransport):
             direct = transport.socket
             early += transport.drain()
+            if transport.lease is not None:
+                self._leases[number] = transport.lease
             transport = transport.transport
         connection = ClientProtocol(self, number, transport, direct)
         transport.set_protocol(connection)
@@ -141,6 +145,8 @@ class ClientConnections:
         if connection is not None:
             self.multicaster.forget(connection)
             self._held.discard(number)
+            if self._leases and (lease := self._leases.pop(number, None)) is not None:
+                lease.release()
             self.pending.post(number, self.pump.step_edge, Lost(number))
             if not self._open:
                 self.empty.set()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from migratory_broker.core.edge.events import Lost, Opened, Received
+from migratory_broker.runtime.accepting.addresses import AddressLease
 from migratory_broker.runtime.clients.multicast import address
 from migratory_broker.runtime.pump import Pump
 
@@ -29,9 +30,16 @@ class DeferredHandshake(asyncio.Protocol):
     """The protocol of an accepted socket until its upgrade. It buffers what it reads, and passes it later, in the
     deferred queue, to the HTTP protocol of `factory()`. HTTP sees a `HandshakeTransport`."""
 
-    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], socket: socket.socket, defer: Defer) -> None:
+    def __init__(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        socket: socket.socket,
+        defer: Defer,
+        lease: AddressLease | None = None,
+    ) -> None:
         self._factory = factory
         self._socket = socket
+        self._lease = lease
         self._defer = defer
         self._http: Any = None
         self._transport: Any = None
@@ -42,13 +50,14 @@ class DeferredHandshake(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._http = self._factory()
-        self._http.connection_made(HandshakeTransport(transport, self._socket, self.drain))
+        self._http.connection_made(HandshakeTransport(transport, self._socket, self.drain, self._lease))
 
     def data_received(self, data: bytes) -> None:
         if not self._chunks:
             self._defer(self._deliver, None)
         self._chunks.append(data)
         self._size += len(data)
+        self._http.count_received(len(data))
         if self._size > MAX_PENDING_BYTES and not self._held:
             self._held = True
             self._transport.pause_reading()
@@ -76,19 +85,28 @@ class DeferredHandshake(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         http, self._http = self._http, None
         http.connection_lost(exc)
+        if self._lease is not None:
+            self._lease.release()
 
 
 class HandshakeTransport:
-    """A connection's transport as the HTTP protocol sees it, together with the accepted socket. The socket is at hand
-    because uvloop allocates 72 bytes for each transport that is asked for its socket or the address of its other
-    end."""
+    """A connection's transport as the HTTP protocol sees it, together with the accepted socket and its lease. The
+    socket is at hand because uvloop allocates 72 bytes for each transport that is asked for its socket or the address
+    of its other end."""
 
-    __slots__ = ("drain", "socket", "transport")
+    __slots__ = ("drain", "lease", "socket", "transport")
 
-    def __init__(self, transport: asyncio.Transport, socket: socket.socket, drain: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        socket: socket.socket,
+        drain: Callable[[], bytes],
+        lease: AddressLease | None = None,
+    ) -> None:
         self.transport = transport
         self.socket = socket
         self.drain = drain
+        self.lease = lease
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "socket":

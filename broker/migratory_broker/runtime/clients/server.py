@@ -81,6 +81,7 @@ class ClientServer:
         clock: Callable[[], float],
         *,
         handshake_limit: float,
+        max_held: int,
         compression: bool,
         tokens: TokenPlaces | None = None,
     ) -> None:
@@ -92,7 +93,7 @@ class ClientServer:
         self._limit = handshake_limit
         self._compression = compression
         self._tokens = tokens
-        self._server = HttpServer(self._handle, clock)
+        self._server = HttpServer(self._handle, clock, max_held=max_held)
         self.slow_handshakes = 0
 
     def protocol(self) -> asyncio.BaseProtocol:
@@ -103,6 +104,16 @@ class ClientServer:
     def pending(self) -> int:
         """The number of connections that are still in their handshake."""
         return len(self._server.pending)
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory of the connections that are still in their handshake."""
+        return self._server.held
+
+    @property
+    def evicted(self) -> int:
+        """Connections that ended because all handshakes together held too much memory."""
+        return self._server.evicted
 
     @property
     def malformed(self) -> int:

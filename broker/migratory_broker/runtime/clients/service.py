@@ -22,6 +22,7 @@ from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.logic import events
 from migratory_broker.core.security.authorizer import Authorizer
+from migratory_broker.runtime.accepting.addresses import AddressLimits
 from migratory_broker.runtime.accepting.limits import AcceptRate, connection_capacity
 from migratory_broker.runtime.accepting.listener import Acceptor, ConnectionStarter
 from migratory_broker.runtime.clients.connection import ClientConnections
@@ -34,10 +35,6 @@ from migratory_broker.runtime.security.config import security_config
 
 CLOSE_WAIT = 2.0
 """Seconds that a broker that ends waits for its clients to receive their last close frame."""
-
-MAX_INCOMING_BYTES = 268_435_456
-"""The largest number of bytes from all clients of a broker that its edges hold unprocessed, divided among its I/O
-processes."""
 
 MIN_INCOMING_MESSAGES = 4
 """The smallest number of messages of the largest size that the share of one process allows: half of one message must
@@ -63,11 +60,30 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
         subscriptions_per_client=limits.subscriptions_per_client,
         queue_per_client=limits.queue_per_client,
         queue_total=limits.queue_total // share,
+        subscriptions_total=max(1, limits.subscriptions_total // share),
         batch_delay=config.delivery.batching.max_delay,
         batch_bytes=config.delivery.batching.max_bytes,
         conflation=tuple(ConflationRule(rule.topics, rule.interval) for rule in config.delivery.conflation),
     )
-    return replace(edge, incoming_total=max(MAX_INCOMING_BYTES // share, MIN_INCOMING_MESSAGES * edge.max_message))
+    return replace(edge, input_total=max(limits.input_total // share, MIN_INCOMING_MESSAGES * edge.max_message))
+
+
+def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
+    """Return the bytes of memory that all clients of a broker may take, by kind. Their sum is the most that clients can
+    make the broker hold."""
+    limits = config.limits
+    return {
+        "handshakes": limits.input_total // 2,
+        "input": limits.input_total,
+        "subscriptions": limits.subscriptions_total,
+        "queues": limits.queue_total,
+    }
+
+
+def configure_addresses(addresses: AddressLimits, config: BrokerConfig) -> None:
+    """Set the limits of each client address from the configuration."""
+    limits = config.limits.addresses
+    addresses.configure(limits.connections, limits.connects_per_second, limits.exempt)
 
 
 def _token_places(config: BrokerConfig) -> TokenPlaces | None:
@@ -103,11 +119,13 @@ class ClientService:
             servers_page(lambda: self.servers),
             clock,
             handshake_limit=config.limits.handshake,
+            max_held=client_byte_limits(config)["handshakes"] // max(1, config.io_processes),
             compression=config.compression,
             tokens=_token_places(config),
         )
         self.start_connection = ConnectionStarter(
-            self.server.protocol, wrap=lambda http, accepted: DeferredHandshake(http, accepted, pump.defer)
+            self.server.protocol,
+            wrap=lambda http, accepted, lease: DeferredHandshake(http, accepted, pump.defer, lease),
         )
         self.edge: Edge | None = None
         self._checks_identity = config.security is not None
@@ -174,7 +192,9 @@ class ClientService:
         """Return the numbers of waiting, slow and malformed handshakes, for /v1/status."""
         return {
             "handshakes_waiting": self.server.pending,
+            "handshake_bytes_waiting": self.server.held,
             "handshakes_too_slow": self.server.slow_handshakes,
+            "handshakes_evicted": self.server.evicted,
             "requests_malformed": self.server.malformed,
         }
 
@@ -201,6 +221,11 @@ class ClientBackend(Protocol):
     def with_address(self, note: events.Note) -> events.Note:
         """Return the edge's log line with the address of the client that it names, or unchanged if it names none."""
 
+    addresses: AddressLimits
+
+    def set_address_limits(self, config: BrokerConfig) -> None:
+        """Apply the limits of each client address to new connections."""
+
     @property
     def not_ready_reason(self) -> str:
         """The reason for which clients are not accepted yet, "" when they are."""
@@ -218,6 +243,9 @@ class ClientBackend(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Return the fields of /v1/status that are about clients."""
+
+    def handshake_counts(self) -> dict[str, int]:
+        """Return the counters of the handshakes, for /v1/status and /metrics."""
 
     @property
     def capacity(self) -> int:
@@ -248,6 +276,8 @@ class LocalClients(ClientService):
         self._clock = clock
         self._log = log
         self._acceptor: Acceptor | None = None
+        self.addresses = AddressLimits(clock)
+        self.set_address_limits(config)
 
     @property
     def not_ready_reason(self) -> str:
@@ -261,7 +291,11 @@ class LocalClients(ClientService):
             self._log,
             rate=AcceptRate(self._config.limits.connects_per_second, self._clock),
             room=lambda: connection_capacity() - self.load,
+            addresses=self.addresses,
         )
+
+    def set_address_limits(self, config: BrokerConfig) -> None:
+        configure_addresses(self.addresses, config)
 
     pids: Sequence[int] = ()
 

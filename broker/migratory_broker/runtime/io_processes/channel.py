@@ -34,6 +34,10 @@ MAX_BATCH = 2**32 - 1
 publication."""
 
 
+MAX_KEY = 64
+"""Bytes of a message with an accepted socket: the key of its address is an IP network, of 43 characters at most."""
+
+
 class Channel(asyncio.Protocol):
     """One end of the channel.
 
@@ -139,32 +143,31 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return first, second
 
 
-def send_socket(pipe: socket.socket, accepted: socket.socket) -> bool:
-    """Send an accepted socket to the other end of `pipe` and close it here. Return False if it could not be sent: then
-    it is still open here."""
+def send_socket(pipe: socket.socket, accepted: socket.socket, key: str = "") -> bool:
+    """Send an accepted socket with the key of its address to the other end of `pipe`, and close it here. Return False
+    if it could not be sent: then it is still open here."""
     try:
-        socket.send_fds(pipe, [b"c"], [accepted.fileno()])
+        socket.send_fds(pipe, [b"c" + key.encode()], [accepted.fileno()])
     except OSError:
         return False
     accepted.close()
     return True
 
 
-def receive_sockets(pipe: socket.socket, limit: int) -> tuple[int, list[socket.socket]]:
-    """Receive up to `limit` accepted sockets that wait. Return how many were sent, and the sockets. The latter may be
-    fewer: the kernel drops sockets for which no descriptor is free."""
-    sent = 0
-    sockets: list[socket.socket] = []
-    while sent < limit:
+def receive_sockets(pipe: socket.socket, limit: int) -> list[tuple[socket.socket | None, str]]:
+    """Receive up to `limit` accepted sockets that wait. Return them, each with the key of its address, and None for
+    each socket that the kernel dropped because no descriptor was free."""
+    received: list[tuple[socket.socket | None, str]] = []
+    while len(received) < limit:
         try:
-            data, descriptors, _, _ = socket.recv_fds(pipe, 1, 1)
+            data, descriptors, _, _ = socket.recv_fds(pipe, MAX_KEY, 1)
         except (BlockingIOError, InterruptedError):
             break
         if not data:
             break  # the other end is gone
-        sent += 1
+        accepted = None
         for descriptor in descriptors:
             accepted = socket.socket(fileno=descriptor)
             accepted.setblocking(False)
-            sockets.append(accepted)
-    return sent, sockets
+        received.append((accepted, data[1:].decode()))
+    return received

@@ -63,8 +63,10 @@ class IoProcessCounters:
         }
 
     def handshake_counts(self, processes: Collection[IoProcessHandle]) -> dict[str, int]:
-        counts = Counter({key: self._dead[key] for key in ("handshakes_too_slow", "requests_malformed")})
-        counts["handshakes_waiting"] = 0
+        counts = Counter(
+            {key: self._dead[key] for key in ("handshakes_too_slow", "handshakes_evicted", "requests_malformed")}
+        )
+        counts.update({"handshakes_waiting": 0, "handshake_bytes_waiting": 0})
         for process in processes:
             if process.report is not None:
                 counts.update(process.report.server)

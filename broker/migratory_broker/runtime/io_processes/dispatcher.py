@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable
 
+from migratory_broker.runtime.accepting.addresses import AddressLease, AddressLimits
 from migratory_broker.runtime.accepting.limits import AcceptRate
 from migratory_broker.runtime.accepting.listener import Acceptor
 from migratory_broker.runtime.io_processes.handle import IoProcessHandle
@@ -19,6 +20,7 @@ class SocketDispatcher:
     """The accepting of client connections for all I/O processes.
 
     :param processes: returns the processes that serve clients. :param rate: the limit of connections a second.
+    :param addresses: the limits of each client address.
     """
 
     def __init__(
@@ -28,12 +30,13 @@ class SocketDispatcher:
         clock: Callable[[], float],
         rate: AcceptRate,
         log: Log,
+        addresses: AddressLimits,
     ) -> None:
         self._processes = processes
         self._clock = clock
         self._rate = rate
         self._none_accepting = False
-        self._acceptor = Acceptor(listening, self._dispatch, log, rate=self, room=self._room)
+        self._acceptor = Acceptor(listening, self._dispatch, log, rate=self, room=self._room, addresses=addresses)
 
     @property
     def refused(self) -> int:
@@ -53,10 +56,12 @@ class SocketDispatcher:
             default=None,
         )
 
-    def _dispatch(self, accepted: socket.socket) -> None:
+    def _dispatch(self, accepted: socket.socket, lease: AddressLease | None) -> None:
         process = self.least_loaded()
-        if process is None or not process.send_client(accepted):
+        if process is None or not process.send_client(accepted, lease):
             accepted.close()  # the process died just now; the client retries
+            if lease is not None:
+                lease.release()
 
     def _room(self) -> int:
         """Return how many more connections the process with the most room can hold. 1 before there is a process, so
@@ -68,6 +73,9 @@ class SocketDispatcher:
     def try_acquire(self) -> bool:
         self._none_accepting = self.least_loaded() is None
         return not self._none_accepting and self._rate.try_acquire()
+
+    def refund(self) -> None:
+        self._rate.refund()
 
     def delay(self) -> float:
         return NONE_READY_DELAY if self._none_accepting else self._rate.delay()

@@ -15,13 +15,14 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
 from typing import Any
 
 from migratory_broker.core.edge.events import Detach
 from migratory_broker.core.logic.events import Attach, NextPage
+from migratory_broker.runtime.accepting.addresses import AddressLease
 from migratory_broker.runtime.io_processes.channel import Channel, send_socket, socket_pair
 from migratory_broker.runtime.io_processes.messages import Beat, EdgeReport, FromIo, SocketCounts, decoder, encode
 from migratory_broker.runtime.pump import Pump
@@ -87,6 +88,7 @@ class IoProcessHandle:
         self.capacity = 0  # connections that it can hold
         self.serving = False  # it was sent `Begin`
         self.sockets_sent = 0
+        self._leases: dict[str, list[AddressLease]] = {}  # by key
         self.counts = SocketCounts(0, 0, 0)
         self.report: EdgeReport | None = None
         self.kill_reason = ""
@@ -120,6 +122,7 @@ class IoProcessHandle:
             self._requests.clear()
             self._pages.clear()
             self._pipe.close()
+            self.release_all()
             on_lost(self)
 
     # ---- requests ------------------------------------------------------------------------------------------------
@@ -165,12 +168,29 @@ class IoProcessHandle:
             and self.sockets_sent - self.counts.given < MAX_SOCKETS_IN_FLIGHT
         )
 
-    def send_client(self, accepted: socket.socket) -> bool:
-        """Send an accepted socket to the I/O process. Return False if that failed: the socket is then still open
-        here."""
-        sent = send_socket(self._pipe, accepted)
+    def send_client(self, accepted: socket.socket, lease: AddressLease | None = None) -> bool:
+        """Send an accepted socket and the key of its lease to the I/O process, which reports its end. Return False if
+        that failed: the socket is then still open here, and the lease not released."""
+        sent = send_socket(self._pipe, accepted, lease.key if lease is not None else "")
         self.sockets_sent += sent
+        if sent and lease is not None:
+            self._leases.setdefault(lease.key, []).append(lease)
         return sent
+
+    def release(self, keys: Iterable[str]) -> None:
+        """Release a lease of each key: connections of the I/O process ended."""
+        for key in keys:
+            leases = self._leases[key]
+            leases.pop().release()
+            if not leases:
+                del self._leases[key]
+
+    def release_all(self) -> None:
+        """Release all leases: the I/O process is dead."""
+        for leases in self._leases.values():
+            for lease in leases:
+                lease.release()
+        self._leases.clear()
 
     # ---- status --------------------------------------------------------------------------------------------------
 

@@ -60,6 +60,12 @@ class SocketCounts(EdgeMessage, frozen=True, gc=False):
     connections: int
 
 
+class ReleasedAddresses(EdgeMessage, frozen=True, gc=False):
+    """The keys of the addresses whose connections have ended, one for each connection that counts."""
+
+    keys: tuple[str, ...]
+
+
 class EdgeReport(EdgeMessage, frozen=True):
     """The state of an I/O process: batches processed so far, connections that it can hold (`room`), its `SocketCounts`,
     the edge's `status()`, and the handshake counters (`server`). It is sent every half second, and at each tick after a
@@ -73,7 +79,7 @@ class EdgeReport(EdgeMessage, frozen=True):
 
 
 ToIo = EdgeEffect | Credentials | Begin | Beat
-FromIo = LogicRequest | Detach | KeysNeeded | Observe | Note | IoHello | SocketCounts | EdgeReport
+FromIo = LogicRequest | Detach | KeysNeeded | Observe | Note | IoHello | SocketCounts | ReleasedAddresses | EdgeReport
 
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 """Return one message, encoded. Values of log lines that are not plain data are sent as their text, as logs write

@@ -21,14 +21,23 @@ from migratory_protocol.messages import Server
 from migratory_broker.core.edge.events import Credentials, Detach, KeysNeeded
 from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic.events import Admission, Attach, ClientCounts, NextPage, Note, Observe, ServerList
+from migratory_broker.runtime.accepting.addresses import AddressLimits
 from migratory_broker.runtime.accepting.limits import AcceptRate
 from migratory_broker.runtime.admin.metrics import MemoryReader
-from migratory_broker.runtime.clients.service import CLOSE_WAIT
+from migratory_broker.runtime.clients.service import CLOSE_WAIT, configure_addresses
 from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.io_processes.counters import IoProcessCounters
 from migratory_broker.runtime.io_processes.dispatcher import SocketDispatcher
 from migratory_broker.runtime.io_processes.handle import IoProcessHandle, start_process
-from migratory_broker.runtime.io_processes.messages import ROUTES, Begin, EdgeReport, IoHello, SocketCounts, encode
+from migratory_broker.runtime.io_processes.messages import (
+    ROUTES,
+    Begin,
+    EdgeReport,
+    IoHello,
+    ReleasedAddresses,
+    SocketCounts,
+    encode,
+)
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
 
@@ -100,6 +109,8 @@ class IoProcessPool:
         self._counts = IoProcessCounters()
         self._empty = asyncio.Event()
         self._memory = MemoryReader(clock)
+        self.addresses = AddressLimits(clock)
+        self.set_address_limits(config)
         self._start_due(clock())
 
     # ---- as the edge of the pump ---------------------------------------------------------------------------------
@@ -152,6 +163,8 @@ class IoProcessPool:
             kind = type(message)
             if kind is SocketCounts:
                 process.counts = message
+            elif kind is ReleasedAddresses:
+                process.release(message.keys)
             elif kind is EdgeReport:
                 process.report = message
                 process.counts = message.held
@@ -270,7 +283,10 @@ class IoProcessPool:
         for process in self._processes.values():
             self._start_serving(process)
         rate = AcceptRate(self._config.limits.connects_per_second, self._clock)
-        self._dealer = SocketDispatcher(listening, self._serving, self._clock, rate, self._log)
+        self._dealer = SocketDispatcher(listening, self._serving, self._clock, rate, self._log, self.addresses)
+
+    def set_address_limits(self, config: BrokerConfig) -> None:
+        configure_addresses(self.addresses, config)
 
     def tick(self, now: float) -> None:
         stalled = now - self._ticked > 1.0
@@ -319,11 +335,14 @@ class IoProcessPool:
             "topics": len(self._interest),
         }
 
+    def handshake_counts(self) -> dict[str, int]:
+        return self._counts.handshake_counts(self._processes.values())
+
     def status(self) -> dict[str, Any]:
         now = self._clock()
         processes = sorted(self._processes.values(), key=lambda process: process.index)
         return {
-            **self._counts.handshake_counts(processes),
+            **self.handshake_counts(),
             "connections_refused": self.refused,
             "edge": self.edge_status(),
             "io_process_deaths": self._counts.deaths,

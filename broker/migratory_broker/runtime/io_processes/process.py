@@ -25,6 +25,7 @@ import uvloop
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
+from migratory_broker.runtime.accepting.addresses import AddressLease
 from migratory_broker.runtime.accepting.limits import AcceptBudget, connection_capacity
 from migratory_broker.runtime.clients.service import ClientService, freeze_heap
 from migratory_broker.runtime.config import parse
@@ -35,6 +36,7 @@ from migratory_broker.runtime.io_processes.messages import (
     Begin,
     EdgeReport,
     IoHello,
+    ReleasedAddresses,
     SocketCounts,
     ToIo,
     decoder,
@@ -91,6 +93,7 @@ class IoProcess:
         self._budget = AcceptBudget(time.monotonic)
         self._batches = 0
         self._received = 0
+        self._released: list[str] = []  # keys of ended connections, for the next report
         self._ticks = 0
         self._last_report: EdgeReport | None = None
 
@@ -162,14 +165,18 @@ class IoProcess:
     def _accept_sockets(self) -> None:
         assert self._clients is not None
         limit = self._budget.allowance()
-        count, sockets = receive_sockets(self._pipe, limit)
-        self._budget.end_turn(count == limit)
-        if not count:  # the other end is gone
+        sockets = receive_sockets(self._pipe, limit)
+        self._budget.end_turn(len(sockets) == limit)
+        if not sockets:  # the other end is gone
             self._loop.remove_reader(self._pipe)
             return
-        self._received += count
-        for accepted in sockets:
-            self._clients.start_connection(accepted)
+        self._received += len(sockets)
+        for accepted, key in sockets:
+            lease = AddressLease(key, self._released.append) if key else None
+            if accepted is not None:
+                self._clients.start_connection(accepted, lease)
+            elif lease is not None:
+                lease.release()
         self._channel.put(encode(self._socket_counts()))
         self._channel.flush()
 
@@ -217,10 +224,13 @@ class IoProcess:
             self._batches, connection_capacity(), self._socket_counts(), status, clients.handshake_counts()
         )
         self._ticks += 1
+        if self._released:
+            self._channel.put(encode(ReleasedAddresses(tuple(self._released))))
+            self._released.clear()
         if report != self._last_report or self._ticks % REPORT_EVERY == 0:
             self._last_report = report
             self._channel.put(encode(report))
-            self._channel.flush()
+        self._channel.flush()
 
     def _socket_counts(self) -> SocketCounts:
         assert self._clients is not None

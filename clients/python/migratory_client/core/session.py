@@ -188,6 +188,7 @@ class ClientCore:
                 self._advance_deadline(self.publisher.deadline)
             case wire.Subscribed():
                 self._requests.accept_receipts(link.number, message, now, out)
+                self._advance_deadline(self._requests.retry_at)
                 self._check_ready(now, out)
             case wire.Welcome():
                 self._handle_welcome(link, message, now, out)
@@ -284,6 +285,7 @@ class ClientCore:
                 current.ping_at = now + current.heartbeat
         if self._candidate is None and self._failover.next_attempt <= now:
             self._dial(now, out)
+        self._requests.retry(self._current_number(), now, out)
         self.publisher.tick(self._current_number(), now, out)
         self._recompute_deadline()
 
@@ -303,7 +305,7 @@ class ClientCore:
         self._failover.cancel_attempt()
         out.append(ev.LinkUp(link.number, link.url, message.cluster, message.broker, message.incarnation))
         self._ready_pending = True
-        self._requests.request(link.number, list(self.subscriptions.active.values()), now, out)
+        self._requests.restart(link.number, now, out)
         self.publisher.resend_all(link.number, self._max_payload, now, out)
         self._check_ready(now, out)
         self._recompute_deadline()
@@ -441,6 +443,8 @@ class ClientCore:
 
     def _recompute_deadline(self) -> None:
         deadline = min(self._requests.deadline, self.publisher.deadline)
+        if self._current is not None:
+            deadline = min(deadline, self._requests.retry_at)
         if self._candidate is None:
             deadline = min(deadline, self._failover.next_attempt)
         else:

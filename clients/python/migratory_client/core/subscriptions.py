@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from math import inf
 
 from migratory_protocol import messages as wire
+from migratory_protocol.errors import OVERLOADED
 from migratory_protocol.messages import Message, TopicReceipt, TopicRequest
 from migratory_protocol.positions import Position
 from migratory_protocol.topics import BadTopic, check_topic
@@ -25,6 +26,7 @@ from migratory_protocol.topics import BadTopic, check_topic
 from migratory_client.core.events import (
     Deliver,
     Effect,
+    Problem,
     Receipt,
     Send,
     SubscribeRefused,
@@ -32,6 +34,9 @@ from migratory_client.core.events import (
     UnsubscribeTopic,
 )
 from migratory_client.core.settings import Settings
+
+_MIN_RETRY_AFTER = 0.1
+"""Seconds before a topic is requested again that an overloaded broker refused, whatever the broker asks for."""
 
 
 class TopicStream:
@@ -171,15 +176,18 @@ class TopicStreams:
 
 class SubscribeRequests:
     """The subscribe requests of one client. `deadline` is the time at which the link counts as failed for want of an
-    answer: a repeated request on the same link might be answered without a replay."""
+    answer: a repeated request on the same link might be answered without a replay. `retry_at` is the time at which
+    topics are requested again that an overloaded broker refused."""
 
-    __slots__ = ("_last_request", "_settings", "deadline", "streams")
+    __slots__ = ("_last_request", "_overloaded", "_settings", "deadline", "retry_at", "streams")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._last_request = 0
         self.streams = TopicStreams(settings.remembered_positions)
         self.deadline = inf
+        self.retry_at = inf
+        self._overloaded: list[TopicStream] = []
 
     def subscribe(self, event: SubscribeTopic, link: int, now: float, out: list[Effect]) -> None:
         """Start a subscription, and send a request for it on `link`. With `link` 0 it is requested on the next link.
@@ -215,11 +223,32 @@ class SubscribeRequests:
         if streams and self.deadline == inf:
             self.deadline = now + self._settings.receipt_timeout
 
+    def restart(self, link: int, now: float, out: list[Effect]) -> None:
+        """Request all topics on a new link."""
+        self._overloaded, self.retry_at = [], inf
+        self.request(link, list(self.streams.active.values()), now, out)
+
+    def retry(self, link: int, now: float, out: list[Effect]) -> None:
+        """Request the topics again that an overloaded broker refused, if that is due. With `link` 0 the next link
+        requests them."""
+        if not link or self.retry_at > now:
+            return
+        waiting, self._overloaded, self.retry_at = self._overloaded, [], inf
+        active = self.streams.active
+        self.request(link, [s for s in waiting if active.get(s.topic) is s and not s.request], now, out)
+
+    def _retry_later(self, stream: TopicStream, receipt: TopicReceipt, now: float) -> None:
+        self.streams.set_request(stream, 0)
+        self._overloaded.append(stream)
+        wait = self._settings.backoff_cap if receipt.retry_after is None else receipt.retry_after
+        self.retry_at = min(self.retry_at, now + min(max(wait, _MIN_RETRY_AFTER), self._settings.backoff_cap))
+
     def accept_receipts(self, link: int, message: wire.Subscribed, now: float, out: list[Effect]) -> None:
         """Apply receipts that arrived on `link`: answers to requests, or reports of gaps in topics that the link
         serves. Other receipts are ignored. A refusal ends its subscription. While receipts are awaited, their time
         limit begins anew."""
         streams = self.streams
+        problem = ""
         for receipt in message.topics:
             stream = streams.active.get(receipt.topic)
             if stream is None:
@@ -230,6 +259,10 @@ class SubscribeRequests:
                 is_current = stream.link == link
             if not is_current:
                 continue  # the answer to an earlier request, or from a link that does not serve this topic
+            if receipt.code == OVERLOADED and message.request:
+                self._retry_later(stream, receipt, now)
+                problem = receipt.text
+                continue
             if receipt.receipt is None:
                 streams.remove_refused(receipt.topic)
                 out.append(SubscribeRefused(receipt.topic, receipt.code, receipt.text))
@@ -237,6 +270,8 @@ class SubscribeRequests:
             if message.request:
                 streams.set_request(stream, 0)
             stream.accept_receipt(link, receipt, out)
+        if problem:
+            out.append(Problem(OVERLOADED, problem))
         if streams.unanswered:  # the time limit is for progress
             self.deadline = now + self._settings.receipt_timeout
 

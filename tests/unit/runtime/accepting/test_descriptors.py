@@ -58,7 +58,7 @@ async def test_without_descriptors_the_spare_one_answers(listening: socket.socke
     started: list[socket.socket] = []
     acceptors: list[Acceptor] = []
     exhausted: Any = Exhausted(listening, lambda: acceptors[0]._spare is None)
-    acceptors.append(Acceptor(exhausted, started.append, log, serve_on_spare=serves))
+    acceptors.append(Acceptor(exhausted, lambda accepted, _: started.append(accepted), log, serve_on_spare=serves))
     address = listening.getsockname()
     reader, writer = await asyncio.open_connection(*address)
     if serves:

@@ -10,7 +10,13 @@ import migratory_broker
 import psutil
 import pytest
 from migratory_broker.core.logic.events import Observe
-from migratory_broker.runtime.admin.metrics import FAMILIES, TAKEOVER_BUCKETS, BrokerMetrics, metric_values
+from migratory_broker.runtime.admin.metrics import (
+    FAMILIES,
+    REFUSAL_LIMITS,
+    TAKEOVER_BUCKETS,
+    BrokerMetrics,
+    metric_values,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 LOGIC = {
@@ -24,7 +30,10 @@ LOGIC = {
     "waiting_groups": 0,
     "cache_short": False,
 }
-EDGE = {"clients": 5, "subscriptions": 7, "queue_bytes": 0, "published": 11, "delivered": 70, "sent_bytes": 900}
+EDGE = {
+    "clients": 5, "subscriptions": 7, "queue_bytes": 30, "input_bytes": 20, "subscription_bytes": 10, "published": 11,
+    "delivered": 70, "sent_bytes": 900,
+}  # fmt: skip
 
 
 def samples(metrics: BrokerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -44,7 +53,14 @@ def samples(metrics: BrokerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ..
 
 
 def page(edge: Any = EDGE) -> BrokerMetrics:
-    return BrokerMetrics("quotes", "b0", lambda: metric_values(LOGIC, edge))
+    limits = {"handshakes": 100, "input": 200, "subscriptions": 300, "queues": 400}
+    return BrokerMetrics(
+        "quotes",
+        "b0",
+        lambda: metric_values(
+            LOGIC, edge, handshake_bytes=40, byte_limits=limits, refusals={"descriptors": 2, "address_rate": 3}
+        ),
+    )
 
 
 def test_the_page_has_every_family_with_the_values_of_the_cores() -> None:
@@ -61,6 +77,22 @@ def test_the_page_has_every_family_with_the_values_of_the_cores() -> None:
     assert values["migratory_groups", (("role", "coordinator"),)] == 2
     assert values["migratory_member", ()] == 1
     assert values["migratory_fenced", ()] == 0
+
+
+def test_the_page_has_the_memory_of_clients_by_kind_and_its_limits() -> None:
+    metrics = page()
+    metrics.observe(Observe("migratory_refusals_total", label="subscriptions_total"))
+    values = samples(metrics)
+    kinds = ("handshakes", "input", "subscriptions", "queues")
+    assert [values["migratory_client_bytes", (("kind", kind),)] for kind in kinds] == [40, 20, 10, 30]
+    assert [values["migratory_client_bytes_limit", (("kind", kind),)] for kind in kinds] == [100, 200, 300, 400]
+    refusals = {labels[0][1]: value for (name, labels), value in values.items() if name == "migratory_refusals_total"}
+    assert {limit: count for limit, count in refusals.items() if count} == {
+        "descriptors": 2, "address_rate": 3, "subscriptions_total": 1,
+    }  # fmt: skip
+    assert set(refusals) == set(REFUSAL_LIMITS)
+    before = samples(page(None))
+    assert [before["migratory_client_bytes", (("kind", kind),)] for kind in kinds] == [40, 0, 0, 0]
 
 
 def test_the_page_has_the_start_time_of_the_process() -> None:

@@ -24,12 +24,16 @@ class Http(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: Any = None
         self.told: list[Any] = []
+        self.received = 0
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
         self.told.append(data)
+
+    def count_received(self, size: int) -> None:
+        self.received += size
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.told.append("lost")

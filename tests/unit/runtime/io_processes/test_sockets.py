@@ -18,19 +18,21 @@ def test_a_sent_socket_is_the_same_connection_at_the_other_end() -> None:
     here, there = socket_pair()
     pairs = [connected() for _ in range(3)]
     for _, accepted in pairs:
-        assert send_socket(here, accepted)
+        assert send_socket(here, accepted, "192.0.2.7")
         assert accepted.fileno() == -1
-    given, taken = receive_sockets(there, 64)
-    assert given == len(taken) == 3
-    for (client, _), accepted in zip(pairs, taken, strict=True):
-        assert not accepted.getblocking()
-        accepted.send(b"hello")
+    taken = receive_sockets(there, 64)
+    assert len(taken) == 3
+    for (client, _), (received, key) in zip(pairs, taken, strict=True):
+        assert key == "192.0.2.7"
+        assert received is not None
+        assert not received.getblocking()
+        received.send(b"hello")
         assert client.recv(10) == b"hello"
-        accepted.close()
+        received.close()
         client.close()
-    assert receive_sockets(there, 64) == (0, [])
+    assert receive_sockets(there, 64) == []
     here.close()
-    assert receive_sockets(there, 64) == (0, [])
+    assert receive_sockets(there, 64) == []
     there.close()
 
 

@@ -1,0 +1,74 @@
+"""The budget of an edge: the memory that its clients take, by kind, each against a limit of its own.
+
+| kind | what counts | at its limit |
+| --- | --- | --- |
+| input | incomplete messages, requests, and what waits behind them (inbox.py) | close the largest holders |
+| subscriptions | subscriptions, and topics with a subscriber (subscriptions.py) | refuse more of them |
+| queues | bytes queued for paused connections (delivery.py) | close the longest queues |
+
+The limits are separate, so that no kind takes the room of another, and their sum bounds what clients can make an edge
+hold. The runtime counts handshakes in the same way, which end before a connection has an edge. Nothing is counted for
+a delivery that a connection takes at once.
+"""
+
+from __future__ import annotations
+
+from migratory_broker.core.edge.state import ClientConnection
+
+TOPIC_BYTES = 1024
+"""Bytes of a topic with a subscriber, besides its name: its tables, and the name's objects. As measured with Python
+3.11 (tests/unit/core/edge/test_budget.py)."""
+
+SUBSCRIPTION_BYTES = 100
+"""Bytes of a subscription to such a topic: its places in the tables of the topic and of the connection."""
+
+RETRY_AFTER = 5.0
+"""Seconds after which a client may repeat a subscription that was refused: others may have left by then."""
+
+
+class SubscriptionBudget:
+    """The bytes of all subscriptions of an edge, as they were measured. `count` and `bytes` are for /metrics.
+
+    A client may hold as many bytes as are free, and no more. So one client gets half of the limit at most, two get a
+    third each, and however many take what they can, some is left for a client that has none (dynamic thresholds:
+    Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998).
+
+    Each `add` is taken back with a `remove`.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.count = 0
+        self.bytes = 0
+
+    def add_topic(self, name: str) -> None:
+        self.bytes += topic_bytes(name)
+
+    def remove_topic(self, name: str) -> None:
+        self.bytes -= topic_bytes(name)
+
+    def add_subscription(self) -> None:
+        self.count += 1
+        self.bytes += SUBSCRIPTION_BYTES
+
+    def remove_subscription(self) -> None:
+        self.count -= 1
+        self.bytes -= SUBSCRIPTION_BYTES
+
+    def refusal(self, connection: ClientConnection, name: str, *, is_new: bool) -> str | None:
+        """Return the reason to refuse the connection a subscription, or None. `is_new`: the topic has no subscriber
+        yet."""
+        cost = SUBSCRIPTION_BYTES + (topic_bytes(name) if is_new else 0)
+        free = self._limit - self.bytes
+        held = len(connection.topics) * self.bytes // max(1, self.count)  # by the mean: exact sums would take long
+        if held + cost <= free:
+            return None
+        return (
+            f"limit of memory of all clients' subscriptions: {max(0, free)} of {self._limit} bytes are free, and this "
+            f"client has {held}"
+        )
+
+
+def topic_bytes(name: str) -> int:
+    """Return the bytes that count for a topic with a subscriber."""
+    return TOPIC_BYTES + len(name) * (1 if name.isascii() else 4)

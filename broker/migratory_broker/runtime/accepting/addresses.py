@@ -1,0 +1,111 @@
+"""Limits of each client address: connections at a time, and new connections a second.
+
+They are checked when a connection is accepted, before anything is read from it, and for all listeners of clients in
+one place: the broker's process accepts for its I/O processes as well. An IPv6 address counts with its network of 64
+bits, which is what one customer gets. Networks that are exempt, such as those of proxies, are not counted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+BURST = 1.0
+"""Seconds of an address's rate that it may use at once: browsers open several connections, and a proxy many."""
+
+MIN_RATES = 4096
+"""Addresses whose rate is remembered before those are dropped that have not connected lately."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class AddressLease:
+    """The place of one connection within the limit of its address. `release` gives it back, once."""
+
+    __slots__ = ("_release", "key")
+
+    def __init__(self, key: str, release: Callable[[str], object]) -> None:
+        self.key = key
+        self._release = release
+
+    def release(self) -> None:
+        if self.key:
+            key, self.key = self.key, ""
+            self._release(key)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRefusal:
+    """A refused connection: the limit as a metric's label, the reason in words, seconds after which to come back."""
+
+    limit: str
+    text: str
+    retry_after: int
+
+
+class AddressLimits:
+    """The limits, and the connections of each address. A limit of 0 is off, and with both off nothing is counted.
+
+    Connections that were accepted while both were off are not counted later.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._max_connections = 0
+        self._rate = 0
+        self._exempt: tuple[Network, ...] = ()
+        self._connections: Counter[str] = Counter()
+        self._due: dict[str, float] = {}  # when an address that stays at its rate may connect next
+        self._max_due = MIN_RATES
+        self.refused: Counter[str] = Counter()  # by limit
+
+    def configure(self, connections: int, rate: int, exempt: Sequence[str]) -> None:
+        """Set the limits: connections at a time and a second, and the networks without limits. Raises ValueError for
+        what is not a network."""
+        self._exempt = tuple(ipaddress.ip_network(network) for network in exempt)
+        self._max_connections, self._rate = connections, rate
+
+    def admit(self, host: str) -> AddressLease | AddressRefusal | None:
+        """Count a connection from `host`, and return its lease, None when it does not count, or its refusal."""
+        if not (self._max_connections or self._rate):
+            return None
+        address = ipaddress.ip_address(host)
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        if any(address in network for network in self._exempt):
+            return None
+        key = str(address) if address.version == 4 else str(ipaddress.ip_network((address.packed, 64), strict=False))
+        refusal = self._refusal(key)
+        if refusal is not None:
+            self.refused[refusal.limit] += 1
+            return refusal
+        self._connections[key] += 1
+        return AddressLease(key, self.release)
+
+    def release(self, key: str) -> None:
+        """Give back the place of a connection that ended."""
+        self._connections[key] -= 1
+        if not self._connections[key]:
+            del self._connections[key]
+
+    def _refusal(self, key: str) -> AddressRefusal | None:
+        """Return the reason to refuse a connection, or count it for the rate (GCRA: one time for each address)."""
+        if 0 < self._max_connections <= self._connections[key]:
+            text = f"{key}: limit of connections of one address reached ({self._max_connections})"
+            return AddressRefusal("address_connections", text, 5)
+        if not self._rate:
+            return None
+        now = self._clock()
+        due = max(now, self._due.get(key, 0.0))
+        wait = due - now - BURST + 1 / self._rate
+        if wait > 1e-9:
+            text = f"{key}: limit of new connections of one address reached ({self._rate} a second)"
+            return AddressRefusal("address_rate", text, math.ceil(wait))
+        self._due[key] = due + 1 / self._rate
+        if len(self._due) > self._max_due:
+            self._due = {other: due for other, due in self._due.items() if due > now}
+            self._max_due = max(MIN_RATES, 2 * len(self._due))
+        return None
