@@ -1,4 +1,7 @@
-"""Long runs: the result names a part that failed, and the results of the other parts remain."""
+"""Long runs: the result names a part that failed, and the results of the other parts remain.
+
+Also failures in interleaved rounds, and the replacement of the result file in one step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Medians with spread, ratios within a round, and slopes."""
+"""Medians with spread, ratios within a round, slopes, and the order of interleaved rounds."""
 
 from __future__ import annotations
 

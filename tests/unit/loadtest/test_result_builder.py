@@ -1,5 +1,5 @@
-"""The result of a load run and its verdict: each reason for `missed` and `insufficient`, and that none hides
-another."""
+"""The result of a load run and its verdict: sums over workers, each reason for `missed` and `insufficient`, and that
+`insufficient` hides no failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The recorder: it writes rows as scraped, `up` for each scrape, and complete files, and reports a full disk."""
+"""The recorder: it writes rows as scraped, `up` for each scrape, and complete files, and reports a full disk.
+
+It follows targets that are added, replaced and removed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The operator's decision about a cluster: a rollout and pods in trouble are reported once, whatever happens in
-between."""
+between, and a restarted container alone is no trouble."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_scaling_to_one_broker_deletes_the_disruption_budget() -> None:
 
 def resized(observed: ObservedCluster, replicas: int, **brokers: Any) -> tuple[ObservedCluster, Object]:
     """Return the cluster after the operator has applied another number of brokers, and the StatefulSet of the
-    brokers that it applied."""
+    brokers that it applied. `brokers` are the other fields of `spec.brokers`."""
     resource = {**observed.resource, "spec": {"brokers": {"replicas": replicas, **brokers}}}
     plan = decide(replace(observed, resource=resource), SETTINGS)
     changed = {key_of(item): item for item in plan.apply}

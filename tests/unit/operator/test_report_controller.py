@@ -1,4 +1,7 @@
-"""The report controller against a fake API server: runs, results, schedules and the cluster's status."""
+"""The report controller against a fake API server: runs, results, schedules and the cluster's status and metrics.
+
+Also `sla fetch` of a result, and its error without a kubeconfig.
+"""
 
 from __future__ import annotations
 

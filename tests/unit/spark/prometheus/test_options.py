@@ -1,4 +1,4 @@
-"""Options of the data source: defaults, errors that name the option, and pushed-down filters."""
+"""Options of the data source: defaults, parsed times, errors that name the option, and pushed-down filters."""
 
 from __future__ import annotations
 
