@@ -66,10 +66,11 @@ class Client:
         on_receipt: Callable[[ev.Receipt], None] | None = None,
         on_delivery: Callable[[Message, float | None], None] | None = None,
     ) -> None:
-        """Create a closed client. `token` may be a function or an async function, which is called before every connect.
-        `name` is the client's name in the broker's logs. `wire` is "msgpack" or "json". `open_timeout`: seconds that
-        `open` waits for a broker, None without a limit. `queue`: the number of messages that a subscription buffers for
-        a slow reader before it pauses. `headers` are added to the HTTP request of the WebSocket handshake.
+        """Create a closed client. `token` may be a function or an async function, which is called before every connect,
+        and again before the token expires. `name` is the client's name in the broker's logs. `wire` is "msgpack" or
+        "json". `open_timeout`: seconds that `open` waits for a broker, None without a limit. `queue`: the number of
+        messages that a subscription buffers for a slow reader before it pauses. `headers` are added to the HTTP request
+        of the WebSocket handshake.
 
         `on_status` receives connection changes and problems, `on_receipt` every receipt, and `on_delivery` every
         message with its latency in seconds, by the wall clocks of both ends, or None for a message without a time. The
@@ -111,8 +112,9 @@ class Client:
         """Connect to one of the servers. If the client is open already, or another call opens it, wait until it is
         connected.
 
-        Raise ConnectError when no broker accepts the client within `open_timeout`, and close the client if this call
-        opened it. Raise Closed when the client is closed meanwhile.
+        Raise ConnectError when no broker accepts the client within `open_timeout` (the client is then closed if this
+        call opened it), or when a broker refuses its token for good (it is then closed). Raise Closed when the client
+        is closed meanwhile.
         """
         opens = not self._is_open()
         if opens:
@@ -214,7 +216,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """True while a broker serves this client. Otherwise the client reconnects by itself."""
+        """True while a broker serves this client. Otherwise an open client reconnects by itself."""
         return self._core.connected
 
     @property

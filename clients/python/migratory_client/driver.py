@@ -71,8 +71,8 @@ class LoopGuard:
 
 class Driver:
     """The driver of one client. It is closed until `start`, and after `close`. `notify` receives the effects that
-    concern the application, and may call `step`. `token_source` returns a token before each connect, None without
-    tokens."""
+    concern the application, and may call `step`. `token_source` returns a token before each connect and each expiry,
+    None without tokens."""
 
     def __init__(
         self,

@@ -112,7 +112,7 @@ class SyncClient:
 
     @property
     def connected(self) -> bool:
-        """True while a broker serves this client. Otherwise the client reconnects by itself."""
+        """True while a broker serves this client. Otherwise an open client reconnects by itself."""
         return self._client.connected
 
     @property

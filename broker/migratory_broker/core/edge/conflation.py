@@ -59,9 +59,9 @@ class Conflator:
             topic.conflation = None
 
     def fanout(self, topic: EdgeTopic, conflated: ConflationState, publications: Sequence[Publication]) -> None:
-        """Accept new publications of a conflated topic: send each QoS 1 publication to the live subscribers at once, in
-        place of the QoS 0 publications that were pending before it. Of the QoS 0 publications after it, send the latest
-        at once and begin an interval if none is running; otherwise leave it pending until the interval ends."""
+        """Accept new publications of a conflated topic. A QoS 1 publication is sent to the live subscribers at once, in
+        place of the QoS 0 publications that were pending before it. The latest QoS 0 publication after it stays pending
+        until the running interval ends; if none is running, it is sent at once and begins one."""
         for publication in publications:
             if not conflated.first:
                 conflated.first = publication.sequence

@@ -265,8 +265,8 @@ class EdgeDelivery:
         topic.remove_live(connection)
 
     def drop_batches(self, connection: ClientConnection) -> None:
-        """Discard the pending batches of a connection whose socket is gone: they are neither written nor counted in
-        `delivered` and `sent_bytes`."""
+        """Discard what is pending in batches for a connection whose socket is gone: it is neither written nor counted
+        in `delivered` and `sent_bytes`. The batches stay for other subscribers."""
         self._batcher.take(connection)
 
     # ---- queues ----------------------------------------------------------------------------------------------

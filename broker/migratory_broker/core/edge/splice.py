@@ -186,7 +186,8 @@ class Splice:
 
     def _continue(self, replay: Replay, answer: Attached | Page, position: Position) -> None:
         """Send those publications of an answer that the subscriber lacks. If the answer is `done`, end the replay at
-        `position` or at the last publication sent, whichever is later; otherwise request the next page."""
+        `position` or at the last publication sent, whichever is later; otherwise put the replay in line for its next
+        page. Request a page for the connection if none is pending."""
         connection = replay.connection
         if answer.receipt == "truncated":
             replay.cursor = Position(position.epoch, answer.last)

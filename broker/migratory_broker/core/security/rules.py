@@ -30,7 +30,7 @@ class BadPattern(ValueError):
 
 
 def check_rule_pattern(pattern: str) -> str:
-    """Return the pattern. Raises BadPattern that names what is allowed."""
+    """Return the pattern if it is well-formed. Raises BadPattern otherwise, which says what is allowed."""
     *inner, last = pattern.split("/")
     if (
         not 0 < len(pattern) <= 255

@@ -48,7 +48,7 @@ class _File:
 
     def read(self) -> bool | None:
         """Read the file if it was replaced or written. Return None if it was not, else whether `content` changed.
-        Raises OSError and ValueError."""
+        Raises OSError, or ValueError for a file that is too long or that `check` rejects; `content` then stays."""
         before, self._state = self._state, None
         status = os.stat(self.path)
         self._state = status.st_ino, status.st_size, status.st_mtime_ns

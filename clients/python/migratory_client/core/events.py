@@ -24,8 +24,8 @@ is leaving the cluster. `moved`: the broker has more clients than its share, and
 
 
 class Open(Struct):
-    """Event: connect to a broker, and reconnect until `Close`. Positions from before an earlier `Close` are still
-    known."""
+    """Event: connect to a broker, and reconnect until `Close`, or until a broker refuses the client's identity for
+    good. Positions from before an earlier `Close` are still known."""
 
 
 class Close(Struct):
@@ -65,7 +65,8 @@ class Token(Struct):
 
 class TokenFailed(Struct):
     """Event: no token could be obtained after `RequestToken`; `reason` says why. The core ends the attempt to connect
-    and makes another one later."""
+    and makes another one later. If a current link was to get a new token, it only reports the problem: the link ends
+    with its old token."""
 
     link: int
     reason: str

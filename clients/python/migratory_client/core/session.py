@@ -233,7 +233,8 @@ class ClientCore:
             self._send_connect(number, self._token, now, out)
 
     def _handle_token_expiring(self, link: LinkState, message: wire.TokenExpiring, out: list[Effect]) -> None:
-        """Renew the token of the current link. A link that is being left ends before."""
+        """Request a new token for the current link, or report a `Problem` if the client has a fixed one. Ignored for
+        other links: one that is being left ends before."""
         if link is not self._current:
             return
         if self._settings.request_token:
@@ -351,7 +352,8 @@ class ClientCore:
         out.append(ev.Dial(self._last_link, url))
 
     def _link_ended(self, link: LinkState, code: int, reason: str, now: float, out: list[Effect]) -> None:
-        """Handle the end of a link: blacklist its server if that failed, report the end or the failed attempt, and
+        """Handle the end of a link: if the broker refused the client's identity, close the client, unless another
+        broker serves it. Otherwise blacklist its server if that failed, report the end or the failed attempt, and
         schedule a reconnect if no other attempt is under way."""
         reason = link.broker_error or reason or close_reason(code) or "the connection was lost"
         if link is self._leaving:
@@ -381,7 +383,8 @@ class ClientCore:
             self._advance_deadline(self._failover.next_attempt)
 
     def _end_refused(self, reason: str, out: list[Effect]) -> None:
-        """Close the client: its identity is refused for good, by every broker."""
+        """Report that the client's identity is refused for good, by every broker. End all subscriptions and pending
+        publications with that refusal, and close the client."""
         code = errors.UNAUTHENTICATED
         out.append(ev.Problem(code, reason, True))
         for topic in self.subscriptions.active:

@@ -14,7 +14,8 @@ class Settings:
     """The limits and times of one client. Immutable: any number of clients may share one object."""
 
     request_token: bool = False
-    """Whether the core emits `RequestToken` before each connect, instead of sending the fixed token."""
+    """Whether the core emits `RequestToken` before each connect and before a token expires, instead of sending the
+    fixed token."""
 
     # ---- connecting
 

@@ -32,7 +32,8 @@ R = TypeVar("R", bound=Struct)
 
 
 class BadRecord(ValueError):
-    """The error for a node's data that no broker wrote. The text says what is wrong."""
+    """The error for a node's data that are not a valid record, so that no broker wrote them. The text says what is
+    wrong."""
 
 
 class ClusterRecord(Struct, frozen=True):

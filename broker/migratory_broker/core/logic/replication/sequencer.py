@@ -134,7 +134,8 @@ class Sequencer:
         return True
 
     def _numbered(self, log: TopicLog, entry: Publication) -> None:
-        """Queue the numbered entry for the followers, and begin to wait for its commit."""
+        """Queue the numbered entry for the followers, begin to wait for its commit, and begin its publisher's duplicate
+        window anew."""
         name, ctx = log.name, self.ctx
         ctx.dirty[self.replica.group] = None
         ctx.published += 1

@@ -39,7 +39,7 @@ class CommitListener:
             self.resume.committed(group, log)
 
     def reply(self, contact: str | None, reply: ForwardReply) -> None:
-        """Send this coordinator's reply about a publication to its contact broker `contact` (None: to this broker's
+        """Queue this coordinator's reply about a publication to its contact broker `contact` (None: to this broker's
         clients)."""
         self.answers.reply(contact, reply)
 

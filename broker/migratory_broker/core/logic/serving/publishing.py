@@ -47,7 +47,8 @@ class PublishContact:
 
     def publish(self, event: PublishRequest) -> None:
         """Bring each publication to its group's coordinator, those of one group together: number it here if that is
-        this broker, else queue it for `flush` to forward. Refuse it if it is not allowed or there is no coordinator."""
+        this broker, else queue it for `flush` to forward. Refuse it while this broker is fenced or the group has no
+        coordinator, at a limit, and if its message id awaits an answer with another payload."""
         client = (event.edge, event.reference)
         groups = len(self.groups)
         routes: dict[int, PublishRoute] = {}
@@ -75,8 +76,8 @@ class PublishContact:
         return PublishRoute(group, pending, None, [])
 
     def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
-        """Return whether the publication may be sent on, and register a QoS 1 publication as waiting for its answer. If
-        not, answer with a refusal."""
+        """Return whether the publication may be sent on, count a new topic against its client's quota, and register a
+        QoS 1 publication as waiting for its answer. If not, answer with a refusal."""
         if self.ctx.fenced:
             return self._refuse(client, publication, "retry", "this broker is cut off from the others")
         topic, pending = publication.topic, route.pending
