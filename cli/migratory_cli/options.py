@@ -1,4 +1,5 @@
-"""Options that several commands have: number types, the brokers to connect to, and the clusters on this machine."""
+"""Options that several commands have: number types, the brokers to connect to, the clusters on this machine, and the
+client that is made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Formats the output of `migratory bench`: a live progress line (plain lines without a terminal), then tables."""
+"""Formats the output of `migratory bench`: a live progress line (plain lines without a terminal), then tables, problems
+and the verdict."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The state that all parts of the logic share: time, effects of this step, randomness, links; and `must`, its
-assertions."""
+"""The state that all parts of the logic share: time, effects of this step, randomness, links; `must`, its assertions,
+and `expect`, the checks of what peers send."""
 
 from __future__ import annotations
 

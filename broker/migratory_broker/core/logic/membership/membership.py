@@ -180,8 +180,7 @@ class Membership:
         self.zookeeper.commit(operations, receive)
 
     def stop_replaced(self, incarnation: int) -> None:
-        """NEWER-LIFE: emit the effect that ends this process at once, because a newer incarnation of this name
-        lives."""
+        """NEWER-LIFE: stop at once, because a newer incarnation of this name lives."""
         self.ctx.emit(
             Stop(
                 f"incarnation {incarnation} of broker {self.ctx.config.name} lives; this one is {self.ctx.incarnation}",

@@ -1,5 +1,5 @@
-"""Log snapshots, for takeover and Sync: the difference between the logs of two brokers, split into messages, joined and
-merged.
+"""Log snapshots, for takeover and Sync: the difference between the logs of two brokers, split into messages, joined,
+checked and merged.
 
 Log and publisher table of a topic are always of one moment. Large snapshots are split into several messages; the
 receiver joins their parts before it uses them.
