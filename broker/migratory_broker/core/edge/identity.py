@@ -24,8 +24,11 @@ from migratory_broker.core.security.rules import Operation
 from migratory_broker.core.security.tokens import RefusalKind
 
 KEYS_FRESH: Final = 10.0
-"""Seconds after new keys were fetched in which a token with an unknown key is refused for good. Later, its key may have
-been published since: the client is asked to try again, and the keys are fetched."""
+"""Seconds after new keys were fetched in which a token is refused for good if its key was unknown before and still is.
+Otherwise its key may have been published since: the client is asked to try again, and the keys are fetched."""
+
+MAX_MISSING_KEYS: Final = 100
+"""Ids of unknown keys that are remembered until the next fetch. Invented ones push each other out."""
 
 LOG_INTERVAL: Final = 1.0
 """Seconds between two log lines about refused clients, so that a flood of them does not fill the log."""
@@ -48,6 +51,7 @@ class IdentityChecks:
         self.wall_offset = 0.0  # from the edge's clock to the wall clock, in seconds
         self._fetched_at = float("-inf")
         self._keys_requested = False
+        self._missing: dict[str, float] = {}  # unknown key -> when a token named it, the oldest first
         self._not_allowed: Counter[Operation] = Counter()  # since the last tick
         self._logged_at = float("-inf")
         self._unlogged = 0
@@ -71,11 +75,7 @@ class IdentityChecks:
     def _refuse(self, connection: ClientConnection, message: Connect, denial: Denial) -> Denial:
         now = self._delivery.now
         if denial.kind == "unknown_key":
-            if now - self._fetched_at < KEYS_FRESH:
-                denial = Denial("unauthenticated", "the token's key is not accepted")
-            elif not self._keys_requested:
-                self._keys_requested = True
-                self._delivery.emit(KeysNeeded())
+            denial = self._refuse_unknown_key(denial)
         if now - self._logged_at >= LOG_INTERVAL:
             fields = {
                 "client": message.client,
@@ -87,6 +87,23 @@ class IdentityChecks:
             self._logged_at, self._unlogged = now, 0
         else:
             self._unlogged += 1
+        return denial
+
+    def _refuse_unknown_key(self, denial: Denial) -> Denial:
+        """Return the refusal of a token with an unknown key: for good if keys were fetched since it was first named."""
+        now, missing = self._delivery.now, self._missing
+        asked_at = missing.pop(denial.key, now)
+        if asked_at < self._fetched_at:
+            if now - self._fetched_at < KEYS_FRESH:
+                missing[denial.key] = asked_at
+                return Denial("unauthenticated", "the token's key is not accepted")
+            asked_at = now
+        missing[denial.key] = asked_at
+        if len(missing) > MAX_MISSING_KEYS:
+            del missing[next(iter(missing))]
+        if not self._keys_requested:
+            self._keys_requested = True
+            self._delivery.emit(KeysNeeded())
         return denial
 
     def notify_expiring(self, connection: ClientConnection) -> bool:

@@ -51,10 +51,11 @@ def parse_revocations(document: bytes) -> Revocations:
 
 
 class Denial(NamedTuple):
-    """A refused `connect`. `text` is sent to the client."""
+    """A refused `connect`. `text` is sent to the client. `key` is the id of an unknown key."""
 
     kind: RefusalKind
     text: str
+    key: str = ""
 
 
 class ClientAccess:
@@ -138,7 +139,7 @@ class Authorizer:
         try:
             verified = self._verifier.verify(token, now)
         except TokenRefused as error:
-            return Denial(error.kind, str(error))
+            return Denial(error.kind, str(error), error.key)
         if self._is_revoked(verified):
             return Denial("unauthenticated", "the token was revoked")
         trees = (self._rules.trees(verified.subject, verified.claims),)

@@ -62,12 +62,13 @@ class TokenRefused(Exception):
 
     unauthenticated   final: another token is needed
     token_expired     a new token of the same kind is needed
-    unknown_key       signed with a key that may have been published since
+    unknown_key       signed with a key, by its id `key`, that may have been published since
     """
 
-    def __init__(self, text: str, kind: RefusalKind = "unauthenticated") -> None:
+    def __init__(self, text: str, kind: RefusalKind = "unauthenticated", key: str = "") -> None:
         super().__init__(text)
         self.kind: RefusalKind = kind
+        self.key = key
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +276,7 @@ class TokenVerifier:
         named = [key for key in fitting if header.kid is None or key.id in (None, header.kid)]
         if not named:
             if self._remote and header.kid is not None:
-                raise TokenRefused("the token's key is not known here", "unknown_key")
+                raise TokenRefused("the token's key is not known here", "unknown_key", header.kid)
             raise TokenRefused("the token's key or algorithm is not accepted")
         for key in named[:MAX_TRIES]:
             try:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.events import Credentials
+from migratory_broker.core.edge.identity import MAX_MISSING_KEYS
 from migratory_broker.core.logic.events import Note, Observe, PublishRequest, Tick
 from migratory_broker.core.security.authorizer import MAX_DECISIONS, Authorizer, SecurityConfig
 from migratory_broker.core.security.rules import Rule
@@ -412,16 +413,34 @@ def test_unknown_key_is_fetched_once_and_the_client_asked_to_retry() -> None:
     on = remote_bench()
     assert [attempt(on, es256("a")) for _ in range(3)] == ["retry 1013"] * 3
     assert on.keys_needed == 1
-    on.step(Credentials((key_set(public_jwk("ES256", "a")),), fetched=True))
+    on.wait(0.1)
+    fetched = Credentials((key_set(public_jwk("ES256", "a")),), fetched=True)
+    on.step(fetched)
     assert attempt(on, es256("a")) == "welcome"
-    assert attempt(on, es256("b")) == DENIED, "the keys are fresh"
-    assert on.keys_needed == 1
-    on.wait(10.1)
-    assert attempt(on, es256("b")) == "retry 1013"
+    assert attempt(on, es256("b")) == "retry 1013", "it may have been published since"
     assert on.keys_needed == 2
-    on.step(Credentials((key_set(public_jwk("ES256", "a")),)))  # the fetch failed: the last keys
+    on.wait(0.1)
+    on.step(Credentials(fetched.documents))  # the fetch failed: the last keys
     assert attempt(on, es256("b")) == "retry 1013"
     assert on.keys_needed == 3
+    on.wait(0.1)
+    on.step(fetched)
+    assert [attempt(on, es256("b")) for _ in range(2)] == [DENIED] * 2, "still unknown after a fetch"
+    assert on.keys_needed == 3
+    on.wait(10.1)
+    assert attempt(on, es256("b")) == "retry 1013", "the fetch was long ago"
+    assert on.keys_needed == 4
+
+
+def test_unknown_keys_are_remembered_within_bounds() -> None:
+    on = remote_bench()
+    claims = {"sub": "ann", "exp": WALL + 300}
+    tokens = [sign(claims, "ES256", "a", {"kid": f"invented {number}"}) for number in range(MAX_MISSING_KEYS + 1)]
+    assert {attempt(on, credential) for credential in tokens} == {"retry 1013"}
+    on.wait(0.1)
+    on.step(Credentials((key_set(public_jwk("ES256", "a")),), fetched=True))
+    assert attempt(on, tokens[-1]) == DENIED
+    assert attempt(on, tokens[0]) == "retry 1013", "forgotten"
 
 
 @pytest.mark.parametrize(
