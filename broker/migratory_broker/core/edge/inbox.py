@@ -61,7 +61,7 @@ class UnprocessedBytes:
         self.total = 0
 
     def update(self, connection: ClientConnection) -> None:
-        """Count the connection's bytes again. Call this after every change of its parser or backlog."""
+        """Count the connection's bytes again. Call this after every change of its parser, request or backlog."""
         parser, backlog = connection.parser, connection.backlog
         if parser is None and backlog is None:
             if connection in self._held:

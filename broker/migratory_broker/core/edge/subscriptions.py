@@ -1,9 +1,9 @@
 """Subscriptions, in the edge core: which connections follow which topics, and (for the runtime) which edges need which
 topics.
 
-A request is refused as a whole if it exceeds the limit of subscriptions; an invalid or forbidden topic is refused
-alone, in its receipt. Subscribing again to a subscribed topic is answered again and changes nothing, so that a client
-can repeat a request without growing memory or getting publications twice.
+A request is refused as a whole if it exceeds the limit of subscriptions; an invalid or forbidden topic, or one for
+which no memory is left, is refused alone, in its receipt. Subscribing again to a subscribed topic is answered again and
+changes nothing, so that a client can repeat a request without growing memory or getting publications twice.
 
 A request names little more topics than a client may have, and is carried out in pieces. At most
 `EdgeConfig.attaches_per_client` topics of one connection are pending at the logic, and each answer makes room for
@@ -115,7 +115,7 @@ class SubscriptionTable:
             self._delivery.emit(More(connection.number))
 
     def _overloaded(self, name: str, reason: str) -> TopicReceipt:
-        """Return the receipt that refuses a topic for want of memory."""
+        """Count a refusal for want of memory, and return the receipt that refuses the topic."""
         self._delivery.emit(Observe("migratory_refusals_total", label="subscriptions_total"))
         text = f"{reason}; try again after {RETRY_AFTER:g} s, or at another broker"
         return TopicReceipt(name, None, code=errors.OVERLOADED, text=text, retry_after=RETRY_AFTER)

@@ -1,2 +1,2 @@
-"""Accepting TCP connections of clients, peers and the administration: listeners, limits of rate and number, and
-HTTP."""
+"""Accepting TCP connections of clients, peers and the administration: listeners, limits of rate, number and client
+address, and HTTP."""

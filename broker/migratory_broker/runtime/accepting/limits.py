@@ -21,7 +21,7 @@ NEEDED_DESCRIPTORS = RESERVED_DESCRIPTORS + 16
 
 class Pace(Protocol):
     """The interface of a rate limit. `try_acquire` returns whether one more connection may be accepted now, and counts
-    it; `delay` returns the seconds until the next one."""
+    it; `refund` takes that back; `delay` returns the seconds until the next one."""
 
     def try_acquire(self) -> bool: ...
 

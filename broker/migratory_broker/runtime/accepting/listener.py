@@ -3,7 +3,7 @@
 The broker accepts by itself, because an asyncio server ends or spins when descriptors run out, and accepts without a
 limit. Here connections beyond the rate stay in the kernel's backlog, so that a storm of connects does not starve the
 connected clients. Connections beyond the descriptors are answered 503 and closed, with a spare descriptor if no other
-is free.
+is free; those beyond the limits of their address are answered 429 and closed.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class ConnectionStarter:
 
 
 class Acceptor:
-    """The accepting of connections on one listening socket: each is given to `start`.
+    """The accepting of connections on one listening socket: each that is not refused is given to `start`, with the
+    lease of its address.
 
     :param rate: the limit of connections a second; None: no limit.
     :param room: returns how many more connections may be held now.

@@ -28,7 +28,8 @@ kernel."""
 
 class DeferredHandshake(asyncio.Protocol):
     """The protocol of an accepted socket until its upgrade. It buffers what it reads, and passes it later, in the
-    deferred queue, to the HTTP protocol of `factory()`. HTTP sees a `HandshakeTransport`."""
+    deferred queue, to the HTTP protocol of `factory()`. HTTP sees a `HandshakeTransport`. The bytes count for HTTP's
+    limit of memory as they come, and the address's lease is released if the connection ends before its upgrade."""
 
     def __init__(
         self,

@@ -107,12 +107,12 @@ class ClientServer:
 
     @property
     def held(self) -> int:
-        """Bytes of memory of the connections that are still in their handshake."""
+        """The number of bytes of memory of the connections that are still in their handshake."""
         return self._server.held
 
     @property
     def evicted(self) -> int:
-        """Connections that ended because all handshakes together held too much memory."""
+        """The number of connections so far that were evicted because all handshakes together held too much memory."""
         return self._server.evicted
 
     @property

@@ -189,7 +189,8 @@ class ClientService:
             self.connections.abort_oldest(excess)
 
     def handshake_counts(self) -> dict[str, int]:
-        """Return the numbers of waiting, slow and malformed handshakes, for /v1/status."""
+        """Return the numbers of waiting, slow, evicted and malformed handshakes, and the bytes of the waiting ones, for
+        /v1/status and /metrics."""
         return {
             "handshakes_waiting": self.server.pending,
             "handshake_bytes_waiting": self.server.held,

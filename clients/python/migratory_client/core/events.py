@@ -250,8 +250,9 @@ class LinkDown(Struct):
 
 
 class Ready(Struct):
-    """Effect for the application: every subscription has its receipt on the current link. `seconds` is the time since
-    the previous link was lost: 0 after a move, which loses none, and None on the first link."""
+    """Effect for the application: every subscription was answered on the current link: it has its receipt, or an
+    overloaded broker refused it and it will be requested again. `seconds` is the time since the previous link was lost:
+    0 after a move, which loses none, and None on the first link."""
 
     link: int
     seconds: float | None

@@ -416,8 +416,8 @@ class ClientCore:
         out.append(ev.Disconnect(link.number, abort))
 
     def _check_ready(self, now: float, out: list[Effect]) -> None:
-        """Once every subscription has its receipt on the current link, report `Ready` and finish a move. Until then,
-        and if it was reported already: nothing."""
+        """Once every subscription was answered on the current link, report `Ready` and finish a move. Until then, and
+        if it was reported already: nothing."""
         if self.subscriptions.unanswered:
             return
         self._requests.deadline = inf

@@ -245,8 +245,8 @@ class SubscribeRequests:
 
     def accept_receipts(self, link: int, message: wire.Subscribed, now: float, out: list[Effect]) -> None:
         """Apply receipts that arrived on `link`: answers to requests, or reports of gaps in topics that the link
-        serves. Other receipts are ignored. A refusal ends its subscription. While receipts are awaited, their time
-        limit begins anew."""
+        serves. Other receipts are ignored. A refusal ends its subscription, except `overloaded`: that is reported as a
+        problem, and the topic requested again later. While receipts are awaited, their time limit begins anew."""
         streams = self.streams
         problem = ""
         for receipt in message.topics:
