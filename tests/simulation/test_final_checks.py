@@ -85,6 +85,14 @@ def subscription_of_nobody(world: World, process: Process) -> None:
     process.edges[0].core._subscriptions.budget.count += 1
 
 
+def subscription_without_its_bytes(world: World, process: Process) -> None:
+    process.edges[0].core._subscriptions.budget.bytes -= 1
+
+
+def input_of_nobody(world: World, process: Process) -> None:
+    process.edges[0].core._connections.inbox.unprocessed.total += 1
+
+
 def client_that_is_not_counted(world: World, process: Process) -> None:
     process.logic.client_balancer.edges[99] = (1,)
 
@@ -111,6 +119,8 @@ def client_of_nobody(world: World, process: Process) -> None:
         (two_coordinators, "coordinate"),
         (lost_connection, "connections of 0"),
         (subscription_of_nobody, "subscriptions of"),
+        (subscription_without_its_bytes, "subscription_bytes of"),
+        (input_of_nobody, "input_bytes is 1"),
         (client_of_nobody, "clients of"),
         (client_that_is_not_counted, "it counts"),
         (more_connections_than_clients, "connections of 1 clients"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from migratory_broker.core.edge.budget import SUBSCRIPTION_BYTES, topic_bytes
 from migratory_broker.core.logic.membership.records import COORDINATORS, decode_group
 from migratory_broker.core.logic.status import describe_logic
 
@@ -95,6 +96,7 @@ def _check_edges(process: Process) -> None:
             "draining": False,
             "replays": 0,
             "queue_bytes": 0,
+            "input_bytes": 0,
             "paused": 0,
         }.items():
             if status[name] != wanted:
@@ -105,6 +107,7 @@ def _check_edges(process: Process) -> None:
             "clients": len(edge.connections),
             "subscriptions": len(topics),
             "topics": len(set(topics)),
+            "subscription_bytes": SUBSCRIPTION_BYTES * len(topics) + sum(map(topic_bytes, set(topics))),
         }.items():
             if status[name] != count:
                 _fail(process, f"edge {edge.number} counts {status[name]} {name} of {count}")

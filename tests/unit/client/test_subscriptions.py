@@ -281,6 +281,41 @@ def test_refused_topic_does_not_affect_others() -> None:
     assert driver.delivered() == [(1, 1)]
 
 
+def test_overloaded_topic_is_requested_again_when_the_broker_says() -> None:
+    driver, link = subscribed("other")
+    driver.step(ev.SubscribeTopic("t"))
+    full = wire.TopicReceipt("t", None, code="overloaded", text="all is used", retry_after=5.0)
+    driver.answer(link, full)
+    assert driver.of(ev.SubscribeRefused) == []
+    assert driver.of(ev.Problem) == [ev.Problem("overloaded", "all is used")]
+    first = driver.request(link)
+    driver.wait(4.9)
+    assert driver.request(link) is first
+    driver.wait(0.2)
+    assert driver.request(link).request == first.request + 1
+    assert driver.request(link).topics == [wire.TopicRequest("t")]
+    driver.answer(link, full)
+    link = reconnect(driver, link)  # the next broker is asked for all topics at once
+    assert [topic.topic for topic in driver.request(link).topics] == ["other", "t"]
+    driver.answer(link, complete("other", 1, 0), complete("t", 1, 0))
+    driver.receive(link, message("t", 1, 1))
+    assert driver.delivered() == [(1, 1)]
+    last = driver.request(link)
+    driver.wait(5.1)
+    assert driver.request(link) is last
+
+
+def test_overloaded_topic_that_was_left_is_not_requested_again() -> None:
+    driver = CoreDriver()
+    driver.step(ev.SubscribeTopic("t"))
+    link = driver.open()
+    driver.answer(link, wire.TopicReceipt("t", None, code="overloaded", text="all is used"))
+    first = driver.request(link)
+    driver.step(ev.UnsubscribeTopic("t"))
+    driver.wait(29.0)
+    assert driver.request(link) is first
+
+
 def test_refused_request_refuses_all_its_topics() -> None:
     driver = CoreDriver()
     link = driver.open()
