@@ -20,7 +20,8 @@ class ConnectError(MigratoryError):
 
 class PublishError(MigratoryError):
     """A publication failed. An error of exactly this class is a refusal by the broker or the client: the publication
-    was not stored; change it before trying again. Subclasses have other causes."""
+    was not stored; change it before trying again. After the code `unauthenticated`, which closes the client, it may
+    have been. Subclasses have other causes."""
 
 
 class PublishTimeout(PublishError):

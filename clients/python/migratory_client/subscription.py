@@ -135,7 +135,7 @@ class Subscription:
 
     def put(self, item: Message | ev.Receipt | ev.SubscribeRefused) -> None:
         """Append the next item to the stream. A refusal ends the subscription to its topic. If the buffer is full,
-        unsubscribe from all topics until the reader has caught up."""
+        unsubscribe from all topics until the reader has read half of it."""
         self._items.append(item)
         if isinstance(item, ev.SubscribeRefused):
             self._topics.pop(item.topic, None)

@@ -126,8 +126,8 @@ class SyncClient:
         return self._client.reconnect_causes
 
     def open(self) -> None:
-        """Start the client's thread and connect, as `Client.open` does. Raise ConnectError when no broker accepts the
-        client in time; no thread is left then."""
+        """Start the client's thread and connect, as `Client.open` does. Raise what that raises; if this call started
+        the thread, none is left then."""
         with self._lock:
             opens = self.closed
             if opens:

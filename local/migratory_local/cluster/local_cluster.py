@@ -263,7 +263,7 @@ class LocalCluster:
         process.kill()
 
     async def restart_broker(self, name: str, *, max_wait: float = READY_SECONDS) -> None:
-        """Start a broker again after `kill_broker(restart=False)`, and wait until it is ready.
+        """Let the supervisor start a broker again after `kill_broker(restart=False)`, and wait until it is ready.
 
         :raises LocalError: the broker is not ready within `max_wait` seconds.
         """
@@ -271,7 +271,8 @@ class LocalCluster:
         await wait_ready([self.broker(name)], self.http, max_wait, fail_on_exit=False)
 
     async def wait_ready(self, max_wait: float = READY_SECONDS) -> None:
-        """Wait until every broker is ready, even if brokers end and are started again meanwhile.
+        """Wait until every broker is ready and lists all of them for clients, even if brokers end and are started again
+        meanwhile.
 
         :raises LocalError: a broker is not ready within `max_wait` seconds.
         """

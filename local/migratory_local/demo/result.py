@@ -117,8 +117,8 @@ def find_failures(
 
 
 def describe_missed(result: dict[str, Any], objective: Objective | None) -> str:
-    """Return the result of a missed objective in words, such as "73.86% of deliveries within 500 ms, target 90%". The
-    report's own reason comes first if there is one."""
+    """Return the result of a missed objective in words, such as "73.86% of deliveries within 500 ms, target 90%". If
+    the report gives a reason of its own, return only that."""
     if result["reason"]:
         return str(result["reason"])
     share, target = result["compliance"] * 100, float(result["target"])

@@ -145,7 +145,7 @@ async def _kill(
     cluster: LocalCluster, load: Load, options: DemoOptions, observer: DemoObserver
 ) -> KilledProcess | None:
     """Wait, kill the process that the options choose, start it again, and wait until it has rejoined. Return the killed
-    process, or None if the options choose none."""
+    process, or None if the options choose none. If it does not rejoin, its `failure` says so, and nothing is raised."""
     if options.kill == "none":
         return None
     await asyncio.sleep(options.duration * KILL_AFTER)

@@ -81,7 +81,7 @@ def java_version(executable: Path) -> int:
 
 def spark_home(java: Java, workdir: Path) -> Path:
     """Make a folder in `workdir` with a `bin/java` that runs `java` without the option for the vector module. Return
-    the folder, the value of JAVA_HOME for Spark."""
+    the folder, the value of JAVA_HOME for Spark. Raise OSError if it cannot be written."""
     home = workdir / "java"
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)

@@ -137,8 +137,8 @@ class HttpClient:
         return await self.get_from(f"{LOOPBACK}:{port}", path)
 
     async def get_from(self, address: str, path: str) -> tuple[int, str] | None:
-        """Request a path from `address`, which is `host:port`. Return status and body, or None if there is no answer in
-        time."""
+        """Request a path from `address`, which is `host:port`. Return status and body, or None if the request fails or
+        takes too long."""
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             self._session = aiohttp.ClientSession(timeout=self._timeout, connector=connector, trust_env=False)

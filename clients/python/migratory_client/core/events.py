@@ -168,8 +168,8 @@ class Disconnect(Struct):
 
 
 class Deliver(Struct):
-    """Effect for the application: the next publication of its topic. The positions of a topic strictly increase. The
-    core has advanced its own position before it returns this effect."""
+    """Effect for the application: the next publication of its topic. The positions of a subscription strictly increase.
+    The core has advanced its own position before it returns this effect."""
 
     link: int
     message: Message
@@ -217,8 +217,8 @@ class Acknowledged(Struct):
 
 
 class PublishFailed(Struct):
-    """Effect for the application: the publication was refused, or its outcome is unknown. After `timeout` and `closed`
-    it may still be published, and after `outcome_unknown` it may have been.
+    """Effect for the application: the publication was refused, or its outcome is unknown. After `timeout`, `closed` and
+    `unauthenticated` it may still be published, and after `outcome_unknown` it may have been.
 
     `code` is the broker's error code, or one of timeout, closed, too_many_waiting, not_connected, too_large, bad_topic.
     """
