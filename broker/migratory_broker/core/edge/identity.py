@@ -58,8 +58,7 @@ class IdentityChecks:
 
     def authenticate(self, connection: ClientConnection, message: Connect) -> ClientAccess | Denial | None:
         """Return the access of a client that sends `connect`, with the times of its notice and its end, or its refusal;
-        None where everything is allowed. A refusal is logged, and if the token's key is unknown, `KeysNeeded` is
-        emitted."""
+        None where everything is allowed. A refusal is logged, at most one a second, and may request the remote keys."""
         if self._authorizer is None:
             return None
         now = self._delivery.now
@@ -90,7 +89,9 @@ class IdentityChecks:
         return denial
 
     def _refuse_unknown_key(self, denial: Denial) -> Denial:
-        """Return the refusal of a token with an unknown key: for good if keys were fetched since it was first named."""
+        """Return the refusal of a token with an unknown key: for good if keys were fetched since it was first named,
+        within the last `KEYS_FRESH` seconds. Otherwise remember the key, emit `KeysNeeded` unless a request is pending,
+        and let the client try again."""
         now, missing = self._delivery.now, self._missing
         asked_at = missing.pop(denial.key, now)
         if asked_at < self._fetched_at:
