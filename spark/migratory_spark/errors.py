@@ -3,6 +3,27 @@ do."""
 
 from __future__ import annotations
 
+_MAX_EXCERPT = 300
+"""Characters of foreign text that a message quotes."""
+
+
+def excerpt(data: bytes) -> str:
+    """Return the beginning of what a server sent, for a message: its text in one line, or the number of bytes if it is
+    no text. Damaged data must not reach a terminal."""
+    text = data[: 4 * _MAX_EXCERPT].decode(errors="replace")
+    if sum(map(_is_unreadable, text)) > len(text) // 10:
+        return f"{len(data)} bytes that are no text"
+    return one_line(text)[:_MAX_EXCERPT] or "no text"
+
+
+def one_line(text: str) -> str:
+    """Return the text as one line without control characters and bytes that could not be decoded."""
+    return "".join(character for character in " ".join(text.split()) if not _is_unreadable(character))
+
+
+def _is_unreadable(character: str) -> bool:
+    return character == "\N{REPLACEMENT CHARACTER}" or not (character.isprintable() or character.isspace())
+
 
 class NoSamples(Exception):
     """Raised when there are no samples to read. The message names the folder or the servers."""

@@ -186,7 +186,7 @@ def _write(
     )
     part = path.with_name(f".{path.name}.part")
     try:
-        pq.write_table(table, part, compression="zstd")
+        pq.write_table(table, part, compression="zstd", write_page_checksum=True)
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)

@@ -19,13 +19,14 @@ import click
 
 from migratory_spark.jobs.command_line import BadInput, ExitOnError, SamplesUnreadable, options
 from migratory_spark.jobs.inputs import RecorderFolder
+from migratory_spark.jobs.spark_errors import spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
-    from migratory_spark.jobs.sla_report import OpenSession
+    from migratory_spark.jobs.spark_errors import OpenSession
 
 COMPACT = (
     click.option("--samples", type=click.Path(path_type=Path), required=True, metavar="DIR",
@@ -57,21 +58,15 @@ def run_compact(samples: Path, to: Path, open_session: OpenSession) -> int:
         raise BadInput(f"--to: {to} is not an empty folder")
     if samples.resolve() in (to.resolve(), *to.resolve().parents):
         raise BadInput(f"--to: {to} is inside {samples}: its files would be samples of the source")
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     files, size = _size(samples)
-    try:
-        with _remove_on_error(to), open_session() as session:
-            table = source.read(session)
-            _log(f"reading {files:,} files of {size:,} bytes")
-            before = content_digest(table)
-            _log(f"writing {before.rows:,} samples to {to}")
-            _write(table, to)
-            _log("comparing what was written")
-            after = content_digest(RecorderFolder(to, None).read(session))
-    except (PySparkException, Py4JError) as error:
-        raise SamplesUnreadable(f"Spark could not read or write: {str(error).splitlines()[0]}") from error
+    with _remove_on_error(to), spark_session(open_session) as session:
+        table = source.read(session)
+        _log(f"reading {files:,} files of {size:,} bytes")
+        before = content_digest(table)
+        _log(f"writing {before.rows:,} samples to {to}")
+        _write(table, to)
+        _log("comparing what was written")
+        after = content_digest(RecorderFolder(to, None).read(session))
     if before != after:
         raise SamplesUnreadable(
             f"{to} holds {after.rows:,} samples, not the {before.rows:,} of {samples}: do not use it"
@@ -151,7 +146,9 @@ def _write_days(to: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
                 day, path = day_of_row, to / f"day={day_of_row}" / "samples.parquet"
                 path.parent.mkdir(exist_ok=True)
                 schema = batch.schema.remove(batch.schema.get_field_index("day"))
-                writer = pq.ParquetWriter(path.with_suffix(".part"), schema, compression="zstd")
+                writer = pq.ParquetWriter(
+                    path.with_suffix(".part"), schema, compression="zstd", write_page_checksum=True
+                )
             assert writer is not None  # there is one for every day
             rows_of_day = batch.filter(pc.equal(batch.column("day"), pa.scalar(day_of_row)))
             writer.write_batch(rows_of_day.drop_columns(["day"]))

@@ -7,10 +7,8 @@ software, 130 interrupted.
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,15 +21,12 @@ from migratory_resources.validation.loading import load_cluster_file
 from migratory_resources.validation.problems import ClusterFileError
 
 from migratory_spark.jobs import outputs
-from migratory_spark.jobs.command_line import REPORT, VERDICTS, BadInput, ExitOnError, SamplesUnreadable, options
+from migratory_spark.jobs.command_line import REPORT, VERDICTS, BadInput, ExitOnError, options
 from migratory_spark.jobs.inputs import SampleInput, sample_input
+from migratory_spark.jobs.spark_errors import OpenSession, spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from migratory_spark.document import SlaReport
-
-OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +118,11 @@ def _check(report_options: ReportOptions, objectives: Sequence[Objective]) -> Sa
 def _build(
     report_options: ReportOptions, objectives: Sequence[Objective], samples: SampleInput, open_session: OpenSession
 ) -> SlaReport:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from migratory_spark.errors import NoSamples
     from migratory_spark.report.build import build_report
 
     try:
-        with open_session() as session:
+        with spark_session(open_session) as session:
             return build_report(
                 session, samples.samples(session), report_options.start, report_options.end, objectives,
                 window_seconds=report_options.window, zone=report_options.zone,
@@ -138,8 +130,6 @@ def _build(
             )  # fmt: skip
     except (NoSamples, ValueError) as error:
         raise BadInput(str(error)) from None
-    except (PySparkException, Py4JError) as error:
-        raise SamplesUnreadable(f"Spark could not read the samples: {_first_lines(str(error))}") from error
 
 
 def _write(report_options: ReportOptions, report: SlaReport) -> None:
@@ -164,23 +154,6 @@ def add_to_history(report_options: ReportOptions, report: SlaReport) -> None:
         append(report, report_options.history)
     except OSError as error:
         raise BadInput(f"--history: {report_options.history}: {error}") from None
-
-
-def _first_lines(text: str) -> str:
-    """Return the message of a Spark error without stack traces, at most 600 characters.
-
-    The last cause in the JVM's stack names the fault. After a Python worker's traceback the message is the first line
-    that is not indented.
-    """
-    _, traced, after = text.partition("Traceback (most recent call last):")
-    if traced and (last_line := re.search(r"^[A-Za-z_][\w.]*: (.+)$", after, re.MULTILINE)):
-        return last_line[1].strip()[:600]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by: ")]
-    messages = [
-        line for line in lines if not line.startswith(("at ", "JVM stacktrace", "File ", "Traceback", "Caused by: "))
-    ]
-    return " ".join([*messages[:2], *causes[-1:]])[:600] or "no reason given"
 
 
 @click.command()

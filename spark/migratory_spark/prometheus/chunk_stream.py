@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import google_crc32c
 import numpy as np
 
+from migratory_spark.errors import excerpt
 from migratory_spark.prometheus import xor
 from migratory_spark.prometheus.blocks import SampleBlock, decode_labels
 from migratory_spark.prometheus.protobuf import BadProtobuf, field
@@ -41,7 +42,7 @@ def frames(pieces: Iterable[bytes]) -> Iterator[bytes]:
             yield message
         del buffer[:at]
     if buffer:
-        raise BadProtobuf(f"the stream ends inside a frame: {_excerpt(bytes(buffer))}")
+        raise BadProtobuf(f"the stream ends inside a frame: {excerpt(bytes(buffer))}")
 
 
 def _next_frame(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
@@ -57,20 +58,16 @@ def _next_frame(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
             break
         shift += 7
         if shift > 35:
-            raise BadProtobuf(f"expected a frame, got: {_excerpt(bytes(buffer[begin:]))}")
+            raise BadProtobuf(f"expected a frame, got: {excerpt(bytes(buffer[begin:]))}")
     if size > _MAX_FRAME_BYTES:
-        raise BadProtobuf(f"a frame of {size} bytes, which is impossible: {_excerpt(bytes(buffer[begin:]))}")
+        raise BadProtobuf(f"a frame of {size} bytes, which is impossible: {excerpt(bytes(buffer[begin:]))}")
     end = at + 4 + size
     if end > len(buffer):
         return None
     message = bytes(buffer[at + 4 : end])
     if google_crc32c.value(message) != int.from_bytes(buffer[at : at + 4], "big"):
-        raise BadProtobuf(f"a frame's checksum is wrong: {_excerpt(bytes(buffer[begin:]))}")
+        raise BadProtobuf(f"a frame's checksum is wrong: {excerpt(bytes(buffer[begin:]))}")
     return message, end
-
-
-def _excerpt(data: bytes) -> str:
-    return repr(data[:200].decode(errors="replace"))
 
 
 def blocks(messages: Iterable[bytes], start_ms: int, end_ms: int, chunks: int = CHUNKS) -> Iterator[SampleBlock]:

@@ -14,12 +14,11 @@ from functools import lru_cache
 import urllib3
 from urllib3.exceptions import HTTPError, IncompleteRead, MaxRetryError, ReadTimeoutError, SSLError
 
-from migratory_spark.errors import BrokenResponse, InterfaceUnsupported, QueryTooLarge, ServerError
+from migratory_spark.errors import BrokenResponse, InterfaceUnsupported, QueryTooLarge, ServerError, excerpt
 from migratory_spark.prometheus.options import Access
 
 _CHUNK_BYTES = 1 << 18
 _RETRIED = frozenset({429, 502, 503, 504})
-_MAX_ERROR_LENGTH = 300
 _LIMIT_WORDS = ("limit", "too many", "too large", "timed out", "timeout", "exceed")
 
 
@@ -129,7 +128,8 @@ def _translate_errors(server: str, access: Access) -> Iterator[None]:
     except IncompleteRead as error:
         raise BrokenResponse(server, f"the response ended early: {error}") from error
     except HTTPError as error:
-        raise BrokenResponse(server, f"the response broke off: {error}") from error
+        reason = error.args[0] if error.args else error
+        raise BrokenResponse(server, f"the response broke off: {reason}") from error
     except OSError as error:
         raise ServerError(server, f"the request failed: {error}") from error
 
@@ -143,7 +143,7 @@ def _timeout_error(server: str, access: Access) -> ServerError:
 
 
 def _status_error(server: str, status: int, body: bytes) -> ServerError:
-    text = " ".join(body.decode(errors="replace").split())[:_MAX_ERROR_LENGTH] or "no text"
+    text = excerpt(body)
     match status:
         case 401 | 403:
             return ServerError(server, f"refuses access (HTTP {status}): {text}; see options tokenFile and user")

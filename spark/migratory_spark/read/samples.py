@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
 
-from migratory_spark.errors import BadSamples, NoSamples
+from migratory_spark.errors import BadSamples, NoSamples, one_line
 
 SCHEMA = StructType(
     [
@@ -135,13 +135,18 @@ def _read_tasks(
         for number in batch.column(0).to_pylist():
             for path, part, parts in tasks[number]:
                 try:
-                    with pq.ParquetFile(path) as file:
+                    # Of files with checksums, as the recorder writes them, damage inside a page is noticed as well.
+                    with pq.ParquetFile(path, page_checksum_verification=True) as file:
                         columns = _columns(path, file.schema_arrow)
                         groups = list(range(part, file.num_row_groups, parts))
                         for batch_of_file in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns.names):
                             yield batch_of_file.select(columns.names).cast(columns)
                 except (pa.ArrowException, OSError) as error:
-                    raise BadSamples(f"{path} is no Parquet file of samples, or only a part of one: {error}") from error
+                    reason = one_line(str(error)).removesuffix(".")
+                    raise BadSamples(
+                        f"{path} is no Parquet file of samples, damaged, or only a part of one: {reason}; "
+                        "remove it, or restore it from a copy"
+                    ) from error
 
 
 def _columns(path: str, schema: pa.Schema) -> pa.Schema:

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,16 @@ from click.testing import CliRunner
 from migratory_cli.commands.sla import sla
 from migratory_spark.jobs import outputs
 from migratory_spark.jobs.command_line import BadInput, ExitOnError, MomentParam, SamplesUnreadable
-from migratory_spark.jobs.inputs import PrometheusServers
+from migratory_spark.jobs.inputs import PrometheusServers, RecorderFolder
+from migratory_spark.jobs.recorder_compact import run_compact
 from migratory_spark.jobs.sla_compare import main as compare_job
-from migratory_spark.jobs.sla_report import ReportOptions, _first_lines, run_report
+from migratory_spark.jobs.sla_report import ReportOptions, run_report
+from migratory_spark.jobs.spark_errors import error_sentence
 from migratory_spark.prometheus.options import parse_options
+from migratory_spark.read import samples
+from migratory_spark.report import build
 from migratory_testing.reports import empty_report, sample_report
+from pyspark.errors import PySparkException
 
 WINDOW = ["--start", "1000", "--end", "2000"]
 
@@ -198,11 +205,72 @@ def test_interruption_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None
             "An error occurred\n: org.X: not made\n\tat a\nCaused by: B\n\tat b\nCaused by: io.K: it timed out\n\tat c",
             "An error occurred : org.X: not made Caused by: io.K: it timed out",
         ),
+        (
+            'Traceback (most recent call last):\n  File "a.py"\npyarrow.lib.ArrowInvalid: footer\n\nThe above error '
+            'was the direct cause:\n\nTraceback (most recent call last):\n  File "b.py"\n'
+            "migratory_spark.errors.BadSamples: /x/y.parquet is no\x9f \x1b[31m file\nJVM stacktrace:\norg.X: no",
+            "/x/y.parquet is no [31m file",
+        ),
+        (
+            "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.",
+            "Java does not start; install Java 17 or newer, or let JAVA_HOME name one",
+        ),
         ("", "no reason given"),
     ],
 )
 def test_spark_errors_are_shortened_to_a_line(text: str, line: str) -> None:
-    assert _first_lines(text) == line
+    assert error_sentence(text) == line
+
+
+class ErrorOfSession(PySparkException):
+    """An error whose text comes from Spark's JVM, and cannot be had once the session has ended."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.session_ended = False
+
+    def __str__(self) -> str:
+        assert not self.session_ended
+        return self.text
+
+
+def test_a_read_that_fails_on_an_executor_names_the_file_after_the_session_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of an executor becomes one sentence while the session lives: the exit code is 4 and not 70. The same
+    holds for `sla compact`, and for a session that does not start."""
+    error = ErrorOfSession(
+        "Traceback (most recent call last):\nmigratory_spark.errors.BadSamples: /x/y.parquet is cut off\n"
+    )
+
+    @contextmanager
+    def session() -> Iterator[Any]:
+        try:
+            yield None
+        finally:
+            error.session_ended = True
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    def no_java() -> AbstractContextManager[Any]:
+        raise ErrorOfSession("[JAVA_GATEWAY_EXITED] Java gateway process exited")
+
+    (tmp_path / "samples-0.parquet").write_bytes(b"")
+    monkeypatch.setattr(build, "build_report", fail)
+    monkeypatch.setattr(samples, "parquet_source", lambda *_: None)
+    monkeypatch.setattr(RecorderFolder, "read", fail)
+    runs: list[Callable[[], int]] = [
+        partial(run_report, question(samples=tmp_path), session),
+        partial(run_compact, tmp_path, tmp_path.parent / "compact", session),
+    ]
+    for run in runs:
+        error.session_ended = False
+        with pytest.raises(SamplesUnreadable) as caught:
+            run()
+        assert caught.value.message == "Spark could not read the samples: /x/y.parquet is cut off"
+    with pytest.raises(SamplesUnreadable, match="Java does not start; install Java 17"):
+        run_report(question(samples=tmp_path), no_java)
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

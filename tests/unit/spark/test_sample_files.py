@@ -39,7 +39,7 @@ def test_files_that_are_not_samples_are_named(tmp_path: Path) -> None:
     half.write_bytes(good.read_bytes()[:-20])
     empty.touch()
     for path in (half, empty, tmp_path / "gone.parquet"):
-        with pytest.raises(BadSamples, match=f"{path.name} is no Parquet file of samples, or only a part"):
+        with pytest.raises(BadSamples, match=f"{path.name} is no Parquet file of samples, damaged, or only a part"):
             list(read(good, path))
     torn = bytearray(good.read_bytes())
     torn[4:40] = bytes(36)

@@ -1,0 +1,69 @@
+"""Errors of Spark in the jobs: one sentence that names the file or server, while Spark can still say it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from migratory_spark.errors import one_line
+from migratory_spark.jobs.command_line import SamplesUnreadable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
+
+_MAX_LENGTH = 600
+
+
+@contextmanager
+def spark_session(open_session: OpenSession) -> Iterator[SparkSession]:
+    """A context with a session of Spark. Raise SamplesUnreadable for every error of Spark, of starting as well."""
+    # Within the session, too: the text of an error comes from the JVM, which ends with the session.
+    with _translate_errors(), open_session() as session, _translate_errors():
+        yield session
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if _follows_interrupt(error):
+            raise KeyboardInterrupt from None
+        raise SamplesUnreadable(f"Spark could not read the samples: {error_sentence(str(error))}") from None
+
+
+def _follows_interrupt(error: BaseException | None) -> bool:
+    """Return whether the error came up after Ctrl-C: PySpark cancels its jobs then, and reports them as failed."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
+def error_sentence(text: str) -> str:
+    """Return the message of a Spark error in one line without stack traces, at most 600 characters.
+
+    If a Python worker raised one of the product's errors, that is the message; else it is the first line after the
+    worker's traceback that is not indented. Without a worker, the last cause in the JVM's stack names the fault.
+    """
+    if "JAVA_GATEWAY_EXITED" in text:
+        return "Java does not start; install Java 17 or newer, or let JAVA_HOME name one"
+    _, traced, after = text.partition("Traceback (most recent call last):")
+    raised = re.findall(r"^([A-Za-z_][\w.]*): (.+)$", after, re.MULTILINE) if traced else []
+    own = [message for name, message in raised if name.startswith("migratory_spark.errors.")]
+    if raised:
+        return one_line(own[-1] if own else raised[0][1])[:_MAX_LENGTH]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    messages = [
+        line for line in lines if not line.startswith(("at ", "JVM stacktrace", "File ", "Traceback", "Caused by: "))
+    ]
+    return one_line(" ".join([*messages[:2], *causes[-1:]]))[:_MAX_LENGTH] or "no reason given"
