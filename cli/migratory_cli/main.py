@@ -40,6 +40,9 @@ COMMANDS = {
     "pub": _CommandSpec("migratory_cli.commands.pub", "pub", None, "Publish to a topic."),
     "sub": _CommandSpec("migratory_cli.commands.sub", "sub", None, "Print the publications of topics."),
     "status": _CommandSpec("migratory_cli.commands.status", "status", None, "Show the status of brokers."),
+    "explain": _CommandSpec(
+        "migratory_cli.commands.explain", "explain", "local", "Say whether a token may do something, and why."
+    ),
     "drain": _CommandSpec(
         "migratory_cli.commands.drain", "drain", "local", "Take a broker of this machine out of service, or back."
     ),

@@ -7,11 +7,14 @@ import logging
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from migratory_client import Client
 
 from migratory_cli.notices import Notices
@@ -21,7 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_SERVERS = tuple(f"ws://127.0.0.1:{port}/ws" for port in (8800, 8801, 8802))
 """The URLs of the first three brokers of `migratory up` when these ports are free."""
 
-TOKEN_HELP = "Sent to the brokers, which do not check it yet: anyone who can connect may read and publish."
+TOKEN_HELP = (
+    "Sent to the brokers. Others on this machine see it in the list of processes; a file or the environment hides it."
+)
 
 INSTALL_HINT = "run `make install` in a checkout of Migratory (docs/start/first-message.md)"
 """The end of every message about a missing library. No `pip install`: `migratory` on PyPI is another project."""
@@ -94,7 +99,7 @@ server_option = click.option(
 
 
 def connection_options(command: F) -> F:
-    """Add --server, --cluster, --token, --wire, --connect-timeout and --quiet to a command."""
+    """Add --server, --cluster, --token, --token-file, --wire, --connect-timeout and --quiet to a command."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Show only errors and gaps on stderr."),
         click.option(
@@ -105,12 +110,55 @@ def connection_options(command: F) -> F:
             "--wire", type=click.Choice(["msgpack", "json"]), default="msgpack", show_default=True,
             help="Encoding of the protocol. It does not change what is delivered.",
         ),
-        click.option("--token", envvar="MIGRATORY_TOKEN", help=f"{TOKEN_HELP} [env: MIGRATORY_TOKEN]"),
+        token_options,
         cluster_option,
         server_option,
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+_TOKEN_FILE = "migratory_cli.token_file"
+"""Key of the context's metadata for the path given as --token-file."""
+
+
+def token_options(command: F) -> F:
+    """Add --token and --token-file to a command, which gets the token as `token`."""
+
+    def remember(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+        ctx.meta[_TOKEN_FILE] = path
+
+    def choose(ctx: click.Context, _: click.Parameter, token: str | None) -> str | None:
+        path = ctx.meta[_TOKEN_FILE]
+        if path is None:
+            return token
+        if token is not None and ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--token and --token-file are two tokens: give one of them")
+        return read_token(path)
+
+    for option in (
+        click.option("--token", envvar="MIGRATORY_TOKEN", callback=choose, help=f"{TOKEN_HELP} [env: MIGRATORY_TOKEN]"),
+        click.option(
+            "--token-file", type=click.Path(path_type=Path, dir_okay=False), is_eager=True, expose_value=False,
+            callback=remember, metavar="FILE", help="A file with the token, read for each connection and renewal.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def read_token(path: Path) -> str:
+    """Return the token in a file, without white space around it.
+
+    :raises click.UsageError: if the file cannot be read, or is empty.
+    """
+    try:
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--token-file: cannot read {path}: {error}") from None
+    if not token:
+        raise click.UsageError(f"--token-file: {path} is empty")
+    return token
 
 
 def find_servers(given: tuple[str, ...], cluster: str | None = None) -> tuple[list[str], str]:
@@ -148,6 +196,13 @@ def _split_urls(lists: tuple[str, ...]) -> list[str]:
     return " ".join(lists).replace(",", " ").split()
 
 
+def _token_source(token: str | None) -> str | Callable[[], str] | None:
+    """Return the token, or with --token-file the function that reads it again."""
+    context = click.get_current_context(silent=True)
+    path = context.meta.get(_TOKEN_FILE) if context is not None else None
+    return token if path is None else partial(read_token, path)
+
+
 def make_client(
     servers: tuple[str, ...],
     cluster: str | None,
@@ -167,7 +222,7 @@ def make_client(
     logging.getLogger("migratory_client").addHandler(logging.NullHandler())  # `notices` shows what it logs
     try:
         return Client(
-            find_servers(servers, cluster)[0], token=token, wire=wire, open_timeout=connect_timeout,
+            find_servers(servers, cluster)[0], token=_token_source(token), wire=wire, open_timeout=connect_timeout,
             on_status=notices.status, on_receipt=notices.receipt,
         )  # fmt: skip
     except ValueError as error:

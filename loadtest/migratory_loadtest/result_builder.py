@@ -101,7 +101,7 @@ def build_result(data: RunData, verification: Verification) -> LoadResult:
         marks=marks,
         problems=verification.problems[:MAX_LISTED],
         errors=sorted({error for summary in summaries for error in summary.errors})[:MAX_LISTED],
-        scenario=msgspec.to_builtins(scenario),
+        scenario=msgspec.to_builtins(msgspec.structs.replace(scenario, token=None)),  # results are shown and stored
         seconds=data.seconds,
     )
     _judge(result, verification, scenario, marks)

@@ -18,7 +18,7 @@ from migratory_loadtest.verifier import verify
 from rich.console import Console
 
 from migratory_cli.commands.bench_view import ProgressDisplay, print_summary
-from migratory_cli.options import TOKEN_HELP, find_servers, server_option
+from migratory_cli.options import find_servers, server_option, token_options
 from migratory_cli.output import check_result_file, open_console, report_write_errors
 
 Command = Callable[..., None]
@@ -34,7 +34,7 @@ SHARED_OPTIONS = (
     click.option("--sources", default=0, metavar="N", help="Connect from N addresses, 127.0.0.2 and following: for "
                  "more connections to a broker of this machine than one address has ports."),
     click.option("--wire", default="msgpack", type=click.Choice(["msgpack", "json"]), help="Encoding of the protocol."),
-    click.option("--token", default=None, help=TOKEN_HELP),
+    token_options,
     click.option("--cluster", metavar="NAME", help="The cluster to use, if several run on this machine. With --server: "
                  "only the label `cluster` of exported metrics."),
     click.option("--threshold", "thresholds", multiple=True, type=float, metavar="SECONDS",

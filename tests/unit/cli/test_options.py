@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -120,9 +122,9 @@ def test_two_clusters_of_the_same_name_need_addresses(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("command", [["pub"], ["sub"], ["bench", "run"]])
-def test_help_says_that_tokens_are_not_checked(command: list[str]) -> None:
+def test_help_says_who_sees_a_token(command: list[str]) -> None:
     shown = " ".join(CliRunner().invoke(main, [*command, "--help"]).output.split())
-    assert "--token TEXT Sent to the brokers, which do not check it yet" in shown
+    assert "--token TEXT Sent to the brokers. Others on this machine see it" in shown
 
 
 def float_options(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Option]]:
@@ -162,3 +164,25 @@ def test_no_option_accepts_nan_or_infinity() -> None:
         done = CliRunner().invoke(main, ["bench", "run", "-s", "ws://127.0.0.1:1/ws", "--duration", text])
         assert done.exit_code == 2
         assert "duration" in done.output
+
+
+def test_token_of_a_file_is_read_again_for_each_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(Exception):
+        pass
+
+    given: list[Any] = []
+
+    def client(servers: list[str], *, token: Any, **_: Any) -> Any:
+        given.append(token)
+        raise Ended
+
+    monkeypatch.setattr(options, "Client", client)
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    for line in (["--token-file", str(file)], ["--token", "t"], []):
+        assert isinstance(CliRunner().invoke(main, ["sub", "t", "-s", "ws://a", *line]).exception, Ended)
+    source, plain, none = given
+    assert (plain, none) == ("t", None)
+    assert source() == "first"
+    file.write_text("second")
+    assert source() == "second"

@@ -1,0 +1,135 @@
+"""`migratory explain`: whether a cluster accepts a token, and which rule allows what to it.
+
+The decision is the brokers' own code with the cluster file's rules and keys. Nothing is sent to a broker.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from migratory_broker.core.security.authorizer import Authorizer, ClientAccess, Denial
+from migratory_broker.core.security.rules import OPERATIONS, Operation
+from migratory_broker.core.security.tokens import parse_keys
+from migratory_broker.runtime.errors import ConfigError
+from migratory_broker.runtime.security.config import KeysSection, SecuritySection, security_config
+from migratory_resources.cluster.process_config import broker_config
+from migratory_resources.validation.custom_resources import read_cluster
+from migratory_resources.validation.document import DocumentError, parse_document
+from migratory_resources.validation.problems import ClusterFileError
+
+from migratory_cli.options import token_options
+
+MAX_DOCUMENT = 1_048_576
+"""Bytes of keys that are read from a URL, as brokers do."""
+
+
+@click.command()
+@click.option(
+    "--file", "-f", "cluster_file", required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The cluster file.",
+)  # fmt: skip
+@token_options
+@click.option("--topic", "-t", "topics", multiple=True, metavar="TOPIC", help="A topic to decide about; repeatable.")
+@click.option(
+    "--operation", "-o", "operations", multiple=True, type=click.Choice(OPERATIONS),
+    help="An operation to decide about; repeatable. Default: all.",
+)  # fmt: skip
+@click.option(
+    "--keys", "keys_file", type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Keys to use for a source that cannot be read here, such as a Secret.",
+)  # fmt: skip
+def explain(
+    cluster_file: Path, token: str | None, topics: tuple[str, ...], operations: tuple[Operation, ...],
+    keys_file: Path | None,
+) -> None:  # fmt: skip
+    """Say whether a cluster accepts a token, and which rule allows an operation on a topic.
+
+    Without a token it decides about a client that has none.
+
+    \b
+    Examples:
+      migratory explain -f cluster.yaml --token-file token.txt --topic quotes/eur
+      migratory explain -f cluster.yaml --topic public/news --operation subscribe
+
+    \b
+    Exit codes: 0 all is allowed, 1 the token or an operation is refused, 2 wrong usage.
+    """
+    section = _security_section(cluster_file)
+    if section is None:
+        click.echo("allowed: the cluster has no tokens and no rules, so every client may do everything")
+        return
+    authorizer = Authorizer(security_config(section))
+    authorizer.update(*_documents(section, keys_file))
+    access = authorizer.connect(token, time.time())
+    if isinstance(access, Denial):
+        click.echo(f"refused: {access.text}")
+        sys.exit(1)
+    click.echo(_describe(access))
+    denied = False
+    for topic in topics:
+        for operation in operations or OPERATIONS:
+            reason = access.reason(operation, topic)
+            click.echo(f"{operation} {topic}: " + (f"allowed by {reason}" if reason else "denied: nothing allows it"))
+            denied = denied or not reason
+    sys.exit(1 if denied else 0)
+
+
+def _security_section(path: Path) -> SecuritySection | None:
+    """Return the section of the brokers' configuration, None if the cluster has neither tokens nor rules.
+
+    :raises click.UsageError: if the file is not a valid cluster.
+    """
+    try:
+        document: dict[str, Any] = parse_document(path.read_bytes())
+        name = document.get("metadata", {}).get("name", "")
+        resource = {"apiVersion": "", "kind": "", **document, "metadata": {"name": name}}
+        config = broker_config(read_cluster(resource), "unused:1", secrets_folder="/Secret").get("security")
+        return None if config is None else msgspec.convert(config, SecuritySection)
+    except (DocumentError, ClusterFileError, ConfigError, msgspec.ValidationError) as error:
+        raise click.UsageError(f"{path}: {error}") from None
+
+
+def _documents(section: SecuritySection, keys_file: Path | None) -> tuple[list[bytes], bytes]:
+    """Return the keys of each source, empty where they cannot be read, and the revocations. Report what is missing."""
+    if section.tokens is None:
+        return [], b""
+    keys = []
+    for number, source in enumerate(section.tokens.keys):
+        try:
+            content = _read_keys(source)
+            parse_keys(content, source.algorithms)
+        except (OSError, ValueError) as error:
+            if keys_file is None:
+                click.echo(f"spec.security.tokens.keys[{number}] is not used: {error}", err=True)
+                content = b""
+            else:
+                content = keys_file.read_bytes()
+        keys.append(content)
+    revoked = b""
+    if section.tokens.revoked is not None:
+        try:
+            revoked = Path(section.tokens.revoked).read_bytes()
+        except OSError as error:
+            click.echo(f"the list of revoked tokens is not used: {error}", err=True)
+    return keys, revoked
+
+
+def _read_keys(source: KeysSection) -> bytes:
+    if source.url is None:
+        return Path(source.file or "").read_bytes()
+    with urllib.request.urlopen(source.url, timeout=10) as answer:
+        content: bytes = answer.read(MAX_DOCUMENT)
+    return content
+
+
+def _describe(access: ClientAccess) -> str:
+    if access.token is None:
+        return "accepted: a client without a token"
+    lifetime = "does not expire" if access.lifetime is None else f"ends in {access.lifetime:.0f} s"
+    return f"accepted: subject {access.subject}, {lifetime}"

@@ -1,0 +1,127 @@
+"""`migratory explain`: the decision about a token, and the reason."""
+
+from __future__ import annotations
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from migratory_cli.main import main
+from migratory_testing.tokens import SECRET, digest, key_set, public_jwk, sign
+
+HEAD = "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: q}\n"
+RULES = """
+    rules:
+      - {topics: ["quotes/**"], allow: [subscribe, history], claims: {role: [trader]}}
+      - {topics: [public], allow: [subscribe], anonymous: true}
+"""
+
+
+def explain(tmp_path: Path, security: str, *options: str, head: str = HEAD) -> tuple[int, str]:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"{head}spec:\n  security:\n{security}" if security else head)
+    result = CliRunner().invoke(main, ["explain", "-f", str(path), *options], env={"MIGRATORY_TOKEN": ""})
+    return result.exit_code, result.output
+
+
+def token(**claims: object) -> str:
+    return sign({"sub": "ann", "role": "trader", "exp": time.time() + 300.5, **claims})
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> str:
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+    return f"    tokens: {{keys: [{{algorithms: [HS256], file: '{path}'}}], revokedFile: '{tmp_path}/revoked'}}" + RULES
+
+
+def test_decisions_name_their_rule(tmp_path: Path, keys: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(token() + "\n")
+    code, output = explain(tmp_path, keys, "--token-file", str(file), "-t", "quotes/eur", "-t", "orders")
+    assert code == 1
+    assert [line for line in output.splitlines() if "revoked" not in line] == [
+        "accepted: subject ann, ends in 310 s",
+        "subscribe quotes/eur: allowed by spec.security.rules[0]",
+        "publish quotes/eur: denied: nothing allows it",
+        "history quotes/eur: allowed by spec.security.rules[0]",
+        "subscribe orders: denied: nothing allows it",
+        "publish orders: denied: nothing allows it",
+        "history orders: denied: nothing allows it",
+    ]
+    code, output = explain(tmp_path, keys, "--token", token(), "-t", "quotes/eur", "-o", "subscribe")
+    assert code == 0
+    (tmp_path / "revoked").write_text('{"tokens": ["7"]}')
+    assert explain(tmp_path, keys, "--token", token(jti="7")) == (1, "refused: the token was revoked\n")
+    assert explain(tmp_path, keys, "--token", token(exp=1)) == (
+        1,
+        "refused: the token has expired; connect with a new one\n",
+    )
+
+
+def test_client_without_a_token(tmp_path: Path, keys: str) -> None:
+    (tmp_path / "revoked").write_text("")
+    assert explain(tmp_path, keys) == (1, "refused: a token is required\n")
+    code, output = explain(tmp_path, keys + "    anonymous: true\n", "-t", "public", "-o", "subscribe")
+    assert (code, output) == (
+        0,
+        "accepted: a client without a token\nsubscribe public: allowed by spec.security.rules[1]\n",
+    )
+    code, output = explain(tmp_path, RULES + "    anonymous: true\n", "-t", "public", "-o", "publish")
+    assert (code, output.splitlines()[1]) == (1, "publish public: denied: nothing allows it")
+    assert explain(tmp_path, "")[1].startswith("allowed: the cluster has no tokens and no rules")
+
+
+def test_keys_of_a_secret_are_given_as_a_file(tmp_path: Path, keys: str) -> None:
+    secret = (
+        "    tokens: {keys: [{algorithms: [HS256], secret: {name: jwt, key: k}}], static: [{subject: meter, sha256: "
+    )
+    secret += digest("static") + "}]}" + RULES
+    code, output = explain(tmp_path, secret, "--token", token())
+    assert code == 1
+    assert output.startswith("spec.security.tokens.keys[0] is not used: ")
+    assert explain(tmp_path, secret, "--token", "static")[1].endswith("accepted: subject meter, does not expire\n")
+    code, output = explain(tmp_path, secret, "--token", token(), "--keys", str(tmp_path / "secret"))
+    assert (code, output) == (0, "accepted: subject ann, ends in 310 s\n")
+
+
+def test_keys_of_a_url_are_fetched(tmp_path: Path) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = key_set(public_jwk("ES256", "a"))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/keys"
+        signed = sign({"sub": "ann", "exp": time.time() + 300}, "ES256", "a")
+        code, output = explain(
+            tmp_path, f"    tokens: {{keys: [{{algorithms: [ES256], url: '{url}'}}]}}", "--token", signed
+        )
+    assert code == 0, output
+
+
+def test_wrong_usage(tmp_path: Path, keys: str) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text(" \n")
+    for options, text in (
+        (("--token", "x", "--token-file", str(empty)), "give one of them"),
+        (("--token-file", str(empty)), "is empty"),
+        (("--token-file", str(tmp_path / "none")), "cannot read"),
+    ):
+        code, output = explain(tmp_path, keys, *options)
+        assert (code, text in output) == (2, True), output
+    code, output = explain(tmp_path, "    rules: [{topics: [a*], allow: [publish]}]\n")
+    assert code == 2
+    assert "spec.security.rules[0].topics[0]" in output
+    code, output = explain(tmp_path, keys, head="a: [\n")
+    assert code == 2
