@@ -1,7 +1,8 @@
-"""What a peer says to a broker: messages that keep to their types and to no rule, to three running brokers.
+"""Fuzz target of three running brokers: peers' messages that decode but need not keep to any rule.
 
-Each byte makes one choice of `migratory_testing.hostile`. Oracles: no broker ends, none passes hostile values on in a
-message that others cannot decode, every refusal names a message and a rule, and the status can always be encoded.
+Each byte makes one choice of `migratory_testing.hostile`, which also publishes, waits and restarts brokers. Oracles: no
+broker stops or raises an exception, each message between brokers can be encoded and decoded, each refusal has a reason
+that the metrics know and a text "message: rule", and the status can always be encoded.
 """
 
 from __future__ import annotations

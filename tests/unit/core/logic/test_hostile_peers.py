@@ -1,4 +1,8 @@
-"""What a peer says against the rules ends its link, never the process, and changes nothing."""
+"""Messages of peers that break the rules of replication: the broker refuses each with its reason, and changes nothing.
+
+Also: forged replies and claims are ignored, a refused epoch is followed once the record confirms it, and takeovers go on
+after a refused promise.
+"""
 
 from __future__ import annotations
 
