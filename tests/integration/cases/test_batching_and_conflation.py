@@ -1,4 +1,5 @@
-"""Batching, conflation and compression on real sockets, in both formats: fewer writes, and nothing hidden."""
+"""Batching, conflation and compression on real sockets, in both formats: batches lose and reorder
+nothing, conflation names what it skips, and a compressed fan-out has the same bytes for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The asyncio client over real sockets with a scripted broker: subscribing."""
+"""The asyncio client over real sockets with a scripted broker: subscriptions, gaps, slow readers, and what the
+application gets as errors, logs and callbacks."""
 
 from __future__ import annotations
 

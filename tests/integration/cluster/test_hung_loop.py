@@ -1,5 +1,5 @@
-"""The event loop of a broker hangs under load, while its other threads run. `test_io_processes` tests the same for
-an I/O process."""
+"""The event loop of a broker hangs: alone, together with all other threads of the process, or for a moment only.
+`test_io_processes` tests a hung I/O process."""
 
 from __future__ import annotations
 

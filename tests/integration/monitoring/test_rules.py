@@ -1,5 +1,5 @@
 """The rule file equals the output of its generator, promtool accepts it, and its alerts fire when they should
-(rules_test.yaml)."""
+(rules_test.yaml). Also the rules of a cluster's own objectives, and the dashboard's queries."""
 
 from __future__ import annotations
 

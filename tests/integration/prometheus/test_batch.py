@@ -1,5 +1,5 @@
 """Batch reads by a real Spark from a real Prometheus: every interface gives the same samples, and a read without
-samples says why."""
+samples says why. Also the window, overlapping servers, filters, limits of a server, and wrong options."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ class Cluster:
     # ---- links -----------------------------------------------------------------------------------------------
 
     def disconnect(self, one: str, other: str) -> None:
-        """Close the link of two brokers, if there is one: drop its messages in transit, and notify both. They may
-        connect again; `cut` prevents that."""
+        """Close the link of two brokers, if there is one: drop its messages in transit, and notify both. The next `run`
+        may connect them again; `cut` prevents that."""
         pair = both_ends(one, other)
         if pair in self.links:
             self.links.discard(pair)
@@ -259,7 +259,8 @@ class Cluster:
                 self._queue.append((other, ev.ZkChanged(path)))
 
     def messages(self, sender: str, kind: type[M]) -> list[tuple[str, M]]:
-        """Return the messages of a kind that a broker sent so far, each with its receiver."""
+        """Return (receiver, message) of each message of a kind that a broker sent so far, also of those that were
+        dropped because there was no link."""
         return [(to, message) for by, to, message in self.sent if by == sender and isinstance(message, kind)]
 
     def hears_load(self, name: str, peer: str, load: ClientLoad | None) -> None:
@@ -277,7 +278,8 @@ class Cluster:
         self._queue.append((self.brokers[name], event))
 
     def step(self, name: str, event: ev.Event) -> list[ev.Effect]:
-        """Step the broker's logic with one event now, execute the effects and return them."""
+        """Step the broker's logic with one event now, execute the effects and return them. Unlike `settle`, do not
+        flush."""
         broker = self.brokers[name]
         effects = broker.logic.step(event, self.now)
         broker.effects.extend(effects)
@@ -303,7 +305,8 @@ class Cluster:
         raise AssertionError("the brokers do not settle")
 
     def run(self, seconds: float) -> None:
-        """Let `seconds` pass, with a tick every 0.1 s."""
+        """Handle all queued events, then let `seconds` pass: every 0.1 s, connect the brokers that want a link, tick
+        each running broker and handle all events."""
         end = self.now + seconds - 1e-9
         self.settle()
         while self.now < end:
@@ -373,7 +376,7 @@ class Cluster:
         """Publish at the broker `name`: with QoS 1 if there is an `id`, whose default mark is the id, otherwise with
         QoS 0.
 
-        Return the reference under which `answers` has the answer.
+        Handle all queued events. Return the reference under which `answers` has the answer, once there is one.
         """
         self._reference += 1
         publication = ForwardedPublication(

@@ -36,8 +36,8 @@ def message(topic: str, epoch: int, sequence: int) -> Message:
 
 
 class CoreDriver:
-    """A client core whose clock and network the test plays. `effects` are those of the last call, `history` all so
-    far."""
+    """A client core whose clock and network the test plays. `effects` are those of the last event (`step`,
+    `receive`) or wait (`until`, `wait`), `history` all so far."""
 
     def __init__(
         self,
@@ -122,7 +122,8 @@ class CoreDriver:
         ]
 
     def published(self) -> list[wire.Publish]:
-        """Return the publications that the last call sent."""
+        """Return the publications in `effects`: those that the client sent at the last event or during the last
+        wait."""
         return [
             item
             for effect in self.effects

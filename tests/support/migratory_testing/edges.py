@@ -261,19 +261,19 @@ class Bench:
         self.step(Page(0, request.reference, request.topic, publications, done, **rest))
 
     def request_of(self, kind: type[T]) -> T:
-        """Return the only request of a kind since the last call, and drop all requests. Fail unless there is exactly
+        """Remove all collected `requests`, of every kind, and return the one of this kind. Fail unless there is exactly
         one."""
         (request,) = self.requests_of(kind)
         return request
 
     def requests_of(self, kind: type[T]) -> list[T]:
-        """Return the requests of a kind since the last call, and drop all requests."""
+        """Remove all collected `requests`, of every kind, and return those of this kind."""
         requests: list[T] = [request for request in self.requests if isinstance(request, kind)]
         self.requests.clear()
         return requests
 
     def published(self) -> list[ForwardedPublication]:
-        """Return the publications that the edge passed to the logic since the last call, and drop all requests."""
+        """Remove all collected `requests`, of every kind, and return the publications that they pass to the logic."""
         return [publication for request in self.requests_of(PublishRequest) for publication in request.publications]
 
     def answer(self, reader: Reader, *answers: Ack | Nack) -> None:

@@ -27,7 +27,7 @@ from websockets.asyncio.server import Server, ServerConnection, broadcast, serve
 T = TypeVar("T")
 
 QUICK = Settings(first_retry=0.05, ack_timeout=0.2)
-"""Settings of a client that notices faults soon."""
+"""Settings with short waits: reconnect within 0.05 s, and send unanswered publications again after 0.2 s."""
 
 
 class Memory:

@@ -64,7 +64,7 @@ class FakeKube:
         return kubeconfig(self.port)
 
     async def wait_for_watches(self, *plurals: str) -> None:
-        """Wait until each of these kinds is watched."""
+        """Wait, without a limit, until each of these kinds is watched."""
         while not set(plurals) <= set(self._watchers.values()):  # noqa: ASYNC110 - watchers come and go
             await asyncio.sleep(0.02)
 

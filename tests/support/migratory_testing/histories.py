@@ -37,7 +37,7 @@ def judge(history: TopicHistory) -> Verdict:
 
 
 def only(verdict: Verdict, kind: str, count: int = 1) -> list[Finding]:
-    """Return the findings; check that `count` of this kind were found and nothing else."""
+    """Check that the verdict has `count` findings of this kind and no others, all of `TOPIC`. Return the findings."""
     counts = {name: getattr(verdict, name) for name in ("lost", "duplicate", "reordered", "unexpected")}
     assert counts == dict.fromkeys(counts, 0) | {kind: count}
     assert not verdict.clean

@@ -21,7 +21,8 @@ LARGE = (2**31, 2**53 - 1, 2**61, 2**62)
 
 
 class HostilePeer:
-    """The author of hostile messages. `choose` returns one of the values that it is given."""
+    """A source of attacks on `cluster`. Its messages arrive as if a linked broker had sent them. `choose` returns one
+    of the values that it is given."""
 
     def __init__(self, cluster: Cluster, choose: Choose) -> None:
         self.cluster = cluster
@@ -29,7 +30,8 @@ class HostilePeer:
         self.sender = self.receiver = ""
 
     def attack(self) -> None:
-        """Send some messages in one read over one link, or let other things happen."""
+        """Deliver one to three hostile messages to a broker in one read, or publish, let time pass or restart a broker.
+        Then handle all queued events."""
         cluster, choose = self.cluster, self.choose
         running = cluster.running()
         what = choose(("messages", "messages", "messages", "messages", "publish", "wait", "wait long", "crash"))
@@ -52,7 +54,7 @@ class HostilePeer:
         cluster.settle()
 
     def message(self) -> Any:
-        """Return any message that a broker's decoder accepts."""
+        """Return a message of a chosen kind with chosen values, encoded and decoded once."""
         build = self.choose(
             (
                 self._heartbeat, self._forward, self._replies, self._prepare, self._promise, self._refused,
@@ -118,7 +120,7 @@ class HostilePeer:
         return p.Publication(self._epoch(), self._sequence(), b"x", publisher, self.choose((0, 1, 2, 2**53 - 1)))
 
     def _publications(self) -> list[p.Publication]:
-        """Return entries that follow each other, or any."""
+        """Return one to three entries with consecutive numbers and one epoch, or up to two entries with any values."""
         if self.choose((False, True)):
             return self._many(self._publication)
         start, epoch = self._last(), self._epoch()

@@ -25,7 +25,8 @@ def load_machine(beside: str, file: str, name: str) -> Any:
 
 
 def assert_caught(machine: Any, examples: int = 300, steps: int = 50) -> None:
-    """Run the machine until it fails. Raise when it does not fail within `examples` runs of `steps` steps."""
+    """Run the machine until it fails with AssertionError, KeyError or ValueError. Fail the test when it does not within
+    `examples` runs of `steps` steps."""
     quick = settings(
         max_examples=examples,
         stateful_step_count=steps,

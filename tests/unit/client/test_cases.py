@@ -1,5 +1,5 @@
 """Faults that clients of similar systems had, repeated with this client: resuming at zero, resubscribing in a
-handler, an exhausted server list."""
+handler, an exhausted server list, memory that failed rounds use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The publisher's rules 1 and 2 of docs/concepts/replication.md, "Normal case"."""
+"""Publishing by the client core: ids, marks and resends (the publisher's rules 1 and 2 of
+docs/concepts/replication.md, "Normal case"), local refusals, limits and timeouts."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from migratory_testing.clientcore import CoreDriver, welcome
 
 
 def ids(driver: CoreDriver) -> list[tuple[int, int]]:
-    """Return the (id, mark) of each publication that the client sent in the driver's last call."""
+    """Return the (id, mark) of each publication that the client sent at the driver's last event or wait."""
     return [(item.id, item.mark) for item in driver.published()]
 
 

@@ -1,4 +1,5 @@
-"""Links of the client core: how they connect, use tokens, send heartbeats and are lost."""
+"""Links of the client core: how they connect, use tokens, send heartbeats, are lost and replaced, and how the broker's
+server list is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The subscriber's stream: in order, without duplicates, and without unreported gaps."""
+"""The subscriber's stream: in order, without duplicates, and without unreported gaps. Also snapshots, positions that
+the client remembers, refused topics, and requests in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Gaps and repetitions: a subscriber gets one report with exactly the missing sequence numbers."""
+"""Gaps, resets and repetitions: a subscriber gets one report with exactly the missing sequence numbers, or of the new
+history, and no publication twice."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ def connected(on: Bench, credential: str | None) -> Reader:
 
 
 def outcome(reader: Reader) -> str:
-    """Return what the last request came to, as one word or two."""
+    """Drop the received messages, and return them as words: a receipt or code, "ack", or "message" and its number. If
+    the connection was closed, return the code of its error and the close code instead."""
     if reader.close_code is not None:
         (error,) = reader.take(Error)
         assert error.closes
@@ -301,7 +302,8 @@ def test_notice_may_not_be_above_the_clock() -> None:
 
 
 def test_change_of_identity_ends_what_the_new_one_may_not_have() -> None:
-    """Seen: after `connect` as somebody else the old subscriptions continued."""
+    """A `connect` with another identity ends the subscriptions that it may not have, with `not_allowed` for each before
+    the welcome; others continue. Regression: all continued."""
     on = bench()
     reader = connected(on, token())
     for topic in ("quotes/a", "public/b", "quotes/c"):

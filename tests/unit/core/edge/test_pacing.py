@@ -46,7 +46,7 @@ def request(number: int = 1, topics: list[str] = TOPICS) -> Subscribe:
 
 
 def new_topics(bench: Bench) -> list[str]:
-    """Return the topics of the attaches that the edge has requested since the last call."""
+    """Remove all collected requests of the edge, and return the topics of the attaches among them."""
     return [attach.topic for attach in bench.requests_of(Attach)]
 
 

@@ -227,7 +227,8 @@ def test_owner_that_promised_higher_resigns() -> None:
 
 
 def test_higher_than_promised() -> None:
-    """HIGHER-THAN-PROMISED: promises that no record confirms hold no group up, wherever they were given."""
+    """HIGHER-THAN-PROMISED: after one broker, coordinator or not, has promised an epoch that no record has, a record
+    with a higher epoch is written within 10 s, and publications at all three brokers are acknowledged and delivered."""
     for poisoned in range(3):
         cluster = Cluster().up()
         coordinator = cluster.coordinator()
@@ -248,7 +249,8 @@ def test_higher_than_promised() -> None:
 
 
 def test_candidates_whose_promises_no_record_confirms_take_over() -> None:
-    """HIGHER-THAN-PROMISED: what looks like a stale read at first is none when it lasts."""
+    """HIGHER-THAN-PROMISED: candidates that have promised a higher epoch than the record's write nothing for a second,
+    because the read may be stale; then one writes and activates the epoch after the promised one."""
     cluster = Cluster().up()
     coordinator, record = cluster.coordinator(), cluster.record()
     epoch = record.epoch + 1_000_000

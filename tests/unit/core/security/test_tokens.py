@@ -1,4 +1,5 @@
-"""Tokens: which are accepted at which time, and that no token chooses how it is verified."""
+"""Tokens: which are accepted at which time, and that no token chooses how it is verified. Also documents of keys, the
+permissions of a token, and static tokens."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def test_certificate_is_a_key() -> None:
 
 
 def test_public_key_is_no_secret() -> None:
-    """Algorithm confusion: a token signed with HMAC, the public key's text as the secret."""
+    """Algorithm confusion: a token signed by HMAC with the text of the public key as its secret is refused, also beside
+    an HS256 key, and a PEM key is not accepted for HS256."""
     pem = public_pem("RS256")
     # the library refuses to sign so; the attacker's own does not
     head = urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').rstrip(b"=")
