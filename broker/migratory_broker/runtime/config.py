@@ -115,6 +115,22 @@ class OriginsSection(_Section, frozen=True):
     without_origin: bool = True
 
 
+class CertificateSection(_Section, frozen=True):
+    """Paths of a certificate with its chain, of its key, and of the authority that signs peers, all in PEM. `{broker}`
+    stands for the broker's name."""
+
+    cert: Annotated[str, Meta(min_length=1)]
+    key: Annotated[str, Meta(min_length=1)]
+    ca: str = ""
+
+
+class TlsSection(_Section, frozen=True):
+    """The section `tls`: certificates for the clients' listener and for links between brokers; no TLS without one."""
+
+    clients: CertificateSection | None = None
+    peers: CertificateSection | None = None
+
+
 class BrokerConfig(_Section, frozen=True):
     """The configuration of a cluster's brokers, the same for each. `leaving`: brokers that will be removed, one after
     the other. `io_processes`: the number of processes that hold the clients' sockets; 0: the broker's own process
@@ -129,6 +145,7 @@ class BrokerConfig(_Section, frozen=True):
     weights: dict[str, Annotated[int, Meta(ge=0, le=10_000)]] = field(default_factory=dict)
     drain: DrainSection = field(default_factory=DrainSection)
     origins: OriginsSection = field(default_factory=OriginsSection)
+    tls: TlsSection = field(default_factory=TlsSection)
     compression: bool = False
     io_processes: Annotated[int, Meta(ge=0, le=64)] = 0
     leaving: tuple[Name, ...] = ()
@@ -254,6 +271,8 @@ def _check(config: BrokerConfig) -> None:
             ipaddress.ip_network(network)
         except ValueError as error:
             raise ConfigError(f"limits.addresses.exempt: {error}; allowed are networks such as 10.0.0.0/8") from error
+    if config.tls.peers is not None and not config.tls.peers.ca:
+        raise ConfigError("tls.peers.ca: missing; brokers accept only peers that this authority has signed")
     try:
         OriginPolicy(config.origins.allowed, config.origins.hosts, config.origins.without_origin)
     except ValueError as error:
@@ -273,6 +292,9 @@ _SECTIONS: dict[str, type[Struct]] = {
     "origins": OriginsSection,
     "security": SecuritySection,
     "security.tokens": TokensSection,
+    "tls": TlsSection,
+    "tls.clients": CertificateSection,
+    "tls.peers": CertificateSection,
 }
 
 

@@ -23,6 +23,10 @@ class ConfigError(BrokerError):
     code = EXIT_CONFIG
 
 
+class TlsError(ConfigError):
+    """A certificate, its key or its authority cannot be used."""
+
+
 class ListenError(BrokerError):
     """An address could not be bound: it is in use, not of this machine, or not permitted."""
 

@@ -38,9 +38,10 @@ from migratory_broker.runtime.config_reload import ConfigReloader
 from migratory_broker.runtime.errors import EXIT_FAILED, BrokerError, ListenError, ZooKeeperError
 from migratory_broker.runtime.io_processes.pool import IoProcessPool
 from migratory_broker.runtime.logs import LibraryLog, Log
-from migratory_broker.runtime.peers.links import PeerLinks
+from migratory_broker.runtime.peers.links import HELLO_LIMIT, MAX_TLS_HANDSHAKES, PeerLinks
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.security.credentials import CredentialStore
+from migratory_broker.runtime.tls import Certificate, Purpose
 from migratory_broker.runtime.watchdog import LATE_TICK, Watchdog, stall_limit
 from migratory_broker.runtime.zookeeper import ZooKeeper
 
@@ -135,7 +136,13 @@ class Broker:
     def _build(self, clients: socket.socket, peers: socket.socket, administration: socket.socket) -> None:
         config, name, log = self._config, self._identity.name, self._log
         clock = time.monotonic
-        url = self._identity.advertise_url or f"ws://{address_of(clients)}/ws"
+        self._certificates: dict[Purpose, Certificate] = {}
+        if config.tls.clients is not None:
+            self._certificates["clients"] = Certificate("clients", config.tls.clients, name, log)
+        if config.tls.peers is not None:
+            self._certificates["peers"] = Certificate("peers", config.tls.peers, name, log)
+        scheme = "wss" if config.tls.clients is not None else "ws"
+        url = self._identity.advertise_url or f"{scheme}://{address_of(clients)}/ws"
         peer = self._identity.advertise_peer or address_of(peers)
         self._client_socket, self._peer_socket = clients, peers
         self._logic = Logic(logic_config(config, name, url, peer, self._identity.revision))
@@ -149,6 +156,7 @@ class Broker:
             log=log,
             clock=clock,
             max_buffer=PEER_BUFFER + 2 * config.topics.cache.max_bytes + 4 * config.limits.max_payload,
+            certificate=self._certificates.get("peers"),
         )
         self._zookeeper = ZooKeeper(
             config.zookeeper.servers,
@@ -213,7 +221,7 @@ class Broker:
     def _client_backend(self) -> ClientBackend:
         config, name, clock = self._config, self._identity.name, time.monotonic
         if not config.io_processes:
-            return LocalClients(config, name, self._pump, clock, self._log)
+            return LocalClients(config, name, self._pump, clock, self._log, self._certificates.get("clients"))
         return IoProcessPool(
             config,
             name,
@@ -279,6 +287,8 @@ class Broker:
             self._credentials.tick(now)
         if self._reloader is not None:
             self._reloader.tick(now)
+        for certificate in self._certificates.values():
+            certificate.tick(now)
         if not self._opened and self._logic.incarnation:
             try:
                 self._open(self._logic.incarnation)
@@ -305,8 +315,18 @@ class Broker:
         """Begin to accept peers and clients: the incarnation of this broker is known. Raises ListenError."""
         self._opened = True
         self._peers.start(incarnation)
+        peers = self._certificates.get("peers")
         self._listeners.append(
-            Listener(listen(self._peer_socket, "peers"), self._peers.protocol, self._log, refusal=b"")
+            Listener(
+                listen(self._peer_socket, "peers"),
+                self._peers.protocol,
+                self._log,
+                refusal=b"",
+                tls=(lambda: peers.server) if peers is not None else None,
+                tls_timeout=HELLO_LIMIT,
+                on_tls_failure=peers.refuse if peers is not None else lambda host, error: None,
+                room=(lambda: MAX_TLS_HANDSHAKES) if peers is not None else lambda: 2**31,
+            )
         )
         self._clients.open(incarnation, listen(self._client_socket, "clients"))
         self._log("info", "started", incarnation=incarnation)
@@ -419,6 +439,7 @@ class Broker:
                 "handshakes_total": handshakes["handshakes_evicted"],
                 **self._clients.addresses.refused,
             },
+            certificates=self._certificates,
         )
 
     def _refused(self, clients: int) -> int:

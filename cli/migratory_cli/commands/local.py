@@ -96,7 +96,12 @@ def _end(code: int) -> NoReturn:
     help="Also record the metrics of these targets: JSON as `migratory bench run --metrics-targets FILE` writes it. "
     "The file may appear and change later.",
 )
-def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape: Path | None) -> None:
+@click.option(
+    "--dev-tls",
+    is_flag=True,
+    help="Make an authority and certificates for development in the work folder: TLS for clients and between brokers.",
+)
+def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape: Path | None, dev_tls: bool) -> None:
     """Run the cluster of a file on this machine, until Ctrl-C.
 
     Starts a ZooKeeper ensemble and the brokers, prints the URLs for clients, and restarts processes that end.
@@ -118,7 +123,14 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
         states = state_folder()  # needed with --workdir as well: other commands find the cluster there
         folder = workdir or states / loaded.cluster.name
         work = run_up(
-            loaded.cluster, folder, ports=ports, metrics=metrics, scrape=scrape, source=path, say=out.put_line
+            loaded.cluster,
+            folder,
+            ports=ports,
+            metrics=metrics,
+            scrape=scrape,
+            source=path,
+            dev_tls=dev_tls,
+            say=out.put_line,
         )
         code = run_until_signal(work)
     except LocalError as error:

@@ -42,6 +42,7 @@ class LocalBroker:
     :param logs: the folder of the log file.
     :param command: the `migratory` command, without the word `broker`.
     :param placement: the network in which the process runs.
+    :param scheme: `wss` if clients need TLS, else `ws`.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class LocalBroker:
         logs: Path,
         command: Sequence[str] = MIGRATORY_COMMAND,
         placement: Placement = LOCAL_PLACEMENT,
+        scheme: str = "ws",
     ) -> None:
         self.name = name
         self.ports = ports
         self.host = host = placement.address
+        self._scheme = scheme
         self.process = Process(
             name,
             [
@@ -76,7 +79,7 @@ class LocalBroker:
     @property
     def url(self) -> str:
         """The WebSocket URL to which clients connect."""
-        return f"ws://{self.host}:{self.ports.clients}/ws"
+        return f"{self._scheme}://{self.host}:{self.ports.clients}/ws"
 
     @property
     def admin_url(self) -> str:
@@ -86,7 +89,7 @@ class LocalBroker:
     async def advertised_urls(self, http: HttpClient) -> set[str]:
         """Return the URLs in the server list that the broker sends to clients now; none if the broker does not
         answer."""
-        answer = await http.get_from(f"{self.host}:{self.ports.clients}", "/v1/servers")
+        answer = await self.get_admin(http, "/v1/servers")
         if answer is None or answer[0] != 200:
             return set()
         return {server["url"] for server in json.loads(answer[1])["servers"]}

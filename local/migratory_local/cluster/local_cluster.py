@@ -24,6 +24,7 @@ from typing import ClassVar, Self
 
 import msgspec
 from migratory_resources import MigratoryCluster
+from migratory_resources.cluster.tls import CertificateFiles, FileSource, TlsSpec
 
 from migratory_local import LocalError
 from migratory_local.cluster.brokers import MIGRATORY_COMMAND, BrokerPorts, LocalBroker, wait_ready, write_config
@@ -56,6 +57,17 @@ _ADMIN_OFFSET, _PEERS_OFFSET, _ZOOKEEPER_OFFSET = 100, 200, 300
 """Offsets of the other ports from --ports BASE. A cluster has up to 99 brokers and 5 ZooKeeper members."""
 
 
+def _with_tls(resource: MigratoryCluster, folder: Path) -> MigratoryCluster:
+    """Return the resource with certificates for clients and peers in this folder, one for each broker."""
+    source = FileSource(
+        files=CertificateFiles(
+            cert=str(folder / "{broker}.crt"), key=str(folder / "{broker}.key"), ca=str(folder / "ca.crt")
+        )
+    )
+    security = resource.spec.security.model_copy(update={"tls": TlsSpec(clients=source, peers=source)})
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"security": security})})
+
+
 class LocalCluster:
     """A cluster that runs as processes of this machine. A subclass may place its processes in other networks.
 
@@ -66,6 +78,8 @@ class LocalCluster:
     :param on_event: called with each event of the supervisor, such as a process that ended or was started again.
     :param java: the Java runtime; by default the first suitable one that `find_java` returns.
     :param broker_command: the command that runs a broker, without the word `broker`.
+    :param dev_tls: True to make certificates for clients and peers in the work folder, instead of those of the
+        resource.
     """
 
     ready_seconds: ClassVar[float] = READY_SECONDS
@@ -80,9 +94,11 @@ class LocalCluster:
         on_event: Callable[[SupervisorEvent], None] = lambda _: None,
         java: Java | None = None,
         broker_command: Sequence[str] = MIGRATORY_COMMAND,
+        dev_tls: bool = False,
     ) -> None:
-        self.resource = resource
         self.workdir = workdir.absolute()
+        self.authority = self.workdir / "tls" / "ca.crt" if dev_tls else None
+        self.resource = _with_tls(resource, self.workdir / "tls") if dev_tls else resource
         self.http = HttpClient(_REQUEST_TIMEOUT)
         self.brokers: list[LocalBroker] = []
         self.supervisor = Supervisor(on_event)
@@ -154,9 +170,17 @@ class LocalCluster:
             placements=[self.placement(f"zookeeper-{number}") for number in range(spec.zookeeper.replicas)],
         )
         self._ensemble = ensemble
+        if self.authority is not None:
+            # needs a library of its own, and only here
+            from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
+
+            write_certificates(
+                self.authority.parent, DevelopmentAuthority(), self.resource.broker_names, LOCAL_PLACEMENT.address
+            )
         config = write_config(self.resource, ensemble.servers, self.workdir)
+        scheme = "wss" if spec.security.tls.clients is not None else "ws"
         self.brokers = [
-            LocalBroker(name, own, config, self.workdir / "logs", self._command, self.placement(name))
+            LocalBroker(name, own, config, self.workdir / "logs", self._command, self.placement(name), scheme)
             for name, own in zip(self.resource.broker_names, ports, strict=True)
         ]
         on_step(f"Starting {_plural(spec.zookeeper.replicas, 'ZooKeeper member')} and {_plural(len(ports), 'broker')}")

@@ -72,6 +72,7 @@ async def run_up(
     metrics: Metrics = "auto",
     scrape: Path | None = None,
     source: Path | None = None,
+    dev_tls: bool = False,
     say: Callable[[str], None] = print,
 ) -> int:
     """Run a cluster until cancelled. Then, and on any error, end everything that was started.
@@ -81,6 +82,7 @@ async def run_up(
     :param scrape: a file of additional targets whose metrics are recorded; it may appear and change later
         (scrape_file.py).
     :param source: the file of `resource`; the user is warned of changes.
+    :param dev_tls: see `LocalCluster`.
     :param say: shows a line to the user.
     :raises LocalError: the options exclude each other, the cluster cannot start, or metrics cannot be recorded any
         more.
@@ -92,7 +94,7 @@ async def run_up(
         raise LocalError("--scrape is not allowed with --metrics none; use --metrics auto, prometheus or recorder")
     scrape_file = None if scrape is None else ScrapeFile(scrape, say)
     watcher = None if source is None else ClusterFileWatcher(source, say)
-    cluster = LocalCluster(resource, workdir, ports=ports, on_event=lambda event: say(event.text))
+    cluster = LocalCluster(resource, workdir, ports=ports, on_event=lambda event: say(event.text), dev_tls=dev_tls)
     await cluster.start(say)
     try:
         async with _recorded_metrics(cluster, metrics != "none", executable, scrape_file) as (location, check_metrics):
@@ -156,6 +158,8 @@ def _announce(cluster: LocalCluster, metrics: str, say: Callable[[str], None]) -
     say(f"Cluster {cluster.resource.name} is up. Clients connect to any of")
     for broker in cluster.brokers:
         say(f"  {broker.url}    {broker.name}, administration {broker.admin_url}")
+    if cluster.authority is not None:
+        say(f"TLS       SSL_CERT_FILE={cluster.authority} makes clients trust these brokers")
     say(f"ZooKeeper {cluster.ensemble.servers}")
     say(f"Metrics   {metrics or 'not recorded'}")
     say(f"Logs      {cluster.workdir / 'logs'}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from migratory_resources.cluster.identity import secrets_of
 from migratory_resources.cluster.kubernetes import KubernetesCluster
-from migratory_resources.cluster.process_config import broker_config
+from migratory_resources.cluster.process_config import TLS_FOLDER, broker_config
 
 from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner, build_object
@@ -136,6 +136,12 @@ def _stateful_set(
     """
     spec = cluster.spec.brokers
     secrets = sorted({secret.name for secret in secrets_of(cluster.spec.security.tokens)})
+    # Brokers notice a changed Secret by themselves: the mounted files are replaced, and no pod is restarted.
+    certificates = {
+        purpose: {"name": f"tls-{purpose}", "secret": {"secretName": source.secret_name, "defaultMode": 0o440}}
+        for purpose, source in cluster.spec.security.tls
+        if source is not None
+    }
     # The URL is read first, so that a missing file stops the broker instead of advertising 0.0.0.0.
     command = (
         f'url=$(cat "{_CONFIG}/url.$POD_NAME") && exec migratory broker --config={_CONFIG}/broker.json '
@@ -178,6 +184,10 @@ def _stateful_set(
                 {"name": f"secret-{index}", "mountPath": f"{_SECRETS}/{secret}", "readOnly": True}
                 for index, secret in enumerate(secrets)
             ),
+            *(
+                {"name": volume["name"], "mountPath": f"{TLS_FOLDER}/{purpose}", "readOnly": True}
+                for purpose, volume in certificates.items()
+            ),
         ],
     )
     template = pod_template(
@@ -191,6 +201,7 @@ def _stateful_set(
             {"name": "config", "configMap": {"name": name}},
             {"name": "tmp", "emptyDir": {}},
             *({"name": f"secret-{index}", "secret": {"secretName": secret}} for index, secret in enumerate(secrets)),
+            *certificates.values(),
         ],
     )
     return build_object(

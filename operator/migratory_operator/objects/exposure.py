@@ -87,21 +87,22 @@ def server_list(owner: ResourceOwner, entries: list[Object]) -> Object:
 
 def _url(cluster: KubernetesCluster, owner: ResourceOwner, broker: str, service: Object | None) -> str | None:
     expose = cluster.spec.brokers.expose
+    scheme = "ws" if cluster.spec.security.tls.clients is None else "wss"
     match expose.type:
         case "None":
             host = names.pod_host(broker, names.brokers_name(owner.name), owner.namespace)
-            return f"ws://{host}:{names.CLIENTS_PORT}/ws"
+            return f"{scheme}://{host}:{names.CLIENTS_PORT}/ws"
         case "Template":
             return str(expose.url_template).replace("{pod}", broker)
         case "NodePort":
             ports = service["spec"].get("ports", ()) if service is not None else ()
             number = next((port.get("nodePort") for port in ports if port.get("nodePort")), None)
-            return None if number is None else f"ws://{_bracketed(str(expose.host))}:{number}/ws"
+            return None if number is None else f"{scheme}://{_bracketed(str(expose.host))}:{number}/ws"
         case "LoadBalancer":
             status = service.get("status", {}).get("loadBalancer", {}) if service is not None else {}
             addresses = [entry.get("hostname") or entry.get("ip") for entry in status.get("ingress") or ()]
             address = next((address for address in addresses if address), None)
-            return None if address is None else f"ws://{_bracketed(address)}:{names.CLIENTS_PORT}/ws"
+            return None if address is None else f"{scheme}://{_bracketed(address)}:{names.CLIENTS_PORT}/ws"
 
 
 def _bracketed(host: str) -> str:

@@ -13,7 +13,15 @@ from typing import Annotated, Literal, Self
 from cronsim import CronSim, CronSimError
 from pydantic import Field, model_validator
 
-from migratory_resources.cluster.spec import BrokersSpec, ClusterSpec, MigratoryCluster, SlaSpec, ZooKeeperSpec
+from migratory_resources.cluster.spec import (
+    BrokersSpec,
+    ClusterSpec,
+    MigratoryCluster,
+    SecuritySpec,
+    SlaSpec,
+    ZooKeeperSpec,
+)
+from migratory_resources.cluster.tls import KubernetesTlsSpec
 from migratory_resources.fields import (
     IMAGE,
     ByteSize,
@@ -145,12 +153,23 @@ class KubernetesSlaSpec(SlaSpec):
         return self
 
 
+class KubernetesSecuritySpec(SecuritySpec):
+    """`spec.security`, with certificates in Secrets."""
+
+    tls: KubernetesTlsSpec = Field(  # type: ignore[assignment]
+        default=KubernetesTlsSpec(), description="Certificates of the brokers; no TLS without them"
+    )
+
+
 class KubernetesClusterSpec(ClusterSpec):
     """`spec`, with the fields that have an effect only on Kubernetes."""
 
     brokers: KubernetesBrokersSpec = Field(default=KubernetesBrokersSpec(), description="The broker processes")
     zookeeper: KubernetesZooKeeperSpec = Field(
         default=KubernetesZooKeeperSpec(), description="The ZooKeeper ensemble through which brokers elect coordinators"
+    )
+    security: KubernetesSecuritySpec = Field(
+        default=KubernetesSecuritySpec(), description="Which clients and web pages may connect, and certificates"
     )
     sla: KubernetesSlaSpec = Field(
         default=KubernetesSlaSpec(), description="Objectives by which reports judge the cluster, and their schedule"

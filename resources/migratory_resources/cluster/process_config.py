@@ -11,9 +11,13 @@ from typing import Any
 
 from migratory_resources.cluster.identity import identity_config
 from migratory_resources.cluster.spec import MigratoryCluster
+from migratory_resources.cluster.tls import certificate_sections
 
 TICK_MS = 500
 """Milliseconds of a ZooKeeper tick. Session timeouts are at least two ticks, so this allows 1 s."""
+
+TLS_FOLDER = "/etc/migratory-tls"
+"""The folder in which a broker's pod has its Secrets with certificates."""
 
 ZOOKEEPER_LOG4J = """\
 status = error
@@ -61,8 +65,9 @@ def broker_config(
         "ioProcesses": spec.brokers.io_processes,
     }
     config |= identity_config(spec.security.tokens, spec.security.rules, spec.security.anonymous, secrets_folder)
-    # Absent when no broker leaves, as tokens and rules are: a broker of the previous release rejects unknown fields.
-    return config | {"leaving": list(leaving)} if leaving else config
+    # Absent when they are empty, as tokens and rules are: a broker of the previous release rejects unknown fields.
+    optional = {"tls": certificate_sections(spec.security.tls, TLS_FOLDER), "leaving": list(leaving)}
+    return config | {name: value for name, value in optional.items() if value}
 
 
 def zookeeper_config(

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from migratory_resources.cluster.identity import RuleSpec, TokensSpec
+from migratory_resources.cluster.tls import TlsSpec
 from migratory_resources.fields import (
     ByteSize,
     DnsLabel,
@@ -227,7 +228,7 @@ class DeliverySpec(ResourceModel):
 
 
 class SecuritySpec(ResourceModel):
-    """Which clients and web pages may connect, and what they may do: `spec.security`."""
+    """Which clients and web pages may connect, and what they may do, and the brokers' certificates: `spec.security`."""
 
     origins: list[Annotated[str, PatternText(ORIGIN_PATTERN, 300, ORIGIN_FORM)]] = Field(
         default_factory=list,
@@ -252,6 +253,7 @@ class SecuritySpec(ResourceModel):
         default=False,
         description="With tokens or rules: clients without a token may connect, and what rules allow them",
     )
+    tls: TlsSpec = Field(default=TlsSpec(), description="Certificates of the brokers; no TLS without them")
 
 
 class SlaSpec(ResourceModel):

@@ -121,8 +121,8 @@ def _known_fields(
             closest = difflib.get_close_matches(key, candidates, n=1, cutoff=_SIMILARITY)
             if closest:
                 problems.append(UnknownField(field_path, value, f"{path}{closest[0]}"))
-            elif path == STRICT:
-                allowed = f"{' and '.join(fields)} only: this release has no TLS"
+            elif path.startswith(STRICT):
+                allowed = f"{', '.join(fields)} only; other settings of security are not in this release"
                 problems.append(FieldProblem(field_path, value, allowed))
             else:
                 warnings.append(f"{field_path} is not known and has no effect")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from migratory_resources.cluster.identity import secrets_of
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_resources.cluster.spec import MigratoryCluster
+from migratory_resources.cluster.tls import FileSource
 from migratory_resources.objectives import find_contradictions
 from migratory_resources.quantities import format_duration, format_size
 from migratory_resources.validation.problems import FieldProblem
@@ -24,9 +25,9 @@ RESENDING_SECONDS = 60.0
 
 
 def check_rules(repaired: RepairedCluster[MigratoryCluster]) -> list[FieldProblem]:
-    """Return a problem for each broken rule, by subject: copies, weights, times, sizes, security, objectives. Rules
-    that involve a replaced value are not checked."""
-    checks = (_copies, _weights, _times, _sizes, _security, _objectives)
+    """Return a problem for each broken rule, by subject: copies, weights, times, sizes, security, certificates,
+    objectives. Rules that involve a replaced value are not checked."""
+    checks = (_copies, _weights, _times, _sizes, _security, _certificates, _objectives)
     return [problem for check in checks for problem in check(repaired)]
 
 
@@ -149,6 +150,12 @@ def _security(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProb
             yield FieldProblem(f"spec.security.rules[{index}].anonymous", True, "a rule without subjects and claims")
         if not (rule.topics and rule.allow):
             yield FieldProblem(f"spec.security.rules[{index}]", {}, "at least one entry in topics and in allow")
+
+
+def _certificates(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    peers, path = repaired.cluster.spec.security.tls.peers, "security.tls.peers"
+    if isinstance(peers, FileSource) and peers.files.ca is None and _are_intact(repaired, path):
+        yield FieldProblem(f"spec.{path}.files.ca", None, "the file of the authority that signs the brokers")
 
 
 def _objectives(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:

@@ -108,6 +108,20 @@ def health_alerts() -> list[dict[str, Any]]:
             "`maxBytes` evicts publications younger than `minAge`: resumes may be truncated.",
         ),
         _alert(
+            "MigratoryCertificateRejected",
+            "increase(migratory_certificates_rejected_total[15m]) > 0",
+            "ticket",
+            f"{broker} of {cluster} cannot use its new certificate for {{{{ $labels.purpose }}}}",
+            "The certificate before it serves on, until it expires.",
+        ),
+        _alert(
+            "MigratoryCertificateExpires",
+            "migratory_certificate_expiry_timestamp_seconds - time() < 7 * 86400",
+            "page",
+            f"a certificate of {broker} of {cluster} expires in {{{{ $value | humanizeDuration }}}}",
+            "Without a new one, clients or other brokers cannot connect from then on.",
+        ),
+        _alert(
             "MigratoryPeerRefused",
             "sum by (namespace, cluster, broker, reason) (increase(migratory_peer_messages_refused_total[15m])) > 0",
             "ticket",

@@ -101,7 +101,7 @@ def test_new_round_starts_when_all_servers_are_blacklisted() -> None:
 
 def test_learned_servers_come_before_configured_ones() -> None:
     servers = make("ws://given")
-    assert servers.learn([Server("ws://x"), Server("ws://y")]) == []
+    assert servers.learn([Server("ws://x"), Server("ws://y")], "ws://a") == []
     picked = [servers.pick(0.0, lambda: 0.0) for _ in range(3)]
     assert picked == ["ws://x", "ws://y", "ws://given"]
     assert servers.rounds == 0
@@ -109,23 +109,34 @@ def test_learned_servers_come_before_configured_ones() -> None:
 
 def test_learned_list_without_a_valid_server_is_ignored_and_reported_once() -> None:
     servers = make("ws://a")
-    assert servers.learn([]) == []
-    assert len(servers.learn([Server("ws://:0")])) == 1
-    assert servers.learn([Server("ws://:0")]) == []
+    assert servers.learn([], "ws://a") == []
+    assert len(servers.learn([Server("ws://:0")], "ws://a")) == 1
+    assert servers.learn([Server("ws://:0")], "ws://a") == []
     assert servers.learned == ()
+
+
+def test_list_that_came_over_tls_leads_to_no_server_without() -> None:
+    servers = make("wss://a", "ws://b")
+    problems = servers.learn([Server("ws://x"), Server("wss://y")], "wss://a/ws")
+    assert problems == ["server 'ws://x' is without TLS, and its list came over TLS"]
+    assert [server.url for server in servers.learned] == ["wss://y"]
+    assert servers.learn([Server("ws://x")], "wss://a/ws") == []  # reported before
+    assert [server.url for server in servers.learned] == ["wss://y"]
+    assert servers.learn([Server("ws://x")], "ws://b/ws") == []
+    assert [server.url for server in servers.learned] == ["ws://x"]
 
 
 def test_reported_problems_are_stored_up_to_a_limit() -> None:
     servers = make("ws://a")
     for number in range(300):
-        servers.learn([Server(f"nonsense-{number}")])
+        servers.learn([Server(f"nonsense-{number}")], "ws://a")
     assert len(servers._reported) == 100
 
 
 def test_blacklist_forgets_removed_servers() -> None:
     servers = make("ws://a")
     for number in range(50):
-        servers.learn([Server(f"ws://gone-{number}")])
+        servers.learn([Server(f"ws://gone-{number}")], "ws://a")
         servers.avoid(f"ws://gone-{number}", 0.0)
     assert len(servers._blacklist) <= 2
 

@@ -3,6 +3,7 @@ whole clusters compared with expected YAML files (`MIGRATORY_REWRITE=1 pytest te
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -186,3 +187,30 @@ def test_only_the_operator_of_its_namespace_may_reach_zookeeper() -> None:
             "podSelector": {"matchLabels": {"app.kubernetes.io/name": "migratory-operator"}},
         },
     ]
+
+
+def test_certificates_are_mounted_and_change_the_urls() -> None:
+    """Their files are read again by the brokers: a rewritten Secret restarts no pod."""
+    tls = {"clients": {"secretName": "quotes-clients"}, "peers": {"secretName": "quotes-peers"}}
+    built = build(cluster(spec={"security": {"tls": tls}}))
+    (brokers,) = [
+        item for item in built if item["kind"] == "StatefulSet" and item["metadata"]["name"].endswith("broker")
+    ]
+    pod = brokers["spec"]["template"]["spec"]
+    secrets = [volume["secret"] for volume in pod["volumes"] if volume["name"].startswith("tls-")]
+    assert secrets == [
+        {"secretName": "quotes-clients", "defaultMode": 0o440},
+        {"secretName": "quotes-peers", "defaultMode": 0o440},
+    ]
+    mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+    assert mounts[-2:] == ["/etc/migratory-tls/clients", "/etc/migratory-tls/peers"]
+    (data,) = [item["data"] for item in built if item["kind"] == "ConfigMap" and "broker.json" in item["data"]]
+    assert json.loads(data["broker.json"])["tls"] == {
+        "clients": {"cert": "/etc/migratory-tls/clients/tls.crt", "key": "/etc/migratory-tls/clients/tls.key"},
+        "peers": {
+            "cert": "/etc/migratory-tls/peers/tls.crt",
+            "key": "/etc/migratory-tls/peers/tls.key",
+            "ca": "/etc/migratory-tls/peers/ca.crt",
+        },
+    }
+    assert {value.partition(":")[0] for name, value in data.items() if name.startswith("url.")} == {"wss"}

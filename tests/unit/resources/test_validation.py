@@ -113,7 +113,12 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
             "{security: {tokens: {}}}",
             "spec.security.tokens: {} is not allowed; allowed: at least one entry in keys or in",
         ),
-        ("{security: {tls: {}}}", "spec.security.tls: {} is not allowed; allowed: origins and hosts and tokens and"),
+        ("{security: {encryption: {}}}", "spec.security.encryption: {} is not allowed; allowed: origins, hosts, "),
+        ("{security: {tls: {peers: {}}}}", "spec.security.tls.peers.files: is required, but missing"),
+        (
+            "{security: {tls: {peers: {files: {cert: a, key: b}}}}}",
+            "spec.security.tls.peers.files.ca: None is not allowed; allowed: the file of the authority",
+        ),
         ("{security: {origin: [a]}}", "did you mean spec.security.origins?"),
         ("{security: {origins: [app.example.com]}}", "spec.security.origins[0]: 'app.example.com' is not allowed"),
         ("{security: {hosts: ['http://a']}}", "spec.security.hosts[0]: 'http://a' is not allowed"),

@@ -92,20 +92,26 @@ class ConnectionStarter:
     """A function object that attaches a protocol of `factory()` to each accepted socket. `len()` is the number of
     sockets for which that is under way.
 
-    :param tls: the TLS context of the connections, None without TLS.
+    :param tls: returns the TLS context of the next connection; None without TLS.
+    :param tls_timeout: the seconds for a TLS handshake.
+    :param on_tls_failure: called with the address and the error of a connection whose handshake failed.
     :param wrap: given the factory, an accepted socket and its lease, returns the protocol to use instead, such as one
-        that defers the handshake. It has no effect with TLS.
+        that defers the HTTP request.
     """
 
     def __init__(
         self,
         factory: Callable[[], asyncio.BaseProtocol],
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls_timeout: float = 10.0,
+        on_tls_failure: Callable[[str, OSError], None] = lambda host, error: None,
         wrap: Callable[[ProtocolFactory, socket.socket, AddressLease | None], asyncio.BaseProtocol] | None = None,
     ) -> None:
         self._factory = factory
         self._tls = tls
+        self._tls_timeout = tls_timeout
+        self._on_tls_failure = on_tls_failure
         self._wrap = wrap
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -115,7 +121,7 @@ class ConnectionStarter:
 
     def __call__(self, accepted: socket.socket, lease: AddressLease | None = None) -> None:
         factory = self._factory
-        if self._wrap is not None and self._tls is None:
+        if self._wrap is not None:
             factory = partial(self._wrap, factory, accepted, lease)
         task = self._loop.create_task(self._start(factory, accepted, lease))
         self._tasks.add(task)
@@ -124,13 +130,22 @@ class ConnectionStarter:
     async def _start(
         self, factory: Callable[[], asyncio.BaseProtocol], accepted: socket.socket, lease: AddressLease | None
     ) -> None:
+        host = ""
         try:
-            await self._loop.connect_accepted_socket(factory, accepted, ssl=self._tls)
-        except OSError:
-            # the client is gone or speaks no TLS: only its own connection ends
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(factory, accepted)
+                return
+            host = str(accepted.getpeername()[0])
+            await self._loop.connect_accepted_socket(
+                factory, accepted, ssl=self._tls(), ssl_handshake_timeout=self._tls_timeout
+            )
+        except OSError as error:
+            # the client is gone, or its TLS is not ours: only its own connection ends
             accepted.close()
             if lease is not None:
                 lease.release()
+            if host:
+                self._on_tls_failure(host, error)
 
 
 class Acceptor:
@@ -285,7 +300,7 @@ def _open_spare() -> int | None:
 
 class Listener(Acceptor):
     """An acceptor that attaches a protocol of `factory()` to each connection, with TLS if `tls` is given. Other
-    parameters as for `Acceptor`."""
+    parameters as for `Acceptor` and `ConnectionStarter`."""
 
     def __init__(
         self,
@@ -297,9 +312,11 @@ class Listener(Acceptor):
         room: Callable[[], int] = lambda: 2**31,
         refusal: bytes = NO_DESCRIPTORS_RESPONSE,
         serve_on_spare: bool = False,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls_timeout: float = 10.0,
+        on_tls_failure: Callable[[str, OSError], None] = lambda host, error: None,
     ) -> None:
-        starting = ConnectionStarter(factory, tls=tls)
+        starting = ConnectionStarter(factory, tls=tls, tls_timeout=tls_timeout, on_tls_failure=on_tls_failure)
         super().__init__(
             listening,
             starting,

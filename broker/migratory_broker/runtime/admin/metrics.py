@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from migratory_broker.core.logic.events import Observe
+from migratory_broker.runtime.tls import Certificate, Purpose
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -86,6 +87,9 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_moves_asked_total": ("counter", "", "Clients that this broker asked to move, for balance."),
     "migratory_groups": ("gauge", "role", "Topic groups by this broker's part in them."),
     "migratory_peer_messages_refused_total": ("counter", "reason", "Links ended because of what their peer sent."),
+    "migratory_tls_refused_total": ("counter", "purpose", "TLS handshakes that failed."),
+    "migratory_certificates_rejected_total": ("counter", "purpose", "Changed certificates that cannot be used."),
+    "migratory_certificate_expiry_timestamp_seconds": ("gauge", "purpose", "When the certificate in use expires."),
     "migratory_takeovers_total": ("counter", "", "Takeovers finished by this broker."),
     "migratory_takeover_seconds": ("histogram", "", "From a takeover's begin to its activation."),
     "migratory_replication_lag": ("gauge", "", "Publications numbered here and not committed yet."),
@@ -213,13 +217,15 @@ def metric_values(
     handshake_bytes: int = 0,
     byte_limits: Mapping[str, int] = MappingProxyType({}),
     refusals: Mapping[str, int] = MappingProxyType({}),
+    certificates: Mapping[Purpose, Certificate] = MappingProxyType({}),
 ) -> dict[str, Value]:
     """Return the values, by name, of the metrics that are not summed from `Observe`, from the `status()` of the logic
     and the sum of those of all edges.
 
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
     seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason. `handshake_bytes` and
-    `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no edge observes.
+    `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no edge observes. `certificates` are
+    those in use.
     """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
@@ -234,6 +240,11 @@ def metric_values(
         },
         "migratory_client_bytes_limit": {kind: float(limit) for kind, limit in (byte_limits or {}).items()},
         "migratory_refusals_total": {limit: float(count) for limit, count in (refusals or {}).items()},
+        "migratory_tls_refused_total": {name: float(each.refused) for name, each in certificates.items()},
+        "migratory_certificates_rejected_total": {name: float(each.failures) for name, each in certificates.items()},
+        "migratory_certificate_expiry_timestamp_seconds": {
+            name: each.expires_at for name, each in certificates.items()
+        },
     }
     if edge is not None:
         values["migratory_io_process_clients"] = edge.get("by_process", {})

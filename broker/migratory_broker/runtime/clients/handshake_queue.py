@@ -34,7 +34,7 @@ class DeferredHandshake(asyncio.Protocol):
     def __init__(
         self,
         factory: Callable[[], asyncio.BaseProtocol],
-        socket: socket.socket,
+        socket: socket.socket | None,
         defer: Defer,
         lease: AddressLease | None = None,
     ) -> None:
@@ -91,16 +91,16 @@ class DeferredHandshake(asyncio.Protocol):
 
 
 class HandshakeTransport:
-    """A connection's transport as the HTTP protocol sees it, together with the accepted socket and its lease. The
-    socket is at hand because uvloop allocates 72 bytes for each transport that is asked for its socket or the address
-    of its other end."""
+    """A connection's transport as the HTTP protocol sees it, together with the accepted socket, None with TLS, and its
+    lease. The socket is at hand because uvloop allocates 72 bytes for each transport that is asked for its socket or
+    the address of its other end."""
 
     __slots__ = ("drain", "lease", "socket", "transport")
 
     def __init__(
         self,
         transport: asyncio.Transport,
-        socket: socket.socket,
+        socket: socket.socket | None,
         drain: Callable[[], bytes],
         lease: AddressLease | None = None,
     ) -> None:
@@ -110,10 +110,11 @@ class HandshakeTransport:
         self.lease = lease
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == "socket":
-            return self.socket
-        if name == "peername":
-            return address(self.socket) or default
+        if self.socket is not None:
+            if name == "socket":
+                return self.socket
+            if name == "peername":
+                return address(self.socket) or default
         return self.transport.get_extra_info(name, default)
 
     def __getattr__(self, name: str) -> Any:

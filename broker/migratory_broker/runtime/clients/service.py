@@ -32,6 +32,7 @@ from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.security.config import security_config
+from migratory_broker.runtime.tls import Certificate
 
 CLOSE_WAIT = 2.0
 """Seconds that a broker that ends waits for its clients to receive their last close frame."""
@@ -105,7 +106,14 @@ def freeze_heap() -> None:
 class ClientService:
     """The handshakes, connections and edge of this process. `servers` are the brokers that `/v1/servers` lists."""
 
-    def __init__(self, config: BrokerConfig, name: str, pump: Pump, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        name: str,
+        pump: Pump,
+        clock: Callable[[], float],
+        certificate: Certificate | None = None,
+    ) -> None:
         origins = config.origins
         self._config = config
         self._name = name
@@ -123,10 +131,19 @@ class ClientService:
             compression=config.compression,
             tokens=_token_places(config),
         )
-        self.start_connection = ConnectionStarter(
-            self.server.protocol,
-            wrap=lambda http, accepted, lease: DeferredHandshake(http, accepted, pump.defer, lease),
-        )
+        if certificate is None:
+            self.start_connection = ConnectionStarter(
+                self.server.protocol,
+                wrap=lambda http, accepted, lease: DeferredHandshake(http, accepted, pump.defer, lease),
+            )
+        else:  # bytes cannot go past TLS to the socket
+            self.start_connection = ConnectionStarter(
+                self.server.protocol,
+                tls=lambda: certificate.server,
+                tls_timeout=config.limits.handshake,
+                on_tls_failure=certificate.refuse,
+                wrap=lambda http, accepted, lease: DeferredHandshake(http, None, pump.defer, lease),
+            )
         self.edge: Edge | None = None
         self._checks_identity = config.security is not None
 
@@ -272,8 +289,16 @@ class ClientBackend(Protocol):
 class LocalClients(ClientService):
     """The clients of a broker without I/O processes: they are served in the broker's own process."""
 
-    def __init__(self, config: BrokerConfig, name: str, pump: Pump, clock: Callable[[], float], log: Log) -> None:
-        super().__init__(config, name, pump, clock)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        name: str,
+        pump: Pump,
+        clock: Callable[[], float],
+        log: Log,
+        certificate: Certificate | None = None,
+    ) -> None:
+        super().__init__(config, name, pump, clock, certificate)
         self._clock = clock
         self._log = log
         self._acceptor: Acceptor | None = None

@@ -44,6 +44,7 @@ from migratory_broker.runtime.io_processes.messages import (
 )
 from migratory_broker.runtime.logs import LibraryLog, Log
 from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.tls import Certificate
 from migratory_broker.runtime.watchdog import LATE_TICK, Watchdog, stall_limit
 
 TICK = 0.1
@@ -87,6 +88,7 @@ class IoProcess:
             LogicProxy(self._channel, self._on_channel_full), self._loop.call_soon, time.monotonic, self._failed
         )
         self._clients: ClientService | None = None
+        self._certificate: Certificate | None = None
         self._log: Log | None = None
         self._fencing = 0.0
         self._last_heard = self._ticked = time.monotonic()
@@ -137,7 +139,9 @@ class IoProcess:
         logging.getLogger().addHandler(LibraryLog(log))
         self._fencing = begin.fencing
         Watchdog(stall_limit(config.zookeeper.session_timeout, begin.fencing), log)
-        clients = self._clients = ClientService(config, begin.broker, self._pump, time.monotonic)
+        if config.tls.clients is not None:
+            self._certificate = Certificate("clients", config.tls.clients, begin.broker, log, self._count_refused)
+        clients = self._clients = ClientService(config, begin.broker, self._pump, time.monotonic, self._certificate)
         request = self._pump.request
         self._pump.set_handlers(
             {
@@ -153,6 +157,9 @@ class IoProcess:
         self._ticked = time.monotonic()
         self._loop.call_later(TICK, self._tick)
         freeze_heap()
+
+    def _count_refused(self) -> None:
+        self._channel.put(encode(events.Observe("migratory_tls_refused_total", 1.0, "clients")))
 
     def _note(self, effect: events.Note) -> None:
         note: Any = self._clients.with_address(effect) if self._clients is not None else effect
@@ -206,6 +213,8 @@ class IoProcess:
         self._ticked = now
         self._loop.call_later(TICK, self._tick)
         clients.tick(now)
+        if self._certificate is not None:
+            self._certificate.tick(now)
         self._pump.call(self._report, clients)
         if now - self._last_heard > self._fencing:
             self._write_log("error", "broker_process_silent", seconds=round(now - self._last_heard, 1))

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from migratory_protocol.peer import (
     MAX_PEER_MESSAGE,
@@ -39,6 +41,7 @@ from migratory_broker.runtime.accepting.limits import UnidentifiedConnections, h
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.peers.link import PeerLink
 from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.tls import Certificate, names_of
 
 DIAL_LIMIT = 2.0
 HELLO_LIMIT = 3.0
@@ -63,9 +66,15 @@ MAX_UNIDENTIFIED = 64
 evicted."""
 
 
+MAX_TLS_HANDSHAKES = 1024
+"""The largest number of TLS handshakes with peers at once; more connections are closed. Each takes `HELLO_LIMIT`
+seconds at most."""
+
+
 class PeerLinks:
     """All links of this broker to others.
 
+    :param certificate: the certificate of this broker, with which links use TLS; None: without TLS.
     :param max_buffer: bytes that may wait for a peer that does not read; above it the link is broken, and the peer
         requests what is missing over the next one.
     """
@@ -81,8 +90,10 @@ class PeerLinks:
         log: Log,
         clock: Callable[[], float],
         max_buffer: int,
+        certificate: Certificate | None = None,
     ) -> None:
         self.clock = clock
+        self._certificate = certificate
         self._cluster = cluster
         self._name = name
         self._brokers = frozenset(brokers)
@@ -337,6 +348,10 @@ class PeerLinks:
             raise BadPeerMessage(f"{hello.groups} topic groups; this broker has {self._groups}")
         if hello.broker == self._name or hello.broker not in self._brokers:
             raise BadPeerMessage(f"name {hello.broker[:100]!r} is not another broker of this cluster")
+        if self._certificate is not None:
+            names = names_of(link.transport.get_extra_info("peercert"))
+            if hello.broker not in names:
+                raise BadPeerMessage(f"the certificate is of {', '.join(names)[:100]!r}, not of {hello.broker!r}")
         if link.dialled and hello.broker != link.dialled:
             raise BadPeerMessage(f"dialled {link.dialled}, but {hello.broker} answered")
         if not link.dialled and hello.broker > self._name:
@@ -345,6 +360,12 @@ class PeerLinks:
         newest = max(self._confirmed.get(hello.broker, 0), known.incarnation if known is not None else 0)
         if hello.incarnation < newest:
             raise BadPeerMessage(f"incarnation {hello.incarnation} is outdated; {newest} is known")
+
+    def _tls(self, peer: str) -> dict[str, Any]:
+        """Return the options of a connection to `peer`: with TLS, its certificate must have its name."""
+        if self._certificate is None:
+            return {}
+        return {"ssl": self._certificate.client, "server_hostname": peer}
 
     def _drop(self, peer: str) -> None:
         task = self._dialling.pop(peer, None)
@@ -369,8 +390,12 @@ class PeerLinks:
             host, _, port = self._wanted[peer][1].rpartition(":")
             try:
                 async with asyncio.timeout(DIAL_LIMIT):
-                    _, link = await loop.create_connection(lambda: PeerLink(self, peer), host.strip("[]"), int(port))
+                    _, link = await loop.create_connection(
+                        lambda: PeerLink(self, peer), host.strip("[]"), int(port), **self._tls(peer)
+                    )
             except (OSError, TimeoutError, ValueError) as error:
+                if self._certificate is not None and isinstance(error, ssl.SSLError):
+                    self._certificate.refuse(host, error)
                 self._log("debug", "peer_unreachable", peer=peer, reason=str(error))
             else:
                 await link.closed

@@ -99,7 +99,7 @@ class Failover:
         """
         if link.move_cause == "drained" and not message.closes:
             return []
-        proposed, problems = self.servers.parse(message.servers)
+        proposed, problems = self.servers.parse(message.servers, link.url)
         self._move_targets = {server.url: server for server in proposed if server.url != link.url and server.weight > 0}
         if message.closes:
             link.move_cause = "drained"

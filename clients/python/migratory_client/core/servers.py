@@ -95,21 +95,28 @@ class ServerPool:
         self.learned: tuple[Server, ...] = ()  # preferred: a broker knows more than the configuration
         self.rounds = 0
 
-    def learn(self, servers: Sequence[Server]) -> list[str]:
-        """Replace the learned list by the one that a broker sent, unless no entry is valid, and forget the blacklisting
-        of servers that are in no list any more. Return one line of text for each malformed entry that was not reported
-        before."""
-        valid, new_problems = self.parse(servers)
+    def learn(self, servers: Sequence[Server], sender: str) -> list[str]:
+        """Replace the learned list by the one that the broker at the URL `sender` sent, unless no entry is valid, and
+        forget the blacklisting of servers that are in no list any more. Return one line of text for each refused entry
+        that was not reported before."""
+        valid, new_problems = self.parse(servers, sender)
         if valid:
             self.learned = valid
             urls = {server.url for server in (*valid, *self._configured)}
             self._blacklist = {url: until for url, until in self._blacklist.items() if url in urls}
         return new_problems
 
-    def parse(self, servers: Sequence[Server]) -> tuple[tuple[Server, ...], list[str]]:
-        """Return the valid servers of a list that a broker sent, and one line of text for each malformed entry that was
-        not reported before."""
+    def parse(self, servers: Sequence[Server], sender: str) -> tuple[tuple[Server, ...], list[str]]:
+        """Return the valid servers of a list that the broker at the URL `sender` sent, and one line of text for each
+        refused entry that was not reported before.
+
+        A list that came over TLS leads to no server without: whoever could write to it would read everything.
+        """
         valid, problems = parse_servers(servers)
+        if sender.startswith("wss:"):
+            plain = [server.url for server in valid if not server.url.startswith("wss:")]
+            problems += tuple(f"server {url[:200]!r} is without TLS, and its list came over TLS" for url in plain)
+            valid = tuple(server for server in valid if server.url.startswith("wss:"))
         new_problems = [line for line in problems if line not in self._reported]
         if new_problems:
             self._reported = frozenset([*self._reported, *new_problems][:_MAX_REPORTED])

@@ -193,7 +193,7 @@ class ClientCore:
             case wire.Welcome():
                 self._handle_welcome(link, message, now, out)
             case wire.Servers():
-                self._learn_servers(message.servers, out)
+                self._learn_servers(message.servers, link, out)
             case wire.Drain():
                 self._handle_drain(link, message, now, out)
             case wire.TokenExpiring():
@@ -300,7 +300,7 @@ class ClientCore:
         link.ping_at = now + self._random() * link.heartbeat if link.heartbeat < inf else inf
         self._max_payload = message.limits.payload
         self.publisher.duplicate_window = message.duplicate_window or inf
-        self._learn_servers(message.servers, out)
+        self._learn_servers(message.servers, link, out)
         self._finish_move(now, out)  # this move began before the previous one had all its receipts
         self._leaving, self._current, self._candidate = self._current, link, None
         self._failover.cancel_attempt()
@@ -433,8 +433,8 @@ class ClientCore:
         self._lost_at = None
         out.append(ev.Ready(self._current.number, seconds))
 
-    def _learn_servers(self, servers: list[Server], out: list[Effect]) -> None:
-        self._report_malformed(self.servers.learn(servers), out)
+    def _learn_servers(self, servers: list[Server], link: LinkState, out: list[Effect]) -> None:
+        self._report_malformed(self.servers.learn(servers, link.url), out)
 
     def _report_malformed(self, problems: list[str], out: list[Effect]) -> None:
         out.extend(ev.Problem("bad_server", line) for line in problems)

@@ -60,7 +60,7 @@ class TestCrossing:
 
     def test_the_channel_delivers_messages_unchanged(self) -> None:
         sent = [
-            Fanout("t", (Publication(3, 2**62, b"\x00\xff", "p", 7, 1.5), Publication(3, 2**62 + 1, b""))),
+            Fanout("t", (Publication(3, 2**62 - 1, b"\x00\xff", "p", 7, 1.5), Publication(3, 2**62, b""))),
             Beat(),
         ]
         back = [Attach(1, 2, "t", Position(1, 2), True), Detach(1, "t"), Note("info", "x", {"a": [1, None, "b"]})]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from migratory_broker.core.logic import events
 from migratory_broker.runtime.accepting.listener import Listener, address_of, bind, listen
+from migratory_broker.runtime.config import CertificateSection
 from migratory_broker.runtime.peers import links as peers_module
 from migratory_broker.runtime.peers.link import PeerLink
 from migratory_broker.runtime.peers.links import MAX_JOINED_BYTES, PeerLinks
 from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.tls import Certificate
+from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
 from migratory_protocol.peer import (
     PEER_VERSION,
     Accept,
@@ -44,7 +49,15 @@ def framed(message: Any) -> bytes:
 class Side:
     """One broker's links, with a stand-in for the logic that only records events."""
 
-    def __init__(self, core: Any, log: Any, name: str, incarnation: int = 1, max_buffer: int = 50_000_000) -> None:
+    def __init__(
+        self,
+        core: Any,
+        log: Any,
+        name: str,
+        incarnation: int = 1,
+        max_buffer: int = 50_000_000,
+        certificate: Certificate | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.log = log
         self.logic = core()
@@ -60,11 +73,14 @@ class Side:
             log=log,
             clock=time.monotonic,
             max_buffer=max_buffer,
+            certificate=certificate,
         )
         listening = listen(bind("127.0.0.1", 0, "peers"), "peers")
         self.address = address_of(listening)
         self.port = listening.getsockname()
-        self.listener = Listener(listening, self.peers.protocol, log)
+        tls = None if certificate is None else lambda: certificate.server
+        refuse = (lambda host, error: None) if certificate is None else certificate.refuse
+        self.listener = Listener(listening, self.peers.protocol, log, tls=tls, on_tls_failure=refuse)
         self.name = name
         self.incarnation = incarnation
         self.peers.start(incarnation)
@@ -513,3 +529,63 @@ async def test_unidentified_connections_never_evict_a_dialled_link(sides: Any, i
     a.peers.tick(time.monotonic() + 10)  # in time it is dropped like any other
     await until(calling.transport.is_closing)
     silent.close()
+
+
+# ---- TLS
+
+
+def certificate(folder: Path, name: str, log: Any) -> Certificate:
+    section = CertificateSection(
+        cert=str(folder / "{broker}.crt"), key=str(folder / "{broker}.key"), ca=str(folder / "ca.crt")
+    )
+    return Certificate("peers", section, name, log)
+
+
+async def test_links_with_tls(sides: Any, log: Any, tmp_path: Path) -> None:
+    write_certificates(tmp_path, DevelopmentAuthority(), NAMES, "127.0.0.1")
+    a, b = (sides(name, certificate=certificate(tmp_path, name, log)) for name in ("a", "b"))
+    a.want(b)
+    b.want(a)
+    await until(lambda: a.last_heard() and b.last_heard())
+    a.send("b", Accept(3, 1, 1, [TopicEntries("t", [Publication(1, 1, bytes(3_000_000))])], [], []))
+    b.send("a", numbered(7))
+    await until(lambda: b.received() == [3] and a.received() == [7])
+
+
+async def test_strangers_without_a_certificate_get_no_link(sides: Any, log: Any, tmp_path: Path) -> None:
+    """Neither without TLS, nor with TLS and no certificate."""
+    write_certificates(tmp_path, DevelopmentAuthority(), NAMES, "127.0.0.1")
+    b = sides("b", certificate=certificate(tmp_path, "b", log))
+    b.confirm("a")
+    plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    plain.load_verify_locations(tmp_path / "ca.crt")
+    for options in ({}, {"ssl": plain, "server_hostname": "b"}):
+        reader, writer = await asyncio.open_connection(*b.port, **options)  # type: ignore[arg-type]
+        writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8)))
+        with pytest.raises((OSError, asyncio.IncompleteReadError)):
+            await asyncio.wait_for(reader.readexactly(1000), 5)
+        writer.close()
+    await until(lambda: b.peers._certificate.refused == 2)
+    assert b.last_heard() == []
+    assert "tls_refused" in log.events()
+
+
+async def test_the_certificate_of_one_broker_is_none_of_another(sides: Any, log: Any, tmp_path: Path) -> None:
+    """In both directions: a taken host cannot play its neighbours."""
+    write_certificates(tmp_path, DevelopmentAuthority(), NAMES, "127.0.0.1")
+    b = sides("b", certificate=certificate(tmp_path, "b", log))
+    b.confirm("a")
+    thief = certificate(tmp_path, "c", log)
+    reader, writer = await asyncio.open_connection(*b.port, ssl=thief.client, server_hostname="b")
+    writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8)))
+    with pytest.raises((OSError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1000), 5)
+    writer.close()
+    assert b.peers.refusals == {"hello": 1}
+    assert "not of 'a'" in log.lines[-1]["reason"]
+    c = sides("c", certificate=thief)
+    b.peers.connect(events.ConnectPeers({"a": (1, "127.0.0.1:1"), "c": (1, c.address)}))
+    a = sides("a", certificate=certificate(tmp_path, "a", log))
+    a.peers.connect(events.ConnectPeers({"b": (1, c.address)}))  # an address that was taken over
+    await until(lambda: a.peers._certificate.refused > 0)
+    assert a.last_heard() == []

@@ -1,0 +1,65 @@
+"""Certificates of a cluster: `spec.security.tls`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from migratory_resources.fields import PatternText, ResourceModel
+
+_PATH = r"[^\x00-\x1f]{1,4096}"
+_SECRET = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+
+CertificatePath = Annotated[str, PatternText(_PATH, 4096, "a path of a PEM file")]
+
+
+class CertificateFiles(ResourceModel):
+    """Paths of PEM files. `{broker}` in a path stands for the broker's name."""
+
+    cert: CertificatePath = Field(description="The certificate, followed by its chain")
+    key: CertificatePath = Field(description="The private key, without a passphrase")
+    ca: CertificatePath | None = Field(default=None, description="For peers: the authority that signs them")
+
+
+class FileSource(ResourceModel):
+    """A certificate in files, on one machine."""
+
+    files: CertificateFiles = Field(description="Paths of PEM files")
+
+
+class TlsSpec(ResourceModel):
+    """Certificates for the clients' listener and for the links between brokers: `spec.security.tls`."""
+
+    clients: FileSource | None = Field(default=None, description="TLS for clients; by default they connect without")
+    peers: FileSource | None = Field(default=None, description="Mutual TLS between brokers, which prove their names")
+
+
+class SecretSource(ResourceModel):
+    """A certificate in a Secret, on Kubernetes."""
+
+    secret_name: Annotated[str, PatternText(_SECRET, 253, "a Secret's name")] = Field(
+        description="A Secret with tls.crt, tls.key and, for peers, ca.crt"
+    )
+
+
+class KubernetesTlsSpec(ResourceModel):
+    """Certificates for the clients' listener and for the links between brokers: `spec.security.tls`."""
+
+    clients: SecretSource | None = Field(default=None, description="TLS for clients; by default they connect without")
+    peers: SecretSource | None = Field(default=None, description="Mutual TLS between brokers, which prove their names")
+
+
+def certificate_sections(tls: TlsSpec | KubernetesTlsSpec, mount: str) -> dict[str, dict[str, str]]:
+    """Return the section `tls` of the brokers' configuration: the paths of each purpose that has a certificate.
+
+    :param mount: the folder in which each purpose has one with its Secret.
+    """
+    sections = {}
+    for purpose, source in (("clients", tls.clients), ("peers", tls.peers)):
+        if isinstance(source, FileSource):
+            sections[purpose] = source.files.model_dump(exclude_none=True)
+        elif source is not None:
+            names = {"cert": "tls.crt", "key": "tls.key", **({"ca": "ca.crt"} if purpose == "peers" else {})}
+            sections[purpose] = {field: f"{mount}/{purpose}/{name}" for field, name in names.items()}
+    return sections

@@ -1,0 +1,178 @@
+"""Three real brokers with TLS for clients and between brokers: strangers get nowhere, and certificates are replaced
+under load without the loss of a client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+from migratory_broker.runtime.framing import length_prefix
+from migratory_client import Client, ConnectError
+from migratory_client.core import events as ev
+from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
+from migratory_local.cluster.local_cluster import LocalCluster
+from migratory_protocol.peer import PEER_VERSION, PeerHello, encode_peer
+from migratory_resources.validation.loading import load_cluster
+from migratory_testing.waiting import until
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(params=[0, 2], ids=["one process", "I/O processes"])
+async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[LocalCluster]:
+    document = {
+        "apiVersion": "migratory.dev/v1alpha1",
+        "kind": "MigratoryCluster",
+        "metadata": {"name": "test"},
+        "spec": {"brokers": {"ioProcesses": request.param}, "topics": {"groups": 8}},
+    }
+    resource = load_cluster(yaml.safe_dump(document)).cluster
+    async with LocalCluster(resource, tmp_path / "cluster", dev_tls=True) as running:
+        yield running
+
+
+def trusting(cluster: LocalCluster) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(cluster.authority))
+
+
+async def peer_answer(cluster: LocalCluster, broker: int, hello: PeerHello, tls: ssl.SSLContext | None) -> bytes:
+    """Say `hello` to a broker as a peer; return what it answers."""
+    target = cluster.brokers[broker]
+    with suppress(OSError, asyncio.IncompleteReadError):
+        reader, writer = await asyncio.open_connection(
+            target.host, target.ports.peers, ssl=tls, server_hostname=target.name if tls else None
+        )
+        try:
+            data = encode_peer(hello)
+            writer.write(length_prefix(data) + data)
+            return await asyncio.wait_for(reader.read(100), 10)
+        finally:
+            writer.close()
+    return b""
+
+
+async def metric(cluster: LocalCluster, name: str) -> dict[str, float]:
+    """Return the values of a metric's series, summed over the brokers."""
+    values: dict[str, float] = {}
+    for broker in cluster.brokers:
+        answer = await broker.get_admin(cluster.http, "/metrics")
+        assert answer is not None
+        for line in answer[1].splitlines():
+            if line.startswith(name + "{"):
+                label = line.rpartition('="')[2].partition('"')[0]
+                values[label] = values.get(label, 0.0) + float(line.rpartition(" ")[2])
+    return values
+
+
+async def incarnation(cluster: LocalCluster, name: str) -> int:
+    for broker in cluster.brokers:
+        if broker.name != name:
+            answer = await broker.get_admin(cluster.http, "/v1/status")
+            assert answer is not None
+            return int(json.loads(answer[1])["logic"]["peers"][name])
+    raise AssertionError(name)
+
+
+async def test_strangers_get_nowhere_and_certificates_are_replaced_under_load(cluster: LocalCluster) -> None:
+    assert cluster.authority is not None
+    folder = cluster.authority.parent
+    names = [broker.name for broker in cluster.brokers]
+    urls = [broker.url for broker in cluster.brokers]
+    assert all(url.startswith("wss://") for url in urls)
+    first = await incarnation(cluster, names[0])
+
+    # Somebody who knows names and incarnations, without a certificate or with that of another broker.
+    hello = PeerHello(PEER_VERSION, "test", names[0], first, 8)
+    assert await peer_answer(cluster, 1, hello, None) == b""
+    assert await peer_answer(cluster, 1, hello, trusting_peer(cluster)) == b""
+    other = trusting_peer(cluster)
+    other.load_cert_chain(folder / f"{names[2]}.crt", folder / f"{names[2]}.key")
+    assert await peer_answer(cluster, 1, hello, other) == b""
+    refused = await metric(cluster, "migratory_tls_refused_total")
+    assert refused["peers"] == 2
+    assert (await metric(cluster, "migratory_peer_messages_refused_total"))["hello"] == 1
+
+    # A client without TLS, and one that does not trust the authority.
+    plain = urls[0].replace("wss://", "ws://")
+    for url, context in ((plain, None), (urls[0], ssl.create_default_context())):
+        with pytest.raises(ConnectError):
+            await Client([url], ssl_context=context, open_timeout=2.0).open()
+
+    # A new pair of every broker, of the same authority and then of another, while a client publishes and reads.
+    links: list[ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem] = []
+    context = trusting(cluster)
+    async with Client(urls[:1], ssl_context=context, on_status=links.append) as client:
+        stream = client.subscribe("t")
+        sent = received = 0
+
+        async def load() -> None:
+            nonlocal sent
+            while True:
+                await client.publish("t", str(sent))
+                sent += 1
+                await asyncio.sleep(0.01)
+
+        publishing = asyncio.create_task(load())
+        before = await metric(cluster, "migratory_certificate_expiry_timestamp_seconds")
+        after = DevelopmentAuthority()
+        both = cluster.authority.read_bytes() + after.certificate
+        write_certificates(folder, after, names, "127.0.0.1")
+        cluster.authority.write_bytes(both)
+        os.utime(cluster.authority)
+        context.load_verify_locations(cluster.authority)
+        await until(lambda: loaded(cluster, 2), "all brokers use the new certificates")
+        assert await metric(cluster, "migratory_certificate_expiry_timestamp_seconds") != before
+
+        # A pair that does not match is rejected, and the one before it serves on.
+        _, wrong = after.issue([names[0]])
+        rejections = sum((await metric(cluster, "migratory_certificates_rejected_total")).values())
+        right = (folder / f"{names[0]}.key").read_bytes()
+        (folder / f"{names[0]}.key").write_bytes(wrong)
+        await until(lambda: rejected(cluster, rejections + 2), "the broker rejects the pair")
+        async with Client(urls[:1], ssl_context=trusting(cluster)) as newcomer:
+            await newcomer.publish("t", "newcomer")
+        (folder / f"{names[0]}.key").write_bytes(right)
+
+        # A restarted broker proves its name with the new pair, to brokers that have it as well.
+        cluster.kill_broker(names[2])
+        await until(lambda: restarted(cluster, names[2]), "the killed broker is a member again", limit=60)
+
+        publishing.cancel()
+        async with asyncio.timeout(20):
+            while received < sent:
+                message = await anext(stream)
+                if message.payload != b"newcomer":
+                    assert message.payload == str(received).encode()
+                    received += 1
+        assert not [status for status in links if isinstance(status, ev.LinkDown)]
+
+
+def trusting_peer(cluster: LocalCluster) -> ssl.SSLContext:
+    """Return a context of a stranger that trusts the brokers, without a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(str(cluster.authority))
+    return context
+
+
+async def loaded(cluster: LocalCluster, count: int) -> bool:
+    """Return whether every broker has logged that it uses new certificates, once for each purpose."""
+    logs = [(cluster.workdir / "logs" / f"{broker.name}.log").read_text() for broker in cluster.brokers]
+    return all(text.count('"certificate_loaded"') >= count for text in logs)
+
+
+async def rejected(cluster: LocalCluster, count: float) -> bool:
+    return sum((await metric(cluster, "migratory_certificates_rejected_total")).values()) >= count
+
+
+async def restarted(cluster: LocalCluster, name: str) -> bool:
+    broker = cluster.broker(name)
+    return not (cluster.workdir / "logs" / f"{name}.log").read_text().count('"started"') < 2 and await broker.is_ready(
+        cluster.http
+    )

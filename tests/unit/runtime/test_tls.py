@@ -1,0 +1,185 @@
+"""Certificates: what is tried before it is used, and that the old pair serves until a new one can."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from migratory_broker.runtime.config import CertificateSection
+from migratory_broker.runtime.errors import TlsError
+from migratory_broker.runtime.tls import Certificate, Purpose, names_of
+from migratory_local.cluster.certificates import DevelopmentAuthority
+
+
+class Files:
+    """The files of one broker, and the certificate that are made of them."""
+
+    def __init__(self, folder: Path, log: Any) -> None:
+        self.folder = folder
+        self.log = log
+        self.authority = DevelopmentAuthority()
+        self.now = 0.0
+        self.write(self.authority.certificate, *self.authority.issue(["b0"]))
+
+    def write(self, ca: bytes | None = None, cert: bytes | None = None, key: bytes | None = None) -> None:
+        """Replace those files that are given, as a whole."""
+        for name, data in (("ca.crt", ca), ("b0.crt", cert), ("b0.key", key)):
+            if data is not None:
+                (self.folder / "new").write_bytes(data)
+                os.replace(self.folder / "new", self.folder / name)
+
+    def load(self, purpose: Purpose = "peers", name: str = "b0") -> Certificate:
+        paths = [str(self.folder / f"{{broker}}.{kind}").replace("{broker}", "b0") for kind in ("crt", "key")]
+        ca = str(self.folder / "ca.crt") if purpose == "peers" else ""
+        return Certificate(purpose, CertificateSection(cert=paths[0], key=paths[1], ca=ca), name, self.log)
+
+    def tick(self, certificate: Certificate) -> bool:
+        """Let the certificate look at the files; return whether they use another pair now."""
+        before = certificate.server
+        self.now += 10
+        certificate.tick(self.now)
+        return certificate.server is not before
+
+
+@pytest.fixture
+def files(tmp_path: Path, log: Any) -> Files:
+    return Files(tmp_path, log)
+
+
+def handshake(one: Certificate, other: Certificate, name: str) -> str:
+    """Connect two brokers in memory; return the name that the server has proved."""
+    from migratory_broker.runtime.tls import _handshake
+
+    return names_of(_handshake(other.server, one.client, name))[0]
+
+
+@pytest.mark.parametrize("purpose", ["peers", "clients"])
+def test_new_pair_serves_without_a_restart(files: Files, purpose: Purpose) -> None:
+    certificate = files.load(purpose)
+    assert not files.tick(certificate)
+    before = certificate.expires_at
+    files.write(None, *files.authority.issue(["b0"], validity=timedelta(days=60)))
+    assert files.tick(certificate)
+    assert certificate.expires_at > before + 86_400
+    assert files.log.events() == ["certificate_loaded"]
+    certificate.tick(files.now + 0.1)  # too soon: nothing is read
+
+
+@pytest.mark.parametrize("purpose", ["peers", "clients"])
+@pytest.mark.parametrize("first", ["certificate", "key"])
+def test_half_replaced_pair_is_not_used(files: Files, purpose: Purpose, first: str) -> None:
+    certificate = files.load(purpose)
+    cert, key = files.authority.issue(["b0"])
+    files.write(cert=cert) if first == "certificate" else files.write(key=key)
+    assert not files.tick(certificate)
+    assert not files.tick(certificate)
+    assert (certificate.failures, files.log.events()) == (1, ["certificate_rejected"])  # once for each change
+    files.write(key=key) if first == "certificate" else files.write(cert=cert)
+    assert files.tick(certificate)
+
+
+@pytest.mark.parametrize("name", ["b0.crt", "b0.key", "ca.crt"])
+def test_truncated_and_missing_files_are_not_used(files: Files, name: str) -> None:
+    certificate = files.load()
+    whole = (files.folder / name).read_bytes()
+    for part in (whole[: len(whole) // 2], b""):
+        (files.folder / name).write_bytes(part)
+        assert not files.tick(certificate)
+    (files.folder / name).unlink()
+    assert not files.tick(certificate)
+    assert certificate.failures == 3
+    assert all(line["purpose"] == "peers" and name in line["reason"] for line in files.log.lines)
+    (files.folder / name).write_bytes(whole)
+    assert files.tick(certificate)
+
+
+def test_rsa_key_is_followed_by_one_on_a_curve(files: Files) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    files.write(None, *files.authority.issue(["b0"], key=key))
+    certificate = files.load()
+    assert handshake(certificate, certificate, "b0") == "b0"
+    files.write(None, *files.authority.issue(["b0"]))
+    assert files.tick(certificate)
+    assert handshake(certificate, certificate, "b0") == "b0"
+
+
+def test_change_of_the_authority(files: Files, tmp_path: Path) -> None:
+    """Both are trusted first, then the pairs change, then the old one goes: no broker refuses another meanwhile."""
+    brokers = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        for file in ("ca.crt", "b0.crt", "b0.key"):
+            shutil.copy(tmp_path / file, tmp_path / name / file)
+        own = Files.__new__(Files)
+        own.folder, own.log, own.now, own.authority = tmp_path / name, files.log, 0.0, files.authority
+        brokers.append((own, own.load()))
+    after = DevelopmentAuthority()
+    both = files.authority.certificate + after.certificate
+    steps: list[tuple[bytes | None, bool]] = [(both, False), (None, True), (after.certificate, False)]
+    for ca, pair in steps:
+        for own, certificate in brokers:
+            own.write(ca, *(after.issue(["b0"]) if pair else (None, None)))
+            assert own.tick(certificate)
+            assert handshake(brokers[0][1], brokers[1][1], "b0") == "b0"
+            assert handshake(brokers[1][1], brokers[0][1], "b0") == "b0"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("authority", "certificate"),
+        ("name", "b0"),
+        ("expired", "expired"),
+    ],
+)
+def test_pair_that_peers_would_refuse_is_not_used(files: Files, wrong: str, reason: str) -> None:
+    certificate = files.load()
+    issued = {
+        "authority": lambda: DevelopmentAuthority().issue(["b0"]),
+        "name": lambda: files.authority.issue(["b1"]),
+        "expired": lambda: files.authority.issue(["b0"], validity=timedelta(seconds=-60)),
+    }[wrong]()
+    files.write(None, *issued)
+    assert not files.tick(certificate)
+    assert reason in files.log.lines[-1]["reason"]
+    with pytest.raises(TlsError, match=reason) as error:
+        files.load()
+    assert str(error.value).startswith("tls.peers: ")
+    assert error.value.code == 2
+
+
+def test_expired_certificate_for_clients_is_not_used(files: Files) -> None:
+    files.write(None, *files.authority.issue(["b0"], validity=timedelta(seconds=-60)))
+    with pytest.raises(TlsError, match="expired"):
+        files.load("clients")
+
+
+def test_stranger_gets_no_handshake(files: Files) -> None:
+    """Neither without a certificate, nor with one of another authority."""
+    from migratory_broker.runtime.tls import _handshake
+
+    certificate = files.load()
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    stranger.load_verify_locations(files.folder / "ca.crt")
+    with pytest.raises(ssl.SSLError):
+        _handshake(certificate.server, stranger, "b0")
+    with pytest.raises(ssl.SSLError):
+        handshake(certificate, certificate, "b1")  # the name that was dialled
+
+
+def test_refused_handshakes_are_counted_and_logged_seldom(files: Files) -> None:
+    certificate = files.load()
+    for _ in range(3):
+        certificate.refuse("192.0.2.1", ssl.SSLError("no certificate"))
+    assert certificate.refused == 3
+    assert files.log.events() == ["tls_refused"]
+
+
+def test_names_of_nothing() -> None:
+    assert names_of(None) == []
