@@ -18,7 +18,7 @@ patterns = st.builds(
 
 
 def naive(pattern: list[str], topic: list[str], subject: str) -> bool:
-    """Match level by level, by the definition."""
+    """Return whether the pattern matches the topic, level by level, by the definition."""
     if not pattern or not topic:
         return not pattern and not topic
     if pattern == ["**"]:

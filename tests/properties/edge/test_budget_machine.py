@@ -1,5 +1,5 @@
-"""The budget of an edge under random runs: what is counted is what is there after every step, never more than the
-limit, and nothing when all clients have left."""
+"""The budget of an edge under random runs: after every step, the counted bytes of subscriptions and input are those
+that the connections hold, and subscriptions are within their limit. All counts are 0 when all clients have left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BudgetMachine(RuleBasedStateMachine):
         self.number = 0
 
     def step(self) -> None:
-        """Collect the requests to the logic."""
+        """Move the edge's attach requests to `waiting`, and drop its other requests."""
         self.waiting += self.bench.requests_of(Attach)
 
     def reader(self, index: int) -> Reader:
@@ -62,7 +62,7 @@ class BudgetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.readers)
     @rule(index=st.integers(0, 4), cut=st.integers(1, 200))
     def send_a_part(self, index: int, cut: int) -> None:
-        """Send a frame in two parts, or lose the socket between them."""
+        """Send the first `cut` bytes of a frame. Then lose the socket if `cut` is odd, else send the rest."""
         reader = self.reader(index)
         data = reader.frame(Publish("t", bytes(150)))
         reader.send_bytes(data[:cut])

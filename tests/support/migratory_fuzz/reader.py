@@ -36,7 +36,8 @@ class Reader:
         return values[self.number(len(values) - 1)]
 
     def chance(self, one_in: int) -> bool:
-        """Consume a byte. Return true for one of `one_in` of its values, and never behind the end of the input."""
+        """Consume a byte. Return whether it is one of the 256 / `one_in` values that count, which no byte behind the
+        end of the input is (for `one_in` above 1)."""
         return self.byte() % one_in == one_in - 1
 
     def take(self, count: int) -> bytes:

@@ -33,7 +33,7 @@ def fingerprint() -> str:
 
 
 class Covering:
-    """The map of lines to tests, stored in `folder`."""
+    """The map of lines to tests: read from `folder`, or measured and stored there if a source or a test has changed."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"tests-by-line-{fingerprint()}.coverage"
@@ -81,7 +81,8 @@ class _FirstFailure:
 
 
 def first_failure(tests: Sequence[str]) -> str:
-    """Run `tests` in this process. Return the first one that fails, "" if none does."""
+    """Run `tests` in this process, up to the first failure. Return the id of the test that fails, a text about pytest's
+    exit status if it ends otherwise, or "" if all pass or there are none."""
     if not tests:
         return ""
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--timeout=60"]

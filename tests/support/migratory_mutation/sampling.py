@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 def draw(core: str, count: int, seed: int) -> list[Mutant]:
-    """Return `count` mutants of a core, drawn with equal chance from all sites."""
+    """Return `count` mutants of a core (all, if there are fewer), drawn with equal chance from all sites."""
     mutants = [
         Mutant(str(path.relative_to(ROOT)), site)
         for path in sorted((ROOT / CORES[core]).rglob("*.py"))

@@ -14,7 +14,8 @@ _MIRROR = "http://deb.debian.org/debian"
 
 
 def ensure_running(paths: NodePaths) -> str:
-    """Return `DOCKER_HOST` of a running engine, or start one. Raise NodeError when a program is missing.
+    """Return the address of an engine: `DOCKER_HOST` or the usual socket if one answers there, else that of an engine
+    started here. Raise NodeError when a program is missing or the started engine does not answer.
 
     The started one has no network and changes no firewall rules: builds use the machine's network.
     """

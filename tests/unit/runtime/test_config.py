@@ -1,4 +1,5 @@
-"""The configuration file: errors name the field's path, its value and what is allowed."""
+"""The configuration file: its fields and defaults reach the broker, and errors name the field's path, its value and
+what is allowed. Also the options that identify a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reloading the configuration file: changed brokers are applied, other changes need a restart."""
+"""Reloading the configuration file: changed brokers and limits of addresses are applied, other changes need a restart,
+and an invalid or missing file changes nothing."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def names(first: int, count: int) -> list[str]:
 
 
 def subscribe(bench: Bench, reader: Reader, topics: list[str]) -> list[TopicReceipt]:
-    """Subscribe, with an answer of the logic to each topic. Return the receipts."""
+    """Subscribe, answer each attach request of the edge with `complete`, and return the receipts."""
     reader.send(Subscribe(1, [TopicRequest(topic) for topic in topics]))
     while attaches := bench.requests_of(Attach):
         for attach in attaches:

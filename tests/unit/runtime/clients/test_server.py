@@ -160,7 +160,8 @@ async def test_the_end_of_a_head_may_be_cut_in_two(sites: Any) -> None:
 
 
 def hold(site: Site, times: int) -> None:
-    """Let the newest connection receive `times` 5,000 bytes of its request."""
+    """Count `times` times 5,000 bytes of a request as received on the newest pending connection, without sending
+    them."""
     handler: Any = list(site.server._server.pending)[-1]
     handler.count_received(times * 5000)
 

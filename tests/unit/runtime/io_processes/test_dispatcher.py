@@ -1,4 +1,5 @@
-"""The dispatcher of new connections: each goes to the I/O process with the fewest clients."""
+"""The dispatcher of new connections: each goes to the I/O process with the fewest clients, waits while none accepts,
+and is refused when the broker is full or its address is at its limit."""
 
 from __future__ import annotations
 

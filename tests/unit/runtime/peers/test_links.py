@@ -319,7 +319,8 @@ async def test_an_older_incarnation_of_a_broker_is_refused(sides: Any, log: Any)
 
 
 async def test_an_incarnation_that_zookeeper_does_not_confirm_is_refused(sides: Any, log: Any) -> None:
-    """A stranger knows the names of the brokers. It takes no place of theirs, and is counted."""
+    """A connection that names an incarnation of a broker that ZooKeeper does not confirm waits, and is then closed,
+    logged and counted. The link of the real broker stays up meanwhile."""
     a, b = await joined(sides)
     for incarnation in (2, 2**62):
         reader, writer = await asyncio.open_connection(*b.port)

@@ -1,4 +1,5 @@
-"""Keys and revocations of the runtime: the last good content stays, and a URL is fetched at a bounded rate."""
+"""Keys and revocations of the runtime: changed files and URLs are read again, the last good content stays, and a URL is
+fetched at a bounded rate. Also errors at the start and in the configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from migratory_testing.waiting import until
 
 
 class Store:
-    """A store of credentials, its clock and what it published and logged."""
+    """A credential store under the test's clock, with the credentials that it published and the lines that it
+    logged."""
 
     def __init__(self, section: TokensSection) -> None:
         self.now = 100.0
