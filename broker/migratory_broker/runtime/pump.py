@@ -72,7 +72,7 @@ class Pump:
         self._clock = clock
         self._queue: deque[Entry] = deque()
         self._client_queue: deque[Entry] = deque()
-        self._deferred: deque[Entry] = deque()
+        self._deferred: deque[tuple[Callable[[Any], None], Any, float]] = deque()
         self._scheduled = False
         self._flushed = True
         self.stopped = False
@@ -133,9 +133,10 @@ class Pump:
         self._client_queue.append((action, argument))
         self._schedule()
 
-    def defer(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Queue `action(argument)` in the deferred queue, in the order of these calls."""
-        self._deferred.append((action, argument))
+    def defer(self, action: Callable[[Any], None], argument: Any, later: float = 0.0) -> None:
+        """Queue `action(argument)` in the deferred queue, in the order of these calls. `later` is the seconds of work
+        that it causes behind itself in the same turn of the loop, in a task: they count for the turn as well."""
+        self._deferred.append((action, argument, later))
         self._schedule()
 
     def step_logic(self, event: logic_events.Event) -> None:
@@ -196,8 +197,9 @@ class Pump:
     def _run_deferred(self, end: float) -> None:
         """Run entries of the deferred queue until the time `end`, at least one."""
         while self._deferred and not self.stopped:
-            action, argument = self._deferred.popleft()
+            action, argument, later = self._deferred.popleft()
             action(argument)
+            end -= later
             if self._clock() > end:
                 return
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.pump import CLIENT_SECONDS, TURN_EVENTS, TURN_SECONDS, Pump
+from migratory_broker.runtime.pump import CLIENT_SECONDS, DEFERRED_SECONDS, TURN_EVENTS, TURN_SECONDS, Pump
 from migratory_protocol.positions import Position
 
 
@@ -250,6 +250,21 @@ def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any)
     while loop.turn():
         pass
     assert [event.reference for event in edge.events] == list(range(1000))
+
+
+def test_work_that_a_deferred_action_leaves_to_a_task_counts_for_its_turn(core: Any) -> None:
+    """Handlers of handshakes run in tasks: a turn began five times as many as its share of time allows."""
+    pump, edge, loop, _ = build(core)
+    pump.set_handlers({})
+    pump.attach(edge)
+    done: list[int] = []
+    for number in range(100):
+        pump.defer(done.append, number, DEFERRED_SECONDS / 10)
+    turns = []
+    while loop.turn():
+        turns.append(len(done))
+    assert turns[:3] == [11, 22, 33]
+    assert done == list(range(100))
 
 
 def test_a_turn_runs_at_least_one_page_and_none_after_a_failure(core: Any) -> None:

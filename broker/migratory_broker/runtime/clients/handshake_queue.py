@@ -18,8 +18,12 @@ from migratory_broker.runtime.accepting.addresses import AddressLease
 from migratory_broker.runtime.clients.multicast import address
 from migratory_broker.runtime.pump import Pump
 
-Defer = Callable[[Callable[[Any], None], Any], None]
+Defer = Callable[[Callable[[Any], None], Any, float], None]
 """A function that schedules `action(argument)` for later, as `Pump.defer` does."""
+
+HANDLER_SECONDS = 0.0001
+"""Seconds of CPU of aiohttp's handler, which answers a request in a task of its own once it is parsed, as measured
+(docs/reference/performance.md). A turn that does not count them handles five times as many handshakes as it should."""
 
 MAX_PENDING_BYTES = 65_536
 """Bytes of a request that are buffered before it is processed, exceeded by one read at most; the rest stays in the
@@ -55,7 +59,7 @@ class DeferredHandshake(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._chunks:
-            self._defer(self._deliver, None)
+            self._defer(self._deliver, None, HANDLER_SECONDS)
         self._chunks.append(data)
         self._size += len(data)
         self._http.count_received(len(data))

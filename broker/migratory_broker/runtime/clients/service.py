@@ -41,7 +41,7 @@ MIN_INCOMING_MESSAGES = 4
 """The smallest number of messages of the largest size that the share of one process allows: half of one message must
 not exceed it."""
 
-_GC_THRESHOLDS = (50_000, 20, 50)
+_GC_THRESHOLDS = (10_000, 100, 50)
 """Thresholds of the garbage collector. Young objects here are events and effects, which reference counting frees."""
 
 

@@ -45,7 +45,7 @@ class Site:
         self.peer = peer
         self.late: list[tuple[Callable[[Any], None], Any]] = []
         self.door = DeferredHandshake(
-            lambda: self.http, own, lambda action, argument: self.late.append((action, argument))
+            lambda: self.http, own, lambda action, argument, _: self.late.append((action, argument))
         )
 
     def turn(self) -> None:
