@@ -14,7 +14,8 @@ from benchmarks.processes import HelperProcess, pids, stop_processes, tails
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """The work that every system of a comparison does. `payload` is bytes, `rate` publications per topic and second."""
+    """The work that every system of a comparison does. `payload` is the size of each in bytes, `rate` the publications
+    per topic and second."""
 
     subscribers: int
     topics: int
@@ -63,7 +64,8 @@ class System:
         return tails(self._processes)
 
     async def start(self, work: Workload, core: int | None) -> None:
-        """Start the servers. Return when clients can connect. Raise MeasurementFailed."""
+        """Start the servers. Return when clients can connect. Raise MeasurementFailed when a server does
+        not start."""
         raise NotImplementedError
 
     async def connected(self) -> None:

@@ -124,7 +124,8 @@ class LoadPod:
 
 
 def load(kube: Kubectl, run: str, seconds: float = MAX_SECONDS, cluster: str = "quotes") -> None:
-    """Start a load in the pod `run`. It lasts for `seconds`, or until `assert_nothing_lost` ends it."""
+    """Create the pod `run` with a load, and wait until its publications are acknowledged. The load lasts for `seconds`,
+    or until `assert_nothing_lost` with `cease` ends it."""
     LoadPod(kube, run, cluster).start(
         subscribers=SUBSCRIBERS, topics=20, rate=2.0, publishers=PUBLISHERS, duration=seconds, patience=40.0
     )

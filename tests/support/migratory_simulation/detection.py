@@ -117,7 +117,13 @@ def attempt(fault: PlantedFault, limit: int, hints: bool) -> Verdict:
 
 
 def run(faults: Sequence[PlantedFault], limit: int, jobs: int, *, hints: bool = True) -> int:
-    """Search for every fault and print a line for each. Return 0 when all were detected, 1 otherwise."""
+    """Search for a trial that detects each fault, and print a line for each fault. Return 0 when all were detected, 1
+    otherwise.
+
+    :param limit: the random plans that a fault may survive; directed schedules are tried besides.
+    :param jobs: the number of faults that are searched for at the same time, each in a process of its own.
+    :param hints: whether a fault's own `hint` is tried first.
+    """
     width = max(len(fault.name) for fault in faults)
     broke: Counter[int] = Counter()
     began = time.monotonic()

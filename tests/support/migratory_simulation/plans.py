@@ -253,8 +253,8 @@ class FallBehind(BrokerFault):
 
 @_fault("rolling restart", 4, extra=True)
 class RollingRestart(Fault):
-    """Every broker in turn drains for `period` seconds, ends, and starts again after `downtime` seconds; the next
-    one only when all report ready."""
+    """Every broker in turn drains, ends when it is drained or after `period` seconds (in a safe plan not before its
+    loss is tolerated), and starts again after `downtime` seconds; the next one only when all report ready."""
 
     period: float
     downtime: float
@@ -267,7 +267,7 @@ class Grow(Fault):
 
 @_fault("broker removed", 3, extra=True)
 class Shrink(BrokerFault):
-    """A broker drains for `period` seconds, ends and never returns."""
+    """A broker drains, ends when it is drained or after `period` seconds, and never returns."""
 
     period: float
 

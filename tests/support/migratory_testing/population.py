@@ -45,7 +45,8 @@ class Population:
         return {name: found[name] for name in self.cluster.names}
 
     def report_counts(self) -> None:
-        """Report each broker's number of clients, by the number of their moves, from its edge to its logic."""
+        """Report to each broker's logic, as its edge would, how many of its clients have moved never, once, twice,
+        three times or more."""
         for name, broker in self.cluster.brokers.items():
             if broker.running:
                 moves = Counter(min(len(client.moves), 3) for client in self.clients if client.broker == name)

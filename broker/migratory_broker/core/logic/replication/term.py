@@ -4,7 +4,7 @@ its end.
 | phase | meaning |
 | --- | --- |
 | preparing | promises of the source list are collected (skipped for an empty source, and by an owner that re-lists) |
-| syncing | the log is adopted; `q` listed members must confirm its Sync |
+| syncing | the log is adopted; `q` (the record's copies) listed members must confirm its Sync |
 | activating | the compare-and-set against the own record is under way |
 | active | publications are numbered |
 | over | a higher epoch was promised here, another record follows, or the term was given up |
