@@ -60,7 +60,7 @@ def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> 
         ({"sla": {"objectives": [{"name": "a", "type": "delivery", "target": "101"}]}},
          "spec.sla.objectives[0].target"),
         ({"sla": {"objectives": [{"name": "a", "type": "delivery", "target": "1"}] * 2}}, "spec.sla.objectives[1]"),
-        ({"security": {"tokens": {"secretName": "t"}}}, 'unknown field "spec.security.tokens"'),
+        ({"security": {"tokens": {"secretName": "t"}}}, 'unknown field "spec.security.tokens.secretName"'),
         ({"security": {"origins": ["app.example.com"]}}, "spec.security.origins[0]"),
     ],
 )  # fmt: skip

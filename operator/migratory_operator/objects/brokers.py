@@ -200,7 +200,10 @@ def _stateful_set(
         volumes=[
             {"name": "config", "configMap": {"name": name}},
             {"name": "tmp", "emptyDir": {}},
-            *({"name": f"secret-{index}", "secret": {"secretName": secret}} for index, secret in enumerate(secrets)),
+            *(
+                {"name": f"secret-{index}", "secret": {"secretName": secret, "defaultMode": 0o440}}
+                for index, secret in enumerate(secrets)
+            ),
             *certificates.values(),
         ],
     )

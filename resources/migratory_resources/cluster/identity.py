@@ -24,6 +24,7 @@ RULE_PATTERN_FORM = (
     'client\'s subject, such as "quotes/**"'
 )
 TEXT = r"[^\x00-\x1f\x7f]+"
+PATH = r"/[^\x00-\x1f\x7f]+"
 SECRET_NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 SECRET_KEY = r"[-._a-zA-Z0-9]+"
 KEYS_URL = r"https://[^\s/]+(/[^\s]*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?(/[^\s]*)?"
@@ -43,7 +44,7 @@ class KeysSpec(ResourceModel):
         max_length=10,
         description="Algorithms for which these keys may be used; HS algorithms need a source of their own",
     )
-    file: Annotated[str, PatternText(TEXT, 1024, "a path")] | None = Field(
+    file: Annotated[str, PatternText(PATH, 1024, "an absolute path")] | None = Field(
         default=None, description="Path of a file; brokers notice a change"
     )
     secret: SecretKeySpec | None = Field(
@@ -95,7 +96,7 @@ class TokensSpec(ResourceModel):
     refresh: Annotated[float, Duration("1s", "1d")] = Field(
         default=300.0, description="Interval at which keys are fetched from URLs"
     )
-    revoked_file: Annotated[str, PatternText(TEXT, 1024, "a path")] | None = Field(
+    revoked_file: Annotated[str, PatternText(PATH, 1024, "an absolute path")] | None = Field(
         default=None, description="Path of the list of revoked tokens, in JSON; brokers notice a change"
     )
     revoked_secret: SecretKeySpec | None = Field(

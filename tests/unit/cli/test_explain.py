@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -28,7 +29,7 @@ def explain(tmp_path: Path, security: str, *options: str, head: str = HEAD) -> t
 
 
 def token(**claims: object) -> str:
-    return sign({"sub": "ann", "role": "trader", "exp": time.time() + 300.5, **claims})
+    return sign({"sub": "ann", "role": "trader", "exp": time.time() + 380, **claims})
 
 
 @pytest.fixture
@@ -43,8 +44,10 @@ def test_decisions_name_their_rule(tmp_path: Path, keys: str) -> None:
     file.write_text(token() + "\n")
     code, output = explain(tmp_path, keys, "--token-file", str(file), "-t", "quotes/eur", "-t", "orders")
     assert code == 1
-    assert [line for line in output.splitlines() if "revoked" not in line] == [
-        "accepted: subject ann, ends in 310 s",
+    unread, accepted, *decisions = output.splitlines()
+    assert unread.startswith("the list of revoked tokens is not used: ")
+    assert re.fullmatch(r"accepted: subject ann, ends in 3\d\d s", accepted)
+    assert decisions == [
         "subscribe quotes/eur: allowed by spec.security.rules[0]",
         "publish quotes/eur: denied: nothing allows it",
         "history quotes/eur: allowed by spec.security.rules[0]",
@@ -85,7 +88,8 @@ def test_keys_of_a_secret_are_given_as_a_file(tmp_path: Path, keys: str) -> None
     assert output.startswith("spec.security.tokens.keys[0] is not used: ")
     assert explain(tmp_path, secret, "--token", "static")[1].endswith("accepted: subject meter, does not expire\n")
     code, output = explain(tmp_path, secret, "--token", token(), "--keys", str(tmp_path / "secret"))
-    assert (code, output) == (0, "accepted: subject ann, ends in 310 s\n")
+    assert code == 0
+    assert output.startswith("accepted: subject ann, ends in 3")
 
 
 def test_keys_of_a_url_are_fetched(tmp_path: Path) -> None:

@@ -214,3 +214,29 @@ def test_certificates_are_mounted_and_change_the_urls() -> None:
         },
     }
     assert {value.partition(":")[0] for name, value in data.items() if name.startswith("url.")} == {"wss"}
+
+
+def test_secrets_of_tokens_are_mounted_and_read_from_there() -> None:
+    tokens = {
+        "keys": [
+            {"algorithms": ["RS256"], "secret": {"name": "jwt", "key": "keys.json"}},
+            {"algorithms": ["HS256"], "secret": {"name": "jwt", "key": "hmac"}},
+        ],
+        "revokedSecret": {"name": "revoked", "key": "list.json"},
+    }
+    built = build(cluster({"security": {"tokens": tokens}}))
+    files = next(item["data"] for item in built if item["kind"] == "ConfigMap" and "broker.json" in item["data"])
+    read = json.loads(files["broker.json"])["security"]["tokens"]
+    assert [source["file"] for source in read["keys"]] == [
+        "/etc/migratory-secrets/jwt/keys.json",
+        "/etc/migratory-secrets/jwt/hmac",
+    ]
+    assert read["revoked"] == "/etc/migratory-secrets/revoked/list.json"
+    sets = [item for item in built if item["kind"] == "StatefulSet" and "broker" in item["metadata"]["name"]]
+    pod = sets[0]["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert sorted(volumes.values()) == ["jwt", "revoked"]
+    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    for name, secret in volumes.items():
+        assert mounts[name]["mountPath"] == f"/etc/migratory-secrets/{secret}"
+        assert mounts[name]["readOnly"]

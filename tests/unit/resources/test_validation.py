@@ -8,8 +8,10 @@ import random
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
+from migratory_broker.runtime.security.config import SecuritySection, security_config
 from migratory_client.core.settings import Settings
 from migratory_resources import ClusterFileError, MigratoryCluster, broker_config, load_cluster, load_cluster_file
 from migratory_resources.validation.loading import KUBERNETES_ONLY
@@ -118,6 +120,41 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
         (
             "{security: {tls: {peers: {files: {cert: a, key: b}}}}}",
             "spec.security.tls.peers.files.ca: None is not allowed; allowed: the file of the authority",
+        ),
+        (
+            "{security: {tokens: {keys: [{algorithms: [HS256]}]}}}",
+            "spec.security.tokens.keys[0]: ['HS256'] is not allowed; allowed: exactly one of file, secret and url",
+        ),
+        (
+            "{security: {tokens: {keys: [{algorithms: [HS256], url: 'https://a'}]}}}",
+            "spec.security.tokens.keys[0].algorithms: ['HS256'] is not allowed; allowed: at least one; HS",
+        ),
+        (
+            "{security: {tokens: {keys: [{algorithms: [HS256, RS256], file: /a}]}}}",
+            "spec.security.tokens.keys[0].algorithms: ['HS256', 'RS256'] is",
+        ),
+        ("{security: {tokens: {keys: [{algorithms: [none], file: /a}]}}}", "algorithms[0]: 'none' is not allowed"),
+        ("{security: {tokens: {keys: [{algorithms: [RS256], url: 'http://a'}]}}}", "an https:// URL; http:// for"),
+        ("{security: {tokens: {keys: [{algorithms: [RS256], file: a}]}}}", "allowed: an absolute path"),
+        (
+            "{security: {tokens: {keys: [{algorithms: [RS256], secret: {name: a, key: b}}]}}}",
+            "spec.security.tokens: 'secret' is not allowed; allowed: a file or a URL: one machine has no Secrets",
+        ),
+        ("{security: {tokens: {static: [{subject: a, sha256: AB}]}}}", "64 hexadecimal digits in lower case"),
+        ("{security: {rules: [{topics: [a], allow: [publish]}]}}", "allowed: rules with tokens, or with anonymous"),
+        (
+            "{security: {anonymous: true, rules: [{topics: [a], allow: [publish], anonymous: true, subjects: [b]}]}}",
+            "spec.security.rules[0].anonymous: True is not allowed; allowed: a rule without subjects and claims",
+        ),
+        (
+            "{security: {anonymous: true, rules: [{topics: [], allow: [publish]}]}}",
+            "spec.security.rules[0]: {} is not allowed; allowed: at least one entry in topics and in allow",
+        ),
+        ("{security: {anonymous: true, rules: [{topics: ['a*'], allow: [publish]}]}}", "* for one level"),
+        ("{security: {anonymous: true, rules: [{topics: ['**/a'], allow: [publish]}]}}", "* for one level"),
+        (
+            "{security: {anonymous: true, rules: [{topics: [a], allow: [read]}]}}",
+            "allowed: subscribe, publish, history",
         ),
         ("{security: {origin: [a]}}", "did you mean spec.security.origins?"),
         ("{security: {origins: [app.example.com]}}", "spec.security.origins[0]: 'app.example.com' is not allowed"),
@@ -292,6 +329,32 @@ def test_origins_and_hosts_reach_the_broker_config() -> None:
     assert loaded.warnings == []
     origins = {"allowed": ["https://app.example.com", "https://*.example.org:8443"], "hosts": ["push.test"]}
     assert broker_config(loaded.cluster, "zk:2181", default_hosts=["localhost"])["origins"] == origins
+
+
+def test_tokens_and_rules_reach_the_broker_config() -> None:
+    assert "security" not in broker_config(load_cluster(cluster_file()).cluster, "zk:2181")
+    security = """{security: {
+      tokens: {keys: [{algorithms: [RS256], url: 'https://a/k'}, {algorithms: [HS256], file: /b}], revokedFile: /c},
+      rules: [{topics: ['a/**'], allow: [publish], claims: {role: [x]}}]}}"""
+    loaded = load_cluster(cluster_file(security))
+    assert loaded.warnings == []
+    section = broker_config(loaded.cluster, "zk:2181")["security"]
+    assert section == {
+        "tokens": {
+            "keys": [{"algorithms": ["RS256"], "url": "https://a/k"}, {"algorithms": ["HS256"], "file": "/b"}],
+            "static": [],
+            "leeway": 10.0,
+            "allowNoExpiry": False,
+            "inQuery": False,
+            "refresh": 300.0,
+            "revoked": "/c",
+        },
+        "rules": [
+            {"topics": ["a/**"], "allow": ["publish"], "subjects": [], "claims": {"role": ["x"]}, "anonymous": False}
+        ],
+        "anonymous": False,
+    }
+    security_config(msgspec.convert(section, SecuritySection))
 
 
 def test_no_web_page_may_connect_unless_the_cluster_names_its_origin() -> None:

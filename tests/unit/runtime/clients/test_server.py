@@ -17,7 +17,7 @@ from migratory_broker.runtime.accepting.http import HANDLER_BYTES, HEAD_COPIES
 from migratory_broker.runtime.accepting.limits import AcceptRate
 from migratory_broker.runtime.accepting.listener import Listener, bind, listen
 from migratory_broker.runtime.clients.connection import ClientConnections
-from migratory_broker.runtime.clients.server import ClientServer, servers_page
+from migratory_broker.runtime.clients.server import ClientServer, TokenPlaces, servers_page
 from migratory_broker.runtime.pump import Pump
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
@@ -44,6 +44,7 @@ class Site:
         policy: OriginPolicy | None = None,
         rate: int = 1000,
         room: Any = lambda: 1000,
+        tokens: TokenPlaces | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.errors: list[Exception] = []
@@ -58,6 +59,7 @@ class Site:
             servers_page(lambda: [Server("ws://a/ws", 50)]),
             time.monotonic,
             handshake_limit=limit,
+            tokens=tokens,
             max_held=max_held,
             compression=compression,
         )
@@ -120,6 +122,28 @@ async def test_bytes_behind_the_request_are_kept(sites: Any) -> None:
     await until(lambda: sum(len(event.data) for event in site.edge.of(edge_events.Received)) == len(tail) + 4)
     assert b"".join(event.data for event in site.edge.of(edge_events.Received)) == tail + b"more"
     assert type(site.edge.events[0]) is edge_events.Opened
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("places", "header", "query", "token"),
+    [
+        (None, "Authorization: Bearer secret\r\n", "?access_token=other", None),
+        (TokenPlaces(), "Authorization: Bearer secret\r\n", "?access_token=other", "secret"),
+        (TokenPlaces(), "authorization: bEARER  secret \r\n", "", "secret"),
+        (TokenPlaces(), "", "?access_token=other", None),
+        (TokenPlaces(), "Authorization: Basic c2VjcmV0\r\n", "", None),
+        (TokenPlaces(), "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "", None),
+        (TokenPlaces(query=True), "", "?access_token=a%2Eb", "a.b"),
+        (TokenPlaces(query=True), "Authorization: Bearer secret\r\n", "?access_token=other", "secret"),
+    ],
+)
+async def test_token_of_a_request_reaches_the_edge(
+    sites: Any, places: TokenPlaces | None, header: str, query: str, token: str | None
+) -> None:
+    site = sites(tokens=places)
+    _, writer, _ = await site.request(REQUEST.replace("/ws", f"/ws{query}", 1) + header + "\r\n")
+    assert (await until(lambda: site.edge.of(edge_events.Opened)))[0].token == token
     writer.close()
 
 
