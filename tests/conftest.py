@@ -1,4 +1,4 @@
-"""Fixtures and rules for all tests.
+"""Rules for all tests: skips in CI, examples of properties, and SIGINT.
 
 In CI a skipped test is a failed one, unless it is about another platform. Properties are tried on the same examples in
 every run, so that a run says something about the change it is for; `pytest tests/properties

@@ -1,5 +1,5 @@
-"""The operator restores deleted and edited objects, leaves fields of other writers alone, and does not change a paused
-cluster.
+"""The operator restores deleted and edited objects, leaves conditions of other writers alone, does not change a paused
+cluster, and stops a rollout of ZooKeeper at its first failure.
 
 The tests share one cluster, and each leaves it ready.
 """

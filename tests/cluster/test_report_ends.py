@@ -1,4 +1,5 @@
-"""SLAReports whose run fails: a final phase with the reason, and no leftovers.
+"""SLAReports whose run fails or is deleted: a final phase with the reason, and no leftovers. Also one run after a
+killed operator, the reports of a schedule, and the immutable spec.
 
 The cluster is paused, so that only reports have pods. All reports are created at once, because each one mostly waits.
 """

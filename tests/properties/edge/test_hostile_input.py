@@ -1,4 +1,5 @@
-"""Whatever a client sends, the edge never raises, no other client is affected, and every refusal is answered."""
+"""Whatever a client sends, the edge raises no exception, another client is still answered, and nothing of the hostile
+client is left once its socket is lost."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def ready(wire: str) -> tuple[Bench, Any, Any]:
 
 
 def finish(bench: Bench, hostile: Any, other: Any) -> None:
-    """Answer the pending requests of the edge and end the hostile client's socket. Check that the other client is
-    not affected, and that the edge has only that client left."""
+    """Answer the pending requests of the edge, and lose the hostile client's socket if it is open. Check that the other
+    client gets a pong and nothing else, and that its subscription and connection are the only ones left."""
     logic = OneLogic()
     while bench.requests:
         request = bench.requests.pop(0)

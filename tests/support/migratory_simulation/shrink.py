@@ -28,8 +28,8 @@ class Shrunk(NamedTuple):
 
 
 def minimise(items: Sequence[int], fails: Callable[[tuple[int, ...]], bool], tries: int = TRIES) -> tuple[int, ...]:
-    """Return a subset of `items` that still fails and from which no part can be removed, or after `tries` calls of
-    `fails` the smallest one so far. All `items` together must fail."""
+    """Return a subset of `items` that still fails, and passes without any single one of its items; or after `tries`
+    calls of `fails` the smallest one so far. All `items` together must fail."""
     current = tuple(items)
     parts = 2
     while current and tries > 0:

@@ -245,7 +245,8 @@ class World:
     # ---- the run
 
     def run(self) -> float:
-        """Run everything and return the seconds from the end of the last fault to recovery. Raise Violation."""
+        """Run everything. Return the seconds from the heal, or from the end of a rolling restart that it waited for, to
+        recovery. Raise Violation."""
         options = self.options
         self.scheduler.run_until(options.faults_end)
         self.heal()
@@ -282,7 +283,8 @@ class World:
         return recovery
 
     def _stays_even(self) -> None:
-        """Check that clients have come to rest: no client moves any more, except for new arrivals."""
+        """Let moves that are under way end, then raise Violation if a client changes its broker, for any cause, within
+        `EVEN` seconds (scaled)."""
         self.scheduler.run_until(self.scheduler.now + final_checks.ARRIVE * self.options.tempo)
         before = {client.name: client.core.reconnect_counter.by_cause() for client in self.clients}
         self.scheduler.run_until(self.scheduler.now + final_checks.EVEN * self.options.tempo)
@@ -295,8 +297,8 @@ class World:
             )
 
     def _forget(self) -> None:
-        """Let everybody publish once more and crash a coordinator: its successor must forget the publishers that it
-        had no time to forget."""
+        """Let all publishers publish once more, and crash a coordinator if no list loses too many members by it. Raise
+        Violation unless all brokers, also the successor, forget all publishers in time."""
         for client in self.clients:
             for topic in client.publishes:
                 client.publish(topic, final=True)
@@ -311,7 +313,7 @@ class World:
             raise Violation(7, "publishers that are silent are never forgotten\n" + final_checks.describe(self))
 
     def heal(self) -> None:
-        """End all faults and start the brokers that do not run."""
+        """End all faults, end replaced processes, and start the configured brokers that do not run, within a second."""
         self.healed = True
         self.trace("world", "**", "healed")
         self.network.heal()

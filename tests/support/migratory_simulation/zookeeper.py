@@ -80,8 +80,8 @@ class Ensemble:
             client.reachability_changed()
 
     def expire(self, number: int) -> None:
-        """End a session: delete its ephemerals and fire watches. Its client learns of it when it next reaches the
-        ensemble."""
+        """End a session: delete its ephemerals and fire watches. Disconnect its client, which learns of the end when it
+        connects again."""
         session = self.sessions.pop(number, None)
         if session is None:
             return
@@ -225,7 +225,8 @@ class ZkClient:
             self.scheduler.at(self._last_answer, self._answer, self._generation, answer)
 
     def replicate(self, path: str, stored: Stored | None) -> None:
-        """Note a change for the server of this client, which applies it at once or after its lag."""
+        """Queue a change for the server of this client, which applies it at once, after its lag, or while the client is
+        disconnected not before it connects again."""
         self._to_come.append((path, stored))
         if not self.connected:
             return  # the next server has at least what this client has seen

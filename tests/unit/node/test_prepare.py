@@ -80,8 +80,8 @@ esac
 
 
 def ci(folder: Path, prepare: str, test: str) -> tuple[int, list[str], str]:
-    """Run the script of CI with a fake `make`, whose targets `prepare` and `test` behave as given. Return the exit
-    code, the targets that ran, and the output."""
+    """Run the script of CI with a fake `make`, whose targets `cluster-prepare` and `test` run these shell commands.
+    Return the exit code, the targets that ran, and the output."""
     make = folder / "make"
     make.write_text(MAKE)
     make.chmod(0o755)

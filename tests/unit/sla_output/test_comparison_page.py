@@ -1,5 +1,5 @@
 """The HTML page of a comparison as text: it needs no other file, escapes names, and is identical for identical
-reports."""
+reports. Its plots share scales, and say so when they have no data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The HTML page of a report as text: it needs no other file, escapes names, and is identical for identical reports."""
+"""The HTML page of a report as text: it needs no other file, escapes names, and is identical for identical reports.
+Its plots mark incidents, fit wide and narrow screens, and say so when they have no data."""
 
 from __future__ import annotations
 

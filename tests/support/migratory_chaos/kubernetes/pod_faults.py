@@ -85,8 +85,8 @@ class DeleteZooKeeper(Fault[KubernetesScene]):
 
 @dataclass(frozen=True)
 class EvictBroker(Fault[KubernetesScene]):
-    """A broker is evicted through the API, as when a node is drained. A second eviction at the same time must be
-    refused."""
+    """A broker is evicted through the API, as when a node is drained. An eviction of a second broker must be
+    refused until the first one is replaced."""
 
     async def inject(self, scene: KubernetesScene) -> None:
         victim = await scene.pick_broker()

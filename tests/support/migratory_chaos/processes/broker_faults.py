@@ -32,8 +32,8 @@ class KillBrokers(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class CrashLoop(Fault[ProcessScene]):
-    """The broker with most groups is killed `times` times, each time `alive` seconds after its start, while it
-    catches up."""
+    """The broker with most groups is killed and started again `times` times. Each time it runs for `alive` seconds, in
+    which it catches up."""
 
     times: int
     alive: float
@@ -55,8 +55,8 @@ class CrashLoop(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class RestartStorm(Fault[ProcessScene]):
-    """Every broker is killed in turn, the next one as soon as the cluster is healthy. It must be healthy `within`
-    seconds after each kill."""
+    """Every broker is killed in turn, and started again by the supervisor; the next one is killed as soon as the
+    cluster is healthy. If it is not healthy `within` seconds after a kill, the fault ends with a proof that fails."""
 
     within: float = 90.0
 

@@ -23,8 +23,8 @@ CONNECTIONS = 40
 
 @dataclass(frozen=True)
 class FullMemberDisk(Fault[ProcessScene]):
-    """A ZooKeeper member's disk is full (the leader's if `leader`) while a broker with groups dies, so that records
-    must be written."""
+    """A ZooKeeper member's disk is full (the leader's if `leader`) while the broker with most groups dies, so that
+    records must be written. The member must end or stop serving, and other brokers take the groups over."""
 
     leader: bool
 
@@ -52,7 +52,7 @@ class FullMemberDisk(Fault[ProcessScene]):
 @dataclass(frozen=True)
 class FullLogDisk(Fault[ProcessScene]):
     """The disk of the brokers' logs is full for `seconds` while the broker with most groups dies and the others log
-    much about it."""
+    much about it. They must take its groups over, and later log how many lines they dropped."""
 
     seconds: float
 
@@ -80,8 +80,8 @@ class FullLogDisk(Fault[ProcessScene]):
 
 @dataclass(frozen=True)
 class NoDescriptors(Fault[ProcessScene]):
-    """A broker may open no more descriptors for `seconds` while clients connect. It must log the new limit and that
-    it refused connections."""
+    """The broker with most groups may open only `SPARE_DESCRIPTORS` more descriptors for `seconds`, while `CONNECTIONS`
+    clients connect. It must log the new limit and that it refused connections."""
 
     seconds: float
 
