@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import ssl
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -203,6 +204,12 @@ def _token_source(token: str | None) -> str | Callable[[], str] | None:
     return token if path is None else partial(read_token, path)
 
 
+def _trust(cluster: str) -> ssl.SSLContext | None:
+    """Return a TLS context that trusts the authority of this cluster of this machine, None if it has none."""
+    state = choose_cluster(cluster) if cluster else None
+    return ssl.create_default_context(cafile=state.authority) if state is not None and state.authority else None
+
+
 def make_client(
     servers: tuple[str, ...],
     cluster: str | None,
@@ -221,9 +228,10 @@ def make_client(
         raise click.UsageError("--cluster already determines the servers: leave out --server")
     logging.getLogger("migratory_client").addHandler(logging.NullHandler())  # `notices` shows what it logs
     try:
+        urls, local_cluster = find_servers(servers, cluster)
         return Client(
-            find_servers(servers, cluster)[0], token=_token_source(token), wire=wire, open_timeout=connect_timeout,
-            on_status=notices.status, on_receipt=notices.receipt,
+            urls, token=_token_source(token), wire=wire, open_timeout=connect_timeout, on_status=notices.status,
+            on_receipt=notices.receipt, ssl_context=_trust(local_cluster),
         )  # fmt: skip
     except ValueError as error:
         raise click.UsageError(str(error)) from None

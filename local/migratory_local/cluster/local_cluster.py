@@ -272,6 +272,7 @@ class LocalCluster:
             zookeeper=self.ensemble.servers,
             brokers=[BrokerState(broker.name, broker.url, broker.admin_url) for broker in self.brokers],
             metrics=metrics,
+            authority=str(self.authority or ""),
         )
 
     # ---- faults -------------------------------------------------------------------------------------------------

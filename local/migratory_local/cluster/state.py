@@ -44,6 +44,8 @@ class ClusterState:
     brokers: list[BrokerState] = field(default_factory=list)
     metrics: str = ""
     """The folder of the recorder's Parquet files, or the URL of Prometheus; empty if metrics are not recorded."""
+    authority: str = ""
+    """The file of the authority that `--dev-tls` made, which clients of this machine trust; empty without it."""
 
     def is_drained(self, broker: str) -> bool:
         """Return whether `migratory drain` took this broker out of service, so that the runner does not start it

@@ -159,7 +159,7 @@ def _announce(cluster: LocalCluster, metrics: str, say: Callable[[str], None]) -
     for broker in cluster.brokers:
         say(f"  {broker.url}    {broker.name}, administration {broker.admin_url}")
     if cluster.authority is not None:
-        say(f"TLS       SSL_CERT_FILE={cluster.authority} makes clients trust these brokers")
+        say(f"Authority {cluster.authority} (for programs: SSL_CERT_FILE)")
     say(f"ZooKeeper {cluster.ensemble.servers}")
     say(f"Metrics   {metrics or 'not recorded'}")
     say(f"Logs      {cluster.workdir / 'logs'}")

@@ -307,3 +307,15 @@ def test_invalid_cluster_file_starts_nothing(runner: Runner) -> None:
     assert runner.up().wait(60) == 2
     assert "spec.brokers.replicas: 2 is not allowed; allowed: 3 or more" in runner.output()
     assert not runner.workdir.exists()
+
+
+def test_dev_tls_makes_certificates_that_commands_trust(runner: Runner) -> None:
+    process = runner.up("--dev-tls")
+    state = runner.state(process)
+    assert all(broker.url.startswith("wss://") for broker in state.brokers)
+    assert state.authority == str(runner.workdir / "tls" / "ca.crt")
+    assert {path.stat().st_mode & 0o777 for path in runner.workdir.glob("tls/*.key")} == {0o600}
+    command = [sys.executable, "-m", "migratory_cli.main", "pub", "quotes/eur", "1.08"]
+    done = subprocess.run(command, env=runner._environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Authority" in runner.output()
