@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from migratory_broker.core.edge.budget import SUBSCRIPTION_BYTES, topic_bytes
 from migratory_broker.core.logic.membership.records import COORDINATORS, decode_group
+from migratory_broker.core.logic.serving.answers import PENDING_BYTES
 from migratory_broker.core.logic.status import describe_logic
 
 from migratory_simulation.external_checker import Violation, key_of
@@ -81,6 +82,10 @@ def _check_logic(process: Process) -> None:
     for log in logs:
         if log.committed != log.last:
             _fail(process, f"{log.name} is committed up to {log.committed} of {log.last}")
+    answers = logic.answers
+    held = sum(PENDING_BYTES + len(payload) for _, payload in answers.pending.values())
+    if answers.held != held:
+        _fail(process, f"{answers.held} bytes of publications wait for answers, not {held}")
     if logic.resume.waiting:
         _fail(process, f"subscriptions wait: {logic.resume.waiting}")
     if len(logic.zookeeper._waiting) > REQUESTS:

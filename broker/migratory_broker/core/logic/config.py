@@ -6,6 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+MAX_PENDING_BYTES = 268_435_456
+"""Bytes of memory of the publications that this broker accepted as contact and has not answered, give or take one:
+room for four payloads of the largest size that may be configured."""
+
 
 @dataclass(slots=True, frozen=True)
 class LogicConfig:
@@ -46,6 +50,7 @@ class LogicConfig:
     publish_wait: float = 5.0  # after which a contact broker answers a publication with `retry`
     publish_retry_after: float = 0.2  # that a `retry` tells the client to wait
     max_pending: int = 100_000  # publications that this broker accepted as contact and has not answered
+    max_pending_bytes: int = MAX_PENDING_BYTES
     relist_delay: float = 1.0  # in which changes of a member list are collected
     relist_at_once: int = 8  # groups whose list this broker changes at the same time
     hand_over_at_once: int = 8  # groups that a draining broker hands over at the same time
@@ -75,6 +80,7 @@ class LogicConfig:
             "messages_per_topic",
             "max_bytes",
             "max_pending",
+            "max_pending_bytes",
             "relist_at_once",
             "hand_over_at_once",
             "part_bytes",

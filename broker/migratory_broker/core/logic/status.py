@@ -63,6 +63,7 @@ def describe_logic(logic: Logic) -> dict[str, object]:
         "cache_short": logic.cache.short,
         "history_resets": logic.histories.resets,
         "pending": len(logic.answers.pending),
+        "pending_bytes": logic.answers.held,
         "balance": {
             "revision": logic.config.revision,
             "clients": logic.client_balancer.clients,

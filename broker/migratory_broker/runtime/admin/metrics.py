@@ -42,8 +42,8 @@ PEER_REASONS = ("hello", "incarnation", "malformed", "group", "epoch", "sender",
 """Reasons for which what a peer sent is refused, exported at zero from the start."""
 
 REFUSAL_LIMITS = (
-    "subscriptions_per_client", "subscriptions_total", "publishes_per_client", "handshakes_total", "descriptors",
-    "address_connections", "address_rate",
+    "subscriptions_per_client", "subscriptions_total", "publishes_per_client", "publishes_total", "handshakes_total",
+    "descriptors", "address_connections", "address_rate",
 )  # fmt: skip
 """Exported at zero from the start, as the reasons above. Limits that close a client are among these reasons."""
 
@@ -236,6 +236,7 @@ def metric_values(
         "migratory_credential_sources_failing": float(credential_sources_failing),
         "migratory_client_bytes": {
             "handshakes": float(handshake_bytes),
+            "publications": float(logic["pending_bytes"]),
             **{kind: float(edge[key]) if edge is not None else 0.0 for kind, key in _CLIENT_BYTES.items()},
         },
         "migratory_client_bytes_limit": {kind: float(limit) for kind, limit in (byte_limits or {}).items()},

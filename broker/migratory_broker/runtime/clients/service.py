@@ -21,6 +21,7 @@ from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.logic import events
+from migratory_broker.core.logic.config import MAX_PENDING_BYTES
 from migratory_broker.core.security.authorizer import Authorizer
 from migratory_broker.runtime.accepting.addresses import AddressLimits
 from migratory_broker.runtime.accepting.limits import AcceptRate, connection_capacity
@@ -77,6 +78,7 @@ def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
         "handshakes": limits.input_total // 2,
         "input": limits.input_total,
         "subscriptions": limits.subscriptions_total,
+        "publications": MAX_PENDING_BYTES,
         "queues": limits.queue_total,
     }
 

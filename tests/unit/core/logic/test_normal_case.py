@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.events import Fanout, Flush, PeerReceived, PublishRequest, SendPeer
+from migratory_broker.core.logic.serving.answers import PENDING_BYTES
 from migratory_protocol.peer import Accept, Accepted, Forward, ForwardedPublication, ForwardReplies, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
@@ -172,13 +173,24 @@ def test_link_loss_and_timeout_answer_retry() -> None:
     cluster.run(1.2)  # the second deadline finds nothing
 
 
-def test_the_pending_table_is_bounded() -> None:
-    cluster = Cluster(max_pending=1).up()
+@pytest.mark.parametrize("limit", [{"max_pending": 1}, {"max_pending_bytes": 10}], ids=["number", "bytes"])
+def test_the_pending_table_is_bounded(limit: dict[str, Any]) -> None:
+    cluster = Cluster(**limit).up()
     contact = cluster.others()[0]
+    answers = cluster.logic(contact).answers
     cluster.hold = lambda sender, receiver, message: isinstance(message, Forward)
-    cluster.publish(contact, "t", "x", id=1)
+    first = cluster.publish(contact, "t", "x" * 100, id=1)
+    assert answers.held == PENDING_BYTES + 100
     reference = cluster.publish(contact, "t", "y", id=2, mark=1)
     assert cluster.answers[reference].code == "retry"
+    config = cluster.logic(contact).config
+    assert f"reached ({config.max_pending}, or {config.max_pending_bytes} bytes)" in cluster.answers[reference].text
+    cluster.publish(contact, "t", "x" * 100, id=1)  # a repeat waits with the first, and takes no more
+    assert answers.held == PENDING_BYTES + 100
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(6.0)
+    assert first in cluster.answers
+    assert (answers.held, answers.pending) == (0, {})
 
 
 def test_forward_to_a_broker_that_is_not_coordinator_is_answered_retry() -> None:

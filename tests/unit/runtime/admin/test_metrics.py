@@ -29,6 +29,7 @@ LOGIC = {
     "member": True,
     "waiting_groups": 0,
     "cache_short": False,
+    "pending_bytes": 50,
 }
 EDGE = {
     "clients": 5, "subscriptions": 7, "queue_bytes": 30, "input_bytes": 20, "subscription_bytes": 10, "published": 11,
@@ -53,7 +54,7 @@ def samples(metrics: BrokerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ..
 
 
 def page(edge: Any = EDGE) -> BrokerMetrics:
-    limits = {"handshakes": 100, "input": 200, "subscriptions": 300, "queues": 400}
+    limits = {"handshakes": 100, "input": 200, "subscriptions": 300, "queues": 400, "publications": 500}
     return BrokerMetrics(
         "quotes",
         "b0",
@@ -83,16 +84,16 @@ def test_the_page_has_the_memory_of_clients_by_kind_and_its_limits() -> None:
     metrics = page()
     metrics.observe(Observe("migratory_refusals_total", label="subscriptions_total"))
     values = samples(metrics)
-    kinds = ("handshakes", "input", "subscriptions", "queues")
-    assert [values["migratory_client_bytes", (("kind", kind),)] for kind in kinds] == [40, 20, 10, 30]
-    assert [values["migratory_client_bytes_limit", (("kind", kind),)] for kind in kinds] == [100, 200, 300, 400]
+    kinds = ("handshakes", "input", "subscriptions", "queues", "publications")
+    assert [values["migratory_client_bytes", (("kind", kind),)] for kind in kinds] == [40, 20, 10, 30, 50]
+    assert [values["migratory_client_bytes_limit", (("kind", kind),)] for kind in kinds] == [100, 200, 300, 400, 500]
     refusals = {labels[0][1]: value for (name, labels), value in values.items() if name == "migratory_refusals_total"}
     assert {limit: count for limit, count in refusals.items() if count} == {
         "descriptors": 2, "address_rate": 3, "subscriptions_total": 1,
     }  # fmt: skip
     assert set(refusals) == set(REFUSAL_LIMITS)
     before = samples(page(None))
-    assert [before["migratory_client_bytes", (("kind", kind),)] for kind in kinds] == [40, 0, 0, 0]
+    assert [before["migratory_client_bytes", (("kind", kind),)] for kind in kinds] == [40, 0, 0, 0, 50]
 
 
 def test_the_page_has_the_start_time_of_the_process() -> None:

@@ -20,6 +20,11 @@ from migratory_broker.core.logic.serving.policy import ClientId
 PublicationKey = tuple[str, str, int]  # topic, publisher, message id
 
 
+PENDING_BYTES = 512
+"""Bytes of memory of a publication that waits for its answer, besides its payload: the key with its names, and its
+places in tables."""
+
+
 class PendingAnswer(Struct, frozen=True):
     """The clients that wait for an answer to a publication, and until when. It is shared by all publications of one
     request that take the same route."""
@@ -36,6 +41,7 @@ class PendingAnswers:
         self.ctx = ctx
         # with their payloads, by deadline: all wait for the same time
         self.pending: dict[PublicationKey, tuple[PendingAnswer, bytes]] = {}
+        self.held = 0  # bytes of memory that count for them
         self._for_clients: dict[ClientId, list[Ack | Nack]] = {}
         self._for_peers: dict[str, list[ForwardReply]] = {}
 
@@ -43,6 +49,16 @@ class PendingAnswers:
     def has_output(self) -> bool:
         """True if `flush` would send anything."""
         return bool(self._for_clients or self._for_peers)
+
+    def add(self, key: PublicationKey, waiting: PendingAnswer, payload: bytes) -> None:
+        """Register a publication that waits for its answer, or replace the clients that wait for it."""
+        if key not in self.pending:
+            self.held += PENDING_BYTES + len(payload)
+        self.pending[key] = waiting, payload
+
+    def _remove(self, key: PublicationKey) -> None:
+        _, payload = self.pending.pop(key)
+        self.held -= PENDING_BYTES + len(payload)
 
     def acknowledge(self, topic: str, publications: list[Publication]) -> None:
         """Queue an acknowledgement of each of the committed `publications` for which a client of this broker waits, or
@@ -53,7 +69,7 @@ class PendingAnswers:
             if number and (found := pending.get((topic, entry.publisher, number))) is not None:
                 waiting, payload = found
                 if payload == entry.payload:  # else the coordinator refuses it
-                    del pending[topic, entry.publisher, number]
+                    self._remove((topic, entry.publisher, number))
                     self._acknowledge(waiting, Ack(topic, entry.publisher, number, entry.position))
 
     def replied(self, peer: str, reply: ForwardReply) -> None:
@@ -73,7 +89,7 @@ class PendingAnswers:
         waiting, payload = found
         if reply.digest and reply.digest != payload_digest(payload):
             return  # a late reply to an earlier use of the id
-        del self.pending[topic, publisher, number]
+        self._remove((topic, publisher, number))
         if not reply.code:
             self._acknowledge(waiting, Ack(topic, publisher, number, reply.position))
             return

@@ -91,7 +91,7 @@ class PublishContact:
             if refusal:
                 return self._refuse(client, publication, "too_many_topics", refusal)
         if publication.id:
-            waiting = self.answers.pending
+            waiting, config = self.answers.pending, self.ctx.config
             key = (topic, publication.publisher, publication.id)
             if (found := waiting.get(key)) is not None:
                 before, payload = found
@@ -99,9 +99,14 @@ class PublishContact:
                     text = f"message id {publication.id} of this publisher awaits its answer with another payload"
                     return self._refuse(client, publication, "id_reused", text)
                 pending = PendingAnswer(pending.coordinator, before.deadline, (*before.clients, client))
-            elif len(waiting) >= self.ctx.config.max_pending:
-                return self._refuse(client, publication, "retry", "too many publications wait for their copies")
-            waiting[key] = pending, publication.payload
+            elif len(waiting) >= config.max_pending or self.answers.held >= config.max_pending_bytes:
+                self.ctx.observe("migratory_refusals_total", label="publishes_total")
+                text = (
+                    "limit of publications of all clients that wait for their copies reached "
+                    f"({config.max_pending}, or {config.max_pending_bytes} bytes)"
+                )
+                return self._refuse(client, publication, "retry", text)
+            self.answers.add(key, pending, publication.payload)
         return True
 
     def _refuse(self, client: ClientId, publication: ForwardedPublication, code: str, text: str) -> bool:
