@@ -21,6 +21,14 @@ class TooManyIntervals(ValueError):
     """Raised for a report with more intervals than it can hold. The message says what to ask for instead."""
 
 
+def check_count(intervals: int) -> None:
+    """Raise TooManyIntervals if a grid cannot have so many intervals. Call this before making the moments of many."""
+    if intervals >= MAX_EDGES:
+        raise TooManyIntervals(
+            f"{intervals:,} intervals are more than {MAX_EDGES - 1:,}: ask for longer rows or a shorter window"
+        )
+
+
 @dataclass(slots=True, frozen=True)
 class TimeGrid:
     """Adjacent intervals: interval i is (edges[i], edges[i + 1]] in ms since 1970.
@@ -41,10 +49,7 @@ class TimeGrid:
         edges = tuple(sorted(set(moments)))
         if len(edges) < 2:
             raise ValueError("a stretch of time needs two different ends")
-        if len(edges) > MAX_EDGES:
-            raise TooManyIntervals(
-                f"{len(edges) - 1} intervals are more than {MAX_EDGES - 1}: ask for longer rows or a shorter window"
-            )
+        check_count(len(edges) - 1)
         return cls(edges)
 
     def __len__(self) -> int:

@@ -84,21 +84,16 @@ def load_objectives(path: Path | None) -> Sequence[Objective]:
 def _check(report_options: ReportOptions, objectives: Sequence[Objective]) -> SampleInput:
     """Check all options, as far as possible without Spark, and return the input with the samples. Raises BadInput or
     SamplesUnreadable."""
-    from migratory_spark import times
-    from migratory_spark.judge.objective_windows import judged_window
-    from migratory_spark.report.build import LOOKBACK_MS
+    from migratory_spark.report.build import LOOKBACK_MS, plan_report
 
-    start_ms, end_ms = round(report_options.start * 1000), round(report_options.end * 1000)
-    if end_ms <= start_ms:
+    if round(report_options.end * 1000) <= round(report_options.start * 1000):
         raise BadInput("--end must be after --start, by a millisecond at least")
     try:
-        times.zone(report_options.zone)
-        windows = [
-            judged_window(objective, start_ms, end_ms, [end_ms], report_options.zone) for objective in objectives
-        ]
+        plan = plan_report(
+            report_options.start, report_options.end, objectives, report_options.window, report_options.zone
+        )
     except ValueError as error:
         raise BadInput(str(error)) from None
-    first_ms = min([start_ms, *(window.start for window in windows)]) - LOOKBACK_MS
     files = {"--json": report_options.json_file, "--html": report_options.html_file}
     outputs.check_distinct(files)
     for option, path in files.items():
@@ -108,7 +103,7 @@ def _check(report_options: ReportOptions, objectives: Sequence[Objective]) -> Sa
         report_options.samples,
         report_options.prometheus,
         report_options.cluster,
-        (first_ms, end_ms),
+        (plan.first_ms - LOOKBACK_MS, plan.end_ms),
         report_options.settings,
     )
     samples.check()

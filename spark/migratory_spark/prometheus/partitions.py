@@ -10,7 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from migratory_spark.errors import BrokenResponse, InterfaceUnsupported, QueryTooLarge, ServerError, SourceError
+from migratory_resources.quantities import format_duration
+
+from migratory_spark.errors import (
+    BrokenResponse,
+    InterfaceUnsupported,
+    OptionError,
+    QueryTooLarge,
+    ServerError,
+    SourceError,
+)
 from migratory_spark.prometheus import range_selector, remote_read
 from migratory_spark.prometheus.blocks import SampleBlock, SeriesId, merge_blocks
 from migratory_spark.prometheus.options import SourceOptions
@@ -20,6 +29,8 @@ _MINUTE = 60_000
 LENGTHS = tuple(_MINUTE * minutes for minutes in (120, 60, 30, 15, 10, 5))
 """Lengths of a partition in ms to choose from: two hours, as a block of a Prometheus server has, and its divisors."""
 _MIN_PARTITIONS = 8
+MAX_PARTITIONS = 20_000
+"""Partitions of a window at most, some four years of two hours. Each is a task and a request at least."""
 MIN_QUERY_MS = 1000
 """Length of a query's time below which it is not halved any more."""
 
@@ -45,8 +56,14 @@ def cut(start_ms: int, end_ms: int, length_ms: int | None = None) -> list[tuple[
     nothing for an empty window.
 
     :param length_ms: the length of an interval; by default `default_length`.
+    :raises OptionError: there are more than MAX_PARTITIONS intervals.
     """
     length = length_ms or default_length(start_ms, end_ms)
+    if (count := -(-(end_ms - start_ms) // length)) > MAX_PARTITIONS:
+        raise OptionError(
+            f"the window is cut into {count:,} partitions of {format_duration(length / 1000)}, more than "
+            f"{MAX_PARTITIONS:,}: shorten the window, or raise option partition"
+        )
     edges = range(start_ms - start_ms % length + length, end_ms, length)
     starts = [start_ms, *edges]
     return list(zip(starts, [*edges, end_ms], strict=True)) if start_ms < end_ms else []

@@ -92,6 +92,16 @@ class SeriesPack:
     times: Ints
     values: Floats
 
+    def after(self, moment_ms: int) -> SeriesPack:
+        """Return a pack of the samples later than `moment_ms`, without the series that have none."""
+        later = self.times > moment_ms
+        if later.all():
+            return self
+        counts = np.bincount(np.repeat(np.arange(len(self.keys)), self.counts)[later], minlength=len(self.keys))
+        rows = np.flatnonzero(counts)
+        keys = [self.keys[row] for row in rows.tolist()]
+        return SeriesPack(keys, self.series[rows], counts[rows], self.times[later], self.values[later])
+
     def split(self, partitions: int) -> Iterator[tuple[int, SeriesPack]]:
         """Yield the number of each partition that has series here, with a pack of these series.
 

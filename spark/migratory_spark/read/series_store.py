@@ -6,6 +6,9 @@ are fetched and merged in this process, so that a small report is one small job.
 partitions as there are tasks, merged there (`merge.py`), and stay there in memory or on disk. Each pass runs on the
 partitions, and only its result comes back, whose size depends on series and intervals. Spark moves packs, never single
 samples.
+
+A report may need several stores: for windows that begin at different times, each of which must see what a report over
+it alone would see. Samples are read once for all of them and merged for each.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from migratory_spark.read.merge import MergedSeries, SeriesBatch, SeriesStats, merge_packs
@@ -77,18 +80,50 @@ def open_store(
 ) -> SeriesStore:
     """Read and merge the samples that `query` selects, and return the store that holds them: in this process if the
     source is known to have at most `max_local_samples`, else in Spark's executors."""
+    return open_stores(session, source, query, [query.after_ms], max_local_samples)[0]
+
+
+def open_stores(
+    session: SparkSession,
+    source: SampleSource,
+    query: SampleQuery,
+    after_ms: Sequence[int],
+    max_local_samples: int = MAX_LOCAL_SAMPLES,
+) -> list[SeriesStore]:
+    """Read the samples that `query` selects once, and return a store for each moment of `after_ms` (ms since 1970) with
+    the samples after it. Closing one of the stores closes all of them."""
     if "metric" in source.frame.columns:
         # Spark filters metrics before rows reach Python.
         source = replace(source, frame=source.frame.where(F.col("metric").isin(*query.metrics)))
     with _settings(session, source.frame.columns):
         if source.samples is not None and source.samples <= max_local_samples:
-            return LocalSeriesStore(_fetch(source, query))
-        return _SparkSeriesStore(session, source, query)
+            rows = source.frame.mapInArrow(partial(_pack_rows, source.read, query), "pack binary").toArrow()
+            return local_stores([_load(row) for row in rows["pack"]], after_ms)
+        return _spark_stores(session, source, query, after_ms)
 
 
-def _fetch(source: SampleSource, query: SampleQuery) -> MergedSeries:
-    rows = source.frame.mapInArrow(partial(_pack_rows, source.read, query), "pack binary").toArrow()
-    return merge_packs([_load(row) for row in rows["pack"]])
+def local_stores(packs: Sequence[SeriesPack], after_ms: Sequence[int]) -> list[SeriesStore]:
+    """Return a store in this process for each moment (ms since 1970), with the packs' samples after it."""
+    return [LocalSeriesStore(merge_packs([pack.after(moment) for pack in packs])) for moment in after_ms]
+
+
+def _spark_stores(
+    session: SparkSession, source: SampleSource, query: SampleQuery, after_ms: Sequence[int]
+) -> list[SeriesStore]:
+    partitions = _DEFAULT_PARTITIONS
+    if source.samples is not None:
+        partitions = min(_MAX_PARTITIONS, max(_MIN_PARTITIONS, source.samples // _PARTITION_SAMPLES))
+    packs = source.frame.mapInArrow(
+        partial(_pack_by_partition, source.read, query, partitions), "partition int, pack binary"
+    ).repartitionById(partitions, F.col("partition"))
+    rows = packs.mapInArrow(partial(_merge_partition, tuple(after_ms)), "store int, kind int, content binary").persist(
+        StorageLevel.MEMORY_AND_DISK
+    )
+    try:
+        return [_SparkSeriesStore(session, rows, number) for number in range(len(after_ms))]
+    except BaseException:
+        rows.unpersist()
+        raise
 
 
 class LocalSeriesStore(SeriesStore):
@@ -109,21 +144,10 @@ class LocalSeriesStore(SeriesStore):
 class _SparkSeriesStore(SeriesStore):
     """A store whose samples are in Spark's executors."""
 
-    def __init__(self, session: SparkSession, source: SampleSource, query: SampleQuery) -> None:
-        self._session = session
-        partitions = _DEFAULT_PARTITIONS
-        if source.samples is not None:
-            partitions = min(_MAX_PARTITIONS, max(_MIN_PARTITIONS, source.samples // _PARTITION_SAMPLES))
-        rows = source.frame.mapInArrow(
-            partial(_pack_by_partition, source.read, query, partitions), "partition int, pack binary"
-        )
-        rows = rows.repartitionById(partitions, F.col("partition"))
-        self._rows = rows.mapInArrow(_merge_partition, "kind int, content binary").persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            stats = self._rows.where(F.col("kind") == _STATS).select("content").toArrow()
-        except BaseException:
-            self.close()
-            raise
+    def __init__(self, session: SparkSession, rows: DataFrame, number: int) -> None:
+        self._session, self._all_rows = session, rows
+        self._rows = rows.where(F.col("store") == number)
+        stats = self._rows.where(F.col("kind") == _STATS).select("content").toArrow()
         self.stats = [series for row in stats["content"] for series in _load(row)]
 
     def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
@@ -134,7 +158,7 @@ class _SparkSeriesStore(SeriesStore):
         return [_load(row) for row in rows["result"]]
 
     def close(self) -> None:
-        self._rows.unpersist()
+        self._all_rows.unpersist()
 
 
 @contextmanager
@@ -168,19 +192,22 @@ def _pack_by_partition(
             )  # fmt: skip
 
 
-def _merge_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _merge_partition(after_ms: Sequence[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     packs: list[SeriesPack] = [_load(row) for batch in batches for row in batch.column("pack")]
-    merged: MergedSeries = merge_packs(packs)
-    packs.clear()
-    yield _stored_row(_STATS, merged.stats)
-    for kind, series in ((_TIMELINE, merged.timeline), (_OTHERS, merged.others)):
-        for piece in series.split():
-            yield _stored_row(kind, piece)
+    for store, moment in enumerate(after_ms):
+        merged: MergedSeries = merge_packs([pack.after(moment) for pack in packs])
+        if store == len(after_ms) - 1:
+            packs.clear()
+        yield _stored_row(store, _STATS, merged.stats)
+        for kind, series in ((_TIMELINE, merged.timeline), (_OTHERS, merged.others)):
+            for piece in series.split():
+                yield _stored_row(store, kind, piece)
 
 
-def _stored_row(kind: int, content: object) -> pa.RecordBatch:
+def _stored_row(store: int, kind: int, content: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [pa.array([kind], pa.int32()), _pickled_batch(content=[content]).column(0)], names=["kind", "content"]
+        [pa.array([store], pa.int32()), pa.array([kind], pa.int32()), _pickled_batch(content=[content]).column(0)],
+        names=["store", "kind", "content"],
     )
 
 

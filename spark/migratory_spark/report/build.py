@@ -10,7 +10,7 @@ buckets.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from migratory_spark import metrics, times
 from migratory_spark.aggregate.coverage import ALLOWED_INTERVALS, ScrapedExporters
-from migratory_spark.aggregate.exporter_timeline import TimelinePass, counted_steps, exporters_within
+from migratory_spark.aggregate.exporter_timeline import (
+    TimelinePass,
+    TimelineResult,
+    counted_steps,
+    exporters_within,
+)
 from migratory_spark.aggregate.gauges import BrokerReadings, readings_by_broker
 from migratory_spark.aggregate.incidents import DetectedIncident, broker_steps, find_incidents
 from migratory_spark.aggregate.observations import (
@@ -33,7 +38,7 @@ from migratory_spark.aggregate.observations import (
     plan_totals,
 )
 from migratory_spark.aggregate.series_catalog import SampleStatistics, SeriesCatalog, build_catalog, sample_statistics
-from migratory_spark.aggregate.time_grid import TimeGrid
+from migratory_spark.aggregate.time_grid import TimeGrid, check_count
 from migratory_spark.aggregate.totals import AggregatePass, combine_results
 from migratory_spark.document import (
     ObjectiveResult,
@@ -49,13 +54,73 @@ from migratory_spark.judge.time_slices import SliceCounts, count_slices, plan_sl
 from migratory_spark.judge.verdicts import judge, overall_verdict
 from migratory_spark.read.samples import SampleSource, parquet_source, table_source
 from migratory_spark.read.series_pack import SampleQuery
-from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES, SeriesStore, open_store
+from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES, SeriesStore, open_stores
 from migratory_spark.report import incident_impact, sections
 from migratory_spark.report.notes import notes
 from migratory_spark.times import calendar_units, iso, row_seconds
 
 LOOKBACK_MS = 3_600_000
 """Time before a window in which a counter must have been scraped for that sample to be its value at the start."""
+
+
+JudgedObjective = tuple[Objective, JudgedWindow]
+
+
+@dataclass(slots=True, frozen=True)
+class ReportPlan:
+    """What a report asks of the samples; times in ms since 1970.
+
+    `starts` are the different starts of windows, that of the report first. Each has a store, totals and a verdict of
+    its own, so that an objective's counts are those of a report over its window alone.
+    """
+
+    start_ms: int
+    end_ms: int
+    rows: sections.ReportRows
+    judged: tuple[JudgedObjective, ...]
+    calendar: tuple[int, ...]
+
+    @property
+    def starts(self) -> list[int]:
+        others = {window.start for _, window in self.judged} - {self.start_ms}
+        return [self.start_ms, *sorted(others)]
+
+    @property
+    def first_ms(self) -> int:
+        """The start of the earliest window."""
+        return min(self.starts)
+
+    def judged_since(self, start_ms: int) -> list[JudgedObjective]:
+        """Return the objectives whose windows begin at `start_ms`."""
+        return [(objective, window) for objective, window in self.judged if window.start == start_ms]
+
+    def edges(self, start_ms: int) -> set[int]:
+        """Return the moments between which events must be counted in windows that begin at `start_ms`."""
+        edges = {edge for _, window in self.judged_since(start_ms) for edge in window.edges}
+        return edges | {*self.rows.edges, *self.calendar} if start_ms == self.start_ms else edges
+
+
+def plan_report(
+    start: float, end: float, objectives: Sequence[Objective], window_seconds: float | None, zone: str
+) -> ReportPlan:
+    """Return the plan of a report, from the arguments of `build_report`. Raises ValueError, at once and from the number
+    of rows, days or slices, if there are too many."""
+    start_ms, end_ms = round(start * 1000), round(end * 1000)
+    if end_ms <= start_ms:
+        raise ValueError(f"the window ends at {end}, which is not a millisecond after its start at {start}")
+    check_objectives(objectives)
+    tz = times.zone(zone)
+    check_count((end_ms - start_ms) // (24 * times.HOUR_MS))
+    rows = sections.ReportRows(start_ms, end_ms, window_seconds or row_seconds(end - start))
+    windows = [judged_window(objective, start_ms, end_ms, rows.edges[1:], zone) for objective in objectives]
+    calendar = calendar_units(start_ms, end_ms, tz)[1]
+    plan = ReportPlan(start_ms, end_ms, rows, tuple(zip(objectives, windows, strict=True)), tuple(calendar))
+    for begins in plan.starts:
+        TimeGrid.from_moments(plan.edges(begins))
+    for objective, window in plan.judged:
+        if objective.slices is not None:
+            slice_edges(objective, window.start, window.end)
+    return plan
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,31 +174,17 @@ def build_report(
     :raises ValueError: the window is empty, the zone unknown, objectives contradict each other, there are too many
         rows, or a table does not have the columns of samples. The message says what to do.
     """
-    start_ms, end_ms = round(start * 1000), round(end * 1000)
-    if end_ms <= start_ms:
-        raise ValueError(f"the window ends at {end}, which is not a millisecond after its start at {start}")
-    check_objectives(objectives)
-    tz = times.zone(zone)
-    rows = sections.ReportRows(start_ms, end_ms, window_seconds or row_seconds(end - start))
-    windows = [judged_window(objective, start_ms, end_ms, rows.edges[1:], zone) for objective in objectives]
-    first_ms = min([start_ms, *(window.start for window in windows)])
-    # Before Spark starts: too many rows or slices are reported at once.
-    fixed_edges = {
-        first_ms, *rows.edges, *calendar_units(start_ms, end_ms, tz)[1],
-        *(edge for window in windows for edge in window.edges),
-    }  # fmt: skip
-    TimeGrid.from_moments(fixed_edges)
-    for objective, window in zip(objectives, windows, strict=True):
-        if objective.slices is not None:
-            slice_edges(objective, window.start, window.end)
-    query = _sample_query(first_ms, end_ms, replica_labels, cluster)
-    store = open_store(session, _sample_source(session, samples), query, max_local_samples)
+    plan = plan_report(start, end, objectives, window_seconds, zone)
+    start_ms, end_ms, rows = plan.start_ms, plan.end_ms, plan.rows
+    query = _sample_query(plan.first_ms, end_ms, replica_labels, cluster)
+    stores = open_stores(
+        session, _sample_source(session, samples), query, [moment - LOOKBACK_MS for moment in plan.starts],
+        max_local_samples,
+    )  # fmt: skip
     try:
-        catalog = build_catalog(store.stats, first_ms)
-        timeline = store.run(
-            TimelinePass.from_catalog(catalog, [(start_ms, end_ms), (first_ms, end_ms)]), timeline_only=True
-        )
-        in_window, in_all_windows = exporters_within(timeline, 0), exporters_within(timeline, 1)
+        store = stores[0]
+        catalog, timeline = _read_timeline(store, start_ms, end_ms)
+        in_window = exporters_within(timeline, 0)
         known_incidents = [
             DetectedIncident(
                 incident.kind, incident.broker, round(incident.at * 1000), round(incident.at * 1000),
@@ -147,19 +198,26 @@ def build_report(
             (exporter.first for exporter in in_window.with_role("clients", "publishers")), default=None
         )
         detected = find_incidents(steps, known_incidents, statistics.max_clients, first_client_at)
-        grid = TimeGrid.from_moments({*fixed_edges, *incident_impact.edges(detected, start_ms, end_ms)})
-        observations, readings, slice_counts, restarts = _aggregate(store, catalog, grid, objectives, windows)
+        aggregates = _aggregate(
+            store, catalog, [*plan.edges(start_ms), *incident_impact.edges(detected, start_ms, end_ms)],
+            plan.judged_since(start_ms),
+        )  # fmt: skip
+        results = _judge_all(plan.judged_since(start_ms), aggregates, in_window)
+        for other_start, other_store in zip(plan.starts[1:], stores[1:], strict=True):
+            judged = plan.judged_since(other_start)
+            other_catalog, other_timeline = _read_timeline(other_store, other_start, end_ms)
+            other_aggregates = _aggregate(other_store, other_catalog, plan.edges(other_start), judged)
+            results |= _judge_all(judged, other_aggregates, exporters_within(other_timeline, 0))
     finally:
-        store.close()
-    results = [
-        _judge(objective, window, counts, observations, in_all_windows)
-        for objective, window, counts in zip(objectives, windows, slice_counts, strict=True)
-    ]
+        for each in stores:
+            each.close()
+    observations, readings = aggregates.observations, aggregates.readings
     reading_validity_ms = max(
         [ALLOWED_INTERVALS * broker.interval for broker in in_window.with_role("brokers")], default=0.0
     )
     coverage = _coverage(in_window, start_ms, end_ms)
-    counts = _sample_counts(statistics, observations, restarts)
+    counts = _sample_counts(statistics, observations, aggregates.restarts)
+    in_order = [results[objective.name] for objective in objectives]
     return SlaReport(
         # A report of one cluster names it, even if nothing is known of it.
         cluster=",".join(statistics.clusters) if cluster is None else cluster,
@@ -182,11 +240,11 @@ def build_report(
         publish_gap_seconds=sections.measured(observations, metrics.PUBLISH_GAP, 1.0, rows.whole),
         publish_ms=sections.measured(observations, metrics.PUBLISH, sections.MILLISECONDS, rows.whole),
         windows=sections.windows(observations, rows),
-        calendar=sections.calendar(observations, rows, tz),
+        calendar=sections.calendar(observations, rows, times.zone(zone)),
         connections=sections.connections(observations, readings, rows),
         incidents=incident_impact.incidents(detected, observations, readings, rows.whole, reading_validity_ms),
-        objectives=results,
-        verdict=overall_verdict(result.verdict for result in results),
+        objectives=in_order,
+        verdict=overall_verdict(result.verdict for result in in_order),
     )
 
 
@@ -201,24 +259,34 @@ def _sample_query(first_ms: int, end_ms: int, replica_labels: Sequence[str], clu
     return SampleQuery(names, first_ms - LOOKBACK_MS, end_ms, tuple(replica_labels), cluster)
 
 
-def _aggregate(
-    store: SeriesStore,
-    catalog: SeriesCatalog,
-    grid: TimeGrid,
-    objectives: Sequence[Objective],
-    windows: Sequence[JudgedWindow],
-) -> tuple[Observations, BrokerReadings, list[SliceCounts | None], int]:
-    """Run the pass over all samples that adds up totals.
+def _read_timeline(store: SeriesStore, start_ms: int, end_ms: int) -> tuple[SeriesCatalog, list[TimelineResult]]:
+    catalog = build_catalog(store.stats, start_ms)
+    return catalog, store.run(TimelinePass.from_catalog(catalog, [(start_ms, end_ms)]), timeline_only=True)
 
-    Return totals by interval, gauge readings, the slices of each objective (None for one that counts events), and the
-    number of restarts of counters.
-    """
+
+@dataclass(slots=True, frozen=True)
+class _Aggregates:
+    """The sums of one store: totals by interval, gauge readings, the slices of each objective that counts them (by
+    name), and the number of restarts of counters."""
+
+    observations: Observations
+    readings: BrokerReadings
+    slices: dict[str, SliceCounts]
+    restarts: int
+
+
+def _aggregate(
+    store: SeriesStore, catalog: SeriesCatalog, edges: Iterable[int], judged: Sequence[JudgedObjective]
+) -> _Aggregates:
+    """Run the pass over all samples of a store that adds up totals, between `edges` (ms since 1970)."""
+    grid = TimeGrid.from_moments(edges)
     plan, group_rows = plan_totals(catalog, grid)
     slice_plans = [
-        None if objective.slices is None else plan_slices(catalog, objective, window.start, window.end)
-        for objective, window in zip(objectives, windows, strict=True)
+        (objective, window, plan_slices(catalog, objective, window.start, window.end))
+        for objective, window in judged
+        if objective.slices is not None
     ]
-    plans = [plan, *(each for slice_plan in slice_plans if slice_plan is not None for each in slice_plan.plans)]
+    plans = [plan, *(each for _, _, slice_plan in slice_plans for each in slice_plan.plans)]
     broker_of = [
         entry.stats.labels.get("broker", "") if entry.stats.metric == metrics.CLIENTS else None
         for entry in catalog.entries
@@ -228,27 +296,29 @@ def _aggregate(
     result = combine_results(store.run(AggregatePass(catalog.index, tuple(plans), gauge)))
     totals = iter(result.totals)
     observations = build_observations(catalog, grid, group_rows, next(totals))
-    slice_counts = [
-        None
-        if slice_plan is None
-        else count_slices(objective, TimeGrid.from_moments(window.edges), list(islice(totals, 3)), slice_plan)
-        for objective, window, slice_plan in zip(objectives, windows, slice_plans, strict=True)
-    ]
-    return observations, readings_by_broker(brokers, result.readings), slice_counts, result.restarts
+    slices = {
+        objective.name: count_slices(
+            objective, TimeGrid.from_moments(window.edges), list(islice(totals, 3)), slice_plan
+        )
+        for objective, window, slice_plan in slice_plans
+    }  # fmt: skip
+    return _Aggregates(observations, readings_by_broker(brokers, result.readings), slices, result.restarts)
 
 
-def _judge(
-    objective: Objective,
-    window: JudgedWindow,
-    slice_counts: SliceCounts | None,
-    observations: Observations,
-    exporters: ScrapedExporters,
-) -> ObjectiveResult:
-    role = ROLES[objective.type]
-    coverage = exporters.coverage(window.start, window.end, role)
-    counter: EventCounter = slice_counts or event_counter(objective, observations, coverage.interval)
-    burn_coverage = {length: exporters.coverage(window.end - length, window.end, role) for length in window.burns}
-    return judge(objective, window, counter, coverage, burn_coverage)
+def _judge_all(
+    judged: Sequence[JudgedObjective], aggregates: _Aggregates, exporters: ScrapedExporters
+) -> dict[str, ObjectiveResult]:
+    """Return the results of objectives whose windows begin at the same time, by name."""
+    results = {}
+    for objective, window in judged:
+        role = ROLES[objective.type]
+        coverage = exporters.coverage(window.start, window.end, role)
+        counter: EventCounter = aggregates.slices.get(objective.name) or event_counter(
+            objective, aggregates.observations, coverage.interval
+        )
+        burn_coverage = {length: exporters.coverage(window.end - length, window.end, role) for length in window.burns}
+        results[objective.name] = judge(objective, window, counter, coverage, burn_coverage)
+    return results
 
 
 def _coverage(exporters: ScrapedExporters, start: int, end: int) -> WindowCoverage:

@@ -16,7 +16,7 @@ from migratory_spark.aggregate.distributions import Distribution
 from migratory_spark.aggregate.gauges import BrokerReadings, GaugeReading
 from migratory_spark.aggregate.observations import GroupFilter, Observations, any_group
 from migratory_spark.aggregate.series_catalog import SeriesGroup
-from migratory_spark.aggregate.time_grid import Interval
+from migratory_spark.aggregate.time_grid import Interval, check_count
 from migratory_spark.document import (
     AvailabilityCounts,
     BrokerConnections,
@@ -43,17 +43,24 @@ MAX_HEATMAP_BOUNDS = 40
 @dataclass(slots=True, frozen=True)
 class ReportRows:
     """The report's window (ms since 1970) and its division into rows of `seconds` each, the last of which may be
-    shorter."""
+    shorter. Raises TooManyIntervals."""
 
     start: int
     end: int
     seconds: float
 
+    def __post_init__(self) -> None:
+        # Counted, because the rows of a second in a window of years would take gigabytes before they are refused.
+        check_count(len(self._starts))
+
+    @property
+    def _starts(self) -> range:
+        return range(self.start, self.end, max(1, round(self.seconds * 1000)))
+
     @property
     def edges(self) -> tuple[int, ...]:
         """The boundaries of the rows in ms since 1970: the start of each row, and the end of the last one."""
-        length = max(1, round(self.seconds * 1000))
-        return (*range(self.start, self.end, length), self.end)
+        return (*self._starts, self.end)
 
     @property
     def intervals(self) -> list[Interval]:

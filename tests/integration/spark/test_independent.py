@@ -38,6 +38,9 @@ OBJECTIVES = [
         {"name": "steady", "type": "latency", "target": "10",
          "slices": {"length": "10s", "percentile": "99.5", "threshold": "250ms"}}
     ),
+    Objective.model_validate(
+        {"name": "recent", "type": "latency", "threshold": "250ms", "target": "99", "window": {"rolling": "60s"}}
+    ),
 ]  # fmt: skip
 
 
@@ -195,7 +198,9 @@ def test_all_totals_equal_a_plain_python_reference(
     assert sum(row["received"] for row in report["windows"]) == delivery["received"]
     assert sum(map(sum, latency["heat"]["counts"])) == count
     assert latency["cumulative"][-1] == [1000.0, count]
-    fast, complete, steady = report["objectives"]
+    fast, complete, steady, recent = report["objectives"]
+    half = ((START + 60) * 1000, (START + 120) * 1000)
+    assert (recent["good"], recent["total"]) == (plain.within("0.25", half), plain.within("+Inf", half))
     assert (fast["good"], fast["total"]) == (plain.within("0.25"), count)
     assert complete["total"] == delivery["expected"]
     assert (steady["good"], steady["total"]) == plain.slices()
@@ -223,5 +228,5 @@ def test_one_changed_sample_changes_the_verdict(session: SparkSession, write: Wr
     report = made(session, write(altered))
     assert report["delivery"]["lost"] == 1
     assert report["delivery"]["by_broker"]["b2"]["lost"] == 1
-    assert [result["verdict"] for result in report["objectives"]] == ["met", "missed", "met"]
+    assert [result["verdict"] for result in report["objectives"]] == ["met", "missed", "met", "met"]
     assert report["verdict"] == "missed"

@@ -16,9 +16,8 @@ import jsonschema
 import pyarrow as pa
 from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
 from migratory_spark.document import SlaReport
-from migratory_spark.read.merge import merge_packs
 from migratory_spark.read.series_pack import SampleQuery, pack_batches
-from migratory_spark.read.series_store import LocalSeriesStore, SeriesStore
+from migratory_spark.read.series_store import SeriesStore, local_stores
 from migratory_spark.report import build as spark_report
 from migratory_spark.report.build import as_plain, build_report
 
@@ -57,10 +56,12 @@ def of_batches(
     """Return the report that `build_report` makes of the batches that `found` returns, over [start, end) in wall-clock
     seconds."""
 
-    def open_store(_session: object, _source: object, wanted: SampleQuery, _few: int) -> SeriesStore:
-        return LocalSeriesStore(merge_packs(list(pack_batches(found(), wanted))))
+    def open_stores(
+        _session: object, _source: object, wanted: SampleQuery, after_ms: Sequence[int], _few: int
+    ) -> list[SeriesStore]:
+        return local_stores(list(pack_batches(found(), wanted)), after_ms)
 
-    with mock.patch.object(spark_report, "open_store", open_store), mock.patch.object(spark_report, "_sample_source"):
+    with mock.patch.object(spark_report, "open_stores", open_stores), mock.patch.object(spark_report, "_sample_source"):
         return build_report(None, None, start, end, objectives, **options)  # type: ignore[arg-type]
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -77,6 +78,34 @@ def test_wrong_options_are_reported_before_spark_starts(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=message):
             run_report(question(**changes), no_session)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start": 0.0, "end": 1.7e9, "window": 1.0}, "19,675 intervals are more than 4,999: ask for longer rows or a"),
+        ({"start": 0.0, "end": 3e8, "window": 1.0}, "300,000,000 intervals are more than 4,999: ask for longer rows"),
+        ({"start": 0.0, "end": 2.5e11}, "2,893,518 intervals are more than 4,999: ask for longer rows or a shorter"),
+        (
+            {"start": 0.0, "end": 4e8, "samples": None, "prometheus": "http://127.0.0.1:9"},
+            "--prometheus: the window is cut into 55,556 partitions of 2h, more than 20,000: shorten the window, or",
+        ),
+    ],
+)
+def test_a_window_that_is_too_long_is_refused_from_its_count(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    """Rows of a second in years, and a window from 1970, are refused before anything is read, in constant memory."""
+    (tmp_path / "samples-0.parquet").write_bytes(b"")
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput) as caught:
+            run_report(question(samples=tmp_path, **changes) if "samples" not in changes else question(**changes),
+                       no_session)  # fmt: skip
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert caught.value.message.startswith(message)
 
 
 def test_an_empty_folder_is_reported_before_spark_starts(tmp_path: Path) -> None:

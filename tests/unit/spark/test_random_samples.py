@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-from migratory_testing.reports import Sample, plain_report
+from migratory_testing.reports import Sample, objective, plain_report
 
 SKEW_MS = 5000
 
@@ -90,3 +90,67 @@ def test_totals_equal_a_sample_by_sample_reference(seed: int) -> None:
     assert (report["delivery"]["received"] or 0) == truth
     assert sum(row["received"] for row in report["windows"]) == truth
     assert sum(row["received"] for row in report["calendar"]["rows"]) == truth
+
+
+HOUR_MS = 3_600_000
+
+
+def long_lived(source: random.Random, name: str, now: int) -> Exporter:
+    """Return an exporter of the last days before `now`, scraped every five minutes with pauses of hours. It restarts
+    now and then."""
+    at = now - source.randrange(60) * HOUR_MS - source.randrange(HOUR_MS)
+    value, began = float(source.choice([0, 50])), at / 1000 - source.choice([1, 6000, 300_000])
+    scrapes: list[Scrape] = []
+    while at < now:
+        if scrapes and source.random() < 0.01:
+            value, began = 0.0, at / 1000
+        value += source.choice([0, 1, 3, 10])
+        scrapes.append(Scrape(at, value, began))
+        at += 300_000 + (source.randrange(5 * HOUR_MS) if source.random() < 0.02 else 0)
+    return Exporter(name, source.random() < 0.8, scrapes)
+
+
+def publications(exporter: Exporter) -> Iterator[Sample]:
+    """Yield the exporter's counts as publications: nine of ten acknowledged, measured in buckets that change once."""
+    target = {"job": "load", "instance": exporter.name}
+    labels = {"cluster": "c", "broker": "b0", **target}
+    for number, (at, value, began) in enumerate(exporter.scrapes):
+        yield "migratory_publish_seconds_count", labels, at, 9 * value
+        yield "migratory_publish_errors_total", {**labels, "reason": "timeout"}, at, value
+        yield "migratory_publish_gap_seconds_count", labels, at, value
+        for le in ("0.1", "0.5", "+Inf") if number > len(exporter.scrapes) // 2 else ("0.5", "+Inf"):
+            yield "migratory_publish_gap_seconds_bucket", {**labels, "le": le}, at, value
+        if exporter.tells:
+            yield "process_start_time_seconds", target, at, began
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_objective_is_judged_as_in_a_report_over_its_window_alone(seed: int) -> None:
+    """An objective with a window of its own has the counts of a report over that window, and changes nothing else in
+    the report: counters that are older than one window need not be older than another, and buckets that changed in one
+    did not in another."""
+    source = random.Random(f"windows {seed}")
+    now = 1_700_000_000_000
+    rows = [row for number in range(4) for row in publications(long_lived(source, f"w{number}", now))]
+    source.shuffle(rows)
+    served = {"type": "availability", "target": "90"}
+    quick = {"type": "publish", "threshold": "100ms", "target": "90"}
+    own = [objective(name="served", **served), objective(name="quick", **quick)]
+    longer = [
+        objective(name="served-long", **served, window={"rolling": "20h"}),
+        objective(name="quick-long", **quick, window={"rolling": "50h"}),
+    ]
+    start, end = now / 1000 - 7200, now / 1000
+    alone = plain_report(rows, start, end, own)
+    together = plain_report(rows, start, end, [*own, *longer])
+    results = {result["name"]: result for result in together.pop("objectives")}
+    assert [results.pop("served"), results.pop("quick")] == alone.pop("objectives")
+    for result, hours in ((results["served-long"], 20), (results["quick-long"], 50)):
+        whole = plain_report(rows, end - hours * 3600, end, own)["objectives"]
+        (same,) = (each for each in whole if each["type"] == result["type"])
+        for key in ("good", "total", "compliance", "budget_left", "verdict", "reason"):
+            assert result[key] == same[key], key
+        assert result["burn"] == same["burn"]
+        assert result["window"]["coverage"] == same["window"]["coverage"]
+    del alone["verdict"], together["verdict"]
+    assert together == alone
