@@ -20,7 +20,7 @@ PAUSE = 0.2
 
 
 class Slow(asyncio.Protocol):
-    """A connection that sends `first` at once and then a byte of `rest` from time to time."""
+    """A connection that sends `first` at once and then the bytes of `second`, one every `PAUSE` seconds."""
 
     def __init__(self, first: bytes, second: bytes) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,5 +1,6 @@
-"""Three real brokers with TLS for clients and between brokers: strangers get nowhere, and certificates are replaced
-under load without the loss of a client."""
+"""Three real brokers with TLS for clients and between brokers: peers and clients without a fitting certificate are
+refused. Certificates and their authority are replaced under load without the loss of a client, and a broker that is
+killed meanwhile returns."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def trusting(cluster: LocalCluster) -> ssl.SSLContext:
 
 
 async def peer_answer(cluster: LocalCluster, broker: int, hello: PeerHello, tls: ssl.SSLContext | None) -> bytes:
-    """Say `hello` to a broker as a peer; return what it answers."""
+    """Send `hello` over a new connection to a broker's port for peers, with TLS if `tls` is given. Return up to 100
+    bytes of the answer; empty if the connection fails or is closed, or nothing comes within 10 s."""
     target = cluster.brokers[broker]
     with suppress(OSError, asyncio.IncompleteReadError):
         reader, writer = await asyncio.open_connection(
@@ -59,7 +61,7 @@ async def peer_answer(cluster: LocalCluster, broker: int, hello: PeerHello, tls:
 
 
 async def metric(cluster: LocalCluster, name: str) -> dict[str, float]:
-    """Return the values of a metric's series, summed over the brokers."""
+    """Return the values of a metric by the value of its last label, summed over the brokers."""
     values: dict[str, float] = {}
     for broker in cluster.brokers:
         answer = await broker.get_admin(cluster.http, "/metrics")
@@ -155,14 +157,14 @@ async def test_strangers_get_nowhere_and_certificates_are_replaced_under_load(cl
 
 
 def trusting_peer(cluster: LocalCluster) -> ssl.SSLContext:
-    """Return a context of a stranger that trusts the brokers, without a certificate."""
+    """Return a TLS context for peers that trusts the cluster's authority and has no certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(str(cluster.authority))
     return context
 
 
 async def loaded(cluster: LocalCluster, count: int) -> bool:
-    """Return whether every broker has logged that it uses new certificates, once for each purpose."""
+    """Return whether every broker has logged at least `count` times that it uses a new certificate, of any purpose."""
     logs = [(cluster.workdir / "logs" / f"{broker.name}.log").read_text() for broker in cluster.brokers]
     return all(text.count('"certificate_loaded"') >= count for text in logs)
 

@@ -37,7 +37,8 @@ def command(*options: str) -> list[str]:
 
 
 def unreadable(session: SparkSession, **options: Any) -> str:
-    """Make a report with the shared session, which must fail, and return the message."""
+    """Make a report with the shared session. Check that it fails with SamplesUnreadable and a printable message without
+    a traceback, and return the message."""
     values: dict[str, Any] = {
         "samples": None, "prometheus": None, "settings": (), "start": float(START), "end": float(START + SECONDS),
         "objectives": None, "cluster": None, "window": None, "zone": "UTC", "replica_labels": (), "json_file": None,
@@ -52,8 +53,8 @@ def unreadable(session: SparkSession, **options: Any) -> str:
 
 
 def after_the_check(later: Reply) -> Callable[[Request], Reply]:
-    """Return the answers of a server that serves the reads of the check before Spark's start, until it is asked for the
-    number of samples, and then only `later`."""
+    """Return the function by which a server answers: to reads with samples, until it is asked for the number of samples
+    at the end of the check before Spark's start, and from then on with `later`; to all other requests with 404."""
     counted = threading.Event()
 
     def answer(request: Request) -> Reply:
@@ -120,8 +121,8 @@ def test_the_command_names_the_server_and_exits_with_code_four(tmp_path: Path) -
 
 
 def test_ctrl_c_ends_a_report_with_one_line(tmp_path: Path) -> None:
-    """An interrupt from the terminal reaches Spark's JVM and Python workers as well, while they read. Only the command
-    prints something, and no file appears."""
+    """At an interrupt of the whole process group while Spark's workers read, the command exits with 130, prints only
+    "Interrupted", and leaves no file."""
     target = tmp_path / "report.json"
     waiting = Reply(made.streamed(RECEIVED), wait=threading.Event())
     with FakePrometheus(after_the_check(waiting)) as server:

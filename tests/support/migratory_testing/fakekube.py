@@ -60,7 +60,7 @@ class FakeKube:
 
     @property
     def config(self) -> KubeConfig:
-        """lightkube's configuration for this server."""
+        """The lightkube configuration for this server."""
         return kubeconfig(self.port)
 
     async def wait_for_watches(self, *plurals: str) -> None:

@@ -1,4 +1,4 @@
-"""The server list: canonical URLs, weights, blacklist, rounds, backoff."""
+"""The server list: canonical URLs, weights, blacklist, rounds, backoff, and lists of servers that brokers send."""
 
 from __future__ import annotations
 

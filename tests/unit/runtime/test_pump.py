@@ -253,7 +253,8 @@ def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any)
 
 
 def test_work_that_a_deferred_action_leaves_to_a_task_counts_for_its_turn(core: Any) -> None:
-    """Handlers of handshakes run in tasks: a turn began five times as many as its share of time allows."""
+    """The seconds that a deferred action causes later, in a task, count for its turn: with a tenth of the limit each, a
+    turn runs eleven. Regression: a turn began five times as many handshakes as its share of time allows."""
     pump, edge, loop, _ = build(core)
     pump.set_handlers({})
     pump.attach(edge)

@@ -1,4 +1,5 @@
-"""Certificates: what is tried before it is used, and that the old pair serves until a new one can."""
+"""Certificates of brokers: changed files are used without a restart once a handshake with them succeeds. Until then the
+pair before them stays in use, and a failure is counted and logged. Also handshakes that are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from migratory_local.cluster.certificates import DevelopmentAuthority
 
 
 class Files:
-    """The files of one broker, and the certificate that are made of them."""
+    """The certificate files of broker b0, issued by an authority of the test."""
 
     def __init__(self, folder: Path, log: Any) -> None:
         self.folder = folder
@@ -40,7 +41,8 @@ class Files:
         return Certificate(purpose, CertificateSection(cert=paths[0], key=paths[1], ca=ca), name, self.log)
 
     def tick(self, certificate: Certificate) -> bool:
-        """Let the certificate look at the files; return whether they use another pair now."""
+        """Advance the clock by 10 s, and let the certificate check its files. Return whether it uses another pair
+        now."""
         before = certificate.server
         self.now += 10
         certificate.tick(self.now)
@@ -53,7 +55,8 @@ def files(tmp_path: Path, log: Any) -> Files:
 
 
 def handshake(one: Certificate, other: Certificate, name: str) -> str:
-    """Connect two brokers in memory; return the name that the server has proved."""
+    """Connect `one` to `other` in memory as to the broker `name`. Return the first name in the certificate of `other`.
+    Raise SSLError if either refuses the other."""
     from migratory_broker.runtime.tls import _handshake
 
     return names_of(_handshake(other.server, one.client, name))[0]
@@ -110,7 +113,8 @@ def test_rsa_key_is_followed_by_one_on_a_curve(files: Files) -> None:
 
 
 def test_change_of_the_authority(files: Files, tmp_path: Path) -> None:
-    """Both are trusted first, then the pairs change, then the old one goes: no broker refuses another meanwhile."""
+    """Two brokers change their authority in three steps, one broker after the other: trust both authorities, use new
+    pairs, trust the new authority alone. After each change both accept each other's handshakes."""
     brokers = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -161,7 +165,8 @@ def test_expired_certificate_for_clients_is_not_used(files: Files) -> None:
 
 
 def test_stranger_gets_no_handshake(files: Files) -> None:
-    """Neither without a certificate, nor with one of another authority."""
+    """A handshake fails if the client has no certificate, and if the server's certificate lacks the name that the
+    client dialled."""
     from migratory_broker.runtime.tls import _handshake
 
     certificate = files.load()

@@ -1,4 +1,4 @@
-"""The clients' listener with real sockets: handshake, hand-over to the edge, refusals and limits."""
+"""The clients' listener with real sockets: handshake, tokens, hand-over to the edge, refusals and limits."""
 
 from __future__ import annotations
 

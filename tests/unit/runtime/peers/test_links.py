@@ -1,4 +1,5 @@
-"""Peer links over real sockets: which broker dials, the order of events for the logic, and what ends a link."""
+"""Peer links over real sockets: which broker dials, the order of events for the logic, what ends a link, and which
+connections are refused, with and without TLS."""
 
 from __future__ import annotations
 
@@ -554,7 +555,8 @@ async def test_links_with_tls(sides: Any, log: Any, tmp_path: Path) -> None:
 
 
 async def test_strangers_without_a_certificate_get_no_link(sides: Any, log: Any, tmp_path: Path) -> None:
-    """Neither without TLS, nor with TLS and no certificate."""
+    """A connection without TLS, and one with TLS and no certificate, gets no answer to its Hello and no link. Both are
+    counted, and logged."""
     write_certificates(tmp_path, DevelopmentAuthority(), NAMES, "127.0.0.1")
     b = sides("b", certificate=certificate(tmp_path, "b", log))
     b.confirm("a")
@@ -572,7 +574,7 @@ async def test_strangers_without_a_certificate_get_no_link(sides: Any, log: Any,
 
 
 async def test_the_certificate_of_one_broker_is_none_of_another(sides: Any, log: Any, tmp_path: Path) -> None:
-    """In both directions: a taken host cannot play its neighbours."""
+    """A broker with the certificate of c is refused when it sends a Hello as a, and when a dials its address as b."""
     write_certificates(tmp_path, DevelopmentAuthority(), NAMES, "127.0.0.1")
     b = sides("b", certificate=certificate(tmp_path, "b", log))
     b.confirm("a")
