@@ -116,6 +116,8 @@ def test_epoch_that_the_record_confirms_is_known_at_the_next_link() -> None:
     cluster.run(0.2)
     assert received(cluster, member, coordinator, message) == []
     assert cluster.logic(member).groups[0].replica.promised == message.epoch
+    # one confirmed epoch shows the distance of the clocks, and holds for every group
+    cluster.logic(member).epochs.check(1, message.epoch, 0)
 
 
 def test_epoch_beyond_an_unreadable_record_is_refused() -> None:

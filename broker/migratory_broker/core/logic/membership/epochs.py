@@ -14,37 +14,38 @@ from migratory_broker.core.logic.membership.records import GROUPS, BadRecord, de
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 EPOCH_SLACK = 86_400_000
-"""Epochs above the wall clock, and above the known epochs: a day in milliseconds, by which clocks may differ. One that
-differs by more costs a link and a read of the record, after which the epoch is known."""
+"""Epochs above the wall clock, and above the known epochs: a day in milliseconds, by which clocks may differ. For a
+clock that differs by more, a link ends and a record is read, once."""
 
 
 class EpochBounds:
-    """The check of the epochs that peers name, with the epochs of those records that this broker had to read for it."""
+    """The bound of the epochs that peers name."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
-        self._recorded: dict[int, int] = {}  # group -> epoch of its record
-        self._reading: set[int] = set()
+        self._recorded = (
+            0  # the highest epoch in a record that was read; the clock that made it made the others as well
+        )
+        self._reading = False
 
     def check(self, group: int, epoch: int, promised: int) -> None:
         """Raise PeerError if the epoch is above the bound, and read the group's record for the next time. `promised`:
         the own promise in the group."""
-        bound = max(int(self.ctx.wall * 1000), promised) + EPOCH_SLACK
-        if epoch <= bound or epoch <= self._recorded.get(group, 0) + EPOCH_SLACK:
+        if epoch <= max(int(self.ctx.wall * 1000), promised, self._recorded) + EPOCH_SLACK:
             return
-        if self.zookeeper.connected and group not in self._reading:
+        if self.zookeeper.connected and not self._reading:
             self._read(group)
         raise PeerError("epoch", "EPOCH-BOUND: an epoch is near the group's record")
 
     def _read(self, group: int) -> None:
-        self._reading.add(group)
+        self._reading = True
 
         def receive(reply: ZkReply) -> None:
-            self._reading.discard(group)
+            self._reading = False
             if reply.node is not None:
                 try:
-                    self._recorded[group] = decode_group(reply.node.data).epoch
+                    self._recorded = max(self._recorded, decode_group(reply.node.data).epoch)
                 except BadRecord as error:
                     self.ctx.note("error", "node_unreadable", path=f"{GROUPS}/{group}", reason=str(error))
 
