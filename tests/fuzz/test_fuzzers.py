@@ -14,6 +14,7 @@ from migratory_fuzz import campaign, corpus, targets
 LIMIT = 120
 EXECUTIONS = {
     "frames": 5000, "codec": 5000, "handshake": 5000, "peer": 5000, "peers": 60, "clusterfile": 2000, "zookeeper": 60,
+    "tokens": 5000,
 }  # fmt: skip
 """New inputs that the fuzzer tries for each target, beside the stored ones: some ten seconds each, and nearly the
 same inputs each time. `make fuzz` tries other ones."""

@@ -18,7 +18,7 @@ Operation = Literal["subscribe", "publish", "history"]
 OPERATIONS: tuple[Operation, ...] = ("subscribe", "publish", "history")
 
 _LEVEL = r"[^*/\x00-\x1f\x7f]*"
-RULE_PATTERN = rf"(({_LEVEL}|\*)/)*([^*/\x00-\x1f\x7f]+|\*|\*\*|)"
+RULE_PATTERN = rf"(({_LEVEL}|\*)/)*([^*/\x00-\x1f\x7f]+|\*|\*\*)"
 RULE_PATTERN_FORM = (
     "topic names with * for one level, ** for all further levels at the end, and {subject} for the level of the "
     'client\'s subject, such as "quotes/**"'

@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from cryptography.x509 import load_pem_x509_certificate
 from jwt import PyJWK, PyJWS
-from jwt.exceptions import PyJWTError
 from migratory_protocol.messages import LARGEST_SECONDS
 
 from migratory_broker.core.security.rules import BadPattern, Claims, Operation, TopicTrees, build_trees
@@ -170,7 +169,7 @@ def _parse_pem(text: bytes, algorithms: Sequence[str]) -> Key:
             if text.startswith(b"-----BEGIN CERTIFICATE")
             else load_pem_public_key(text)
         )
-    except ValueError as error:
+    except Exception as error:  # the library raises more than ValueError, such as for unknown kinds of keys
         raise BadKeys("not a public key or certificate in PEM") from error
     fitting = _public_algorithms(key, algorithms)
     if not fitting:
@@ -204,7 +203,7 @@ class _Jwk(msgspec.Struct):
                 fields = {"kty": self.kty, "crv": self.crv, "n": self.n, "e": self.e, "x": self.x, "y": self.y}
                 material = PyJWK({name: value for name, value in fields.items() if value}).key
                 fitting = _public_algorithms(material, names)
-        except (PyJWTError, ValueError):
+        except Exception:  # noqa: BLE001 - the library raises its own errors and those of cryptography
             return None
         return Key(self.kid, fitting, material) if fitting else None
 

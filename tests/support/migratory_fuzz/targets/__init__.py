@@ -64,6 +64,11 @@ PRODUCT: dict[str, tuple[str, ...]] = {
         "migratory_resources.objectives",
         "migratory_resources.cluster.process_config",
     ),
+    "tokens": (
+        "migratory_broker.core.security.tokens",
+        "migratory_broker.core.security.rules",
+        "migratory_broker.core.security.authorizer",
+    ),
     "zookeeper": (
         "migratory_broker.core.logic.membership.records",
         "migratory_broker.core.logic.membership.membership",

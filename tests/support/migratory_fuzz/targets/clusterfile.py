@@ -95,6 +95,18 @@ def seeds() -> Iterator[bytes]:
         }
     )
     yield _file(topics={"cache": {"minAge": "1d", "maxAge": "7d", "maxBytes": "1Ti"}}, drain={"period": "10m"})
+    yield _file(
+        security={
+            "tokens": {
+                "keys": [{"algorithms": ["RS256"], "url": "https://a/b"}, {"algorithms": ["HS256"], "file": "/c"}],
+                "static": [{"subject": "a", "sha256": "0" * 64, "claims": {"role": ["b"]}}],
+                "leeway": "5s",
+                "revokedFile": "/d",
+            },
+            "rules": [{"topics": ["a/*/{subject}/**"], "allow": ["publish"], "claims": {"role": ["b"]}}],
+            "anonymous": True,
+        }
+    )
     yield _file(security={"tls": True}, brokers={"replica": 3, "resources": {}}, delivery={"batching": 1})
     yield b"# nothing\n"
     yield b"a: &x 1\nb: *x\n"

@@ -141,6 +141,12 @@ def test_unusable_keys_of_a_set_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("document", "text"),
     [
+        # an object identifier that cryptography does not know: seen to raise more than ValueError
+        (
+            b"-----BEGIN PUBLIC KEY-----\nMCowBQYDK1VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n"
+            b"-----END PUBLIC KEY-----",
+            "not a public key",
+        ),
         (b"{", "not a JWK"),
         (b'{"keys": 1}', "not a JWK"),
         (b'{"keys": [{"kid": "a"}]}', "not a JWK"),
