@@ -49,7 +49,8 @@ class InternalChecker:
     # ---- records
 
     def _changed(self, path: str, data: bytes | None, version: int) -> None:
-        """Handle a committed change of a broker's registration or of a group's record in ZooKeeper."""
+        """Record a broker's registration, or check and store a group's record, that ZooKeeper has committed at `path`.
+        Ignore deletions and other nodes."""
         if path.startswith("/brokers/") and data is not None:
             self.lives.begins(path.removeprefix("/brokers/"), version, self.world.scheduler.now)
         elif path.startswith("/groups/") and data is not None:

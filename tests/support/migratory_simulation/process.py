@@ -100,7 +100,8 @@ class EdgeProcess:
         scheduler.at(self._last_out, self.process.run, self._arrived, event)
 
     def _arrived(self, event: edge_events.LogicRequest | edge_events.Detach) -> None:
-        """Hand a request of the edge to the logic."""
+        """Let the logic handle a request of the edge. Add the edge's interest in a topic at an `Attach`; at a `Detach`
+        only remove it. Do nothing if the edge has ended."""
         if not self.running:
             return
         if isinstance(event, edge_events.Detach):

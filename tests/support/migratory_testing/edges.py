@@ -277,7 +277,8 @@ class Bench:
         return [publication for request in self.requests_of(PublishRequest) for publication in request.publications]
 
     def answer(self, reader: Reader, *answers: Ack | Nack) -> None:
-        """Give the edge the logic's answers to publications of the client `reader`."""
+        """Let the edge handle these answers, as of the logic, to publications of the client `reader`, to which it sends
+        them."""
         self.step(PublishAnswers(0, reader.number, list(answers)))
 
     def wait(self, seconds: float, tick: float = 0.1) -> None:

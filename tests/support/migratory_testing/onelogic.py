@@ -96,7 +96,8 @@ class OneLogic:
         return events
 
     def answer(self, request: Attach | NextPage | PublishRequest) -> list[Event]:
-        """Carry out a request of an edge, and return the answers."""
+        """Commit the publications of a request, or read a log for a subscription or page. Return the answers: one with
+        the acknowledgements of QoS 1 (none for QoS 0 alone), or the one `Attached` or `Page`."""
         if isinstance(request, PublishRequest):
             acknowledged: list[Ack | Nack] = []
             for publication in request.publications:

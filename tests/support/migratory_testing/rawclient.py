@@ -256,8 +256,8 @@ class RawClient:
             raise ConnectionEnded(1006, "") from None
 
     async def messages(self, limit: float = LIMIT) -> list[Message]:
-        """Return the messages of the next frame that has any. Answer pings and a close frame, which raises
-        ConnectionEnded. Raise TimeoutError after `limit` seconds."""
+        """Return the messages of the next frame that has any. Answer pings before it. Answer a close frame and raise
+        ConnectionEnded. Raise TimeoutError when no frame of any kind arrives for `limit` seconds."""
         while True:
             received = await self.frame(limit)
             if received.opcode == PING:

@@ -97,8 +97,8 @@ class Store:
         self.fired: list[tuple[str, str]] = []  # (broker, path)
 
     def answer(self, broker: str, session: int, request: ZkGet | ZkChildren | ZkCommit) -> ZkReply:
-        """Carry out a request and return the answer. A read may set a watch. A commit fires the watches of the nodes
-        that it changes; one that does not apply is refused as a whole."""
+        """Execute a request and return the answer. A read that asks for a watch sets it, also on a missing node. A
+        commit changes the nodes and fires their watches; one that does not apply is refused and changes nothing."""
         if isinstance(request, ZkCommit):
             try:
                 versions = self._commit(request.operations, session)

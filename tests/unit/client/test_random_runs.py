@@ -118,7 +118,8 @@ class Model:
         return wire.Nack(TOPIC, "p", message.id, "gap")
 
     def broker(self, link: int) -> None:
-        """Let the model's broker handle the next message that the client sent on the link."""
+        """Handle the next message that the client sent on the link, and queue the answer. While there are faults, lose
+        some publications or their answers."""
         message = self.up[link].popleft()
         match message:
             case wire.Connect():
