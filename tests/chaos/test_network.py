@@ -1,4 +1,5 @@
-"""The networks of a chaos run: the router drops and counts the packets that match its rules, and passes all others."""
+"""The networks of a chaos run: the router drops and counts the packets that match its rules, and passes all others.
+Also proofs of network faults that must not hold, and the reasons for which a machine has no networks."""
 
 from __future__ import annotations
 

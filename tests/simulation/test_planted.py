@@ -1,5 +1,5 @@
-"""Planted faults as data, edits of code by its structure, and the search for trial runs. `make planted` tries all
-faults."""
+"""Planted faults as data, edits of code by its structure, and the search for trial runs. Correct code passes every
+directed schedule. `make planted` tries all faults."""
 
 from __future__ import annotations
 

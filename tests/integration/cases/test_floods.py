@@ -1,4 +1,5 @@
-"""Input that is cheap for a client and expensive for a broker: other clients are served meanwhile."""
+"""Input that is cheap for a client and expensive for a broker: other clients are served meanwhile. Headers without an
+end are refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Cases A1 and A2 on a raw socket: control frames between compressed fragments, and every form of a frame's length
-field."""
+field. Also the limits of messages, payloads and lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Misuse of the asyncio client by an application: a call either works or raises an error that says what is wrong."""
+"""Misuse of the asyncio client by an application: a call either works or raises an error that says what is wrong, and
+no task is left. Also clients that are shared by tasks, loops and forked processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The blocking client: the same behaviour, and no thread left."""
+"""The blocking client: publishing and subscribing, its use by several threads, in callbacks and in forked processes,
+and errors. No thread is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whole load test runs with real worker processes against fake brokers, some of which break a guarantee on purpose."""
+"""Whole load test runs with real worker processes against fake brokers: what a run reports when all is well, when a
+delivery, broker or worker fails on purpose, and when it ends early. Also its metrics."""
 
 from __future__ import annotations
 

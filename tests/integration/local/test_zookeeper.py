@@ -1,4 +1,5 @@
-"""The ZooKeeper ensemble from PySpark's jars: quorum, failover of the leader, restart of members."""
+"""The ZooKeeper ensemble from PySpark's jars: quorum, failover of the leader, restart of members. Also errors at the
+start."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Three exporters, one of which is killed and restarted: the increase that Spark computes from the samples is
-compared with the exporters' own counts."""
+"""Spark reads from a real Prometheus that scrapes exporters: the increase equals the exporters' own counts, although
+one of three is killed and restarted. A stream reads every sample once, and one of available samples ends."""
 
 from __future__ import annotations
 

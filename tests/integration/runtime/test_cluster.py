@@ -1,5 +1,5 @@
-"""Three broker processes and three ZooKeeper members: what a client sees when one of them dies, drains or comes
-back."""
+"""Three broker processes and three ZooKeeper members: what a client sees when a broker dies, drains, freezes or comes
+back, and when ZooKeeper is away."""
 
 from __future__ import annotations
 

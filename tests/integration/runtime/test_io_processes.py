@@ -1,4 +1,5 @@
-"""A broker whose clients are in I/O processes of their own: real processes that are killed, stopped and orphaned."""
+"""A broker whose clients are in I/O processes of their own: how clients are spread, what happens when the processes or
+the broker are killed or stopped, when the broker drains or is fenced, and what the status shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The package's interfaces: the exported names, and that both clients have the same methods."""
+"""The package's interfaces: the exported names, that both clients have the same methods, and the text about a close
+code."""
 
 from __future__ import annotations
 

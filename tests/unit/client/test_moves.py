@@ -1,4 +1,5 @@
-"""Moves that a broker asks of its clients for balance, and the changes that the client reports with `connect`."""
+"""Moves that a broker asks of its clients for balance, their order with drains, and the changes of broker that the
+client counts and reports with `connect`."""
 
 from __future__ import annotations
 

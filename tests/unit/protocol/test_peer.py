@@ -1,4 +1,5 @@
-"""The messages between brokers: each is read as it was written, and anything else is refused."""
+"""The messages between brokers: each is read as it was written. Fields of later versions are ignored, missing ones of
+older brokers have defaults, and anything else, or too long a message, is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pump: order of events and effects, one Flush per turn, and failures."""
+"""The pump: order of events and effects, one Flush per turn, limits of a turn for each kind of work, and failures."""
 
 from __future__ import annotations
 

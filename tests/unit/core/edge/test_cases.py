@@ -198,8 +198,9 @@ class TestIntegers:
 
 
 class TestResumeFromTheFuture:
-    """A subscription from a position ahead of the topic gets an answer that loses nothing (case nats-server#5412: it
-    waited without notice and lost what came between)."""
+    """A subscription from a position ahead of the topic gets a receipt, here as the logic answers, and all publications
+    after it; a malformed position fails its topic alone (case nats-server#5412: it waited without notice and lost what
+    came between)."""
 
     @pytest.mark.parametrize("after", [(3, 1000), (9, 1)])
     def test_future_position_is_reset_then_live(self, after: tuple[int, int]) -> None:
@@ -367,8 +368,8 @@ class TestReplayBursts:
 
 
 class TestReplayedOnce:
-    """A second reconnect replays nothing again (case socket.io#5419), and a client that missed nothing is told so
-    (case socket.io#4888)."""
+    """A second reconnect replays nothing again (case socket.io#5419), and a client that missed nothing gets
+    `complete` and no message (case socket.io#4888)."""
 
     def test_resume_from_the_last_replayed_position_replays_nothing(self) -> None:
         bench, logic = Bench(), OneLogic()

@@ -1,5 +1,5 @@
-"""Conflation: the latest publication of each interval names those that it replaces. QoS 1 publications are never
-left out."""
+"""Conflation: the latest publication of each interval names those that it replaces. QoS 1 publications are never left
+out. Also the patterns by which rules choose topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The inbox: messages after a pending request wait in order, are limited, and do not delay other clients."""
+"""The inbox: messages after a pending request wait in order. Floods, long reads and compressed frames are handled in
+turns, so that they do not delay other clients, and what clients may make the edge hold is limited."""
 
 from __future__ import annotations
 

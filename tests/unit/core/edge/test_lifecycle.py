@@ -1,4 +1,5 @@
-"""The life of a connection: handshake limit, version, admission, drain. test_closing.py tests its end."""
+"""The life of a connection: welcome and server lists, handshake limit, version, admission, drain, and frames cut
+anywhere. test_closing.py tests its end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Incarnations, links, readiness, and what a broker announces about itself (docs/concepts/replication.md, "Restarts,
-links and drains")."""
+"""Incarnations, links, readiness, reasons for a broker to stop, and what it announces about itself
+(docs/concepts/replication.md, "Restarts, links and drains")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Numbering, copies, commits and acknowledgements (docs/concepts/replication.md, "Normal case")."""
+"""Numbering, copies, commits and acknowledgements, the answer `retry`, and limits (docs/concepts/replication.md,
+"Normal case")."""
 
 from __future__ import annotations
 

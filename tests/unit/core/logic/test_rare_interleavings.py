@@ -1,4 +1,5 @@
-"""Rare interleavings: late replies, sessions lost in a takeover, snapshots in parts, stale reads."""
+"""Rare interleavings: late replies, sessions lost in a takeover, snapshots in parts, stale reads, hand-overs during
+drains. Also evictions, replays and resumes in rare states."""
 
 from __future__ import annotations
 

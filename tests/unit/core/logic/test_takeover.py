@@ -352,7 +352,8 @@ def test_promise_of_a_member_never_synced_adds_nothing() -> None:
 
 
 def test_repeated_activation_notice_commits_nothing() -> None:
-    """ACTIVATION-COMMITS: a second notice of the activation commits nothing that was numbered since; its copies do."""
+    """ACTIVATION-COMMITS: a second notice of the activation commits no entry that was numbered since; confirmations of
+    its copies do."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3).up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: receiver == coordinator and isinstance(message, Accepted)

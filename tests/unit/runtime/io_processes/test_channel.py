@@ -1,4 +1,5 @@
-"""Batches between a broker's process and an I/O process: framing, order, and limits of what waits and what is read."""
+"""Batches between a broker's process and an I/O process: framing, order, the process to which an effect goes, and
+limits of what waits and what is read."""
 
 from __future__ import annotations
 
