@@ -103,6 +103,17 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
         ("{delivery: {onHistoryLoss: stop}}", "'stop' is not allowed; allowed: reset, halt"),
         ("{limits: {maxPayload: 1MB}}", "spec.limits.maxPayload: '1MB' is not allowed; allowed: a size"),
         ("{limits: {maxPayload: 2Mi}}", "spec.limits.queuePerClient: '1Mi' is not allowed; allowed: limits.maxPayload"),
+        (
+            "{limits: {subscriptionsTotal: 1Ki}}",
+            "spec.limits.subscriptionsTotal: '1Ki' is not allowed; allowed: 1Mi to",
+        ),
+        ("{limits: {addresses: {connections: -1}}}", "spec.limits.addresses.connections: -1 is not allowed"),
+        (
+            "{limits: {addresses: {exempt: [10.0.0.0/40]}}}",
+            "spec.limits.addresses.exempt[0]: '10.0.0.0/40' is not allowed",
+        ),
+        ("{limits: {addresses: {exempt: [10.0.0.1/8]}}}", "10.0.0.1/8 has host bits set"),
+        ("{limits: {addresses: {exempt: [proxy.example.com]}}}", 'allowed: a network such as "10.0.0.0/8"'),
         ("{limits: {queueTotal: 1Mi, queuePerClient: 2Mi}}", "spec.limits.queueTotal: '1Mi' is"),
         ("{brokers: {ioProcesses: 65}}", "spec.brokers.ioProcesses: 65 is"),
         (
@@ -452,6 +463,17 @@ def test_broker_config_has_seconds_and_bytes() -> None:
     assert config["compression"] is False
     assert config["weights"] == {"quotes-broker-2": 50}
     assert config["drain"] == {"period": 5.0}
+
+
+def test_limits_of_memory_and_addresses_reach_the_broker_config() -> None:
+    """They are absent at their defaults: a broker of the previous release rejects unknown fields."""
+    recent = ("inputTotal", "subscriptionsTotal", "addresses")
+    plain = broker_config(load_cluster(cluster_file()).cluster, "zk:2181")["limits"]
+    assert not [name for name in recent if name in plain]
+    addresses = "{connections: 9, exempt: ['10.0.0.0/8', '::1']}"
+    text = f"{{limits: {{inputTotal: 1Gi, subscriptionsTotal: 2Gi, addresses: {addresses}}}}}"
+    limits = broker_config(load_cluster(cluster_file(text)).cluster, "zk:2181")["limits"]
+    assert [limits[name] for name in recent] == [2**30, 2**31, {"connections": 9, "exempt": ["10.0.0.0/8", "::1"]}]
 
 
 def test_targets_of_objectives_are_exact_decimals() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from migratory_broker.core.edge.config import ConflationRule
-from migratory_broker.runtime.clients.service import edge_config
+from migratory_broker.runtime.clients.service import client_byte_limits, edge_config
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, load, parse, split_address
 from migratory_broker.runtime.errors import EXIT_CONFIG, ConfigError
 
@@ -98,6 +98,25 @@ def test_every_edge_has_room_for_messages_that_are_half_received(processes: int,
     edge = edge_config(parse(json.dumps(raw).encode()), "quotes-broker-0", 1)
     assert edge.input_total >= 4 * edge.max_message
     assert edge.input_total * max(1, processes) >= 268_435_456
+
+
+def test_limits_of_memory_are_divided_among_processes() -> None:
+    raw = json.loads(json.dumps(GOOD))
+    raw["ioProcesses"] = 4
+    raw["limits"] |= {"inputTotal": 2**30, "subscriptionsTotal": 2**20}
+    config = parse(json.dumps(raw).encode())
+    edge = edge_config(config, "quotes-broker-0", 1)
+    assert (edge.input_total, edge.subscriptions_total) == (2**28, 2**18)
+    limits = client_byte_limits(config)
+    assert (limits["input"], limits["handshakes"], limits["subscriptions"]) == (2**30, 2**29, 2**20)
+
+
+def test_exempt_addresses_are_networks() -> None:
+    assert parsed("limits", "addresses", {"exempt": ["10.0.0.0/8", "2001:db8::1"]}).limits.addresses.connections == 0
+    with pytest.raises(ConfigError, match=r"limits\.addresses\.exempt: '10\.0\.0\.0/40' .*; allowed are networks"):
+        parsed("limits", "addresses", {"exempt": ["10.0.0.0/40"]})
+    with pytest.raises(ConfigError, match=r"limits\.addresses\.network: unknown field; allowed are connections, "):
+        parsed("limits", "addresses", {"network": []})
 
 
 def test_every_documented_field_is_read() -> None:
