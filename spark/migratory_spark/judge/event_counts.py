@@ -7,7 +7,7 @@ absence of events is itself data.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migratory_resources.objectives import Objective
 
@@ -78,10 +78,11 @@ def event_counter(objective: Objective, observations: Observations, scrape_inter
             where = judged_deliveries(*objective.clocks)
             return _within_threshold(objective, observations, metrics.LATENCY, where, "no delivery was measured")
         case "resume":
-            return _interruptions(
+            measured = _interruptions(
                 objective, observations, metrics.RESUME, metrics.RECONNECTS, "no client lost its connection",
                 "no resume was measured", scrape_interval_ms,
             )  # fmt: skip
+            return lambda interval: _add_unresumed(measured(interval), observations, interval)
         case "publish":
             return _interruptions(
                 objective, observations, metrics.PUBLISH_GAP, metrics.PUBLISH_ERRORS,
@@ -141,6 +142,22 @@ def _interruptions(
         return EventCounts(None, None, unmeasured)
 
     return count
+
+
+def _add_unresumed(counts: EventCounts, observations: Observations, interval: Interval) -> EventCounts:
+    """Return the counts of resumes with the links that were lost in the interval without a resume: as events that may
+    be good, because the client may resume later, and a link that is lost again before is measured with the next."""
+    lost = observations.count(metrics.RECONNECTS, interval=interval)
+    unresumed = lost - observations.count(f"{metrics.RESUME}_count", interval=interval)
+    if counts.total is None or unresumed <= 0:
+        return counts
+    note = f"{unresumed} of {lost} lost links were not followed by a resume"
+    return replace(
+        counts,
+        total=counts.total + unresumed,
+        possible=counts.possible + unresumed,
+        reason="; ".join(filter(None, (note, counts.reason))),
+    )
 
 
 def _scraped_throughout(

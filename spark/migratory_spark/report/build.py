@@ -67,8 +67,8 @@ JudgedObjective = tuple[Objective, JudgedWindow]
 
 
 @dataclass(slots=True, frozen=True)
-class ReportPlan:
-    """What a report asks of the samples; times in ms since 1970.
+class WindowPlan:
+    """The moments and windows of a report, planned before samples are read; times in ms since 1970.
 
     `starts` are the different starts of windows, that of the report first. Each has a store, totals and a verdict of
     its own, so that an objective's counts are those of a report over its window alone.
@@ -102,7 +102,7 @@ class ReportPlan:
 
 def plan_report(
     start: float, end: float, objectives: Sequence[Objective], window_seconds: float | None, zone: str
-) -> ReportPlan:
+) -> WindowPlan:
     """Return the plan of a report, from the arguments of `build_report`. Raises ValueError, at once and from the number
     of rows, days or slices, if there are too many."""
     start_ms, end_ms = round(start * 1000), round(end * 1000)
@@ -114,7 +114,7 @@ def plan_report(
     rows = sections.ReportRows(start_ms, end_ms, window_seconds or row_seconds(end - start))
     windows = [judged_window(objective, start_ms, end_ms, rows.edges[1:], zone) for objective in objectives]
     calendar = calendar_units(start_ms, end_ms, tz)[1]
-    plan = ReportPlan(start_ms, end_ms, rows, tuple(zip(objectives, windows, strict=True)), tuple(calendar))
+    plan = WindowPlan(start_ms, end_ms, rows, tuple(zip(objectives, windows, strict=True)), tuple(calendar))
     for begins in plan.starts:
         TimeGrid.from_moments(plan.edges(begins))
     for objective, window in plan.judged:

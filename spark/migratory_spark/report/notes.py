@@ -117,7 +117,7 @@ def _resumes(observations: Observations, interval: Interval) -> Iterator[str]:
         observations.count(f"{metrics.RESUME}_count", interval=interval),
     )
     if resumed < losses and observations.was_scraped(metrics.RESUME):
-        unmeasured = "the others had nothing to resume, or had not yet"
+        unmeasured = "the other clients had not resumed yet, or lost the next link before they had"
         yield f"{losses} links were lost and {resumed} resumes measured: {unmeasured}"
 
 

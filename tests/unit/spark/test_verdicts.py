@@ -46,7 +46,7 @@ def latencies(first: list[float], second: list[float] | None = None, **labels: s
 
 def observations(*rows: Rows) -> Observations:
     sums = {key: np.array(values, dtype=float) for each in rows for key, values in each.items()}
-    return Observations(CELLS, {1: (0.1, 0.25, math.inf)}, sums)
+    return Observations(CELLS, {1: (0.1, 0.25, math.inf), 2: (5.0, math.inf)}, sums)
 
 
 def whole(objective: Objective) -> JudgedWindow:
@@ -157,6 +157,37 @@ def test_no_interruption_meets_the_target_only_if_interruptions_were_counted() -
     gap = {"type": "publish", "threshold": "5s", "target": "99"}
     assert verdict(gap, counter("publish_errors_total", 0.0)).verdict == "met"
     assert verdict(gap).verdict == "insufficient"
+
+
+def resumes(good: float, all_: float) -> Rows:
+    return {
+        group("migratory_resume_seconds_bucket", 2): [[good, all_], [0.0, 0.0]],
+        group("migratory_resume_seconds_count"): [all_, 0.0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("lost", "good", "measured", "expected"),
+    [
+        (100, 50, 50, ("insufficient", 50, 100)),
+        (1000, 995, 1000, ("met", 995, 1000)),
+        (1000, 991, 996, ("met", 991, 1000)),
+        (1000, 985, 996, ("missed", 985, 1000)),
+        (1000, 985, 990, ("insufficient", 985, 1000)),
+        # Clients that lost their links before the interval.
+        (900, 995, 1000, ("met", 995, 1000)),
+    ],
+)
+def test_clients_that_did_not_come_back_count_in_resume(
+    lost: int, good: int, measured: int, expected: tuple[str, int, int]
+) -> None:
+    """A lost link without a resume is an event that may be good: it cannot help to meet the target, and alone it makes
+    no miss."""
+    result = verdict(BACK, counter("reconnects_total", lost), resumes(good, measured))
+    assert (result.verdict, result.good, result.total) == expected
+    assert (f"{lost - measured} of {lost} lost links were not followed by a resume" in result.reason) == (
+        lost > measured
+    )
 
 
 def test_low_scrape_coverage_is_insufficient() -> None:
