@@ -1,4 +1,5 @@
-"""A broker that cannot start or continue logs the reason, and its exit code informs the supervisor."""
+"""A broker that cannot start logs the reason, and its exit code informs the supervisor. A broker that runs continues
+without room for logs or free descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Parts of a chaos run in Kubernetes: output of other programs, objects that it creates, statuses that it reads."""
+"""Parts of a chaos run in Kubernetes: the namespaces that an operator watches, when a pod counts as ready, and the
+reason of a failed SLAReport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""docs/concepts/guarantees.md: every promise names tests, and every test that it names exists."""
+"""docs/concepts/guarantees.md: every promise names tests, every test that it names exists, and every invariant is
+promised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The codec beyond the conformance vectors: several messages, hostile input, and the derived JSON format."""
+"""The codec beyond the conformance vectors: several messages in a frame, limits, hostile input, the texts of errors,
+and the derived JSON format."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Tokens, keys and revocations from anyone. Byte 0 selects what the rest is: a token, the claims or the header of a
-correctly signed token, a document of keys, or a list of revocations.
+"""Tokens, keys and revocations with any contents. Byte 0 selects what the rest is: a token, the claims or the header of
+a correctly signed token, a document of keys, or a list of revocations.
 
 Oracles: a token is accepted or refused, nothing else. One that was not signed here is refused. An accepted one has
 `sub`, `exp` and `aud` as RFC 7519 and the configuration ask, by a check of its own. A refusal does not quote the token.
-Keys are bound to algorithms of their kind.
+Keys are bound to algorithms of their kind, or the document raises BadKeys with a text. Revocations are read, or raise
+ValueError or RecursionError.
 """
 
 from __future__ import annotations

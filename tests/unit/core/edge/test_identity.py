@@ -1,4 +1,5 @@
-"""Identities at an edge: who may connect, subscribe, resume and publish, and what ends when an identity changes."""
+"""Identities at an edge: which tokens may connect, subscribe, resume and publish, and what ends when an identity
+changes, expires or is revoked. Also keys that are fetched, and logs and counts of refusals."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_epoch_bound(kind: type) -> None:
 
 def test_epoch_that_the_record_confirms_is_known_at_the_next_link() -> None:
     """A message with an epoch above the bound ends its link once and makes the broker read the record. As the record
-    has this epoch, the broker then accepts the message and promises the epoch."""
+    has this epoch, the broker then accepts the message, promises the epoch, and accepts it for other groups as well."""
     cluster, coordinator, member = published()
     record = cluster.record()
     node = cluster.store.nodes["/groups/0"]

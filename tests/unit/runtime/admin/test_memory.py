@@ -1,4 +1,5 @@
-"""Reading the memory of processes: it happens at most once within the maximum age of a value."""
+"""Reading the memory of processes: it happens at most once within the maximum age of a value, and dead processes are
+forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters summed over all I/O processes."""
+"""Counters summed over all I/O processes: those of dead processes stay in the sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Passing accepted sockets to another process."""
+"""Passing accepted sockets to another process: the connection stays the same, sending fails when the other end is gone,
+and sockets in flight to a dead process are closed."""
 
 from __future__ import annotations
 
