@@ -3,19 +3,24 @@ pair before them stays in use, and a failure is counted and logged. Also handsha
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import ssl
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from migratory_broker.runtime.accepting.listener import ConnectionStarter, bind, listen
+from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
 from migratory_broker.runtime.config import CertificateSection
 from migratory_broker.runtime.errors import TlsError
-from migratory_broker.runtime.tls import Certificate, Purpose, names_of
+from migratory_broker.runtime.tls import Certificate, Purpose, _handshake, names_of
 from migratory_local.cluster.certificates import DevelopmentAuthority
+from migratory_testing.waiting import until
 
 
 class Files:
@@ -57,8 +62,6 @@ def files(tmp_path: Path, log: Any) -> Files:
 def handshake(one: Certificate, other: Certificate, name: str) -> str:
     """Connect `one` to `other` in memory as to the broker `name`. Return the first name in the certificate of `other`.
     Raise SSLError if either refuses the other."""
-    from migratory_broker.runtime.tls import _handshake
-
     return names_of(_handshake(other.server, one.client, name))[0]
 
 
@@ -167,8 +170,6 @@ def test_expired_certificate_for_clients_is_not_used(files: Files) -> None:
 def test_stranger_gets_no_handshake(files: Files) -> None:
     """A handshake fails if the client has no certificate, and if the server's certificate lacks the name that the
     client dialled."""
-    from migratory_broker.runtime.tls import _handshake
-
     certificate = files.load()
     stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     stranger.load_verify_locations(files.folder / "ca.crt")
@@ -188,3 +189,65 @@ def test_refused_handshakes_are_counted_and_logged_seldom(files: Files) -> None:
 
 def test_names_of_nothing() -> None:
     assert names_of(None) == []
+
+
+class Lease:
+    """A lease of a connection's address that records its release."""
+
+    released = 0
+
+    def release(self) -> None:
+        self.released += 1
+
+
+class Echo(asyncio.Protocol):
+    """An HTTP protocol's stand-in that answers what it receives."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def count_received(self, size: int) -> None:
+        pass
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+@pytest.mark.parametrize("client", ["trusting", "silent", "plain"])
+async def test_connection_gives_back_its_lease_however_its_handshake_ends(files: Files, client: str) -> None:
+    certificate, lease = files.load("clients"), Lease()
+    loop = asyncio.get_running_loop()
+
+    def defer(action: Any, argument: Any, _: float = 0.0) -> None:
+        loop.call_soon(action, argument)
+
+    listening = listen(bind("127.0.0.1", 0, "clients"), "clients")
+    start = ConnectionStarter(
+        Echo,
+        tls=lambda: certificate.server,
+        tls_timeout=0.2,
+        on_tls_failure=certificate.refuse,
+        wrap=lambda http, accepted, lease: DeferredHandshake(http, None, defer, lease),
+    )
+    context = ssl.create_default_context(cafile=str(files.folder / "ca.crt")) if client == "trusting" else None
+    name = "b0" if context is not None else None
+    listening.setblocking(False)
+    connecting = asyncio.create_task(
+        asyncio.open_connection(*listening.getsockname(), ssl=context, server_hostname=name)
+    )
+    accepted, _ = await loop.sock_accept(listening)
+    start(accepted, lease)  # type: ignore[arg-type]
+    reader, writer = await connecting
+    if client != "silent":
+        writer.write(b"hello")
+    if client == "trusting":
+        assert await reader.readexactly(5) == b"hello"
+        assert lease.released == 0
+        writer.close()
+    else:
+        with suppress(OSError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+    await until(lambda: lease.released == 1)
+    assert certificate.refused == (client != "trusting")
+    listening.close()
