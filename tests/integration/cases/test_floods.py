@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 SETTINGS = {"compression": True}
 
 READ = 262_144
-"""Bytes that one read of a socket may bring."""
+"""The most bytes that a broker reads from a socket at a time."""
 
 _P1, _P2, _P5 = 11400714785074694791, 14029467366897019727, 2870177450012600261
 _ALL = 2**64 - 1

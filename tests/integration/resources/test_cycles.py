@@ -30,7 +30,8 @@ WANTED, TRIED, LEAST = int(os.environ.get("MIGRATORY_CYCLE_CLIENTS", "5000")), 5
 PATIENCE = 10.0
 """Seconds within which the clients of a cycle should connect; it limits their number."""
 CYCLES, WARM = 10, 3
-"""Cycles in all, and the first of them whose growth is not judged, because the broker still reserves memory."""
+"""The number of cycles, and the number of those at the beginning whose growth is not judged, because the broker still
+reserves memory."""
 KEPT = 48
 """Bytes per client of a cycle that count as a leak: fewer than any object that could be left of a client, with its
 place in a list."""

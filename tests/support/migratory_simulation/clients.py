@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 FINAL = frozenset({"timeout", "not_connected", "outcome_unknown"})
-"""Codes with which a publication may fail at any time. Every other code of `PublishFailed` is a violation here."""
+"""Codes with which a publication may fail at any time. Every other code of `PublishFailed` is a violation here, except
+`id_reused` on a topic on which another client misused the publisher's ids."""
 
 LATELY = 130.0
 """Seconds, scaled by the run's tempo, for which a client reports a change of broker as recent: longer than a rollout

@@ -38,10 +38,12 @@ TOKENS = (
 SCALE = 4096 // limits.MESSAGES
 
 STEP_LIMIT = 5000 + 225_000 // SCALE
-"""Operations of one step: some 30 ms. A step that examines thousands of messages for a bad one needs most of them."""
+"""The most operations of one step: some 30 ms. A step that examines thousands of messages for a bad one needs most of
+them."""
 
 INPUT_LIMIT = 5000 + 600_000 // SCALE
-"""Operations in all steps for each frame of an input, whatever it holds. A publication needs 70 to be handled."""
+"""The most operations in all steps together, for each frame of an input, whatever it holds. A publication needs 70 to
+be handled."""
 
 BYTES_PER_OPERATION = 64
 """Bytes that C code copies, skips or inflates in the time of an operation, some 0.1 us."""

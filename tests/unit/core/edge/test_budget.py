@@ -18,7 +18,7 @@ from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench, Reader
 
 ONE = topic_bytes("topic-000") + SUBSCRIPTION_BYTES
-"""Bytes that count for a subscription to a topic without another one, with a name of nine letters."""
+"""Bytes that count for the only subscription to a topic whose name has nine letters."""
 
 
 def names(first: int, count: int) -> list[str]:
