@@ -1,5 +1,5 @@
 """`migratory up`: it starts a cluster, restarts processes that die, and never leaves a process behind. Also the
-metrics that it records, drained brokers, and errors at the start."""
+metrics that it records, drained brokers, TLS for development, and errors at the start."""
 
 from __future__ import annotations
 

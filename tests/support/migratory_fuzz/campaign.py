@@ -80,8 +80,9 @@ def run(
     keep: bool = False,
     executions: int | None = None,
 ) -> Outcome:
-    """Fuzz for `seconds`, and return the outcome. The process finds the target as `module`. `keep` stores the
-    minimised corpus; `executions` ends the run after that many inputs, drawn from a fixed seed."""
+    """Fuzz for `seconds`, and return the outcome. The process finds the target as `module`. A failing input is stored
+    in the folder `regressions`. Without a failure, `keep` stores the minimised corpus. `executions` ends the run after
+    that many inputs, drawn from a fixed seed."""
     outcome = Outcome(target.name)
     with TemporaryDirectory(prefix="migratory-fuzz-") as scratch:
         root = Path(scratch)

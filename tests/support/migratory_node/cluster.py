@@ -35,7 +35,8 @@ class Node:
         return self._processes.running("kubelet")
 
     def up(self) -> Path:
-        """Start the components that do not run. Return the kubeconfig once the node is Ready."""
+        """Build the programs that are missing, and start the components that do not run. Return the kubeconfig once the
+        node is Ready and its DNS answers."""
         check_programs()
         paths, processes = self._paths, self._processes
         binary = str(node_binary(paths))

@@ -63,7 +63,7 @@ def _fail(process: Process, text: str) -> None:
 
 def _check_logic(process: Process) -> None:
     """Check that a broker's logic is ready and idle, everything in its logs is committed, and its counters match the
-    logs."""
+    logs and the publications that wait for answers."""
     logic = process.logic
     status = describe_logic(logic)
     for name, wanted in {
@@ -93,7 +93,8 @@ def _check_logic(process: Process) -> None:
 
 
 def _check_edges(process: Process) -> None:
-    """Check that a broker's edges are open and idle, and that their counters match their connections."""
+    """Check that a broker's edges are open and idle, hold no input or queued bytes, and that their counters match their
+    connections and subscriptions."""
     for edge in process.edges:
         status = edge.core.status()
         for name, wanted in {

@@ -50,7 +50,8 @@ def children(paths: Iterable[str], path: str) -> tuple[str, ...]:
 def staged(
     nodes: Mapping[str, Stored], session: int, operations: Iterable[ZkOperation]
 ) -> tuple[dict[str, Stored | None], tuple[int, ...]]:
-    """Return the nodes that a transaction would change (None: deleted) and the version that each operation returns.
+    """Return the nodes that a transaction would change (None: deleted) and the version that each operation returns
+    (-1 for a deletion or check).
     Raise Refused if an operation does not apply. Change nothing."""
     changes: dict[str, Stored | None] = {}
     versions: list[int] = []
