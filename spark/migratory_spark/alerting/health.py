@@ -122,6 +122,13 @@ def health_alerts() -> list[dict[str, Any]]:
             "Without a new one, clients or other brokers cannot connect from then on.",
         ),
         _alert(
+            "MigratoryCredentialsRejected",
+            "migratory_credential_sources_failing > 0",
+            "ticket",
+            f"{broker} of {cluster} cannot use keys or revocations of clients' tokens",
+            "The last good keys and revocations are in use: new keys are refused, and new revocations have no effect.",
+        ),
+        _alert(
             "MigratoryPeerRefused",
             "sum by (namespace, cluster, broker, reason) (increase(migratory_peer_messages_refused_total[15m])) > 0",
             "ticket",
