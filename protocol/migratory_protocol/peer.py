@@ -249,7 +249,7 @@ class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
     come.
 
     `topics` carry what the candidate lacks and `digests` describe the sender's log, both only if its `synced` is not
-    below the source epoch.
+    below the source epoch. `floor` is the group's floor, (0, 0) from a broker older than floors.
     """
 
     group: Group
@@ -259,6 +259,7 @@ class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
     last: bool
     digests: list[LogDigest]
     topics: list[TopicPart]
+    floor: Position = Position(0, 0)
 
 
 class EpochRefused(Struct, array_like=True, gc=False, frozen=True, tag=6):
@@ -297,6 +298,8 @@ class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
     `whole`: topics that are not named do not exist; otherwise the receiver keeps them unchanged. `topics_total` and
     `lasts_total` (the sum of the last sequence numbers, modulo 2^62) must be right afterwards. `serial` identifies the
     snapshot.
+    `floor` is the group's floor, (0, 0) from a broker older than floors. The topics `removed` go when the epoch is
+    activated.
     """
 
     group: Group
@@ -313,6 +316,8 @@ class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
     topics: list[TopicPart]
     topics_total: Number
     lasts_total: Number
+    floor: Position = Position(0, 0)
+    removed: list[Name] = []
 
 
 class Synced(Struct, array_like=True, gc=False, frozen=True, tag=10):

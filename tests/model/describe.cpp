@@ -44,7 +44,8 @@ string describe(const State& s, Action x, const State& z) {
       return name(s, x.a) + (x.c ? " (read it before its activation)" : "") + " writes record " + to_string(z.current) +
              ", members " + set(z.epoch[z.current].members) + ", source " + set(z.epoch[z.current].source);
     case RELIST:
-      return name(s, x.a) + " re-lists: record " + to_string(z.current) + ", members " + set(z.epoch[z.current].members);
+      return name(s, x.a) + " re-lists" + (x.b ? " and removes the idle topic" : "") + ": record " +
+             to_string(z.current) + ", members " + set(z.epoch[z.current].members);
     case PROMISE:
       return name(s, x.b) + " promises " + to_string(x.a) + ", synced " + to_string(s.broker[x.b].synced) + " " +
              logs(s.broker[x.b].log);

@@ -1,7 +1,7 @@
 #!/bin/sh
-# holes.sh BUILD "arguments of small" "of walk" "of five": each line of rules.tsv must lead to its expected violation.
+# holes.sh BUILD "arguments of small" "of walk" "of five" "of idle": each line of rules.tsv must lead to its expected violation.
 # VERBOSE=1 prints the traces, too. Exit status 1 when a rule can be left out unnoticed.
-build=$1 small=$2 walk=$3 five=$4
+build=$1 small=$2 walk=$3 five=$4 idle=$5
 tab=$(printf '\t')
 unnoticed=0
 while IFS=$tab read -r rule configuration switches expected text; do

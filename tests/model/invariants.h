@@ -25,7 +25,7 @@ inline void show(State& s, int topic, int sequence, Entry x) {
   }
   for (int i = 0; i < SEQUENCES; i++) {
     Entry y = s.shown[topic][i];
-    if (!y.message) continue;
+    if (!y.message || y.message == FLOOR || x.message == FLOOR) continue;
     if (y.message == x.message) violated("I4 message id at two positions");
     if (publisher_of(y.message) == publisher_of(x.message) &&
         (i < sequence - 1) != (id_of(y.message) < id_of(x.message)))
@@ -40,7 +40,7 @@ inline void show(State& s, int topic, int sequence, Entry x) {
 inline void check_adopted(const State& s, const Epoch& e) {
   for (int t = 0; t < TOPICS; t++) {
     int bound = (int)e.log[t].last - rules.cache;
-    if (!rules.evict_uncommitted && e.log[t].base > (bound > 0 ? bound : 0))
+    if (!rules.evict_uncommitted && e.log[t].base > (bound > e.log[t].floor ? bound : e.log[t].floor))
       violated("I1 cache shorter than its bound after takeover");
   }
   for (int t = 0; t < TOPICS; t++)

@@ -150,7 +150,7 @@ bool is_promised(const State& s) {
     if (rules.relist) return false;
   }
   if (s.current > EPOCHS - 3) return false;  // no room for the epochs that recovery may need
-  if (SEQUENCES < IDS * PUBLISHERS)
+  if (SEQUENCES < IDS * PUBLISHERS + budget.removals)
     for (int b = 0; b < BROKERS; b++)
       for (int t = 0; t < TOPICS; t++)
         if (s.broker[b].log[t].last >= SEQUENCES - 1 || s.epoch[s.current].log[t].last >= SEQUENCES - 1) return false;
@@ -161,7 +161,7 @@ bool is_promised(const State& s) {
 Heals heals(State s) {
   if (!is_promised(s)) return NOT_PROMISED;
   healed++;
-  int goal = SEQUENCES >= IDS * PUBLISHERS ? 0 : open_ids(s) - 1;
+  int goal = SEQUENCES >= IDS * PUBLISHERS + budget.removals ? 0 : open_ids(s) - 1;
   Budget kept = budget;
   budget.given_up = 0;
   budget.expiries = 1000;
@@ -300,11 +300,13 @@ std::map<string, std::function<void(const string&)>> arguments() {
   SWITCH(answers_for_old_life) SWITCH(unlisted_deliver) SWITCH(immediate_with_any_q) SWITCH(coordinator_delivers)
   SWITCH(evict_uncommitted) SWITCH(table) SWITCH(dense) SWITCH(duplicate_waits) SWITCH(duplicate_depends)
   SWITCH(fresh_mark) SWITCH(mark_early) SWITCH(forget_early) SWITCH(ack_any)
+  SWITCH(floor) SWITCH(removal_waits) SWITCH(removal_travels) SWITCH(removal_applied) SWITCH(keep_rows)
 #undef SWITCH
   number("crashes", budget.crashes);
   number("expiries", budget.expiries);
   number("restarts", budget.restarts);
   number("given_up", budget.given_up);
+  number("removals", budget.removals);
   number("symmetric", options.symmetric);
   number("max_states", options.max_states);
   number("seconds", options.seconds);

@@ -89,21 +89,28 @@ struct Switches {
   bool mark_early = false;
   bool forget_early = false;
   bool ack_any = false;
+  // idle topics
+  bool floor = true;
+  bool removal_waits = true;
+  bool removal_travels = true;
+  bool removal_applied = true;
+  bool keep_rows = true;
 };
 extern Switches rules;
 
 struct Budget {
-  int crashes = 2, expiries = 2, restarts = 2, given_up = 9;
+  int crashes = 2, expiries = 2, restarts = 2, given_up = 9, removals = 0;
 };
 extern Budget budget;
 
 struct Entry {
   u8 epoch, message;  // message 0: none
 };
+constexpr u8 FLOOR = 255;  // in `shown`: the floor of a removed topic, a number without a publication
 
 struct Log {
   Entry entries[SEQUENCES];
-  u8 last, base;
+  u8 last, base, floor;  // floor: the number above which a removed topic begins again
   u8 table[PUBLISHERS];  // last id of each publisher
 };
 
@@ -111,7 +118,7 @@ enum Phase { NONE, PREPARING, SYNCING, NUMBERING };
 
 // One epoch: its record in ZooKeeper, and its owner's part. Sets of incarnations are bit masks.
 struct Epoch {
-  u8 owner, phase, copies, activated, source_epoch, no_promises;
+  u8 owner, phase, copies, activated, source_epoch, no_promises, removal;  // removal: topics that go, a bit mask
   u32 members, source, answered, synced, fetched;
   Log log[TOPICS];
   u8 adopted[TOPICS], committed[TOPICS], best_synced[TOPICS], adopted_table[TOPICS][PUBLISHERS];
@@ -119,7 +126,7 @@ struct Epoch {
 };
 
 struct Broker {
-  u8 alive, life, promised, synced;
+  u8 alive, life, promised, synced, removal;  // removal: of the epoch that it is synced to, unless it took effect
   u8 committed[TOPICS];
   Log log[TOPICS];
   u8 own_table[TOPICS][PUBLISHERS];  // only with IN_THE_BROKER
@@ -132,7 +139,7 @@ constexpr u8 NOBODY = 255;
 struct State {
   Broker broker[BROKERS];
   Epoch epoch[EPOCHS + 1];
-  u8 current, ephemeral, crashes, expiries, restarts;
+  u8 current, ephemeral, crashes, expiries, restarts, removals;
   u8 ids[TOPICS][PUBLISHERS][IDS];
   Entry shown[TOPICS][SEQUENCES];  // delivered or acknowledged
 };

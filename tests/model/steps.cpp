@@ -85,10 +85,47 @@ int given_up(const State& s) {
   return n;
 }
 
+// ---- idle topics ---------------------------------------------------------------------------------------------------
+
+// FLOOR: a topic that goes leaves one number without a publication behind, above all of its own.
+void remove_topic(Log& log) {
+  memset(log.entries, 0, sizeof log.entries);
+  log.last = log.base = log.floor = rules.floor ? log.last + 1 : 0;
+  if (!rules.keep_rows) memset(log.table, 0, PUBLISHERS);
+}
+
+// REMOVED-WITH-EPOCH: the removal of the epoch that broker `b` is synced to takes effect there.
+void apply_removal(State& s, int b) {
+  Broker& x = s.broker[b];
+  for (int t = 0; t < TOPICS; t++) {
+    if (!(x.removal >> t & 1)) continue;
+    remove_topic(x.log[t]);
+    x.committed[t] = x.log[t].last;
+    if (rules.floor) show(s, t, x.log[t].last, {x.synced, FLOOR});  // named as the current position of the topic
+  }
+  x.removal = 0;
+}
+
+// The owner of `epoch` removes the topics that the epoch was to begin without.
+void remove_idle(State& s, int epoch) {
+  Epoch& e = s.epoch[epoch];
+  if (!e.removal) return;
+  int owner = broker_of(e.owner);
+  apply_removal(s, owner);
+  for (int t = 0; t < TOPICS; t++) {
+    if (!(e.removal >> t & 1)) continue;
+    e.log[t] = s.broker[owner].log[t];
+    e.adopted[t] = e.committed[t] = e.votes[owner][t] = e.log[t].last;
+    memcpy(e.adopted_table[t], e.log[t].table, PUBLISHERS);
+  }
+  e.removal = 0;
+}
+
 // ---- takeover ------------------------------------------------------------------------------------------------------
 
 // TAKEOVER-MERGE: merge the answer of broker `b` into the log that the candidate of epoch `e` adopts.
 void merge(State& s, Epoch& e, int b) {
+  if (rules.removal_applied && s.broker[b].synced == e.source_epoch) apply_removal(s, b);
   const Broker& x = s.broker[b];
   for (int t = 0; t < TOPICS; t++) {
     Log& sum = e.log[t];
@@ -194,16 +231,22 @@ void take_over(const State& s) {
   }
 }
 
-// RELIST: the owner of the activated epoch writes the next record without promises.
-void relist(const State& s) {
-  if (!rules.quick_relist || s.current >= EPOCHS || s.ephemeral == NOBODY || s.expiries >= budget.expiries) return;
+// RELIST: the owner of the activated epoch writes the next record without promises. `removal`: and removes idle topics.
+void relist(const State& s, bool removal) {
+  if (removal ? s.removals >= budget.removals : !rules.quick_relist || s.expiries >= budget.expiries) return;
+  if (s.current >= EPOCHS || s.ephemeral == NOBODY) return;
   const Epoch& c = s.epoch[s.current];
   int b = broker_of(c.owner);
   u32 list = living(s);
   if (!c.activated || s.ephemeral != c.owner || !owner_lives(s, c) || s.broker[b].promised != s.current) return;
   if (count(list) < c.copies) return;
+  u8 idle = 0;
+  for (int t = 0; t < TOPICS; t++)
+    if (removal && c.log[t].last > c.log[t].floor && c.committed[t] == c.log[t].last && c.log[t].last < SEQUENCES)
+      idle |= 1 << t;
+  if (removal && !idle) return;
   State z = s;
-  z.expiries++;
+  removal ? z.removals++ : z.expiries++;
   int epoch = ++z.current;
   Epoch& e = z.epoch[epoch];
   e.owner = c.owner;
@@ -214,8 +257,9 @@ void relist(const State& s) {
   e.source_epoch = s.current;
   e.no_promises = 1;
   for (int t = 0; t < TOPICS; t++) e.log[t] = c.log[t];
+  e.removal = idle;
   z.broker[b].promised = epoch;
-  next(RELIST, b, 0, 0, z);
+  next(RELIST, b, idle, 0, z);
 }
 
 // PROMISE, and the candidate's handling of the answers.
@@ -268,9 +312,11 @@ void prepare(const State& s, int epoch) {
         for (int p = 0; p < PUBLISHERS; p++) x.log[t].table[p] = max(x.log[t].table[p], me.own_table[t][p]);
     }
     me.synced = epoch;
+    me.removal = x.removal;
     if (x.members & bit(e.owner)) x.synced |= bit(e.owner);
   }
   for (int t = 0; t < TOPICS; t++) memcpy(x.adopted_table[t], x.log[t].table, PUBLISHERS);
+  if (!rules.removal_waits) remove_idle(z, epoch);
   next(ADOPT, epoch, 0, 0, z);
 }
 
@@ -325,6 +371,7 @@ void sync(const State& s, int epoch) {
       z.epoch[epoch].votes[b][t] = e.adopted[t];
     }
     me.synced = epoch;
+    me.removal = rules.removal_travels ? e.removal : 0;
     z.epoch[epoch].synced |= bit(incarnation(s, b));
     if (rules.deliver_at_sync && e.copies == 2 && listed)
       for (int t = 0; t < TOPICS; t++) deliver(z, b, t, e.adopted[t]);
@@ -351,6 +398,7 @@ void activate(const State& s, int epoch) {
       x.committed[t] = max(x.committed[t], x.adopted[t]);
       if (!rules.number_before_sync) deliver(z, owner, t, x.adopted[t]);
     }
+  remove_idle(z, epoch);
   next(ACTIVATE, epoch, 0, 0, z);
 }
 
@@ -445,6 +493,7 @@ void accept(const State& s, int epoch) {
       Broker& me = z.broker[b];
       if (n <= e.log[t].base) {  // evicted at the coordinator: the whole log is taken, subscribers get `truncated`
         me.log[t] = e.log[t];
+        me.removal = 0;
         z.epoch[epoch].votes[b][t] = me.log[t].last;
         me.committed[t] = max(me.committed[t], e.log[t].base);
         if (e.copies == 2 && listed) deliver(z, b, t, me.log[t].last);
@@ -568,7 +617,8 @@ int lowest(const State& s, int topic, int publisher) {
 void successors(const State& s, Steps& out) {
   collected = &out;
   take_over(s);
-  relist(s);
+  relist(s, false);
+  relist(s, true);
   for (int epoch = 1; epoch <= s.current; epoch++) {
     const Epoch& e = s.epoch[epoch];
     if (!e.phase) continue;

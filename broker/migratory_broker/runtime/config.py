@@ -51,6 +51,7 @@ class CacheSection(_Section, frozen=True):
 class TopicsSection(_Section, frozen=True):
     groups: Annotated[int, Meta(ge=1, le=10_000)] = 100
     max_topics: Count = 100_000
+    idle_timeout: Annotated[float, Meta(ge=0, le=31_536_000)] = 86_400.0
     cache: CacheSection = field(default_factory=CacheSection)
 
 

@@ -69,6 +69,7 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision:
         revision=revision,
         groups=config.topics.groups,
         max_topics=config.topics.max_topics,
+        topic_idle_timeout=config.topics.idle_timeout,
         topics_per_client=config.limits.topics_per_client,
         messages_per_topic=cache.messages_per_topic,
         min_age=cache.min_age,

@@ -110,6 +110,9 @@ class TopicsSpec(ResourceModel):
     max_topics: Annotated[int, WholeNumber(1, 10_000_000)] = Field(
         default=100_000, description="Topics that may exist; creating another one is refused"
     )
+    idle_timeout: Annotated[float, Duration("0s", "365d")] = Field(
+        default=86_400.0, description="Time without a publication after which an empty topic is removed; 0s: never"
+    )
     cache: CacheSpec = Field(
         default=CacheSpec(), description="The publications that a client can recover after a reconnect"
     )

@@ -182,8 +182,8 @@ def pages_without_a_limit(patch: pytest.MonkeyPatch) -> None:
 def replay_from_the_base(patch: pytest.MonkeyPatch) -> None:
     whole = Resume._replay
 
-    def replay(self: Resume, event: Any, log: TopicLog | None, position: Position, after: Position) -> None:
-        if log is not None and after.sequence > log.base:
+    def replay(self: Resume, event: Any, log: TopicLog, position: Position, after: Position) -> None:
+        if after.sequence > log.base:
             after = Position(after.epoch, log.base)
         whole(self, event, log, position, after)
 

@@ -38,6 +38,7 @@ REQUIRED = (
     "ids misused",
     "id_reused answers",
     "outcome_unknown answers",
+    "topics removed",
     "given up",
     "live gaps",
     "pages",

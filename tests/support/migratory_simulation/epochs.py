@@ -14,10 +14,11 @@ from migratory_simulation.external_checker import Key
 class Committed:
     """The committed publications of one topic in one history."""
 
-    __slots__ = ("entries", "ids", "keys", "last")
+    __slots__ = ("at", "entries", "ids", "keys", "last")
 
     def __init__(self) -> None:
         self.last = 0
+        self.at = 0.0  # moment of the last commit
         self.entries: dict[int, tuple[int, Key]] = {}  # those still cached somewhere at the commit
         self.keys: dict[Key, int] = {}
         self.ids: dict[tuple[str, int], tuple[float, Key]] = {}  # (publisher, id) -> when which payload was committed

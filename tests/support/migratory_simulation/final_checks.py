@@ -183,6 +183,8 @@ def _check_group(world: World, processes: list[Process], group: int) -> None:
         replica = process.replica(group)
         if (replica.promised, replica.synced) != (record.epoch, record.epoch):
             _fail(process, f"group {group}: promised {replica.promised}, synced {replica.synced}; {record}")
+        if ours.floor != replica.floor:
+            raise Violation(2, f"group {group}: floor {ours.floor} at {owner.label}, not {replica.floor}")
         for topic in sorted({*ours.topics, *replica.topics}):
             one, other = ours.topics.get(topic), replica.topics.get(topic)
             if one is None or other is None:
@@ -203,6 +205,12 @@ def remember_nobody(world: World) -> bool:
     return bool(logics) and not any(
         log.table.rows for logic in logics for group in logic.groups for log in group.replica.topics.values()
     )
+
+
+def no_topics(world: World) -> bool:
+    """Return whether no broker has a topic left, as must be some time after the last publication where idle topics are
+    removed."""
+    return not any(group.replica.topics for process in world.members() for group in process.logic.groups)
 
 
 def same_entries(world: World) -> None:

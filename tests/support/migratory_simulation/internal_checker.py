@@ -41,6 +41,8 @@ class InternalChecker:
         self.lives = Incarnations()
         self.committed: dict[tuple[str, int], Committed] = {}
         self.over: set[tuple[int, int]] = set()  # (group, first) of histories that ended
+        self.floors: dict[tuple[int, int], list[Position]] = {}  # (group, first) -> floors, rising
+        self.removed: dict[tuple[str, int], Position] = {}  # (topic, first) -> floor of its last removal
         self._seen: dict[int, dict[int, tuple[int, int]]] = {}  # process -> group -> promised, synced
         # process -> topic -> last, base, publishers in its table
         self._lasts: dict[int, dict[str, tuple[int, int, int]]] = {}
@@ -126,6 +128,7 @@ class InternalChecker:
         owner = self.process_of(record.owner)
         if owner is not None:
             self._check_adopted(group, record, owner)
+        self._check_removal(group, record)
         for topic in list(term.votes):
             self._count(group, term, topic, owner)
 
@@ -139,6 +142,11 @@ class InternalChecker:
                 continue
             log = topics.get(topic)
             last = 0 if log is None else log.last
+            removed = self.removed.get((topic, first))
+            if removed is not None and log is not None and last <= removed.sequence:
+                raise Violation(2, f"{where} with {topic} up to {last}, not above the floor {removed} of its removal")
+            if removed is not None and log is None and committed.last < removed.sequence:
+                continue
             if last < committed.last:
                 raise Violation(1, f"{where} with {topic} up to {last}; committed are {committed.last}")
             for entry in () if log is None else log.entries:
@@ -148,6 +156,42 @@ class InternalChecker:
             suffix = suffix or last > committed.last
         if suffix:
             self.world.coverage["adopted suffixes"] += 1
+
+    def _check_removal(self, group: int, record: GroupRecord) -> None:
+        """Check FLOOR and REMOVED-EMPTY: an activated epoch removes only idle topics of which nothing is left, and
+        its floor is above all that was committed in them."""
+        floors = self.floors.setdefault((group, record.first), [Position(record.first, 0)])
+        holders = [
+            process
+            for process in self.world.running()
+            if process.identity in self.epochs[group, record.epoch].synced
+            and process.replica(group).synced == record.epoch
+        ]
+        holders.sort(key=lambda process: process.identity != tuple(record.owner))  # the owner first
+        removed = holders[0].replica(group).removed if holders else []
+        for process in holders:
+            replica = process.replica(group)
+            if replica.floor != floors[-1]:
+                raise Violation(2, f"{process.label} begins epoch {record.epoch} with floor {replica.floor}: {floors}")
+            if replica.removed != removed:
+                raise Violation(3, f"{process.label} removes {replica.removed}, {holders[0].label} {removed}")
+        if not removed:
+            return
+        options = self.world.options
+        logs = [holders[0].replica(group).topics[topic] for topic in removed]
+        for log in logs:
+            committed = self.committed.get((log.name, record.first), Committed())
+            silent = self.world.scheduler.now - committed.at
+            if log.table.rows:
+                raise Violation(4, f"{log.name} is removed with the publishers {sorted(log.table.rows)}")
+            if silent < options.topic_idle / 2:  # brokers' clocks may run ahead
+                raise Violation(1, f"{log.name} is removed {silent:.2f} s after its last publication")
+            if log.last > log.base and holders[0].identity == tuple(record.owner):
+                raise Violation(1, f"{log.name} is removed with publications that can be replayed")
+        floors.append(Position(record.epoch, 1 + max(floors[-1].sequence, *(log.last for log in logs))))
+        self.world.coverage["topics removed"] += len(removed)
+        for topic in removed:
+            self.removed[topic, record.first] = floors[-1]
 
     # ---- steps of brokers
 
@@ -204,7 +248,9 @@ class InternalChecker:
                         self.check_forgotten(process, group, state, log)
                     self._grown(process, group, state, log, known)
                     committed = self.committed.get((topic, replica.first))
-                    if log.committed > (0 if committed is None else committed.last):
+                    if log.committed > (0 if committed is None else committed.last) and not (
+                        log.committed == log.base and self._is_floor(group, replica.first, log.current(replica.first))
+                    ):
                         raise Violation(5, f"{process.label} takes {topic} for committed up to {log.committed}")
 
     def check_forgotten(self, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
@@ -340,7 +386,12 @@ class InternalChecker:
                 entry = holder.entry(sequence)
                 if entry is not None:
                     self._commit(topic, committed, entry.position, key_of(entry.payload))
-        committed.last = max(committed.last, reached)
+        if reached > committed.last:
+            committed.last, committed.at = reached, self.world.scheduler.now
+
+    def _is_floor(self, group: int, first: int, position: Position) -> bool:
+        """Return whether the position is a floor of the group in that history: all of it was committed and is gone."""
+        return position in self.floors.get((group, first), ())
 
     def _commit(self, topic: str, committed: Committed, position: Position, key: Key) -> None:
         """Record a committed publication; check that it is the only one at its position and has only one position."""
@@ -388,7 +439,10 @@ class InternalChecker:
     def shown(self, process: Process, topic: str, position: Position, key: Key | None) -> None:
         """Check that a publication that a broker shows for the first time, or a position that it names without
         `key`, is committed."""
-        committed = self.committed.get((topic, self.world.external.history_of(topic, position.epoch)))
+        first = self.world.external.history_of(topic, position.epoch)
+        if key is None and self._is_floor(self.world.external.group_of[topic], first, position):
+            return
+        committed = self.committed.get((topic, first))
         if committed is None or position.sequence > committed.last:
             raise Violation(
                 5,

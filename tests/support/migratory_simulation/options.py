@@ -23,6 +23,8 @@ SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
 Profile = Literal["long", "short", "mixed"]
 LONG_EACH = 50
 """One in this many seeds is long in the mixed profile."""
+IDLE_SHARE = 0.12
+"""The share of seeds in which topics are removed when they are idle."""
 FINAL_CHECKS_EACH = 16
 """One in this many short seeds runs the final checks, which make it half as long again."""
 
@@ -79,6 +81,7 @@ class Options:
     conflation: float = 0.0  # interval; 0: no conflation
     misuse: float = 0.0  # probability that a publication is followed by another payload under its publisher's ids
     at_once: int = 8  # groups that change their list or are handed over at the same time
+    topic_idle: float = 0.0  # seconds after which a topic is idle; 0: never
 
     def weight(self, broker: str) -> int:
         """Return the weight of a broker in server lists."""
@@ -100,7 +103,12 @@ def draw_options(seed: int, profile: Profile = "long") -> Options:
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
     plan = with_hangs(Random(f"hangs {seed}"), options.plan, options.brokers, options.tempo)
     misuse = Random(f"misuse {seed}").choice((0.0, 0.0, 0.1, 0.5))
-    return replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan, misuse=misuse)
+    options = replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan, misuse=misuse)
+    idle = Random(f"idle {seed}")
+    if idle.random() < IDLE_SHARE:
+        topic_idle = idle.choice((0.2, 0.5, 2.0))
+        options = replace(options, topic_idle=topic_idle, max_age=idle.choice((0.3, 1.0)))
+    return options
 
 
 def _draw_long(seed: int) -> Options:

@@ -38,12 +38,13 @@ class ReceiptChecker:
 
     def truncated(self, receipt: Attached | Page | Gap) -> None:
         """Check GAP-TOLD and RESUME: the reported publications lie before the beginning of the broker's cache."""
-        log = self._process.log(receipt.topic)
-        if log is None or log.base < receipt.last:
+        group = self._process.world.external.group_of[receipt.topic]
+        log = self._process.log(receipt.topic) or self._process.replica(group).vacant(receipt.topic)
+        if log.base < receipt.last:
             raise Violation(
                 1,
                 f"{self._process.label} reports {receipt.first}..{receipt.last} of {receipt.topic} as gone; its "
-                f"cache begins behind {None if log is None else log.base}",
+                f"cache begins behind {log.base}",
             )
 
     def _reset(self, answer: Attached, after: Position) -> None:

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from migratory_simulation import scripted, scripts_partitions, scripts_restarts, scripts_takeover, scripts_updates
+from migratory_simulation import (
+    scripted,
+    scripts_partitions,
+    scripts_restarts,
+    scripts_takeover,
+    scripts_topics,
+    scripts_updates,
+)
 from migratory_simulation.world import Report, World, run_seed
 
-SCRIPTS = (scripts_takeover, scripts_restarts, scripts_partitions, scripts_updates)
+SCRIPTS = (scripts_takeover, scripts_restarts, scripts_partitions, scripts_updates, scripts_topics)
 """The modules of the scripts. Importing one registers its schedules."""
 ALL = scripted.SCHEDULES
 """The schedules by name."""

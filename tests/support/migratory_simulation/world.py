@@ -135,6 +135,7 @@ class World:
             min_copies=options.min_copies,
             duplicate_window=options.duplicate_window,
             max_pending=options.max_pending,
+            topic_idle_timeout=options.topic_idle,
             relist_at_once=options.at_once,
             hand_over_at_once=options.at_once,
             on_history_loss=self.on_history_loss,
@@ -273,6 +274,8 @@ class World:
             raise Violation(1, "; ".join(late))
         final_checks.same_entries(self)
         recovery = self.scheduler.now - healed_at
+        if options.topic_idle and not self.halted:
+            self._leave_topics()
         if options.final_checks:
             self.scheduler.run_until(self.scheduler.now + final_checks.QUIET * options.tempo)
             self.scheduler.run_until(self.scheduler.now + options.bound, lambda: final_checks.at_rest(self))
@@ -281,6 +284,31 @@ class World:
             if options.duplicate_window <= SOON_FORGOTTEN * options.tempo:
                 self._forget()
         return recovery
+
+    def _leave_topics(self) -> None:
+        """Let all topics be idle for a while, several times. Crash a broker or not, and publish on them again: nobody
+        may miss that. In the last round, all of them must be removed."""
+        options, random = self.options, Random(f"idle topics {self.options.seed}")
+        longest = 1.5 * options.duplicate_window + 2.0 * options.topic_idle + options.max_age + 6.0
+        for _ in range(3):
+            self.scheduler.run_until(self.scheduler.now + random.uniform(0.3, 1.0) * longest)
+            one = random.choice(self.running())
+            if random.random() < 0.5 and self.internal.may_lose(one):
+                self.process_ends(one, "crash")
+            for client in self.clients:
+                for topic in client.publishes:
+                    for _ in range(random.choice((0, 1, 3))):
+                        client.publish(topic, qos=0)
+                    client.publish(topic, final=True)
+            if not self.scheduler.run_until(self.scheduler.now + options.bound, self.recovered):
+                raise Violation(7, self.unrecovered())
+            if late := self.external.behind():
+                raise Violation(1, "; ".join(late))
+        if len({self.revision(name) for name in self.names}) > 1:
+            return  # an abandoned rollout: nothing is removed before its end
+        until = self.scheduler.now + longest + options.bound
+        if not self.scheduler.run_until(until, lambda: final_checks.no_topics(self)):
+            raise Violation(7, "idle topics are never removed\n" + final_checks.describe(self))
 
     def _stays_even(self) -> None:
         """Let moves that are under way end, then raise Violation if a client changes its broker, for any cause, within

@@ -27,6 +27,7 @@ class LogicConfig:
     groups: int = 100
     max_topics: int = 100_000
     topics_per_client: int = 10_000  # that one connection may create: a tenth of max_topics, so that others can, too
+    topic_idle_timeout: float = 86_400.0  # without a publication: the topic is removed; 0: never
     max_publishers: int = 1_000_000  # rows of all publisher tables, about 0.5 KB each
     messages_per_topic: int = 300
     min_age: float = 60.0
@@ -87,7 +88,15 @@ class LogicConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not at least 1")
-        for name in ("min_age", "max_age", "bootstrap_wait", "resume_wait", "resume_limit", "relist_delay"):
+        for name in (
+            "topic_idle_timeout",
+            "min_age",
+            "max_age",
+            "bootstrap_wait",
+            "resume_wait",
+            "resume_limit",
+            "relist_delay",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not at least 0")
         for name in (

@@ -72,6 +72,7 @@ class Context:
         self.incarnation = 0  # 0: not registered yet
         self.fenced = False
         self.draining = False
+        self.calm = False  # all configured brokers are ready and of one revision (CALM-FIRST)
         self.links: dict[str, int] = {}  # peer -> incarnation at the other end of a link that stands
         self.dirty: dict[int, None] = {}  # groups with something to send at the end of the turn
         self.published = 0  # numbered by this broker

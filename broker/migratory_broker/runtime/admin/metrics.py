@@ -90,6 +90,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_tls_refused_total": ("counter", "purpose", "TLS handshakes that failed."),
     "migratory_certificates_rejected_total": ("counter", "purpose", "Changed certificates that cannot be used."),
     "migratory_certificate_expiry_timestamp_seconds": ("gauge", "purpose", "When the certificate in use expires."),
+    "migratory_topics_removed_total": ("counter", "", "Idle topics removed by this broker as coordinator."),
     "migratory_takeovers_total": ("counter", "", "Takeovers finished by this broker."),
     "migratory_takeover_seconds": ("histogram", "", "From a takeover's begin to its activation."),
     "migratory_replication_lag": ("gauge", "", "Publications numbered here and not committed yet."),

@@ -210,7 +210,9 @@ def test_topics_beyond_the_limit_are_refused() -> None:
     cluster.publish(contact, "t", "x", id=1)
     reference = cluster.publish(contact, "u", "x", id=1)
     assert cluster.answers[reference].code == "too_many_topics"
-    assert cluster.answers[reference].text == "the cluster holds 1 topics, its limit"
+    assert cluster.answers[reference].text == (
+        "the cluster holds 1 topics, its limit (maxTopics); topics are removed 86400 s after their last publication"
+    )
     assert cluster.publish(contact, "v", "x") not in cluster.answers
 
 

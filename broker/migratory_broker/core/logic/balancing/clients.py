@@ -66,6 +66,7 @@ class ClientBalancer:
 
     def tick(self) -> None:
         self.waits_for = self._disturbance()
+        self.ctx.calm = not self.waits_for
         if self.waits_for:
             self._calm_since = self.ctx.now
             self._clients_before = None

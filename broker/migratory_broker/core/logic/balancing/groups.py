@@ -1,7 +1,8 @@
 """Changes of the member lists and coordinators of the groups that this broker coordinates, for `Logic`: brokers that
 caught up are listed, brokers that are gone are unlisted, groups are handed over.
 
-Only a few groups are changed at a time: each change of a list is a short pause of its group.
+Only a few groups are changed at a time: each change of a list is a short pause of its group. Idle topics are removed in
+the same way, by an epoch of the same list.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ MAX_PAUSE_FACTOR = 16
 """Multiple of `balance_every`: the longest pause between hand-overs for balance, after hand-overs that failed."""
 
 
+REMOVALS_PER_TIMEOUT = 8
+"""Epochs of a group that remove idle topics, at most, in one `topic_idle_timeout`. Each is a short pause of it."""
+
+IDLE_TICKS = 20
+"""Ticks in which every group's topics are examined once for idle ones: 2 s, a twentieth of the groups each tick."""
+
+
 class GroupBalancer:
     """The changes of lists and coordinators that this broker starts by itself, in the groups that it coordinates."""
 
@@ -40,12 +48,14 @@ class GroupBalancer:
         self._handed_over: dict[int, float] = {}  # group -> when, within the return window
         self._balanced_at = float("-inf")
         self._pause = ctx.config.balance_every  # between two groups that are moved for balance
+        self._ticks = 0
 
     def tick(self) -> None:
         if not (self.election.zookeeper.connected and self.membership.registered):
             return
         terms = self.groups.active_terms()
         self._relist(terms)
+        self._remove_idle_topics(terms)
         self._judge_hand_overs({number for number, _ in terms})
         if self.ctx.draining:
             self._drain(terms)
@@ -69,21 +79,41 @@ class GroupBalancer:
                 self._wanted_since.pop(number, None)
                 continue
             since = self._wanted_since.setdefault(number, self.ctx.now)
-            state = self.election.states[number]
             if changing is None:
                 changing = self._changing()
             if (
                 self.ctx.now - since < self.ctx.config.relist_delay
                 or changing >= self.ctx.config.relist_at_once
-                or state.busy
-                or state.resigned
-                or state.absent_since is not None
-                or number in self._handing_over
+                or not self._may_renew(number)
             ):
                 continue
             changing += 1
             del self._wanted_since[number]
             self.election.renew(number, term, members)
+
+    def _may_renew(self, number: int) -> bool:
+        """Return whether nothing else is under way about the group's record and its ephemeral."""
+        state = self.election.states[number]
+        return not (state.busy or state.resigned or state.absent_since is not None or number in self._handing_over)
+
+    def _remove_idle_topics(self, terms: list[tuple[int, Term]]) -> None:
+        """REMOVED-WITH-EPOCH: begin an epoch of the same list in groups that have idle topics, which it removes.
+
+        CALM-FIRST: an older broker, which would not know what to do, is of another revision.
+        """
+        self._ticks += 1
+        timeout = self.ctx.config.topic_idle_timeout
+        if not (timeout and self.ctx.calm):
+            return
+        for number, term in terms:
+            if (
+                number % IDLE_TICKS == self._ticks % IDLE_TICKS
+                and self.ctx.now - term.started >= timeout / REMOVALS_PER_TIMEOUT
+                and self._may_renew(number)
+                and term.replica.idle_topics()
+                and self._changing() < self.ctx.config.relist_at_once
+            ):
+                self.election.renew(number, term, list(term.record.members))
 
     def _changing(self) -> int:
         """Return the number of groups whose list this broker is changing: a request to ZooKeeper is pending, or the new

@@ -138,6 +138,8 @@ class Followers:
                     parts,
                     len(follower.snapshot),
                     total,
+                    replica.floor,
+                    replica.removed,
                 ),
             )
         if self.active and self.needs_marks(follower.broker):

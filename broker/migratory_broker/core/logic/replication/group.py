@@ -125,6 +125,8 @@ class TopicGroup:
             return
         self._promise(message.epoch)
         synced = replica.synced_in(message.history)
+        if synced:
+            replica.remove_idle(message.source)
         if synced < message.source:
             self.ctx.send(peer, Promise(self.number, message.history, message.epoch, synced, True, [], []))
             return
@@ -133,7 +135,9 @@ class TopicGroup:
         for index, topics in enumerate(lists):
             last = index == len(lists) - 1
             digests = replica.digests() if last else []
-            self.ctx.send(peer, Promise(self.number, message.history, message.epoch, synced, last, digests, topics))
+            self.ctx.send(
+                peer, Promise(self.number, message.history, message.epoch, synced, last, digests, topics, replica.floor)
+            )
 
     def _check_sender(self, epoch: int) -> None:
         """OWNER: raise PeerError if a peer leads an epoch that this broker owns."""
@@ -238,7 +242,7 @@ class TopicGroup:
                 log.table.forget(publisher)
         listed, immediate = replica.listed, replica.immediate
         for item in message.entries:
-            log = replica.log(item.topic)
+            log = replica.open(item.topic)
             if not self._store(log, item.publications):
                 self._repair(peer, message.epoch)
                 continue

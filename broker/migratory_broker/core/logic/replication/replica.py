@@ -2,13 +2,15 @@
 has the rules about messages.
 
 `promised`: no lower epoch is obeyed. `synced`: the epoch whose coordinator's log this log is a prefix of. `view`: what
-this broker knows of that epoch. All of it is in memory and ends with the process, which is therefore a loss of the
+this broker knows of that epoch. `floor`: the position of every topic without a log. `removed`: the idle topics that the
+epoch removes when it is activated. All of it is in memory and ends with the process, which is therefore a loss of the
 copy.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from migratory_protocol.peer import BrokerId, ForwardReply, LogDigest, Publication, Sync, TopicPart
@@ -17,11 +19,14 @@ from migratory_protocol.positions import Position
 from migratory_broker.core.logic.context import Context, expect, must
 from migratory_broker.core.logic.events import Gap
 from migratory_broker.core.logic.replication.cache import Cache
-from migratory_broker.core.logic.replication.snapshot import epoch_in, merge
+from migratory_broker.core.logic.replication.snapshot import check_floor, epoch_in, merge
 from migratory_broker.core.logic.replication.topic_log import PublisherTable, TopicLog
 
 LASTS_MODULUS = 2**62
 """The modulus of a snapshot's sum of last sequence numbers, so that it fits the wire whatever they are."""
+
+MAX_REMOVED = 10_000
+"""Idle topics that one epoch removes: some 10 ms of work at every broker, and a message of 2.5 MB at most."""
 
 
 class ReplicationListener(Protocol):
@@ -69,6 +74,8 @@ class Replica:
         self.synced = 0
         self.view: EpochView | None = None
         self.topics: dict[str, TopicLog] = {}
+        self.floor = Position(0, 0)
+        self.removed: list[str] = []
         self._followed: set[str] = set()  # topics without a publication that have subscribers
         self._committed = listener.committed
 
@@ -108,8 +115,23 @@ class Replica:
     def position(self, topic: str) -> Position:
         """Return the current (committed) position of a topic; (first epoch of the history, 0) before its first
         commit."""
-        log = self.topics.get(topic)
-        return log.current(self.first) if log else Position(self.first, 0)
+        return (self.topics.get(topic) or self.vacant(topic)).current(self.first)
+
+    def vacant(self, topic: str) -> TopicLog:
+        """FLOOR: return the log of a topic that does not exist: everything up to the floor is gone."""
+        floor = self.floor
+        return TopicLog(topic, floor.sequence, floor.epoch if floor.sequence else 0)
+
+    def idle_topics(self) -> list[str]:
+        """REMOVED-EMPTY: return topics, `MAX_REMOVED` at most, without a publication for `topic_idle_timeout`, of which
+        neither a cached entry nor a publisher is left."""
+        limit = self.ctx.now - self.ctx.config.topic_idle_timeout
+        idle = (
+            log.name
+            for log in self.topics.values()
+            if log.appended_at <= limit and log.base == log.last and not log.table.rows
+        )
+        return list(islice(idle, MAX_REMOVED))
 
     # ---- changes ---------------------------------------------------------------------------------------------
 
@@ -119,15 +141,28 @@ class Replica:
 
     def log(self, topic: str) -> TopicLog:
         """Return the log of a topic. Create an empty one if there is none."""
+        return self.topics.get(topic) or self._add(TopicLog(topic))
+
+    def open(self, topic: str) -> TopicLog:
+        """Return the log of a topic, for its next publication. FLOOR: create one above the floor if there is none, and
+        report everything up to the floor as gone. The edges know which subscribers have an older position."""
         log = self.topics.get(topic)
         if log is None:
-            log = self.topics[topic] = TopicLog(topic)
-            self._followed.discard(topic)
-            self.cache.register(log)
+            log = self._add(self.vacant(topic))
+            if log.base:
+                self.ctx.emit(Gap(topic, "truncated", self.floor, 1, log.base))
+        return log
+
+    def _add(self, log: TopicLog) -> TopicLog:
+        self.topics[log.name] = log
+        log.appended_at = self.ctx.now
+        self._followed.discard(log.name)
+        self.cache.register(log)
         return log
 
     def append(self, log: TopicLog, publication: Publication) -> None:
         size = log.append(publication)
+        log.appended_at = self.ctx.now
         if len(log.entries) > 1:  # the common case, without a call
             self.cache.bytes += size
         else:
@@ -150,13 +185,25 @@ class Replica:
             self.commit(log, log.last)
 
     def activate(self) -> None:
-        """ACTIVATION-COMMITS: mark the synced epoch as activated and commit its whole log. Nothing if it is activated
-        already."""
+        """ACTIVATION-COMMITS: mark the synced epoch as activated, commit its whole log and remove its idle topics.
+        Nothing if it is activated already."""
         view = self.view
         must(view is not None, "VIEW: an epoch that is activated was synced to")
         if view is not None and not view.activated:
             view.activated = True
             self.commit_all()
+            self.remove_idle(view.epoch)
+
+    def remove_idle(self, activated: int) -> None:
+        """REMOVED-WITH-EPOCH: remove the idle topics of the epoch that the log is synced to, if that is the epoch
+        `activated`. FLOOR: the floor rises above every position that they had."""
+        if self.removed and activated == self.synced:
+            logs = [self.topics[name] for name in self.removed]
+            self.removed = []
+            self.floor = Position(activated, 1 + max(self.floor.sequence, *(log.last for log in logs)))
+            self.drop(logs)
+            for log in logs:
+                self.follow(log.name)
 
     def begin_history(self, history: int, first: int) -> None:
         """NEW-HISTORY: drop all logs and begin the history `history` with first epoch `first`, synced to no epoch.
@@ -164,6 +211,7 @@ class Replica:
         self.drop(list(self.topics.values()))
         self.ctx.histories += 1
         self.history, self.first = history, first
+        self.floor, self.removed = Position(first, 0), []
         self.synced = 0
         self.view = None
 
@@ -197,10 +245,7 @@ class Replica:
         the source epoch, counts for nothing and is dropped. Live subscribers are notified of gaps.
         """
         if not useful:
-            dropped = [log for name, log in self.topics.items() if name not in parts]
-            for log in dropped:
-                must(log.committed == 0, "COMMITTED-STAYS: a topic with committed entries does not go")
-            self.drop(dropped)
+            self._drop_unknown([log for name, log in self.topics.items() if name not in parts])
         for topic in sorted(parts):
             merged = merge(self.topics.get(topic) if useful else None, parts[topic])
             log = self.log(topic)
@@ -209,6 +254,13 @@ class Replica:
             self._replace(log, merged.base, merged.base_epoch, list(merged.entries))
             log.table = merged.table
             self._restore_committed(log, committed, silent=False)
+
+    def _drop_unknown(self, logs: list[TopicLog]) -> None:
+        """Drop logs of topics that the coordinator does not have: they were never committed, or removed."""
+        for log in logs:
+            removed = log.last < self.floor.sequence
+            must(not log.committed or removed, "COMMITTED-STAYS: a topic with committed entries is not dropped")
+        self.drop(logs)
 
     # ---- Sync ------------------------------------------------------------------------------------------------
 
@@ -229,7 +281,19 @@ class Replica:
     def check(self, sync: Sync, parts: list[TopicPart]) -> None:
         """COMMITTED-STAYS: raise PeerError if a snapshot that fits would cut or replace a committed entry."""
         expect(sync.first <= sync.epoch, "snapshot", "a history begins before its last epoch")
-        committed = {} if sync.history != self.history else {n: log for n, log in self.topics.items() if log.committed}
+        check_floor(sync.floor, sync.epoch)
+        same_history = sync.history == self.history
+        falls = same_history and sync.floor.epoch and sync.floor < self.floor
+        expect(not falls, "committed", "FLOOR: the floor never falls within a history")
+        named = {part.topic for part in parts if not part.deleted}
+        known_topics = named if sync.whole or not same_history else named | self.topics.keys()
+        removes = not sync.activated and known_topics.issuperset(sync.removed)
+        expect(removes or not sync.removed, "snapshot", "REMOVED-WITH-EPOCH: an epoch removes topics that it has")
+        committed = {
+            name: log
+            for name, log in self.topics.items()
+            if same_history and log.committed and (name in named or log.last >= sync.floor.sequence)
+        }
         for part in parts:
             log = committed.pop(part.topic, None)
             if log is None:
@@ -254,6 +318,7 @@ class Replica:
         fresh = switched or not self.synced
         if switched:
             self.begin_history(sync.history, sync.first)
+        self.floor, self.removed = max(self.floor, sync.floor), sync.removed
         named = set()
         marks: list[tuple[TopicLog, int]] = []
         dropped: list[TopicLog] = []
@@ -266,9 +331,7 @@ class Replica:
             marks.append((self._install(part, silent=fresh), part.committed))
         if sync.whole:
             dropped.extend(log for name, log in self.topics.items() if name not in named)
-        for log in dropped:
-            must(log.committed == 0, "COMMITTED-STAYS: a topic with committed entries does not go")
-        self.drop(dropped)
+        self._drop_unknown(dropped)
         self.promised = self.synced = sync.epoch
         self.view = EpochView(sync.epoch, sync.owner, tuple(sync.members), sync.copies, sync.activated)
         if sync.activated:
@@ -306,8 +369,10 @@ class Replica:
         return log
 
     def _replace(self, log: TopicLog, base: int, base_epoch: int, entries: list[Publication]) -> None:
-        before = log.bytes
+        before, last = log.bytes, log.last
         log.replace(base, base_epoch, entries)
+        if log.last != last:
+            log.appended_at = self.ctx.now
         self.cache.grew(log, log.bytes - before)
 
     def _restore_committed(self, log: TopicLog, committed: int, silent: bool) -> None:

@@ -66,7 +66,11 @@ class Sequencer:
         """Begin the duplicate window of every known publisher anew, at the activation of the epoch."""
         for log in self.replica.topics.values():
             for publisher in log.table.rows:
-                self._recent[(log.name, publisher)] = self.ctx.now
+                self._recent.setdefault((log.name, publisher), self.ctx.now)
+
+    def continue_from(self, before: Sequencer) -> None:
+        """Continue the duplicate windows of the term before, whose owner saw all repeats."""
+        self._recent = before._recent
 
     # ---- numbering -------------------------------------------------------------------------------------------
 
@@ -99,11 +103,13 @@ class Sequencer:
         replica = self.replica
         log = replica.topics.get(publication.topic)
         if log is None:
-            limit = self.ctx.config.max_topics
+            limit, timeout = self.ctx.config.max_topics, self.ctx.config.topic_idle_timeout
             if replica.cache.topics >= limit:
-                self._reject(publication, contact, "too_many_topics", f"the cluster holds {limit} topics, its limit")
+                text = f"the cluster holds {limit} topics, its limit (maxTopics)"
+                idle = f"; topics are removed {timeout:g} s after their last publication" if timeout else ""
+                self._reject(publication, contact, "too_many_topics", text + idle)
                 return None
-            log = replica.log(publication.topic)
+            log = replica.open(publication.topic)
         return log
 
     def _admit(self, log: TopicLog, publication: ForwardedPublication, contact: str | None, wall: float) -> bool:
@@ -125,7 +131,10 @@ class Sequencer:
                 return False
             if publication.publisher not in log.table.rows and cache.publishers_full(wall):
                 limit = self.ctx.config.max_publishers
-                text = f"the cluster remembers {limit} publishers, its limit; retry when silent ones are forgotten"
+                window = self.ctx.config.duplicate_window
+                text = (
+                    f"the cluster remembers {limit} publishers, its limit; silent ones are forgotten after {window:g} s"
+                )
                 self._reject(publication, contact, "retry", text)
                 return False
         if cache.full(log, wall):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from migratory_protocol.peer import LogDigest, Publication, TopicPart
+from migratory_protocol.positions import Position
 from migratory_protocol.topics import topic_group
 from msgspec.structs import replace
 
@@ -170,6 +171,11 @@ def check_parts(parts: list[TopicPart], group: int, groups: int, epoch: int) -> 
         _check_entries(part.older, part.base, epoch)
         rows_known = all(row.sequence <= part.last for row in part.table)
         expect(rows_known and part.base_epoch <= epoch, "snapshot", "a publisher table is part of its log")
+
+
+def check_floor(floor: Position, epoch: int) -> None:
+    """FLOOR: raise PeerError unless a floor lies in an epoch up to `epoch`, among the sequence numbers that exist."""
+    expect(floor.epoch <= epoch and floor.sequence <= LARGEST_SEQUENCE, "snapshot", "FLOOR: a floor is a position")
 
 
 def _check_entries(entries: list[Publication], after: int, epoch: int) -> None:

@@ -13,7 +13,7 @@ from migratory_protocol.peer import BrokerId, LogDigest, Prepare, Promise, Topic
 from migratory_broker.core.logic.context import Context, expect
 from migratory_broker.core.logic.membership.records import GroupRecord, SourceEpoch
 from migratory_broker.core.logic.replication.replica import Replica
-from migratory_broker.core.logic.replication.snapshot import check_parts, join, same_entry
+from migratory_broker.core.logic.replication.snapshot import check_floor, check_parts, join, same_entry
 
 
 class PromiseRound:
@@ -78,6 +78,7 @@ class PromiseRound:
         check_parts(topics, replica.group, self.ctx.config.groups, record.epoch)
         expect(message.synced < record.epoch, "epoch", "nothing is synced to an epoch before its coordinator")
         expect(not any(part.deleted for part in topics), "snapshot", "an answer deletes no topic")
+        check_floor(message.floor, record.epoch)
         if message.synced < self.source.epoch:
             return  # not merged
         for part in topics:
@@ -96,7 +97,8 @@ class PromiseRound:
             expect(agrees, "committed", "ONE-LOG: answers that are synced to the source agree at every sequence number")
         if not self.useful and replica.history == record.history:
             lasts = {part.topic: part.last for part in topics}
-            complete = all(lasts.get(name, 0) >= log.committed for name, log in replica.topics.items())
+            gone = message.floor.sequence  # of topics that were removed
+            complete = all(lasts.get(name, gone) >= log.committed for name, log in replica.topics.items())
             expect(complete, "committed", "COMMITTED-STAYS: a log that is synced to the source has all of them")
 
     @property
@@ -120,6 +122,8 @@ class PromiseRound:
             before = set(replica.topics)
             replica.begin_history(self.record.history, self.record.first)
             replica.announce_reset(before)
+        floors = [answer.floor for broker, answer in self.answers.items() if self.is_useful(broker)]
+        replica.floor = max([replica.floor, *floors])
         topics: dict[str, list[TopicPart]] = {}
         for broker in sorted(self._topics):
             if self.is_useful(broker):

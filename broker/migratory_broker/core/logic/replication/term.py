@@ -98,8 +98,11 @@ class Term:
                 replica.synced == before.epoch == record.source.epoch and before.record.owner == record.owner,
                 "RELIST: only the owner of the activated epoch skips the promises",
             )
+            self.sequencer.continue_from(before.sequencer)
             self._adopted(before)
         else:
+            if replica.history == record.history:
+                replica.remove_idle(record.source.epoch)
             self.promise_round = PromiseRound(self.ctx, replica, record, record.source)
             self.promise_round.begin()
             self._check_promises()
@@ -119,8 +122,12 @@ class Term:
 
     def _adopted(self, before: Term | None) -> None:
         """Begin to bring every linked broker to the replica's log, which is now the epoch's log. `before` is the term
-        that this one continues, or None."""
+        that this one continues, or None.
+
+        REMOVED-WITH-EPOCH: an epoch that continues another removes the idle topics, if the cluster is calm.
+        """
         replica, record = self.replica, self.record
+        replica.removed = replica.idle_topics() if before is not None and self.ctx.calm else []
         self.phase = "syncing"
         replica.synced = record.epoch
         replica.view = EpochView(record.epoch, record.owner, tuple(record.members), record.copies, activated=False)
@@ -159,7 +166,9 @@ class Term:
         follower.confirmed = True
         if follower.broker in self.record.members:
             self.synced.add(follower.broker)
-            self.sequencer.accepted(follower.broker, list(follower.snapshot.items()))
+            topics = self.replica.topics  # some may have been removed since
+            held = [(name, last) for name, last in follower.snapshot.items() if name in topics]
+            self.sequencer.accepted(follower.broker, held)
         follower.snapshot = {}
         self.check_activation()
 
@@ -227,6 +236,9 @@ class Term:
         self.retried = False  # the activation is progress: the next time may retry again
         self.followers.active = True
         self.followers.stream(Activated(self.replica.group, self.record.history, self.epoch))
+        if removed := len(self.replica.removed):
+            self.ctx.observe("migratory_topics_removed_total", removed)
+            self.ctx.note("info", "topics_removed", group=self.replica.group, epoch=self.epoch, count=removed)
         self.replica.activate()
         self.sequencer.begin()
         self._on_active(self)

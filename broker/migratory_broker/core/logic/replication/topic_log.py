@@ -1,7 +1,7 @@
 """The log of one topic as this broker caches it, with its publisher table, used by the replica and the sequencer.
 
 `base` < entries <= `last`, and `committed` lies between. Only committed entries leave, and only the oldest. `base`, its
-epoch and the publisher table stay after an eviction, so that an idle topic never forgets its position.
+epoch and the publisher table stay after an eviction, until the topic is removed as idle.
 """
 
 from __future__ import annotations
@@ -69,14 +69,15 @@ class PublisherTable:
 class TopicLog:
     """The cached entries of one topic, the sequence number up to which they are committed, and the publisher table."""
 
-    __slots__ = ("base", "base_epoch", "bytes", "committed", "entries", "last", "message_index", "name", "table")
+    __slots__ = (
+        "appended_at", "base", "base_epoch", "bytes", "committed", "entries", "last", "message_index", "name", "table",
+    )  # fmt: skip
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, base: int = 0, base_epoch: int = 0) -> None:
         self.name = name
-        self.base = 0
-        self.base_epoch = 0  # epoch of entry `base`; 0 while there is none
-        self.last = 0
-        self.committed = 0
+        self.base = self.last = self.committed = base
+        self.base_epoch = base_epoch  # epoch of entry `base`; 0 while there is none
+        self.appended_at = 0.0  # when this broker got the newest entry, by its monotonic clock
         self.entries: deque[Publication] = deque()
         self.bytes = 0
         self.table = PublisherTable()

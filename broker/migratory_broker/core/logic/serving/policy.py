@@ -26,9 +26,10 @@ publication, because that has no answer; the limit keeps one client from filling
 class TopicQuota:
     """The number of topics that each client created, limited by `topics_per_client`.
 
-    Topics are never deleted, so one client that publishes under a new name each time would use up `max_topics` and keep
-    all others from creating any. A client is its connection, because the name that it gives proves nothing. The quota
-    stops a faulty program. An attacker who reconnects is limited by `max_topics` and by access control.
+    Topics go only after `topic_idle_timeout`, so one client that publishes under a new name each time would use up
+    `max_topics` and keep all others from creating any. A client is its connection, because the name that it gives
+    proves nothing. The quota stops a faulty program. An attacker who reconnects is limited by `max_topics` and by
+    access control. All counts begin again after each `topic_idle_timeout`, in which the topics are used or removed.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -36,15 +37,17 @@ class TopicQuota:
         self._created: OrderedDict[ClientId, int] = OrderedDict()  # the latest creator last
         self._pending: OrderedDict[str, tuple[float, ClientId]] = OrderedDict()  # topic -> deadline, in its order
         self._histories = 0
+        self._began_at = ctx.now  # of the counts
         self._logged_at = float("-inf")
 
     def admit(self, topic: str, client: ClientId) -> str:
         """Count a topic that does not exist yet against the quota of `client`, unless its creation is under way
         already. Return "". If the quota is used up, count nothing, and return the reason why the client may not create
         it."""
-        if self._histories != self.ctx.histories:
-            # A new history has no topics: publishers create theirs again and must not be charged twice.
-            self._histories = self.ctx.histories
+        now, timeout = self.ctx.now, self.ctx.config.topic_idle_timeout
+        if self._histories != self.ctx.histories or (timeout and now - self._began_at >= timeout):
+            # Publishers create again what is gone, and must not be charged twice. A new history has no topics.
+            self._histories, self._began_at = self.ctx.histories, now
             self._created.clear()
         if topic in self._pending:
             return ""

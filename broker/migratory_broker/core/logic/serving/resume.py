@@ -100,13 +100,14 @@ class Resume:
             if expired:
                 self._attached(event, "reset", Position(0, 0), [])
             return expired
-        position = replica.position(event.topic)
         log = replica.topics.get(event.topic)
-        after = event.after
         if log is None:
             replica.follow(event.topic)
+            log = replica.vacant(event.topic)
+        position = log.current(replica.first)
+        after = event.after
         if after is None:
-            last = log.entry(log.committed) if log and event.snapshot else None
+            last = log.entry(log.committed) if event.snapshot else None
             self._attached(event, "complete", position, [last] if last else [])
             return True
         verdict = self._verdict(group, log, after, waiting)
@@ -118,9 +119,7 @@ class Resume:
         self._replay(event, log, position, after)
         return True
 
-    def _verdict(
-        self, group: TopicGroup, log: TopicLog | None, after: Position, waiting: WaitingSubscription
-    ) -> Verdict:
+    def _verdict(self, group: TopicGroup, log: TopicLog, after: Position, waiting: WaitingSubscription) -> Verdict:
         """Return how to answer a resume after position `after`: "replay" what follows it, "reset" the subscriber, or
         "wait" until this broker knows more."""
         replica = group.replica
@@ -128,8 +127,7 @@ class Resume:
             return "reset"
         if after.sequence == 0:
             return "replay" if after.epoch == replica.first else self._unknown_epoch(group, after, waiting)
-        committed = log.committed if log else 0
-        if after.sequence <= committed and log is not None:
+        if after.sequence <= log.committed:
             if after.sequence < log.base:
                 return "replay" if after.epoch <= log.base_epoch else "reset"
             return "replay" if log.epoch_at(after.sequence) == after.epoch else "reset"
@@ -137,7 +135,7 @@ class Resume:
         if after.epoch > known:
             return self._unknown_epoch(group, after, waiting)
         if replica.synced > after.epoch and replica.view is not None and replica.view.activated:
-            entry = log.entry(after.sequence) if log else None
+            entry = log.entry(after.sequence)
             if entry is None or entry.epoch != after.epoch:
                 return "reset"
         return "wait"
@@ -269,10 +267,7 @@ class Resume:
 
     # ---- replay ----------------------------------------------------------------------------------------------
 
-    def _replay(self, event: Attach, log: TopicLog | None, position: Position, after: Position) -> None:
-        if log is None:
-            self._attached(event, "complete", position, [])
-            return
+    def _replay(self, event: Attach, log: TopicLog, position: Position, after: Position) -> None:
         begin = max(after.sequence, log.base)
         publications = self._page(log, begin, event.max_bytes)
         done = begin + len(publications) == log.committed
@@ -331,10 +326,10 @@ class Resume:
         meanwhile, and `reset` if the history ended."""
         group = self.groups[topic_group(event.topic, len(self.groups))]
         replica = group.replica
-        position = replica.position(event.topic)
-        log = replica.topics.get(event.topic)
+        log = replica.topics.get(event.topic) or replica.vacant(event.topic)
+        position = log.current(replica.first)
         after = event.after.sequence
-        if event.after.epoch < replica.first or log is None or after > log.committed:
+        if event.after.epoch < replica.first or after > log.committed:
             self.ctx.emit(Page(event.edge, event.reference, event.topic, (), True, "reset", position))
             return
         begin = max(after, log.base)
