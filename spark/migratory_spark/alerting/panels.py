@@ -183,6 +183,11 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel("Replication lag", "Sequenced and not committed yet.", _gauge("migratory_replication_lag")),
         Panel("Queues", "Bytes queued for slow clients.", _gauge("migratory_queue_bytes"), "bytes"),
+        Panel(
+            "Memory of clients", "What clients make a broker hold, by kind, as a share of the kind's limit.",
+            [("{{broker}} {{kind}}", f"migratory_client_bytes{{{CLUSTER}}} / migratory_client_bytes_limit")],
+            "percentunit",
+        ),
         Panel("Cache", "Payload bytes.", _gauge("migratory_cache_bytes"), "bytes"),
         Panel(
             "Evicted too early",
