@@ -132,7 +132,9 @@ class AvailabilityCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Publications that were acknowledged or failed (`attempts`) and those that failed; null if neither was scraped.
 
     `share` (0 to 1) is the acknowledged part of the sum, not a mean of ratios; it is null without an attempt.
-    `windows_without_traffic` is the number of table rows without an attempt.
+    `windows_without_traffic` is the number of table rows without an attempt. `background_failures` are those outside of
+    incidents (from the start of an incident to 15 s after its end), `background_failures_per_minute` is their rate in
+    that time.
     """
 
     attempts: int | None
@@ -140,6 +142,8 @@ class AvailabilityCounts(msgspec.Struct, frozen=True, kw_only=True):
     share: float | None
     windows_without_traffic: int
     errors_by_reason: dict[str, int]
+    background_failures: int | None = None
+    background_failures_per_minute: float | None = None
 
 
 class WindowRow(msgspec.Struct, frozen=True, kw_only=True):

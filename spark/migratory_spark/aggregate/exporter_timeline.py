@@ -171,7 +171,7 @@ def exporters_within(parts: Iterable[TimelineResult], window: int) -> ScrapedExp
 
 def counted_steps(parts: Iterable[TimelineResult], start_ms: int) -> list[IncidentStep]:
     """Return the takeovers, reconnects and publish errors of all partitions as steps of incidents, in the order of
-    time; of very many only the first MAX_STEPS.
+    time; of very many of one kind only the MAX_STEPS largest.
 
     :param start_ms: the start of the window; no step begins earlier.
     """

@@ -25,7 +25,7 @@ takeover begins."""
 EPISODE_MS = 5000
 """Time between two increases up to which they belong to one episode."""
 MAX_STEPS = 2000
-"""Steps that a report looks at, the first ones."""
+"""Steps of one kind that a report looks at, the largest ones: a month of single errors must not hide a wave."""
 MIN_WAVE_RECONNECTS, MIN_WAVE_SHARE = 5, 0.01
 """Reconnects, and share of the clients, from which on reconnects are an incident."""
 
@@ -118,7 +118,7 @@ def find_episodes(times: Ints, previous: Ints, increase: Floats) -> list[Episode
 
 
 def episode_steps(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: int) -> list[IncidentStep]:
-    """Return the episodes as steps in the order of time, the first MAX_STEPS.
+    """Return the episodes as steps in the order of time, of each kind the MAX_STEPS largest.
 
     :param parts: parts of episodes, by metric and broker.
     :param start_ms: the start of the window; no step begins earlier.
@@ -130,7 +130,11 @@ def episode_steps(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: 
         for (metric, broker), episodes in sorted(parts.items())
         for episode in merge_episodes(episodes)
     ]  # fmt: skip
-    return sorted(steps, key=lambda step: step.seen)[:MAX_STEPS]
+    chosen = []
+    for kind in _STEP_KINDS.values():
+        of_kind = [step for step in steps if step.kind == kind]
+        chosen += sorted(of_kind, key=lambda step: (-(step.count or 0), step.seen, step.broker))[:MAX_STEPS]
+    return sorted(chosen, key=lambda step: step.seen)
 
 
 def broker_steps(exporters: ScrapedExporters, start_ms: int, end_ms: int) -> list[IncidentStep]:
@@ -194,10 +198,13 @@ def find_incidents(
     incidents = [
         replace(incident, steps=tuple(by_incident.get(number, ())), known=True) for number, incident in enumerate(known)
     ]
-    for group in _group_steps(unclaimed):
-        incident = _classify(group, max_clients)
-        if incident is not None and not (first_client_at is not None and _is_cluster_start(incident, first_client_at)):
-            incidents.append(incident)
+    causes, others = _split_background(unclaimed, max(MIN_WAVE_RECONNECTS, MIN_WAVE_SHARE * max_clients))
+    for group in _group_steps(causes):
+        incident = _classify(group)
+        if incident is None:
+            continue
+        if first_client_at is None or not _is_cluster_start(incident, first_client_at):
+            incidents.append(_with_background(incident, others))
     return sorted(incidents, key=lambda incident: (incident.at, incident.until))
 
 
@@ -211,49 +218,93 @@ def _belongs(step: IncidentStep, at: int, until: int) -> bool:
     return at - SETTLE_MS <= step.seen and step.at <= until + SETTLE_MS
 
 
-def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
-    """Return groups of steps, each of which begins at most SETTLE_MS after the ones before.
+def _split_background(steps: Sequence[IncidentStep], min_wave: float) -> tuple[list[IncidentStep], list[IncidentStep]]:
+    """Return the steps that make incidents, and those that happen without one as well: publish errors, and lost links
+    that are no wave. A wave is at least `min_wave` lost links, of any brokers, with at most EPISODE_MS between."""
+    causes = [step for step in steps if step.kind not in ("reconnects", "publish_errors")]
+    background = [step for step in steps if step.kind == "publish_errors"]
+    burst: list[IncidentStep] = []
+    for step in [*sorted((step for step in steps if step.kind == "reconnects"), key=lambda step: step.seen), None]:
+        if burst and (step is None or step.seen - max(earlier.until for earlier in burst) > EPISODE_MS):
+            is_wave = sum(earlier.count or 0 for earlier in burst) >= min_wave
+            (causes if is_wave else background).extend(burst)
+            burst = []
+        if step is not None:
+            burst.append(step)
+    return sorted(causes, key=lambda step: (step.at, step.seen, step.kind, step.broker)), background
 
-    A broker that stays away does not hold a group open. When a broker dies, steps that ended before become a group of
-    their own.
+
+def _with_background(incident: DetectedIncident, background: Iterable[IncidentStep]) -> DetectedIncident:
+    """Return the incident with the background steps that began at its time; it lasts until these are over."""
+    begun = [step for step in background if incident.at <= step.seen and step.at <= incident.until + EPISODE_MS]
+    steps = sorted((*incident.steps, *begun), key=lambda step: (step.at, step.seen, step.kind, step.broker))
+    # A step may go on in the background: it holds the incident open for as long as steps belong together.
+    ends = [min(step.until, incident.until + SETTLE_MS) for step in begun]
+    return replace(incident, steps=tuple(steps), until=max([incident.until, *ends]))
+
+
+def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
+    """Return groups of steps, each with one cause.
+
+    A broker that dies or restarts is a cause of its own. Its group has its lost links, and the takeovers and lost links
+    of others that it is the latest cause of, each of which begins at most SETTLE_MS after the ones before. Steps that
+    were over before it are groups without such a cause.
     """
     groups: list[list[IncidentStep]] = []
-    open_until = 0
-    for step in steps:
-        if not groups or step.at > open_until + SETTLE_MS:
-            groups.append([])
-            open_until = 0
-        elif step.kind == "silent" and not any(other.kind == "silent" for other in groups[-1]):
-            over = [other for other in groups[-1] if other.until <= step.at]
-            if over:
-                groups.append([other for other in groups[-1] if other.until > step.at])
-                groups[-2] = over
-        groups[-1].append(step)
-        open_until = max(open_until, step.seen if step.kind == "silent" else step.until)
+    for chain in _chains(steps):
+        by_broker: dict[str, list[IncidentStep]] = {}
+        for step in chain:
+            if step.kind in ("silent", "restarted"):
+                by_broker.setdefault(step.broker, []).append(step)
+        begins = {broker: min(step.at for step in own) for broker, own in by_broker.items()}
+        before: list[IncidentStep] = []
+        for step in chain:
+            if step.kind in ("silent", "restarted"):
+                continue
+            causes = [broker for broker, at in begins.items() if at < step.until]
+            if step.kind in ("back", "reconnects") and step.broker in causes:
+                by_broker[step.broker].append(step)
+            elif causes:
+                by_broker[max(causes, key=lambda broker: (begins[broker], broker))].append(step)
+            else:
+                before.append(step)
+        groups += [before] if before else []
+        groups += by_broker.values()
     return groups
 
 
-def _classify(steps: Sequence[IncidentStep], max_clients: float) -> DetectedIncident | None:
-    """Return the incident of which these are the steps, named after the gravest kind among them, or None if they make
-    none (such as too few reconnects)."""
-    reconnects = sum(step.count or 0 for step in steps if step.kind == "reconnects")
-    for kind, name in _INCIDENT_KINDS:
-        of_kind = [step for step in steps if step.kind == kind]
-        if not of_kind:
-            continue
-        if kind == "reconnects" and reconnects < max(MIN_WAVE_RECONNECTS, MIN_WAVE_SHARE * max_clients):
-            return None
-        brokers = {step.broker for step in of_kind}
-        # An incident is over when clients and publishers are served again, whether or not the broker is back.
-        ends = [step.until for step in steps if step.kind not in ("silent", "back")]
-        seen = min(step.seen for step in of_kind)
-        until = max(ends, default=max(step.seen for step in steps))
-        return DetectedIncident(
-            name,
-            brokers.pop() if len(brokers) == 1 else "",
-            min(step.at for step in of_kind),
-            seen,
-            max(until, seen),
-            tuple(steps),
-        )
-    return None
+def _chains(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
+    """Return groups of steps, each of which begins at most SETTLE_MS after the ones before. A broker that stays away
+    does not hold a group open."""
+    chains: list[list[IncidentStep]] = []
+    open_until = 0
+    for step in steps:
+        if not chains or step.at > open_until + SETTLE_MS:
+            chains.append([])
+            open_until = 0
+        chains[-1].append(step)
+        open_until = max(open_until, step.seen if step.kind == "silent" else step.until)
+    return chains
+
+
+def _classify(steps: Sequence[IncidentStep]) -> DetectedIncident | None:
+    """Return the incident of which these are the steps, named after the gravest kind among them; None for a broker that
+    is only back."""
+    named = [(name, of_kind) for kind, name in _INCIDENT_KINDS
+             if (of_kind := [step for step in steps if step.kind == kind])]  # fmt: skip
+    if not named:
+        return None
+    name, of_kind = named[0]
+    brokers = {step.broker for step in of_kind}
+    # An incident is over when clients and publishers are served again, whether or not the broker is back.
+    ends = [step.until for step in steps if step.kind not in ("silent", "back")]
+    seen = min(step.seen for step in of_kind)
+    until = max(ends, default=max(step.seen for step in steps))
+    return DetectedIncident(
+        name,
+        brokers.pop() if len(brokers) == 1 else "",
+        min(step.at for step in of_kind),
+        seen,
+        max(until, seen),
+        tuple(sorted(steps, key=lambda step: (step.at, step.seen, step.kind, step.broker))),
+    )

@@ -228,7 +228,9 @@ def build_report(
             coverage, counts, observations, rows.whole, statistics, catalog.exporters_of_unknown_start(start_ms)
         ),
         delivery=sections.delivery(observations, rows.whole),
-        availability=sections.availability(observations, rows),
+        availability=sections.availability(
+            observations, rows, *incident_impact.background_failures(detected, observations, rows.whole)
+        ),
         latency_ms=sections.latency(observations, rows),
         estimated_latency_ms=sections.measured(
             observations, metrics.LATENCY, sections.MILLISECONDS, rows.whole, sections.estimated

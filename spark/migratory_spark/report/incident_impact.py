@@ -22,6 +22,21 @@ def edges(detected: Sequence[DetectedIncident], start: int, end: int) -> Iterato
         yield from (_clip(moment, start, end) for moment in _moments(incident))
 
 
+def background_failures(
+    detected: Sequence[DetectedIncident], observations: Observations, whole: Interval
+) -> tuple[int, float | None]:
+    """Return the publications that failed in the window outside of incidents, and their number per minute of that time;
+    None for the rate if incidents take up the whole window."""
+    after, failures, milliseconds = whole[0], 0, 0
+    moments = [(_clip(incident.at, *whole), _clip(incident.until + SETTLE_MS, *whole)) for incident in detected]
+    for at, settled_at in [*sorted(moments), (whole[1], whole[1])]:
+        if at > after:
+            failures += observations.count(metrics.PUBLISH_ERRORS, interval=(after, at))
+            milliseconds += at - after
+        after = max(after, settled_at)
+    return failures, round(failures / milliseconds * 60_000, 4) if milliseconds else None
+
+
 def _moments(incident: DetectedIncident) -> tuple[int, int, int]:
     return incident.at, incident.until, incident.until + SETTLE_MS
 

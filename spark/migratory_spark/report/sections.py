@@ -169,9 +169,14 @@ def delivery(observations: Observations, interval: Interval) -> DeliveryCounts:
     )
 
 
-def availability(observations: Observations, rows: ReportRows) -> AvailabilityCounts:
+def availability(
+    observations: Observations, rows: ReportRows, background_failures: int, background_per_minute: float | None
+) -> AvailabilityCounts:
     """Return the numbers of publications that were acknowledged and that failed in the window (None if neither was
-    scraped), the acknowledged share, the number of rows without publications, and failures by reason."""
+    scraped), the acknowledged share, the number of rows without publications, and failures by reason.
+
+    :param background_failures: failures outside of incidents, and their number per minute.
+    """
     counts = publish_events(observations, rows.whole)
     known = observations.was_scraped(metrics.PUBLISH, rows.whole) or observations.was_scraped(
         metrics.PUBLISH_ERRORS, rows.whole
@@ -187,6 +192,8 @@ def availability(observations: Observations, rows: ReportRows) -> AvailabilityCo
         share=good / total if total else None,
         windows_without_traffic=sum(not publish_events(observations, interval).total for interval in rows.intervals),
         errors_by_reason={reason: count for reason, count in by_reason.items() if count},
+        background_failures=background_failures if known else None,
+        background_failures_per_minute=background_per_minute if known else None,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from migratory_spark.aggregate.coverage import ScrapedExporter, ScrapedExporters
 from migratory_spark.aggregate.incidents import DetectedIncident, IncidentStep, broker_steps, find_incidents
@@ -149,6 +151,51 @@ class TestFind:
         assert [incident.kind for incident in find_incidents(DEATH, [], max_clients=10, first_client_at=60_000)] == [
             "broker died"
         ]
+
+    def test_background_steps_do_not_join_incidents(self) -> None:
+        """A refused publication and a client that loses its link, every 12 s, do not make one incident of two deaths
+        that are ten minutes apart. Each incident has only the steps at its time."""
+        background = [
+            IncidentStep(kind, "b9", at - 1000, at, at, 1)
+            for at in range(0, 1_200_000, 12_000)
+            for kind in ("publish_errors", "reconnects")
+        ]  # fmt: skip
+        second = [
+            replace(step, broker="b2", at=step.at + 600_000, seen=step.seen + 600_000, until=step.until + 600_000)
+            for step in DEATH
+        ]
+        incidents = find_incidents([*DEATH, *background, *second], [], max_clients=1500)
+        assert [(incident.kind, incident.broker, incident.at) for incident in incidents] == [
+            ("broker died", "b1", 40_000),
+            ("broker died", "b2", 640_000),
+        ]
+        assert all(incident.until - incident.at <= 20_000 for incident in incidents)
+        assert all(len(incident.steps) <= len(DEATH) + 8 for incident in incidents)
+
+    def test_brokers_that_die_one_after_the_other_are_incidents_of_their_own(self) -> None:
+        """Each death or restart is an incident with the name of its broker, however close. Lost links belong to their
+        broker's incident, takeovers to the latest one before them."""
+        steps = [
+            *DEATH,
+            IncidentStep("silent", "b3", 48_000, 49_000, 80_000),
+            IncidentStep("reconnects", "b3", 49_000, 50_000, 50_000, 400),
+            IncidentStep("reconnects", "b1", 49_000, 50_000, 50_000, 30),
+            IncidentStep("takeover", "b2", 52_000, 53_000, 53_000, 30),
+            IncidentStep("restarted", "b4", 55_000, 56_000, 56_000),
+        ]
+        incidents = find_incidents(steps, [], max_clients=1500)
+        assert [(incident.kind, incident.broker) for incident in incidents] == [
+            ("broker died", "b1"),
+            ("broker died", "b3"),
+            ("broker restarted", "b4"),
+        ]
+        lost = [sum(step.count or 0 for step in incident.steps if step.kind == "reconnects") for incident in incidents]
+        assert lost == [530, 400, 0]
+        assert [sum(step.kind == "takeover" for step in incident.steps) for incident in incidents] == [1, 1, 0]
+
+    def test_few_lost_links_of_many_brokers_at_once_are_a_wave(self) -> None:
+        steps = [IncidentStep("reconnects", f"b{number}", 1000, 2000, 3000, 3) for number in range(4)]
+        assert [incident.kind for incident in find_incidents(steps, [], max_clients=100)] == ["reconnect wave"]
 
     def test_separate_incidents_are_returned_in_order(self) -> None:
         second = [IncidentStep("restarted", "b2", 80_000, 81_000, 81_000)]

@@ -370,3 +370,31 @@ def test_nulls_in_rows_are_no_samples() -> None:
     )
     (pack,) = pack_batches([batch], SampleQuery(frozenset({"c_total"}), 0, 10))
     assert sorted(name.labels for name in pack.keys) == [(), (("a", "b"),)]
+
+
+# Incidents
+
+
+def test_errors_outside_of_incidents_have_a_rate_of_their_own() -> None:
+    """A refused publication every 12 s counts outside of the incident in which a broker dies, and has a rate by the
+    minute; the errors of the incident do not belong to it."""
+    samples: list[Sample] = []
+    errors = 0
+    for second in range(601):
+        errors += second % 12 == 0
+        errors += 10 * (300 < second <= 305)
+        at = second * 1000
+        samples.append(("migratory_publish_errors_total", {**LABELS, "broker": "", "reason": "x"}, at, float(errors)))
+        samples += [
+            ("migratory_clients", {"cluster": "c", "job": "b", "instance": broker, "broker": broker}, at, 50.0)
+            for broker in ("b0", "b1")
+            if broker == "b0" or second <= 300
+        ]
+    report = plain_report(samples, 0, 600)
+    (incident,) = report["incidents"]
+    assert (incident["kind"], incident["broker"]) == ("broker died", "b1")
+    inside = incident["affected"]["publish_errors"]
+    assert 50 <= inside <= 54
+    availability = report["availability"]
+    assert availability["background_failures"] == errors - 1 - inside
+    assert availability["background_failures_per_minute"] == pytest.approx(5, abs=0.2)
