@@ -20,6 +20,7 @@ SIGNAL_EXIT_BASE = 128
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _CONNECT_HINT = "Start a cluster here with `migratory up`, or name the brokers with -s URL."
+_TOKEN_HINT = "Give a token that the cluster accepts with --token-file FILE; `migratory explain` says what it allows."
 
 
 class CommandFailed(click.ClickException):
@@ -35,7 +36,7 @@ def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
     try:
         return run_until_signal(work)
     except ConnectError as error:
-        notices.error(error.code, f"{error}. {_CONNECT_HINT}")
+        notices.error(error.code, f"{error}. {_TOKEN_HINT if error.code == 'unauthenticated' else _CONNECT_HINT}")
     except MigratoryError as error:
         notices.error(error.code, str(error))
     except CommandFailed as error:

@@ -314,7 +314,8 @@ class ClientCore:
     def _handle_error(self, link: LinkState, message: wire.Error, now: float, out: list[Effect]) -> None:
         if message.closes:
             link.broker_error = f"{message.code}: {message.text}"
-        if not self._requests.accept_error(message, out):
+        refused = message.code == errors.UNAUTHENTICATED and message.closes  # reported as the link ends
+        if not self._requests.accept_error(message, out) and not refused:
             out.append(ev.Problem(message.code, message.text, message.closes))
         self._check_ready(now, out)
 
