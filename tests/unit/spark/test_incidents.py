@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 from migratory_spark.aggregate.coverage import ScrapedExporter, ScrapedExporters
-from migratory_spark.aggregate.incidents import DetectedIncident, IncidentStep, broker_steps, find_incidents
+from migratory_spark.aggregate.incidents import (
+    MAX_STEPS,
+    DetectedIncident,
+    Episode,
+    IncidentStep,
+    broker_steps,
+    episode_steps,
+    find_incidents,
+)
 from migratory_spark.aggregate.time_grid import intersection
-from migratory_spark.metrics import Role
+from migratory_spark.metrics import PUBLISH_ERRORS, TAKEOVERS, Role
 
 END = 100_000
 SECOND = 1000
@@ -192,6 +200,13 @@ class TestFind:
         lost = [sum(step.count or 0 for step in incident.steps if step.kind == "reconnects") for incident in incidents]
         assert lost == [530, 400, 0]
         assert [sum(step.kind == "takeover" for step in incident.steps) for incident in incidents] == [1, 1, 0]
+
+    def test_many_single_errors_do_not_hide_what_comes_later(self) -> None:
+        errors = [Episode(at, at, at, 1.0) for at in range(0, 60_000_000, 12_000)]
+        late = {(TAKEOVERS, "b1"): [Episode(90_000_000, 90_000_000, 90_000_000, 3.0)]}
+        steps = episode_steps({(PUBLISH_ERRORS, ""): errors, **late}, 0)
+        assert [step.kind for step in steps].count("publish_errors") == MAX_STEPS
+        assert steps[-1].kind == "takeover"
 
     def test_few_lost_links_of_many_brokers_at_once_are_a_wave(self) -> None:
         steps = [IncidentStep("reconnects", f"b{number}", 1000, 2000, 3000, 3) for number in range(4)]
