@@ -227,7 +227,8 @@ def test_reconnect_counter_stores_a_bounded_number_of_times() -> None:
 
 
 def test_every_link_up_has_one_link_down() -> None:
-    """Each link that came up is reported down exactly once, in the order of the links' ends, for every kind of end."""
+    """Each link that came up and ended is reported down exactly once, in the order of the links' ends: after a move,
+    after one that the next move overtakes, and after a loss in the middle of a move."""
     driver, link = served(1, "t")
     driver.receive(link, wire.Drain(1.0, [Server(THERE)]))
     second = driver.accept(driver.next_dial(within=1.0))

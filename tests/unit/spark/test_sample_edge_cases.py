@@ -258,10 +258,10 @@ def test_exporters_that_are_scraped_twice_are_noted() -> None:
 
 
 @pytest.mark.parametrize("began", [None, 10.0, 149.0])
-def test_first_value_counts_only_if_the_process_started_in_the_window(began: float | None) -> None:
-    """Without older samples, a counter's first value belongs to the window only if the process is known to have
-    started in it, and a note names exporters without a start time. With a sample from before the window, or a first
-    value of zero, there is no such note."""
+def test_first_value_is_left_out_only_if_the_process_started_before_the_window(began: float | None) -> None:
+    """Without older samples, a counter's first value is left out only if its process is known to have started before
+    the window. It is included if the exporter has no start time, which a note then says. With a sample from before the
+    window, or a first value of zero, there is no such note."""
     samples = [received(second, 10 * (second - 10)) for second in range(150, 201)]
     if began is not None:
         started = "process_start_time_seconds", {"job": "load", "instance": "w"}

@@ -1,4 +1,5 @@
-"""The authorizer: decides whether a client may connect, and what it may do. Used where `spec.security` asks for it.
+"""The authorizer: decides whether a client may connect, by its token, and what it may do, by the rules of
+`spec.security` and of the token. Used where there are tokens or rules.
 
 `Authorizer.connect` returns the `ClientAccess` of a client, which answers for each topic. The authorizer holds keys and
 revocations, which `update` replaces, and has no clock: the wall clock's time is an argument.

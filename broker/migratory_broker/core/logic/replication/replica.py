@@ -170,8 +170,11 @@ class Replica:
 
     def commit(self, log: TopicLog, to: int) -> None:
         """COMMITTED-ONLY: commit the log's entries up to sequence number `to`, report them to the listener and trim the
-        log. Nothing if they are committed already. Everything that is delivered, replayed or acknowledged passes
-        here."""
+        log. Nothing if they are committed already.
+
+        All that is delivered live or acknowledged passes here. Only `install` commits otherwise: the log of a replica
+        that was not synced before, without a report.
+        """
         to = min(to, log.last)
         if to <= log.committed:
             return
