@@ -8,10 +8,10 @@ from pydantic import Field
 
 from migratory_resources.fields import PatternText, ResourceModel
 
-_PATH = r"[^\x00-\x1f]{1,4096}"
+_PATH = r"/[^\x00-\x1f]{1,4095}"
 _SECRET = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
-CertificatePath = Annotated[str, PatternText(_PATH, 4096, "a path of a PEM file")]
+CertificatePath = Annotated[str, PatternText(_PATH, 4096, "the absolute path of a PEM file")]
 
 
 class CertificateFiles(ResourceModel):

@@ -127,9 +127,13 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
             "spec.security.tokens: {} is not allowed; allowed: at least one entry in keys or in",
         ),
         ("{security: {encryption: {}}}", "spec.security.encryption: {} is not allowed; allowed: origins, hosts, "),
+        (
+            "{security: {tls: {clients: {files: {cert: a, key: /b}}}}}",
+            "spec.security.tls.clients.files.cert: 'a' is not allowed; allowed: the absolute path of a PEM file",
+        ),
         ("{security: {tls: {peers: {}}}}", "spec.security.tls.peers.files: is required, but missing"),
         (
-            "{security: {tls: {peers: {files: {cert: a, key: b}}}}}",
+            "{security: {tls: {peers: {files: {cert: /a, key: /b}}}}}",
             "spec.security.tls.peers.files.ca: None is not allowed; allowed: the file of the authority",
         ),
         (
