@@ -30,6 +30,10 @@ Otherwise its key may have been published since: the client is asked to try agai
 MAX_MISSING_KEYS: Final = 100
 """Ids of unknown keys that are remembered until the next fetch. Invented ones push each other out."""
 
+CONNECT_COST: Final = 20
+"""The number of messages as which a turn counts a `connect` where tokens are checked: a signature takes 0.1 ms, and a
+token without a key id is tried with several keys."""
+
 LOG_INTERVAL: Final = 1.0
 """Seconds between two log lines about refused clients, so that a flood of them does not fill the log."""
 
@@ -48,6 +52,7 @@ class IdentityChecks:
         self._config = config
         self._delivery = delivery
         self._authorizer = authorizer
+        self.connect_cost = 0 if authorizer is None else CONNECT_COST
         self.wall_offset = 0.0  # from the edge's clock to the wall clock, in seconds
         self._fetched_at = float("-inf")
         self._keys_requested = False

@@ -185,9 +185,10 @@ class Inbox:
             else:
                 self.drop_backlog(connection)
 
-    def charge(self, topics: int) -> None:
-        """Subtract the topics of a request from the number of messages that this turn may still handle."""
-        self._budget -= topics
+    def charge(self, messages: int) -> None:
+        """Subtract the topics of a request, or the cost of another message, from the number of messages that this turn
+        may still handle."""
+        self._budget -= messages
 
     def drop_backlog(self, connection: ClientConnection) -> None:
         """Drop the connection's backlog, if it has one, and resume reading from its socket: either all input is

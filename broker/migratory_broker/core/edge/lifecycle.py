@@ -175,6 +175,7 @@ class ConnectionLifecycle:
         elif isinstance(message, BadMessage):
             self._answer_bad_message(connection, message)
         elif isinstance(message, Connect):
+            self.inbox.charge(self._identities.connect_cost)
             self._connect(connection, message)
         elif connection.state is State.OPENING:
             text = "the first message of a connection must be `connect`"

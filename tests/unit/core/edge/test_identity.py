@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.events import Credentials
-from migratory_broker.core.edge.identity import MAX_MISSING_KEYS
+from migratory_broker.core.edge.identity import CONNECT_COST, MAX_MISSING_KEYS
 from migratory_broker.core.logic.events import Note, Observe, PublishRequest, Tick
 from migratory_broker.core.security.authorizer import MAX_DECISIONS, Authorizer, SecurityConfig
 from migratory_broker.core.security.rules import Rule
@@ -389,6 +389,15 @@ def test_decisions_about_publishing_are_cached_within_bounds() -> None:
         reader.send(Publish(f"quotes/{number}", b""), Publish(f"other/{number}", b""))
     assert len(on.published()) == MAX_DECISIONS + 10
     assert {error.code for error in reader.take(Error)} == {"not_allowed"}
+
+
+def test_flood_of_refreshes_waits_for_the_turns_of_others() -> None:
+    on = bench()
+    reader = connected(on, token())
+    on.defer_more = True
+    reader.send(*[Connect(token=token())] * 200)
+    assert len(reader.take(Welcome)) == 1 + 1000 // (CONNECT_COST + 2), "a message and a frame each"
+    assert len(on.more) == 1
 
 
 # ---- keys and revocations --------------------------------------------------------------------------------------
