@@ -385,12 +385,34 @@ class Survey(Struct, array_like=True, gc=False, frozen=True, tag=15):
     groups: list[Group]
 
 
+class HeldCopy(Struct, array_like=True, gc=False, frozen=True):
+    """A broker's copy of a group, synced to the epoch `synced`, and the record of that epoch as the broker knows it.
+
+    `leads`: the broker coordinates that epoch and goes on.
+    """
+
+    group: Group
+    history: History
+    first: Number
+    synced: Number
+    owner: BrokerId
+    members: list[BrokerId]
+    copies: Annotated[int, Meta(ge=1, le=1000)]
+    activated: bool
+    leads: bool
+
+
 class SurveyReply(Struct, array_like=True, gc=False, frozen=True, tag=16):
     """The answer to `Survey`: (group, highest epoch known) of each group of which the sender has a promise or
-    entries."""
+    entries.
+
+    `copies` has the sender's copy of each of these groups that was synced to an epoch. It is empty from a broker older
+    than this field.
+    """
 
     serial: Number
     groups: list[tuple[Group, Number]]
+    copies: list[HeldCopy] = []
 
 
 LinkMessage = (

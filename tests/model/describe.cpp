@@ -71,6 +71,12 @@ string describe(const State& s, Action x, const State& z) {
     case ACKNOWLEDGE: return "the publisher gets the acknowledgement of " + message(x.a);
     case GIVE_UP: return "the publisher gives " + message(x.a) + " up";
     case FORGET: return "the coordinator" + of_a + " forgets publisher " + string(1, 'm' + x.c);
+    case LOSE: return "ZooKeeper loses its records" + (x.a ? " since " + to_string(x.a) : string());
+    case JOIN: return name(s, x.a) + " learns that ZooKeeper lost its records";
+    case RESTORE:
+      return name(s, x.a) + " writes record " + to_string(z.current) + " from the copies of epoch " +
+             to_string(z.epoch[z.current].source_epoch) + ", members " + set(z.epoch[z.current].members) +
+             (z.epoch[z.current].all_sources ? ", source all of " : ", source ") + set(z.epoch[z.current].source);
     case CRASH: return name(s, x.a) + " crashes";
     case RESTART: return name(z, x.a) + " starts, as a learner";
     case EXPIRE: return "the coordinator's ephemeral of " + string(1, 'A' + x.a) + " goes";

@@ -26,7 +26,7 @@ void drop_unread(State& s) {
   bool exact = rules.unlisted_deliver || rules.count_learners || !rules.member_promises || !rules.sync_gate ||
                !rules.coordinator_promises || !rules.by_incarnation || rules.source != LAST_ACTIVATED || rules.copies2 ||
                rules.commit_before_activation || !rules.activate_cas || rules.answers_for_old_life ||
-               rules.accept_without_sync;
+               rules.accept_without_sync || budget.losses;
   if (!rules.normal_form || exact) return;
   for (int epoch = 1; epoch <= s.current; epoch++) {
     Epoch& e = s.epoch[epoch];
@@ -72,6 +72,8 @@ void rename(const State& s, State& z, const int* names) {
   z = s;
   for (int b = 0; b < BROKERS; b++) z.broker[names[b]] = s.broker[b];
   z.ephemeral = renamed(s.ephemeral, names);
+  z.joined = 0;
+  for (int b = 0; b < BROKERS; b++) z.joined |= (s.joined >> b & 1) << names[b];
   for (int epoch = 1; epoch <= s.current; epoch++) {
     Epoch& e = z.epoch[epoch];
     const Epoch& old = s.epoch[epoch];

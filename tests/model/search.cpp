@@ -111,6 +111,8 @@ int rank_of(const State& s, const Action& x, const State& z) {
       bool dead = !s.broker[x.a].alive || s.broker[x.a].life != s.ephemeral % LIVES;
       return dead ? 0 : rules.resign ? LET_GO : -1;
     }
+    case JOIN: return 0;
+    case RESTORE: return z.epoch[z.current].members == living(s) ? 1 : -1;
     case TAKE: return z.epoch[z.current].members == living(s) ? 1 : -1;
     case PROMISE: return x.a == s.current ? 2 : -1;
     case ADOPT: return x.a == s.current ? 3 : -1;
@@ -141,6 +143,8 @@ bool is_promised(const State& s) {
   for (const Broker& b : s.broker) down += !b.alive;
   int copies = s.epoch[s.current].copies;
   if (rules.heal_source == 2 ? BROKERS - down < copies : down > copies - 1) return false;
+  const Epoch& c = s.epoch[s.current];  // RESTORE-SOURCE: of that source, no copy may be lost
+  if (!c.activated && c.all_sources && (c.source & ~living(s))) return false;
   int source = s.epoch[s.current].activated ? s.current : s.epoch[s.current].source_epoch;
   for (int i = source; i <= (rules.heal_source ? source : (int)s.current); i++) {
     const Epoch& e = s.epoch[i];
@@ -149,6 +153,7 @@ bool is_promised(const State& s) {
     not_promised++;
     if (rules.relist) return false;
   }
+  if (s.lost && !restorable(s)) return false;  // the history is unknown, or brokers are away
   if (s.current > EPOCHS - 3) return false;  // no room for the epochs that recovery may need
   if (SEQUENCES < IDS * PUBLISHERS + budget.removals)
     for (int b = 0; b < BROKERS; b++)
@@ -209,7 +214,7 @@ size_t pick(const Steps& steps, std::mt19937_64& random, int frozen) {
   for (int tries = 0; tries < 8; tries++) {
     chosen = random() % steps.size();
     Action x = steps[chosen].first;
-    if ((x.kind == CRASH || x.kind == EXPIRE || x.kind == GIVE_UP || x.kind == FORGET) && random() % 6) continue;
+    if ((x.kind == CRASH || x.kind == EXPIRE || x.kind == GIVE_UP || x.kind == FORGET || x.kind == LOSE) && random() % 6) continue;
     if (x.kind == TAKE && random() % 4 == 0) continue;
     bool by_member = x.kind == PROMISE || x.kind == SYNC || x.kind == ACCEPT || x.kind == LEARN_COMMIT;
     if (by_member && x.b == frozen) continue;
@@ -301,12 +306,15 @@ std::map<string, std::function<void(const string&)>> arguments() {
   SWITCH(evict_uncommitted) SWITCH(table) SWITCH(dense) SWITCH(duplicate_waits) SWITCH(duplicate_depends)
   SWITCH(fresh_mark) SWITCH(mark_early) SWITCH(forget_early) SWITCH(ack_any)
   SWITCH(floor) SWITCH(removal_waits) SWITCH(removal_travels) SWITCH(removal_applied) SWITCH(keep_rows)
+  SWITCH(fresh_mark) SWITCH(mark_early) SWITCH(forget_early) SWITCH(ack_any) SWITCH(restore_count)
+  SWITCH(restore_guard) SWITCH(restore_source) SWITCH(blind_bootstrap) SWITCH(lives_repeat) SWITCH(rollback)
 #undef SWITCH
   number("crashes", budget.crashes);
   number("expiries", budget.expiries);
   number("restarts", budget.restarts);
   number("given_up", budget.given_up);
   number("removals", budget.removals);
+  number("losses", budget.losses);
   number("symmetric", options.symmetric);
   number("max_states", options.max_states);
   number("seconds", options.seconds);

@@ -95,11 +95,18 @@ struct Switches {
   bool removal_travels = true;
   bool removal_applied = true;
   bool keep_rows = true;
+  // ZooKeeper without its records
+  bool restore_count = true;    // RESTORE-COUNT: at most q - 1 brokers are not members of the highest synced epoch
+  bool restore_guard = true;    // IDENTITY-GUARD: a term of before the loss is not activated
+  bool restore_source = true;   // RESTORE-SOURCE: of an epoch that may not be activated, every copy is asked
+  bool blind_bootstrap = false; // a first record, though brokers that were not asked hold the group
+  bool lives_repeat = false;    // INCARNATION: an incarnation is given again
+  bool rollback = false;        // ZooKeeper continues from an older record
 };
 extern Switches rules;
 
 struct Budget {
-  int crashes = 2, expiries = 2, restarts = 2, given_up = 9, removals = 0;
+  int crashes = 2, expiries = 2, restarts = 2, given_up = 9, removals = 0, losses = 0;
 };
 extern Budget budget;
 
@@ -118,7 +125,8 @@ enum Phase { NONE, PREPARING, SYNCING, NUMBERING };
 
 // One epoch: its record in ZooKeeper, and its owner's part. Sets of incarnations are bit masks.
 struct Epoch {
-  u8 owner, phase, copies, activated, source_epoch, no_promises, removal;  // removal: topics that go, a bit mask
+  u8 owner, phase, copies, activated, source_epoch, no_promises, all_sources;
+  u8 removal;  // topics that go, a bit mask
   u32 members, source, answered, synced, fetched;
   Log log[TOPICS];
   u8 adopted[TOPICS], committed[TOPICS], best_synced[TOPICS], adopted_table[TOPICS][PUBLISHERS];
@@ -140,6 +148,7 @@ struct State {
   Broker broker[BROKERS];
   Epoch epoch[EPOCHS + 1];
   u8 current, ephemeral, crashes, expiries, restarts, removals;
+  u8 losses, lost, lost_at, joined;  // ZooKeeper's: `lost`: it has no record; `joined`: brokers that know
   u8 ids[TOPICS][PUBLISHERS][IDS];
   Entry shown[TOPICS][SEQUENCES];  // delivered or acknowledged
 };

@@ -172,7 +172,8 @@ bool enough(const State& s, int epoch) {
   if (e.no_promises) return true;
   if (rules.source == LAST_ACTIVATED) {
     const Epoch& source = s.epoch[e.source_epoch];
-    return of(e.source, source.copies) || (rules.owner_enough && e.source_epoch && (e.answered & bit(source.owner)));
+    if (e.all_sources && (e.answered & e.source) == e.source) return true;
+    return (!e.all_sources && of(e.source, source.copies)) || (rules.owner_enough && e.source_epoch && (e.answered & bit(source.owner)));
   }
   if (rules.source == LAST_RECORD) return of(e.source, rules.copies2 ? e.copies : s.epoch[epoch - 1].copies);
   for (int i = e.source_epoch; i < epoch; i++)
@@ -192,7 +193,7 @@ bool is_asked(const State& s, int epoch, int b) {
 
 // A candidate writes the next record, with itself and any running brokers.
 void take_over(const State& s) {
-  if (s.current >= EPOCHS || s.ephemeral != NOBODY) return;
+  if (s.current >= EPOCHS || s.ephemeral != NOBODY || s.lost) return;
   int who[BROKERS], n = 0;
   for (int b = 0; b < BROKERS; b++)
     if (s.broker[b].alive) who[n++] = incarnation(s, b);
@@ -217,6 +218,7 @@ void take_over(const State& s) {
         e.members = list;
         e.source = stale ? before.source : source_of(s);
         e.source_epoch = before.activated && !stale ? s.current : before.source_epoch;
+        e.all_sources = !before.activated && before.all_sources;
         z.ephemeral = e.owner;
         z.broker[b].promised = epoch;
         if (rules.skip_not_activated && !before.activated) e.no_promises = 1;
@@ -234,7 +236,7 @@ void take_over(const State& s) {
 // RELIST: the owner of the activated epoch writes the next record without promises. `removal`: and removes idle topics.
 void relist(const State& s, bool removal) {
   if (removal ? s.removals >= budget.removals : !rules.quick_relist || s.expiries >= budget.expiries) return;
-  if (s.current >= EPOCHS || s.ephemeral == NOBODY) return;
+  if (s.lost || s.current >= EPOCHS || s.ephemeral == NOBODY) return;
   const Epoch& c = s.epoch[s.current];
   int b = broker_of(c.owner);
   u32 list = living(s);
@@ -260,6 +262,67 @@ void relist(const State& s, bool removal) {
   e.removal = idle;
   z.broker[b].promised = epoch;
   next(RELIST, b, idle, 0, z);
+}
+
+// Return the highest epoch that a broker among `asked` is synced to.
+int highest_synced(const State& s, u32 asked) {
+  int highest = 0;
+  for (int b = 0; b < BROKERS; b++)
+    if (asked & bit(incarnation(s, b))) highest = max(highest, (int)s.broker[b].synced);
+  return highest;
+}
+
+bool may_restore(const State& s, u32 asked) {
+  const Epoch& e = s.epoch[highest_synced(s, asked)];
+  return !rules.restore_count || BROKERS - count(asked & e.members) <= e.copies - 1;
+}
+
+// RESTORE: some of the brokers that have joined write the group's record again, from the highest epoch that one of them
+// is synced to. The number is above every number given before.
+void restore(const State& s) {
+  if (!s.lost || s.current >= EPOCHS) return;
+  u32 all = 0;
+  for (int b = 0; b < BROKERS; b++)
+    if (s.broker[b].alive && (s.joined >> b & 1)) all |= bit(incarnation(s, b));
+  for (int b = 0; b < BROKERS; b++) {
+    u32 me = bit(incarnation(s, b));
+    if (!(all & me)) continue;
+    for (u32 list = all; list; list = (list - 1) & all) {
+      int highest = highest_synced(s, list);
+      const Epoch& c = s.epoch[highest];
+      bool held = highest || !rules.blind_bootstrap;
+      if (!(list & me) || count(list) < copies_of(s.current + 1)) continue;
+      if (held && (!highest || !may_restore(s, list))) continue;
+      if (count(list) < min(count(all), rules.list_min)) continue;
+      for (int unknown = !held || !c.activated; unknown <= 1; unknown++) {  // whether the activation is known
+        State z = s;
+        int epoch = ++z.current;
+        Epoch& e = z.epoch[epoch];
+        e.owner = incarnation(s, b);
+        e.phase = PREPARING;
+        e.copies = copies_of(epoch);
+        e.members = list;
+        e.source_epoch = highest;
+        e.source = c.members;
+        e.no_promises = !held;
+        if (unknown && held && rules.restore_source) {
+          e.all_sources = 1;
+          e.source = c.members & list;
+        }
+        z.ephemeral = e.owner;
+        z.lost = 0;
+        z.broker[b].promised = epoch;
+        if (held && c.owner == e.owner && c.phase == NUMBERING && s.broker[b].promised == highest) {  // RELIST
+          e.no_promises = 1;
+          for (int t = 0; t < TOPICS; t++) e.log[t] = c.log[t];
+        } else if (is_asked(z, epoch, b)) {
+          e.answered |= me;
+          merge(z, e, b);
+        }
+        next(RESTORE, b, list, 0, z);
+      }
+    }
+  }
 }
 
 // PROMISE, and the candidate's handling of the answers.
@@ -386,7 +449,11 @@ void activate(const State& s, int epoch) {
   if (e.phase != SYNCING || !owner_lives(s, e) || s.broker[owner].promised > epoch) return;
   int have = count(rules.count_learners || !rules.by_incarnation ? e.synced : e.synced & e.members);
   if (have < e.copies - rules.sync_short && !rules.number_before_sync) return;
-  if (rules.source == LAST_ACTIVATED && rules.activate_cas && s.current != epoch) return;
+  if (epoch <= s.lost_at) {  // IDENTITY-GUARD: versions of records count from 0 again, and may be the same
+    if (rules.restore_guard) return;
+  } else if (rules.source == LAST_ACTIVATED && rules.activate_cas && s.current != epoch) {
+    return;
+  }
   State z = s;
   Epoch& x = z.epoch[epoch];
   x.phase = NUMBERING;
@@ -588,11 +655,36 @@ void faults(const State& s) {
     if (!x.alive && s.restarts < budget.restarts && x.life + 1 < LIVES) {
       State z = s;
       z.restarts++;
-      z.broker[b].life++;
+      if (!rules.lives_repeat || !s.lost) z.broker[b].life++;
       z.broker[b].alive = 1;
+      z.joined |= 1 << b;
       next(RESTART, b, 0, 0, z);
     }
   }
+  if (s.losses < budget.losses) {
+    for (int record = 0; record <= (rules.rollback ? s.current - 1 : 0); record++) {
+      State z = s;
+      z.losses++;
+      z.ephemeral = NOBODY;
+      z.lost = !record;
+      z.lost_at = s.current;
+      z.joined = 0;
+      if (record && z.current < EPOCHS) {  // numbers are not given again, so that the older record stands for the newest
+        z.epoch[++z.current] = s.epoch[record];
+        z.epoch[z.current].phase = NONE;
+        z.epoch[z.current].activated = 0;
+        if (s.epoch[record].activated) z.epoch[z.current].source = s.epoch[record].members;
+        z.epoch[z.current].source_epoch = s.epoch[record].activated ? record : s.epoch[record].source_epoch;
+      }
+      next(LOSE, record, 0, 0, z);
+    }
+  }
+  for (int b = 0; b < BROKERS; b++)
+    if (s.losses && s.broker[b].alive && !(s.joined >> b & 1)) {
+      State z = s;
+      z.joined |= 1 << b;
+      next(JOIN, b, 0, 0, z);
+    }
   if (s.ephemeral == NOBODY) return;
   int b = broker_of(s.ephemeral);
   bool dead = !s.broker[b].alive || s.broker[b].life != s.ephemeral % LIVES;
@@ -605,6 +697,8 @@ void faults(const State& s) {
 }
 
 }  // namespace
+
+bool restorable(const State& s) { return highest_synced(s, living(s)) && may_restore(s, living(s)); }
 
 size_t steps_so_far() { return collected ? collected->size() : 0; }
 
@@ -619,13 +713,15 @@ void successors(const State& s, Steps& out) {
   take_over(s);
   relist(s, false);
   relist(s, true);
+  restore(s);
   for (int epoch = 1; epoch <= s.current; epoch++) {
     const Epoch& e = s.epoch[epoch];
     if (!e.phase) continue;
     int owner = broker_of(e.owner);
     bool lives = owner_lives(s, e);
     bool obeys = lives && (s.broker[owner].promised <= epoch || !rules.coordinator_promises);
-    if (e.phase == PREPARING && obeys) prepare(s, epoch);
+    bool ended = epoch <= s.lost_at && (s.joined >> owner & 1);  // joining ends a takeover of before the loss
+    if (e.phase == PREPARING && obeys && !ended) prepare(s, epoch);
     if (e.phase >= SYNCING) sync(s, epoch);
     activate(s, epoch);
     if (e.phase != NUMBERING) continue;

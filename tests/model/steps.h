@@ -8,7 +8,8 @@
 
 enum Kind : u8 {
   TAKE, PROMISE, ADOPT, SYNC, ACTIVATE, NUMBER, ACCEPT, COMMIT, LEARN_COMMIT, ACKNOWLEDGE,
-  CRASH, RESTART, EXPIRE, DUPLICATE, RELIST, RECORD_ACTIVATED, FETCH, GIVE_UP, FORGET
+  CRASH, RESTART, EXPIRE, DUPLICATE, RELIST, RECORD_ACTIVATED, FETCH, GIVE_UP, FORGET,
+  LOSE, JOIN, RESTORE
 };
 
 struct Action {
@@ -20,4 +21,5 @@ using Steps = std::vector<Step>;
 
 void successors(const State& s, Steps& out);
 void begin(State& s);
+bool restorable(const State& s);  // RESTORE-COUNT
 int lowest(const State& s, int topic, int publisher);  // the publisher's mark: its lowest unacknowledged id

@@ -101,6 +101,13 @@ def health_alerts() -> list[dict[str, Any]]:
             "Too many brokers were replaced at once and a group's history was lost; clients received `reset`.",
         ),
         _alert(
+            "MigratoryZooKeeperDataLost",
+            f"max {_BY} (increase(migratory_zookeeper_data_losses_total[15m])) > 0",
+            "page",
+            f"{cluster}: ZooKeeper lost its data, or came back with older data",
+            "Brokers restore the records from memory. Restart no broker until all of them are ready.",
+        ),
+        _alert(
             "MigratoryCacheTooSmall",
             "delta(migratory_cache_short[15m]) > 0",
             "ticket",

@@ -26,6 +26,8 @@ class Injector:
         self._silent: list[Connection] = []
         for moment, fault in world.options.plan.faults:
             world.scheduler.at(moment, self.inject, fault)
+        if world.options.plan.loses_data:
+            world.ensemble.keep_backups()
 
     def inject(self, fault: plans.Fault) -> None:
         """Inject a fault, unless the faults of the run are over. In a safe plan, a crash or drain waits until no
@@ -79,6 +81,12 @@ class Injector:
             world.ensemble.set_available(False)
             after(fault.lasts, world.ensemble.set_available, True)
             return True
+        if isinstance(fault, (plans.ZooKeeperEmptied, plans.ZooKeeperRolledBack)):
+            if not world.ensemble.available:
+                return False
+            world.ensemble.set_available(False)
+            after(fault.lasts, self._lose_data, fault.age if isinstance(fault, plans.ZooKeeperRolledBack) else None)
+            return True
         if isinstance(fault, plans.RestartAll):
             for process in world.running():
                 world.process_ends(process, "restart of all", restart=world.random.uniform(0.0, fault.spread))
@@ -114,6 +122,15 @@ class Injector:
         assert isinstance(fault, plans.BrokerFault)
         victim = world.process_of(fault.broker)
         return victim is not None and self._apply_to(fault, victim)
+
+    def _lose_data(self, age: float | None) -> None:
+        """Let the ensemble come back with older data, or with none. It may have come back already, with all of it."""
+        if self.world.healed:
+            return
+        self.world.ensemble.set_available(False)
+        self.world.ensemble.lose_data(age)
+        self.world.internal.data_lost()
+        self.world.ensemble.set_available(True)
 
     def _apply_to(self, fault: plans.BrokerFault, process: Process) -> bool:
         """Apply a fault to a running broker; return whether it took effect."""

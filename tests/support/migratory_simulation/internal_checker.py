@@ -43,6 +43,7 @@ class InternalChecker:
         self.over: set[tuple[int, int]] = set()  # (group, first) of histories that ended
         self.floors: dict[tuple[int, int], list[Position]] = {}  # (group, first) -> floors, rising
         self.removed: dict[tuple[str, int], Position] = {}  # (topic, first) -> floor of its last removal
+        self.unrecorded: set[int] = set()  # groups whose records ZooKeeper has lost
         self._seen: dict[int, dict[int, tuple[int, int]]] = {}  # process -> group -> promised, synced
         # process -> topic -> last, base, publishers in its table
         self._lasts: dict[int, dict[str, tuple[int, int, int]]] = {}
@@ -50,11 +51,24 @@ class InternalChecker:
 
     # ---- records
 
+    def data_lost(self) -> None:
+        """Note that ZooKeeper has lost records."""
+        self.unrecorded.update(self.latest)
+
+    def restorable(self, group: int, without: Process | None = None) -> bool:
+        """Return whether the group's record could be restored (RESTORE-COUNT) when `without` is gone: all but at most
+        minCopies - 1 of the configured brokers are on each list since the last activated one."""
+        alive = {process.identity for process in self.world.running() if process is not without}
+        return all(
+            len(self.world.names) - sum(tuple(broker) in alive for broker in record.members) <= record.copies - 1
+            for record in self.since_activated.get(group, [])
+        )
+
     def _changed(self, path: str, data: bytes | None, version: int) -> None:
         """Record a broker's registration, or check and store a group's record, that ZooKeeper has committed at `path`.
         Ignore deletions and other nodes."""
         if path.startswith("/brokers/") and data is not None:
-            self.lives.begins(path.removeprefix("/brokers/"), version, self.world.scheduler.now)
+            self.lives.begins(path.removeprefix("/brokers/"), int(data), self.world.scheduler.now)
         elif path.startswith("/groups/") and data is not None:
             self._record(int(path.removeprefix("/groups/")), decode_group(data))
 
@@ -77,6 +91,9 @@ class InternalChecker:
         self.since_activated.setdefault(group, []).append(record)
         if before is None or record.history != before.history:
             self._new_history(group, before, record)
+        elif group in self.unrecorded:
+            self.unrecorded.discard(group)
+            coverage["restored records"] += 1
         elif before.owner == record.owner and before.activated:
             coverage["relistings"] += 1
         else:
@@ -93,9 +110,17 @@ class InternalChecker:
         if before is None:
             return
         self.over.add((group, before.first))
+        unrecorded = group in self.unrecorded
+        restorable = unrecorded and self.restorable(group)
+        self.unrecorded.discard(group)
         self.since_activated[group] = [record]
         source = before.as_source()
         if source is None:
+            return
+        if restorable:
+            raise Violation(1, f"group {group}: a new history, though the record can be restored: {before}")
+        if unrecorded:
+            self.world.coverage["unrestorable records"] += 1
             return
         if self.world.on_history_loss == "halt":
             raise Violation(1, f"group {group}: a new history under `halt`: {record}")
@@ -112,6 +137,10 @@ class InternalChecker:
         """Check that the history of a group which a broker halts is lost."""
         record = self.latest.get(group)
         source = None if record is None else record.as_source()
+        if group in self.unrecorded:
+            if self.restorable(group):
+                raise Violation(7, f"{process.label} halts group {group}, whose record can be restored: {record}")
+            return
         if record is None:
             return  # brokers hold something of a group without a record: unknown
         here = [] if source is None else self.lives.here(source.members)
@@ -217,6 +246,8 @@ class InternalChecker:
         alive = {
             other.identity for other in self.world.running() if other is not process and not (drains and other.draining)
         }
+        if self.world.options.plan.loses_data and not all(self.restorable(group, process) for group in self.latest):
+            return False
         return all(
             sum(tuple(broker) not in alive for broker in record.members) <= record.copies - 1
             for records in self.since_activated.values()

@@ -13,7 +13,7 @@ from typing import Literal, TypedDict
 
 from migratory_protocol.topics import topic_group
 
-from migratory_simulation.plans import ALL, WEIGHTS, Plan, Scope, draw_plan, with_extras, with_hangs
+from migratory_simulation.plans import ALL, WEIGHTS, Plan, Scope, draw_plan, with_data_losses, with_extras, with_hangs
 
 SHAPES = ((3, 2), (4, 2), (5, 2), (5, 3), (3, 1), (6, 2), (7, 3), (7, 4))
 """Brokers and `minCopies` of short seeds. A step of seven brokers costs five times one of three."""
@@ -102,6 +102,7 @@ def draw_options(seed: int, profile: Profile = "long") -> Options:
     random = Random(f"delivery {seed}")  # a generator of its own keeps earlier draws unchanged
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
     plan = with_hangs(Random(f"hangs {seed}"), options.plan, options.brokers, options.tempo)
+    plan = with_data_losses(Random(f"data losses {seed}"), plan, options.tempo)
     misuse = Random(f"misuse {seed}").choice((0.0, 0.0, 0.1, 0.5))
     options = replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan, misuse=misuse)
     idle = Random(f"idle {seed}")

@@ -9,7 +9,7 @@ of a history is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar, dataclass_transform
 
@@ -121,6 +121,21 @@ class ZooKeeperAway(Fault):
     """The ensemble loses its majority for `lasts` seconds."""
 
     lasts: float
+
+
+@_fault("zookeeper emptied")
+class ZooKeeperEmptied(Fault):
+    """The ensemble stops, and comes back after `lasts` seconds without any data."""
+
+    lasts: float
+
+
+@_fault("zookeeper rolled back")
+class ZooKeeperRolledBack(Fault):
+    """The ensemble stops, and comes back after `lasts` seconds with data that is at least `age` seconds old."""
+
+    lasts: float
+    age: float
 
 
 @_fault("zookeeper cut off", 3)
@@ -304,6 +319,7 @@ class Plan:
 
     safe: bool
     faults: tuple[tuple[float, Fault], ...]
+    loses_data: bool = False  # ZooKeeper does
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +377,23 @@ def with_hangs(random: Random, plan: Plan, brokers: tuple[str, ...], tempo: floa
         lasts = tempo * random.choice((random.uniform(0.2, 3.0), random.uniform(2.0, 8.0)))
         faults.append((moment, Hang(random.choice(brokers), lasts)))
     return Plan(plan.safe, tuple(sorted(faults, key=lambda entry: entry[0])))
+
+
+def with_data_losses(random: Random, plan: Plan, tempo: float) -> Plan:
+    """Return the plan with one or two more faults in which ZooKeeper loses data or, in most cases, none. A broker that
+    was removed for good may be needed to restore the records, so that plans with removals stay as they are."""
+    kinds = {type(fault) for _, fault in plan.faults}
+    if not plan.faults or kinds & {Shrink, Grow} or random.random() < 0.8:
+        return plan
+    faults = list(plan.faults)
+    for _ in range(random.choice((1, 1, 2))):
+        moment = random.uniform(faults[0][0], faults[-1][0])
+        lasts = tempo * random.choice((random.uniform(0.1, 1.0), random.uniform(1.0, 6.0)))
+        age = tempo * random.choice((0.0, random.uniform(0.0, 3.0), random.uniform(2.0, 12.0)))
+        # Older data is noticed by a broker that remembers more: one is left for certain in a safe plan.
+        emptied = not plan.safe or random.random() < 0.5
+        faults.append((moment, ZooKeeperEmptied(lasts) if emptied else ZooKeeperRolledBack(lasts, age)))
+    return replace(plan, loses_data=True, faults=tuple(sorted(faults, key=lambda entry: entry[0])))
 
 
 def _draw(random: Random, kind: type, scope: Scope, safe: bool) -> Fault:

@@ -57,6 +57,8 @@ class Ensemble:
         self.sessions: dict[int, Session] = {}
         self.clients: list[ZkClient] = []
         self.on_commit: list[Callable[[str, bytes | None, int], None]] = []
+        self.backups: deque[tuple[float, dict[str, Stored], set[int]]] | None = None
+        """The last states of the data: (moment, nodes, sessions). None: none are made."""
         self._next_session = 1000
         scheduler.after(self.tick, self._tick)
 
@@ -79,6 +81,28 @@ class Ensemble:
         for client in list(self.clients):
             client.reachability_changed()
 
+    def keep_backups(self) -> None:
+        """Make a backup of the data at each tick from now on, the last 20 seconds of them."""
+        self.backups = deque(maxlen=int(20.0 / self.tick))
+
+    def lose_data(self, age: float | None) -> None:
+        """Replace the data by a backup that is at least `age` seconds old, or by none. For servers that do not run:
+        no client notices before it connects again. Sessions that the backup does not have are gone."""
+        nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0)}
+        sessions: set[int] = set()
+        for moment, old, numbers in reversed(self.backups or ()):
+            if age is not None and self.scheduler.now - moment >= age:
+                nodes, sessions = dict(old), numbers
+                break
+        if self.backups is not None:
+            self.backups.clear()
+        self.nodes = nodes
+        now = self.scheduler.now
+        clients = {client.session.number: client for client in self.clients if client.session is not None}
+        self.sessions = {number: Session(number, clients.get(number), now) for number in sessions}
+        for client in self.clients:
+            client.data_replaced()
+
     def expire(self, number: int) -> None:
         """End a session: delete its ephemerals and fire watches. Disconnect its client, which learns of the end when it
         connects again."""
@@ -93,6 +117,8 @@ class Ensemble:
 
     def _tick(self) -> None:
         now = self.scheduler.now
+        if self.backups is not None and self.available:
+            self.backups.append((now, dict(self.nodes), set(self.sessions)))
         if self.available:
             for number, session in list(self.sessions.items()):
                 if session.client is not None and session.client.heartbeats(number):
@@ -211,6 +237,12 @@ class ZkClient:
             self._disconnect()
         if self.reachable and not self.connected:
             self.scheduler.after(self.random.uniform(0.01, 0.4), self._try_connect, self._generation)
+
+    def data_replaced(self) -> None:
+        """Forget what the last server had."""
+        self._seen = {}
+        self._to_come.clear()
+        self._late_allowed.clear()
 
     def session_gone(self, number: int) -> None:
         """Disconnect because the session expired at the servers."""

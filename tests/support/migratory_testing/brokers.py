@@ -32,7 +32,8 @@ from migratory_protocol.positions import Position
 
 from migratory_testing.zookeeper_tree import Store
 
-WALL_MS = 1_000_000
+WALL_MS = 0
+"""The wall clock of every start, in milliseconds. Zero: incarnations count from 1, unless a test sets `wall_ms`."""
 
 
 class CommitRecorder:
@@ -95,6 +96,7 @@ class Cluster:
         self.groups = groups
         self.config = {"session_timeout": 4.0, **config}
         self.now = 10.0
+        self.wall_ms = WALL_MS
         self.store = Store()
         self.brokers: dict[str, Broker] = {}
         self.links: set[tuple[str, str]] = set()
@@ -125,7 +127,7 @@ class Cluster:
             config = LogicConfig("test", name, self.names, f"ws://{name}", name, groups=self.groups, **self.config)  # type: ignore[arg-type]
             self._session += 1
             self.brokers[name] = Broker(name, Logic(config), self._session)
-            self.give(name, ev.Start(WALL_MS, self._session))
+            self.give(name, ev.Start(self.wall_ms, self._session))
             self.give(name, ev.ZkSession("connected", self._session))
 
     def up(self, seconds: float = 3.0) -> Cluster:

@@ -69,6 +69,7 @@ from migratory_broker.core.logic.events import (
 from migratory_broker.core.logic.membership.epochs import EpochBounds
 from migratory_broker.core.logic.membership.fencing import Fencing
 from migratory_broker.core.logic.membership.gossip import GossipMap
+from migratory_broker.core.logic.membership.identity import DataIdentity
 from migratory_broker.core.logic.membership.membership import Membership
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.cache import Cache
@@ -110,6 +111,9 @@ class Logic:
         self.histories = Histories(ctx, self.groups, self.zookeeper, self.membership)
         self.election = Election(ctx, self.groups, self.zookeeper, self.membership, self.histories)
         self.group_balancer = GroupBalancer(ctx, self.groups, self.membership, self.election, self.gossip)
+        self.identity = DataIdentity(
+            ctx, self.zookeeper, self.groups, on_verified=self._verified, on_lost=self._data_lost
+        )
         self.client_balancer = ClientBalancer(ctx, self.membership)
         self.answers = PendingAnswers(ctx)
         self.publishing = PublishContact(ctx, self.groups, self.gossip, self.answers)
@@ -215,9 +219,12 @@ class Logic:
         self._admit()
 
     def _session(self, event: ZkSession) -> None:
-        fresh = self.zookeeper.update_session(event)
-        if not self.zookeeper.connected:
-            return
+        self.zookeeper.update_session(event)
+        self.identity.tick()
+
+    def _verified(self, fresh: bool) -> None:
+        """Begin to work with ZooKeeper, whose data is verified. `fresh`: this broker's ephemerals must be created
+        again."""
         if not self.membership.registered:
             self.membership.tick()
             return
@@ -227,6 +234,16 @@ class Logic:
         self.membership.announce()
         self.membership.list_members()
         self.election.list_coordinators()
+
+    def _data_lost(self) -> None:
+        """End the takeovers of before ZooKeeper's data was lost. They cannot be activated any more."""
+        for group in self.groups:
+            if group.term is not None and not group.term.active:
+                group.term.end("ZooKeeper lost its record")
+                group.term = None
+        self.histories.records_lost()
+        self.election.records_lost()
+        self.membership.records_lost()
 
     def _changed(self, event: ZkChanged) -> None:
         self.membership.changed(event.path)
@@ -293,11 +310,13 @@ class Logic:
 
     def _survey(self, peer: str, message: Survey) -> None:
         expect(len(message.groups) <= len(self.groups), "group", "a survey names each group once")
-        self.ctx.send(peer, SurveyReply(message.serial, self.histories.holdings(message.groups)))
+        self.ctx.send(peer, self.histories.holdings(message.serial, message.groups))
 
     def _survey_reply(self, peer: str, message: SurveyReply) -> None:
         for number, epoch in message.groups:
             self.epochs.check(number, epoch, self._group(number).replica.promised)
+        for copy in message.copies:
+            self.epochs.check(copy.group, copy.synced, self._group(copy.group).replica.promised)
         self.histories.survey_reply(peer, message)
 
     def _configured(self, event: BrokersConfigured) -> None:
@@ -333,6 +352,9 @@ class Logic:
         if self.membership.heartbeat_due:
             coordinated = [(number, term.epoch) for number, term in self.groups.active_terms()]
             self.membership.send_heartbeats(coordinated, self.client_balancer.load())
+            if self.zookeeper.connected and self.membership.registered:
+                self.identity.poll()
+        self.identity.tick()
         self.membership.tick()
         self._fence()
         self.election.tick()

@@ -74,6 +74,8 @@ def describe_logic(logic: Logic) -> dict[str, object]:
         "zookeeper": {
             "connected": logic.zookeeper.connected,
             "age": age if age != float("inf") else -1.0,
+            "identity": logic.zookeeper.identity,
+            "data_losses": logic.identity.losses,
         },
         "peers": {name: logic.ctx.links[name] for name in sorted(logic.ctx.links)},
         "live": sorted(logic.membership.live),

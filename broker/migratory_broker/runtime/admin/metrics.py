@@ -98,6 +98,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_member": ("gauge", "", "1 while this broker is a synced member of every group."),
     "migratory_waiting_groups": ("gauge", "", "Groups whose takeover waits for brokers that are away."),
     "migratory_history_resets_total": ("counter", "", "New histories begun because the old one was lost."),
+    "migratory_zookeeper_data_losses_total": ("counter", "", "Times that ZooKeeper's data was lost or rolled back."),
     "migratory_cache_short": ("gauge", "", "Publications younger than minAge that had to go for maxBytes."),
 }
 """The metrics by name: kind, label besides the common ones, help text. docs/reference/metrics.md is the contract."""

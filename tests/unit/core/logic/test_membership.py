@@ -34,7 +34,7 @@ def test_newer_incarnation_of_the_own_name_stops_the_process() -> None:
     """NEWER-LIFE: a broker that reads a newer incarnation of its own name in ZooKeeper stops its process with exit
     code 3."""
     cluster = Cluster().up()
-    cluster.store.nodes["/brokers/a"].version += 1
+    cluster.store.nodes["/brokers/a"].data = b"2"
     cluster.run(1.0)
     (stop,) = cluster["a"].of(Stop)
     assert stop.code == 3

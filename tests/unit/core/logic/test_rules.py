@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Flush, Note, PeerReceived, ZkCommit, ZkSession, ZkWrite
+from migratory_broker.core.logic.events import Flush, Note, PeerReceived, ZkCommit, ZkSession
 from migratory_broker.core.logic.membership.records import GroupRecord, encode
 from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (
@@ -320,8 +320,8 @@ def test_registration_repeats_steps_with_lost_replies() -> None:
     dropped: list[str] = []
 
     def first_of_each(broker: str, commit: ZkCommit) -> bool:
-        key = f"{broker} {commit.operations[-1].path}"
-        if key in dropped or (not isinstance(commit.operations[-1], ZkWrite) and "members" not in key):
+        key = f"{broker} {commit.operations[0].path}"
+        if key in dropped or ("/brokers/" not in key and "members" not in key):
             return False
         dropped.append(key)
         return True
@@ -330,7 +330,7 @@ def test_registration_repeats_steps_with_lost_replies() -> None:
     cluster.start()
     cluster.run(8.0)
     assert len(dropped) >= 6
-    assert {cluster.logic(name).incarnation for name in cluster.names} == {2}
+    assert all(cluster.logic(name).incarnation > 1 for name in cluster.names)
     assert cluster.record().activated
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from migratory_protocol.peer import BrokerId
+from migratory_protocol.peer import BrokerId, HeldCopy
 
 from migratory_broker.core.logic.context import Context, must
 from migratory_broker.core.logic.election.ephemerals import ElectionState, Ephemerals, claim
@@ -22,6 +22,7 @@ from migratory_broker.core.logic.membership.records import (
     GROUPS,
     BadRecord,
     GroupRecord,
+    SourceEpoch,
     decode_group,
     encode,
     group_number,
@@ -34,7 +35,7 @@ from migratory_broker.core.logic.replication.term import Term
 RETRY_INTERVAL = 0.5
 """Seconds between two reads about a group that cannot be taken over yet."""
 
-Cause = Literal["first record", "new history", "take over", "hand over", "relist", "renew", "read again"]
+Cause = Literal["first record", "new history", "take over", "hand over", "relist", "renew", "restore", "read again"]
 """The reason for which a record is written. It is logged, and it decides how the transaction changes the ephemeral."""
 
 
@@ -87,6 +88,16 @@ class Election:
             if group.term is not None and group.term.active and not self.states[number].resigned:
                 self.ephemerals.restore(number, group.term)
 
+    def records_lost(self) -> None:
+        """Forget what was known of ZooKeeper's records and ephemerals, which are gone."""
+        self._known = False
+        for group, state in zip(self.groups, self.states, strict=True):
+            state.unsure = state.claimed = None
+            state.resigned = state.hidden = False
+            state.not_before = 0.0
+            state.absent_since = self.ctx.now
+            state.unrecorded = group.term is not None
+
     # ---- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -123,7 +134,10 @@ class Election:
         term.check_activation()
         if state.busy or self.ctx.now < state.not_before:
             return
-        if state.absent_since is not None and term.active:
+        if state.unrecorded and term.active:
+            state.not_before = self.ctx.now + RETRY_INTERVAL
+            self._no_record(number)
+        elif state.absent_since is not None and term.active:
             state.resigned = False
             state.not_before = self.ctx.now + RETRY_INTERVAL
             if self._quorum_linked() and not self.ctx.draining:
@@ -238,18 +252,41 @@ class Election:
         self._write(number, following, version, "hand over" if hand_over else "take over")
 
     def _no_record(self, number: int) -> None:
-        """Write the first record of a group that has none, if a survey found no copies of the group. If some broker
-        holds something, the history is lost: begin a new one once that is allowed. Otherwise wait."""
+        """Write the record of a group that has none: the first one if a survey found no copies, else one restored from
+        them. If too few are left, the history is lost: begin a new one once that is allowed. Otherwise wait."""
         decision = self.histories.bootstrap(number)
-        if decision == "first":
+        if decision is None:
+            return
+        if decision.action == "first":
             self._begin_history(number, 0, None)
-        elif decision == "lost":
-            if self.histories.may_begin(number):
-                self._begin_history(number, self.histories.known_epoch(number), None)
-            else:
-                self._wait(number, "history unknown: brokers hold something, ZooKeeper has no record")
-        elif decision == "wait":
-            self._wait(number, "waiting for brokers before the first record")
+        elif decision.action == "lost" and self.histories.may_begin(number):
+            self._begin_history(number, decision.known, None)
+        elif decision.copy is not None:
+            self._restore(number, decision.copy, decision.source, decision.known)
+        else:
+            self._wait(number, decision.reason)
+
+    def _restore(self, number: int, copy: HeldCopy, source: SourceEpoch | None, known: int) -> None:
+        """RESTORE: write the record that ZooKeeper lost, as one that follows the epoch of the newest copy.
+
+        The epoch is the wall clock in milliseconds, as in a first record: far above every number that was given.
+        """
+        members = self.choose(None)
+        if len(members) < self.ctx.config.min_copies:
+            self._wait(number, f"only {len(members)} brokers can be listed")
+            return
+        epoch = max(int(self.ctx.wall * 1000), known + 1)
+        record = GroupRecord(
+            copy.history,
+            copy.first,
+            epoch,
+            self.ctx.me,
+            members,
+            self.ctx.config.min_copies,
+            activated=False,
+            source=source,
+        )
+        self._write(number, record, None, "restore")
 
     def _begin_history(self, number: int, known: int, version: int | None) -> None:
         """FIRST-EPOCH: write the first record of a new history, or wait if too few brokers can be listed. Its epoch is
@@ -332,7 +369,7 @@ class Election:
         state = self.states[number]
         state.absent_since = None
         state.waiting = ""
-        state.resigned = False
+        state.resigned = state.unrecorded = False
         state.not_before = 0.0
         group = self.groups[number]
         known = group.replica.history

@@ -30,6 +30,7 @@ class ElectionState:
     missed: bool = False  # one read has not shown it: that server may have lagged behind
     claimed: bytes | None = None  # the data of this broker's ephemeral, which may still exist
     waiting: str = ""  # why the group waits
+    unrecorded: bool = False  # ZooKeeper has no record of the group, which this broker coordinates
     resigned: bool = False  # deleted on purpose: not restored before the end of the back-off
     behind: tuple[int, float] = (0, 0.0)  # epoch of a record that was read below the promise, and since when
     hidden: bool = False  # refused where a read showed none: others may see an ephemeral that this broker does not
@@ -40,6 +41,7 @@ class ElectionState:
             "request_pending": self.busy,
             "outcome_unknown": self.unsure is not None,
             "ephemeral_absent": self.absent_since is not None,
+            "record_missing": self.unrecorded,
             "resigned": self.resigned,
             "ephemeral_hidden": self.hidden,
         }
@@ -163,7 +165,10 @@ class Ephemerals:
 
         def receive(reply: ZkReply) -> None:
             state.busy = False
-            if reply.outcome != "ok" or reply.node is None:
+            if reply.outcome != "ok":
+                return
+            state.unrecorded = reply.node is None
+            if reply.node is None:
                 return
             try:
                 newest = decode_group(reply.node.data)

@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from migratory_protocol.peer import Survey, SurveyReply
+from migratory_protocol.peer import BrokerId, HeldCopy, Survey, SurveyReply
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import ZkReply
 from migratory_broker.core.logic.membership.membership import Membership
-from migratory_broker.core.logic.membership.records import BROKERS, SourceEpoch
+from migratory_broker.core.logic.membership.records import BROKERS, SourceEpoch, incarnation_in
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.group import GroupRegistry
 
@@ -36,6 +36,22 @@ class SurveyRound:
     awaited: set[str]
     asked_at: float
     held: dict[int, int] = field(default_factory=dict)  # group -> highest epoch that anybody holds
+    copies: dict[int, dict[BrokerId, HeldCopy]] = field(default_factory=dict)  # group -> its copies, by broker
+    answered: list[BrokerId] = field(default_factory=list)  # this broker included
+    ended_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """What to do about a group without a record: write its "first" one, "restore" it from the copies of the brokers,
+    treat it as "lost", or "wait". `known`: the highest epoch that anybody holds. `copy`, `source`: of a record to
+    restore."""
+
+    action: Literal["first", "restore", "lost", "wait"]
+    reason: str = ""
+    known: int = 0
+    copy: HeldCopy | None = None
+    source: SourceEpoch | None = None
 
 
 class Histories:
@@ -47,39 +63,69 @@ class Histories:
         self.membership = membership
         self.groups = groups
         self.resets = 0
-        self._versions: dict[str, int] = {}  # /brokers/<name>: the newest incarnation
+        self._newest: dict[str, int] = {}  # by /brokers/<name>
         self._refreshed_at = float("-inf")
         self._lost_since: dict[int, tuple[int, float]] = {}  # group -> (lost epoch, since); another broker may continue
         self._to_survey: set[int] = set()  # groups for the next round
-        self._clear: dict[int, float] = {}  # group -> when a survey found nothing; valid for one attempt, soon
-        self._held: dict[int, int] = {}  # group -> epoch that a survey found at some broker
+        self._results: dict[int, SurveyRound] = {}  # group -> the last survey; valid for one attempt, soon
         self._round: SurveyRound | None = None
         self._serial = 0
         self._halted: set[int] = set()
 
     # ---- the first record ------------------------------------------------------------------------------------
 
-    def bootstrap(self, number: int) -> Literal["first", "lost", "wait", ""]:
-        """Return what to do about a group without a record: write the "first", treat it as "lost" because a broker
-        holds something, "wait" for brokers, or "" while a survey runs. If a survey is needed, schedule it. The result
-        of a survey permits "first" once."""
-        if self.ctx.now - self._clear.pop(number, float("-inf")) <= SURVEY_TIMEOUT:
-            return "first"
-        if number in self._held:
-            self._mark_lost(number, self._held[number])
-            return "lost"
-        config, membership = self.ctx.config, self.membership
-        complete = all(
-            name in membership.live and (name in self.ctx.links or name == config.name) for name in config.brokers
-        )
-        registered = membership.registered_at
-        if not complete and (registered is None or self.ctx.now - registered < config.bootstrap_wait):
-            return "wait"
+    def bootstrap(self, number: int) -> Unrecorded | None:
+        """Return what to do about a group without a record, None while a survey runs. If a survey is needed, schedule
+        it."""
+        result = self._results.pop(number, None)
+        if result is not None and self.ctx.now - result.ended_at <= SURVEY_TIMEOUT:
+            return self._judge(number, result)
+        config, registered = self.ctx.config, self.membership.registered_at
+        # What other brokers may have held before ZooKeeper lost its data is fenced by then.
+        longest = max(config.bootstrap_wait, config.history_wait_sessions * config.session_timeout)
+        if self._missing() and (registered is None or self.ctx.now - registered < longest):
+            return Unrecorded("wait", "waiting for brokers before the first record")
         self._to_survey.add(number)
-        return ""
+        return None
 
-    def known_epoch(self, number: int) -> int:
-        return self._held.get(number, 0)
+    def _missing(self) -> list[str]:
+        """Return the configured brokers that are not live or not linked."""
+        config, live = self.ctx.config, self.membership.live
+        return [
+            name for name in config.brokers if name not in live or not (name in self.ctx.links or name == config.name)
+        ]
+
+    def _judge(self, number: int, survey: SurveyRound) -> Unrecorded:
+        """Return what to do about a group without a record, by a survey that has just ended."""
+        if number not in survey.held:
+            return Unrecorded("first")
+        known = survey.held[number]
+        copies = survey.copies.get(number, {})
+        if not copies:
+            return self._unknown(number, known, survey)
+        copy = max(copies.values(), key=lambda copy: copy.synced)
+        newest = {broker: other for broker, other in copies.items() if other.synced == copy.synced}
+        members = [broker for broker in survey.answered if broker in copy.members]
+        names = {*self.ctx.config.brokers, *(name for name, _ in copy.members)}
+        if len(names) - len(members) > copy.copies - 1:
+            # RESTORE-COUNT: a later epoch may have been activated, and its copies be among the others
+            return self._unknown(number, known, survey)
+        if any(other.leads and broker != self.ctx.me for broker, other in newest.items()):
+            return Unrecorded("wait", "ZooKeeper lost its record; its coordinator restores it")
+        if any(other.activated for other in newest.values()):
+            source = SourceEpoch(copy.synced, copy.members, copy.copies, copy.owner)
+        else:
+            # RESTORE-SOURCE: perhaps not activated, and then any one of them may be the only one that is synced to it
+            source = SourceEpoch(copy.synced, members, 1, copy.owner)
+        return Unrecorded("restore", known=known, copy=copy, source=source)
+
+    def _unknown(self, number: int, known: int, survey: SurveyRound) -> Unrecorded:
+        """Return that the history is lost, or that brokers which did not answer may hold it."""
+        missing = sorted(set(self.ctx.config.brokers).difference(name for name, _ in survey.answered))
+        if missing:
+            return Unrecorded("wait", f"ZooKeeper lost its record; waiting for the copy of {', '.join(missing)}")
+        self._mark_lost(number, known)
+        return Unrecorded("lost", "history unknown: ZooKeeper lost its record, and too few brokers hold copies", known)
 
     def survey(self) -> None:
         """Begin a survey of the groups for which one is scheduled: ask all linked brokers what they hold. While one
@@ -94,29 +140,51 @@ class Histories:
         groups, self._to_survey = sorted(self._to_survey), set()
         self._serial += 1
         survey = self._round = SurveyRound(groups, set(self.ctx.links), self.ctx.now)
-        for number, epoch in self.holdings(groups):
-            survey.held[number] = epoch
+        self._add(survey, self.ctx.me, self.holdings(0, groups))
         for peer in sorted(survey.awaited):
             self.ctx.send(peer, Survey(self._serial, groups))
         self._finish()
 
-    def holdings(self, groups: list[int]) -> list[tuple[int, int]]:
-        """Return (group, highest epoch) of each group of which this broker holds a promise or entries."""
-        return [
-            (number, self.groups[number].replica.promised)
-            for number in groups
-            if 0 <= number < len(self.groups)
-            and (self.groups[number].replica.promised or self.groups[number].replica.topics)
+    def holdings(self, serial: int, groups: list[int]) -> SurveyReply:
+        """Return the answer to the survey `serial`: what this broker holds of the groups."""
+        asked = [self.groups[number] for number in groups if 0 <= number < len(self.groups)]
+        held = [
+            (group.number, group.replica.promised) for group in asked if group.replica.promised or group.replica.topics
         ]
+        copies = []
+        for group in asked:
+            replica, view, term = group.replica, group.replica.view, group.term
+            if view is not None:
+                leads = term is not None and term.active and not self.ctx.draining
+                copies.append(
+                    HeldCopy(
+                        group.number,
+                        replica.history,
+                        replica.first,
+                        view.epoch,
+                        view.owner,
+                        list(view.members),
+                        view.copies,
+                        view.activated,
+                        leads,
+                    )
+                )
+        return SurveyReply(serial, held, copies)
 
     def survey_reply(self, peer: str, message: SurveyReply) -> None:
         survey = self._round
         if survey is None or message.serial != self._serial or peer not in survey.awaited:
             return
-        for number, epoch in message.groups:
-            survey.held[number] = max(epoch, survey.held.get(number, 0))
+        self._add(survey, (peer, self.ctx.links[peer]), message)
         survey.awaited.discard(peer)
         self._finish()
+
+    def _add(self, survey: SurveyRound, broker: BrokerId, reply: SurveyReply) -> None:
+        survey.answered.append(broker)
+        for number, epoch in reply.groups:
+            survey.held[number] = max(epoch, survey.held.get(number, 0))
+        for copy in reply.copies:
+            survey.copies.setdefault(copy.group, {})[broker] = copy
 
     def peer_down(self, peer: str) -> None:
         if self._round is not None and peer in self._round.awaited:
@@ -127,12 +195,15 @@ class Histories:
         if survey is None or survey.awaited:
             return
         self._round = None
+        survey.ended_at = self.ctx.now
         for number in survey.groups:
-            if number in survey.held:
-                # The candidate reads the record again before this counts: it may have been written since.
-                self._held[number] = max(survey.held[number], self._held.get(number, 0))
-            else:
-                self._clear[number] = self.ctx.now
+            self._results[number] = survey  # the candidate reads again first: a record may have been written since
+
+    def records_lost(self) -> None:
+        """Forget the surveys of before ZooKeeper lost its records: groups without a copy then may have some now."""
+        self._results.clear()
+        self._to_survey.clear()
+        self._round = None
 
     # ---- lost histories --------------------------------------------------------------------------------------
 
@@ -145,7 +216,7 @@ class Histories:
         remaining = [
             (name, incarnation)
             for name, incarnation in source.members
-            if max(self._versions.get(name, 0), newest.get(name, 0)) <= incarnation
+            if max(self._newest.get(name, 0), newest.get(name, 0)) <= incarnation
         ]
         if source.enough(remaining):
             self._lost_since.pop(number, None)
@@ -169,7 +240,8 @@ class Histories:
     def _read(self, name: str) -> None:
         def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and reply.node is not None:
-                self._versions[name] = max(reply.node.version, self._versions.get(name, 0))
+                incarnation = incarnation_in(reply.node.data, reply.node.version)
+                self._newest[name] = max(incarnation, self._newest.get(name, 0))
 
         self.zookeeper.get(f"{BROKERS}/{name}", receive)
 
@@ -193,6 +265,5 @@ class Histories:
     def resolved(self, number: int) -> None:
         """Forget the loss, the surveys and the halt of a group that continues or whose new history began."""
         self._lost_since.pop(number, None)
-        self._held.pop(number, None)
-        self._clear.pop(number, None)
+        self._results.pop(number, None)
         self._halted.discard(number)

@@ -1,12 +1,13 @@
 """Which brokers live, for the other parts of `Logic`: registration, ephemerals, links, heartbeats, and the server list.
 
-`/brokers/<name>` gives the incarnation, which is kept over ZooKeeper sessions. `/members/<name>` is created again after
+`/brokers/<name>` has the incarnation, which is kept over ZooKeeper sessions. `/members/<name>` is created again after
 a lost session, by the same incarnation. A broker that learns of a newer incarnation of its own name stops at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from migratory_protocol.messages import Server
@@ -27,8 +28,6 @@ from migratory_broker.core.logic.membership.gossip import PeerState
 from migratory_broker.core.logic.membership.records import (
     BROKERS,
     CLUSTER,
-    COORDINATORS,
-    GROUPS,
     MEMBERS,
     BadRecord,
     ClusterRecord,
@@ -36,6 +35,7 @@ from migratory_broker.core.logic.membership.records import (
     decode_cluster,
     decode_member,
     encode,
+    incarnation_in,
 )
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
@@ -59,6 +59,7 @@ class Membership:
         self._busy = False
         self._announced: MemberRecord | None = None
         self._announcing = False
+        self._unrestored: set[str] = set()  # brokers whose incarnations ZooKeeper lost
         self._listed_at = float("-inf")
         self._heartbeat_at = float("-inf")
         self._links_wanted: dict[str, tuple[int, str]] = {}
@@ -80,15 +81,11 @@ class Membership:
             self.zookeeper.get(f"{BROKERS}/{self.ctx.config.name}", self._broker)
 
     def _cluster(self, reply: ZkReply) -> None:
-        """Create the cluster's record if there is none, else compare it with this broker's configuration. A different
-        or unreadable record stops the broker."""
+        """Compare the cluster's record with this broker's configuration. A different or unreadable record stops the
+        broker."""
         self._busy = False
         configured = ClusterRecord(self.ctx.config.groups)
-        if reply.outcome == "ok" and reply.node is None:
-            self._busy = True
-            operations: list[ZkOperation] = [ZkCreate(path, b"") for path in (BROKERS, MEMBERS, GROUPS, COORDINATORS)]
-            self.zookeeper.commit([*operations, ZkCreate(CLUSTER, encode(configured))], self._done)
-        elif reply.outcome == "ok" and reply.node is not None:
+        if reply.outcome == "ok" and reply.node is not None:
             try:
                 recorded = decode_cluster(reply.node.data)
             except BadRecord as error:
@@ -110,22 +107,29 @@ class Membership:
                 self._step = "incarnation"
                 self._register()
 
-    def _done(self, reply: ZkReply) -> None:
-        self._busy = False  # created, by this broker or another: the next step reads it
-
     def _broker(self, reply: ZkReply) -> None:
         self._busy = False
         if reply.outcome == "ok":
             self._busy = True
-            path = f"{BROKERS}/{self.ctx.config.name}"
-            operations: list[ZkOperation] = [] if reply.node else [ZkCreate(path, b"")]
-            self.zookeeper.commit([*operations, ZkWrite(path, b"", -1)], self._incarnation)
+            # INCARNATION: the time keeps one from being given twice when ZooKeeper has lost the last one
+            known = incarnation_in(reply.node.data, reply.node.version) if reply.node else 0
+            incarnation = max(known + 1, int(self.ctx.wall * 1000))
+            self.zookeeper.commit(
+                [self._broker_node(self.ctx.config.name, incarnation, reply)],
+                lambda reply: self._incarnation(reply, incarnation),
+            )
 
-    def _incarnation(self, reply: ZkReply) -> None:
+    @staticmethod
+    def _broker_node(name: str, incarnation: int, reply: ZkReply) -> ZkOperation:
+        """Return the operation that writes a broker's incarnation to its node, which `reply` shows."""
+        path, data = f"{BROKERS}/{name}", b"%d" % incarnation
+        return ZkCreate(path, data) if reply.node is None else ZkWrite(path, data, reply.node.version)
+
+    def _incarnation(self, reply: ZkReply, incarnation: int) -> None:
         self._busy = False
         if reply.outcome != "ok":
             return
-        self.ctx.incarnation = reply.versions[-1]
+        self.ctx.incarnation = incarnation
         self.newest[self.ctx.config.name] = self.ctx.incarnation
         self.registered_at = self.ctx.now
         self.zookeeper.heard_at = self.ctx.now
@@ -187,6 +191,29 @@ class Membership:
                 code=3,
             )
         )
+
+    def records_lost(self) -> None:
+        """Restore what ZooKeeper has lost of the brokers' incarnations."""
+        self._unrestored = set(self.newest)
+        self._listed_at = float("-inf")
+
+    def _restore_incarnations(self) -> None:
+        """INCARNATION: write the newest incarnation that is known of each broker to ZooKeeper, which has lost it. A
+        process that began with a lower one stops when it reads that."""
+        names, self._unrestored = sorted(self._unrestored), set()
+        for name in names:
+            self.zookeeper.get(f"{BROKERS}/{name}", partial(self._restore_incarnation, name))
+
+    def _restore_incarnation(self, name: str, reply: ZkReply) -> None:
+        def written(reply: ZkReply) -> None:
+            if reply.outcome != "ok":
+                self._unrestored.add(name)
+
+        known = incarnation_in(reply.node.data, reply.node.version) if reply.node else 0
+        if reply.outcome != "ok":
+            self._unrestored.add(name)
+        elif known < self.newest[name]:
+            self.zookeeper.commit([self._broker_node(name, self.newest[name], reply)], written)
 
     def new_session(self) -> None:
         self._announced = None
@@ -374,7 +401,7 @@ class Membership:
                 return
             self.zookeeper.heard_at = max(self.zookeeper.heard_at, sent)
             if reply.node is not None:
-                self.learn(self.ctx.config.name, reply.node.version)
+                self.learn(self.ctx.config.name, incarnation_in(reply.node.data, reply.node.version))
 
         self.zookeeper.get(f"{BROKERS}/{self.ctx.config.name}", receive)
 
@@ -387,6 +414,8 @@ class Membership:
             if not self._busy:
                 self._register()
             return
+        if self._unrestored:
+            self._restore_incarnations()
         if self._announced != self._own_record():
             self.announce()
         if self.ctx.now - self._listed_at >= self.ctx.config.refresh_interval:

@@ -1,9 +1,9 @@
 """The records in ZooKeeper, for membership and election: their JSON, and the rules by which the next record of a group
 is made.
 
-Paths are below the cluster's root: `/brokers/<name>` (its version is the incarnation), `/members/<name>` (ephemeral),
-`/groups/<g>` (the record of the highest epoch), `/coordinators/<g>` (ephemeral of its owner), `/cluster`. `rendezvous`
-is the order in which brokers try to write a group's record.
+Paths are below the cluster's root: `/brokers/<name>` (the incarnation), `/members/<name>` (ephemeral), `/groups/<g>`
+(the record of the highest epoch), `/coordinators/<g>` (ephemeral of its owner), `/cluster`, and `/identity`, whose only
+child names the data. `rendezvous` is the order in which brokers try to write a group's record.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ BROKERS = "/brokers"
 MEMBERS = "/members"
 GROUPS = "/groups"
 COORDINATORS = "/coordinators"
+IDENTITY = "/identity"
 
 # These numbers, and each plus one, go into signed 64 bits on the wire. Another program may write larger ones.
 Epoch = Annotated[int, Meta(ge=0, le=2**62)]
@@ -125,6 +126,11 @@ def _decode(data: bytes, kind: type[R]) -> R:
         return msgspec.json.decode(data, type=kind)
     except DECODE_ERRORS as error:
         raise BadRecord(str(error)) from None
+
+
+def incarnation_in(data: bytes, version: int) -> int:
+    """Return the incarnation in the node of a broker. In one that an older program wrote, it is the node's version."""
+    return int(data) if data.isascii() and data.isdigit() and len(data) < 20 else version
 
 
 def group_number(name: str) -> int | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from migratory_broker.core.logic.context import Context, must
-from migratory_broker.core.logic.events import ZkChildren, ZkCommit, ZkGet, ZkOperation, ZkReply, ZkSession
+from migratory_broker.core.logic.events import ZkCheck, ZkChildren, ZkCommit, ZkGet, ZkOperation, ZkReply, ZkSession
+from migratory_broker.core.logic.membership.records import IDENTITY
 
 Continuation = Callable[[ZkReply], None]
 
@@ -20,8 +21,11 @@ class ZkRequests:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        self.connected = False
+        self.identity = ""  # of the data in ZooKeeper that this broker takes part in; "" before the first session
+        self.session_open = False
+        self.connected = False  # the session is open, and ZooKeeper's data is of `identity` and complete
         self.session = 0
+        self._verified_session = 0
         self.heard_at = float("-inf")  # sending time of the last own read that was answered
         self._next = 1
         self._waiting: dict[int, Continuation] = {}
@@ -38,6 +42,11 @@ class ZkRequests:
         self.ctx.emit(ZkChildren(self._register(receive), path, watch))
 
     def commit(self, operations: list[ZkOperation], receive: Continuation) -> None:
+        """IDENTITY-GUARD: commit a transaction that is refused when ZooKeeper's data is of another identity."""
+        self.commit_unguarded([*operations, ZkCheck(f"{IDENTITY}/{self.identity}", -1)], receive)
+
+    def commit_unguarded(self, operations: list[ZkOperation], receive: Continuation) -> None:
+        """Commit a transaction that creates the identity or removes it."""
         self.ctx.emit(ZkCommit(self._register(receive), tuple(operations)))
 
     def _register(self, receive: Continuation) -> int:
@@ -50,12 +59,17 @@ class ZkRequests:
         must(event.request in self._waiting, "ONE-REPLY: every request is answered once")
         self._waiting.pop(event.request)(event)
 
-    def update_session(self, event: ZkSession) -> bool:
-        """Record the state of the session. Return whether a new session is connected, in which the ephemerals must be
-        created again."""
-        self.connected = event.state == "connected"
-        if not self.connected:
-            return False
-        fresh = event.session != self.session
-        self.session = event.session
+    def update_session(self, event: ZkSession) -> None:
+        """Record the state of the session. ZooKeeper counts as away until its data is verified (`verified`)."""
+        self.session_open = event.state == "connected"
+        self.connected = False
+        if self.session_open:
+            self.session = event.session
+
+    def verified(self) -> bool:
+        """Record that the data is of `identity`. Return whether the session is a new one, in which the ephemerals must
+        be created again."""
+        self.connected = True
+        fresh = self.session != self._verified_session
+        self._verified_session = self.session
         return fresh

@@ -1,0 +1,331 @@
+"""ZooKeeper comes back without its data, or with older data."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+from migratory_broker.core.logic.events import Stop, ZkCommit, ZkCreate, ZkSession
+from migratory_broker.core.logic.membership.records import encode
+from migratory_protocol.peer import Activated, Prepare, Sync
+from migratory_testing.brokers import Cluster
+from migratory_testing.zookeeper_tree import Stored
+from msgspec.structs import replace
+
+Nodes = dict[str, Stored]
+
+
+def away(cluster: Cluster) -> None:
+    """Stop ZooKeeper."""
+    cluster.zookeeper(False)
+    cluster.run(1.0)
+
+
+def comes_back(cluster: Cluster, nodes: Nodes | None = None, *names: str) -> None:
+    """Start ZooKeeper with these nodes, by default none, and connect the running brokers, or only `names`, in new
+    sessions."""
+    cluster.store.nodes = nodes or {"/": Stored(b"", 0, 0)}
+    cluster.store.watches.clear()
+    for name in names or cluster.running():
+        reconnect(cluster, name)
+
+
+def reconnect(cluster: Cluster, name: str) -> None:
+    cluster._session += 1
+    cluster[name].session, cluster[name].zookeeper = cluster._session, True
+    cluster.give(name, ZkSession("lost"))
+    cluster.give(name, ZkSession("connected", cluster._session))
+
+
+def empty(cluster: Cluster) -> None:
+    away(cluster)
+    comes_back(cluster)
+
+
+def backup(cluster: Cluster) -> Nodes:
+    """Return a copy of ZooKeeper's data, without ephemerals."""
+    return {path: deepcopy(node) for path, node in cluster.store.nodes.items() if not node.owner}
+
+
+def publishes(cluster: Cluster, number: int) -> bool:
+    reference = cluster.publish(cluster.running()[0], "t", f"x{number}", id=number)
+    cluster.run(3.0)
+    answer = cluster.answers.get(reference)
+    return answer is not None and not answer.code
+
+
+def test_coordinator_restores_the_record_and_numbers_on() -> None:
+    """RESTORE: no publication waits, nobody takes over, and a takeover is possible afterwards."""
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    old, before = cluster.coordinator(), cluster.record()
+    away(cluster)
+    assert publishes(cluster, 2)
+    prepared = len([message for _, _, message in cluster.sent if isinstance(message, Prepare)])
+    comes_back(cluster)
+    cluster.run(3.0)
+    record = cluster.record()
+    assert (record.history, record.first, record.owner[0]) == (before.history, before.first, old)
+    assert record.activated
+    assert record.epoch > before.epoch
+    assert len([message for _, _, message in cluster.sent if isinstance(message, Prepare)]) == prepared
+    assert all(cluster.logic(name).identity.losses == 1 for name in cluster.names)
+    assert all(cluster[name].notes("zookeeper_data_lost") for name in cluster.names)
+    assert publishes(cluster, 3)
+    cluster.crash(old)
+    cluster.run(6.0)
+    assert cluster.record().owner[0] != old
+    assert publishes(cluster, 4)
+    survivor = cluster.running()[0]
+    assert [text for _, text in cluster.delivered(survivor, "t")] == ["x1", "x2", "x3", "x4"]
+
+
+def test_members_restore_the_record_of_a_dead_coordinator() -> None:
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    old, history = cluster.coordinator(), cluster.record().history
+    away(cluster)
+    cluster.crash(old)
+    comes_back(cluster)
+    cluster.run(8.0)
+    assert cluster.record().history == history
+    assert cluster.record().owner[0] != old
+    assert publishes(cluster, 2)
+
+
+def test_too_few_copies_wait_for_the_other_brokers() -> None:
+    """RESTORE-COUNT: those that are away may hold a later epoch. When none does, the history is unknown."""
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    old, history = cluster.coordinator(), cluster.record().history
+    one, other = cluster.others()
+    away(cluster)
+    comes_back(cluster, None, one)
+    cluster.restart(other)
+    cluster.run(20.0)
+    assert "/groups/0" not in cluster.store.nodes
+    reconnect(cluster, old)
+    cluster.run(5.0)
+    assert cluster.record().history == history
+    assert publishes(cluster, 2)
+
+
+def test_every_copy_is_asked_of_an_epoch_that_may_not_be_activated() -> None:
+    """RESTORE-SOURCE: a takeover was under way, and only one member is synced to its epoch."""
+    cluster = Cluster(relist_delay=100.0).up()
+    assert publishes(cluster, 1)
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Activated)
+    stopped: list[str] = []
+
+    def lost(broker: str, commit: ZkCommit) -> bool:
+        done = commit.operations[0].path == "/groups/0" and len(commit.operations) == 2
+        stopped.extend([broker] if done else [])
+        return done
+
+    cluster.lost = lost  # no activation
+    cluster.crash(old)
+    cluster.run(1.0)
+    assert stopped
+    away(cluster)
+    cluster.lost = lambda broker, commit: False
+    cluster.start(old)
+    comes_back(cluster)
+    written: list[list[str]] = []
+
+    def watch(broker: str, commit: ZkCommit) -> bool:
+        if isinstance(commit.operations[0], ZkCreate) and commit.operations[0].path == "/groups/0":
+            written.append([commit.operations[0].data.decode()])
+        return False
+
+    cluster.unknown = watch
+    cluster.run(10.0)
+    assert written
+    assert '"copies":1' in written[0][0]  # of the source: all of its members must answer
+    assert cluster.record().activated
+    assert publishes(cluster, 2)
+
+
+def test_takeover_of_before_the_loss_is_not_activated() -> None:
+    """IDENTITY-GUARD: its transaction is refused in data of another identity, whatever the version of the record."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    record, version = cluster.record(), cluster.store.nodes["/groups/0"].version
+    nodes = backup(cluster)
+    away(cluster)
+    identity = next(path for path in nodes if path.startswith("/identity/"))
+    nodes["/identity/another"] = nodes.pop(identity)
+    nodes["/groups/0"] = Stored(encode(record), version, 0)
+    cluster.store.nodes = nodes
+    logic = cluster.logic(coordinator)
+    outcomes: list[str] = []
+    cluster[coordinator].zookeeper = True
+    logic.zookeeper.commit([], lambda reply: outcomes.append(reply.outcome))
+    for effect in logic.ctx.effects:
+        assert isinstance(effect, ZkCommit)
+        reply = cluster.store.answer(coordinator, 1, effect)
+        logic.zookeeper.reply(reply)
+    assert outcomes == ["refused"]
+
+
+def test_unfinished_takeover_ends_with_the_data() -> None:
+    """A candidate gives up, and the record is restored from the copies."""
+    cluster = Cluster(relist_delay=100.0).up()
+    assert publishes(cluster, 1)
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Prepare, Sync))
+    cluster.crash(old)
+    cluster.run(0.6)
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.held.clear()
+    empty(cluster)
+    cluster.run(1.0)
+    ends = [note.fields["reason"] for name in cluster.running() for note in cluster[name].notes("term_ended")]
+    assert "ZooKeeper lost its record" in ends
+    cluster.run(8.0)
+    assert publishes(cluster, 2)
+
+
+@pytest.mark.parametrize("older", ["incarnations", "records"])
+def test_rolled_back_data_is_removed_and_restored(older: str) -> None:
+    """ROLLED-BACK: a record below a promise ends the data's identity."""
+    cluster = Cluster().up()
+    nodes = backup(cluster)
+    identity = cluster.logic("a").zookeeper.identity
+    assert publishes(cluster, 1)
+    if older == "records":
+        cluster.crash(cluster.coordinator())
+        cluster.run(6.0)
+        assert publishes(cluster, 2)
+    away(cluster)
+    comes_back(cluster, nodes)
+    cluster.run(4.0)
+    noticed = [name for name in cluster.running() if cluster[name].notes("zookeeper_rolled_back")]
+    assert bool(noticed) == (older == "records")
+    assert (cluster.logic("c").zookeeper.identity == identity) == (older != "records")
+    assert publishes(cluster, 3)
+    cluster.crash(cluster.coordinator())
+    for name in cluster.names:
+        if not cluster[name].running:
+            cluster.start(name)
+    cluster.run(8.0)
+    assert publishes(cluster, 4)
+    survivor = cluster.coordinator()
+    texts = [text for _, text in cluster.delivered(survivor, "t")]
+    assert texts == (["x1", "x2", "x3", "x4"] if older == "records" else ["x1", "x3", "x4"])[-len(texts) :]
+
+
+def test_record_that_is_not_activated_any_more_is_rolled_back() -> None:
+    """ROLLED-BACK: its next record would have no source, and a takeover would ask nobody."""
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    nodes, record = backup(cluster), cluster.record()
+    nodes["/groups/0"] = Stored(encode(replace(record, activated=False)), 0, 0)
+    away(cluster)
+    comes_back(cluster, nodes)
+    cluster.run(4.0)
+    assert cluster.record().history == record.history
+    assert cluster.record().activated
+    assert publishes(cluster, 2)
+
+
+def test_incarnation_is_never_given_twice() -> None:
+    """INCARNATION: above the wall clock, and above what live brokers know."""
+    cluster = Cluster()
+    cluster.wall_ms = 1_000_000
+    cluster.up()
+    first = cluster.logic("b").incarnation
+    assert first >= 1_000_000
+    cluster.wall_ms = 2_000_000
+    away(cluster)
+    cluster.crash("b")
+    comes_back(cluster)
+    cluster.start("b")
+    cluster.run(2.0)
+    assert cluster.logic("b").incarnation >= 2_000_000
+    # a clock that was set back
+    cluster.wall_ms = 0
+    away(cluster)
+    cluster.crash("b")
+    cluster.store.nodes = {"/": Stored(b"", 0, 0)}
+    cluster.start("b")
+    cluster.run(1.0)
+    assert 0 < cluster.logic("b").incarnation < first
+    for name in ("a", "c"):
+        reconnect(cluster, name)
+    cluster.run(1.0)
+    (stop, *_) = cluster["b"].of(Stop)
+    assert stop.code == 3
+    cluster.restart("b")
+    cluster.run(2.0)
+    assert cluster.logic("b").incarnation > 2_000_000
+
+
+def test_incarnations_that_were_not_written_are_written_again() -> None:
+    cluster = Cluster().up()
+    refused: set[str] = set()
+
+    def unknown(broker: str, commit: ZkCommit) -> bool:
+        path = commit.operations[0].path
+        if not path.startswith("/brokers/") or path in refused:
+            return False
+        refused.add(path)
+        return True
+
+    away(cluster)
+    cluster.lost = unknown
+    cluster.unread = lambda broker, path: path == "/brokers/c" and broker == "a" and not refused
+    comes_back(cluster)
+    cluster.run(3.0)
+    assert refused == {"/brokers/a", "/brokers/b", "/brokers/c"}
+    assert [cluster.store.nodes[f"/brokers/{name}"].data for name in "abc"] == [b"1", b"1", b"1"]
+
+
+def test_nodes_of_an_older_program_have_the_incarnation_as_version() -> None:
+    cluster = Cluster().up()
+    for name in cluster.names:
+        cluster.store.nodes[f"/brokers/{name}"] = Stored(b"", 7, 0)
+        cluster.crash(name)
+    cluster.start()
+    cluster.run(1.0)
+    assert {cluster.logic(name).incarnation for name in cluster.names} == {8}
+
+
+@pytest.mark.parametrize("missing", ["/members", "/identity"])
+def test_missing_parents_are_made_again(missing: str) -> None:
+    cluster = Cluster().up()
+    nodes = backup(cluster)
+    away(cluster)
+    for path in [path for path in nodes if path == missing or (missing == "/identity" and path.startswith(missing))]:
+        if path != "/identity":
+            del nodes[path]
+    if missing == "/members":
+        nodes = {path: node for path, node in nodes.items() if not path.startswith("/identity/")}
+    comes_back(cluster, nodes)
+    cluster.run(4.0)
+    assert {"/members/a", "/members/b", "/members/c"} <= cluster.store.nodes.keys()
+    assert publishes(cluster, 1)
+
+
+def test_lost_replies_only_delay_the_verification() -> None:
+    """UNKNOWN-READS-AGAIN: each step is taken again, of the same identity and of another."""
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    nodes = backup(cluster)
+    cluster.crash(cluster.coordinator())
+    cluster.run(6.0)
+    away(cluster)
+    seen: set[tuple[str, str]] = set()
+
+    def once(broker: str, path: str) -> bool:
+        fresh = (broker, path) not in seen
+        seen.add((broker, path))
+        return fresh
+
+    cluster.unread = once
+    cluster.unknown = lambda broker, commit: once(broker, f"commit {commit.operations[0].path}")
+    comes_back(cluster, nodes)
+    cluster.run(12.0)
+    assert {path for _, path in seen} >= {"/", "/identity", "/groups", "/coordinators", "/groups/0"}
+    assert cluster.record().activated
+    assert publishes(cluster, 2)
