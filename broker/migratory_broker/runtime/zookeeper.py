@@ -214,9 +214,19 @@ class ZooKeeper:
             self._ensure(self._generation, self._parents())
             return
         self._connected = False
+        self._loop.call_later(self._session_timeout, self._forget_transactions, self._generation)
         for request in sorted(self._outstanding):
             self._unknown(request, "connection lost")
         self._post(events.ZkSession("suspended" if state == KazooState.SUSPENDED else "lost"))
+
+    def _forget_transactions(self, generation: int) -> None:
+        """Let the client connect to servers that have fewer transactions than it has seen.
+
+        A server refuses such a client, as it may merely lag. But one that lost its data, or was rolled back, would
+        refuse for ever. The logic verifies the data, and writes before it reads, in each session.
+        """
+        if generation == self._generation and not self._closed:
+            self._client.last_zxid = 0
 
     def _on_client_closed(self, client: KazooClient) -> None:
         if self._closed or client is not self._client:

@@ -101,6 +101,7 @@ def test_too_few_copies_wait_for_the_other_brokers() -> None:
     one, other = cluster.others()
     away(cluster)
     comes_back(cluster, None, one)
+    cluster.wall_ms = 1_000_000
     cluster.restart(other)
     cluster.run(20.0)
     assert "/groups/0" not in cluster.store.nodes
@@ -129,6 +130,7 @@ def test_every_copy_is_asked_of_an_epoch_that_may_not_be_activated() -> None:
     assert stopped
     away(cluster)
     cluster.lost = lambda broker, commit: False
+    cluster.wall_ms = 1_000_000
     cluster.start(old)
     comes_back(cluster)
     written: list[list[str]] = []

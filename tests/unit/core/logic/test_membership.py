@@ -176,7 +176,9 @@ def test_status_has_the_fields_for_operators() -> None:
     assert status["groups"][0]["members"] == ["a", "b", "c"]  # type: ignore[index]
     fresh = Cluster()
     fresh.start("a")
-    assert describe_logic(fresh.logic("a"))["zookeeper"] == {"connected": False, "age": -1.0}
+    assert describe_logic(fresh.logic("a"))["zookeeper"] == {
+        "connected": False, "age": -1.0, "identity": "", "data_losses": 0,
+    }  # fmt: skip
     assert describe_logic(fresh.logic("a"))["roles"]["none"] == 1  # type: ignore[index]
 
 

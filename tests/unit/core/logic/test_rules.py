@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Flush, Note, PeerReceived, ZkCommit, ZkSession
+from migratory_broker.core.logic.events import Flush, Note, PeerReceived, ZkCommit, ZkSession, ZkWrite
 from migratory_broker.core.logic.membership.records import GroupRecord, encode
 from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (

@@ -43,7 +43,7 @@ class SurveyRound:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """What to do about a group without a record: write its "first" one, "restore" it from the copies of the brokers,
+    """The decision about a group without a record: write its "first" one, "restore" it from the copies of the brokers,
     treat it as "lost", or "wait". `known`: the highest epoch that anybody holds. `copy`, `source`: of a record to
     restore."""
 

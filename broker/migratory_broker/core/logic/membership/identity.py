@@ -37,7 +37,7 @@ PARENTS = (BROKERS, MEMBERS, GROUPS, COORDINATORS)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a broker knows of a group's record: the epoch that it promised, and of the epoch that it is synced to the
+    """A broker's knowledge of a group's record: the epoch that it promised, and of the epoch that it is synced to the
     owner, and whether it is activated."""
 
     promised: int
