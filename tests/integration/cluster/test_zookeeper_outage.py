@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -117,6 +118,41 @@ async def test_groups_of_a_broker_killed_meanwhile_wait_for_zookeeper(start_clus
             await until(recovered, "a coordinator for every group", 60)
             await traffic.flows(2 * SECOND, within=20)
             await cluster.wait_ready(30)
+            load.stop_publishing()
+            result = await load.result()
+        assert result.problems == []
+        assert (result.lost, result.duplicates, result.reordered) == (0, 0, 0)
+
+
+async def test_records_are_restored_when_zookeeper_comes_back_empty(start_cluster: Any) -> None:
+    """All members of ZooKeeper lose their data. Publishing goes on, and a broker that is killed afterwards is taken
+    over: nothing is lost, repeated or reordered."""
+    async with start_cluster() as cluster:
+        names = cluster.resource.broker_names
+
+        async def restored() -> bool:
+            return all([(await cluster.status(name))["logic"]["zookeeper"]["data_losses"] == 1 for name in names])
+
+        async def recovered() -> bool:
+            counts = await cluster.coordinated_groups()
+            return bool(sum(counts.values()) == cluster.resource.spec.topics.groups)
+
+        traffic = Traffic()
+        async with Load(long_scenario(cluster), traffic) as load:
+            await load.measuring()
+            await traffic.flows(2 * SECOND, within=20)
+            stop_zookeeper(cluster)
+            await until(lambda: none_connected(cluster, names), "every broker has lost ZooKeeper", 20)
+            for member in cluster.ensemble.members:
+                shutil.rmtree(member.folder / "version-2")
+            start_zookeeper(cluster)
+            await until(restored, "every broker noticed the loss", 60)
+            await asyncio.sleep(3)
+            await traffic.flows(2 * SECOND, within=20)
+            cluster.kill_broker(names[1])
+            await until(recovered, "a coordinator for every group", 60)
+            await traffic.flows(2 * SECOND, within=20)
+            await cluster.wait_ready(60)
             load.stop_publishing()
             result = await load.result()
         assert result.problems == []
