@@ -44,12 +44,14 @@ class WindowSummary(DistributionSummary, frozen=True, kw_only=True):
 
 
 class ReportWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """The report's window [start, end). `zone` is the time zone of its hours and days."""
+    """The report's window [start, end). `zone` is the time zone of its hours and days. `provisional` is true if the
+    samples were read before all samples of the window can have arrived: the same report may differ later."""
 
     start: str
     end: str
     seconds: float
     zone: str
+    provisional: bool = False
 
 
 class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):

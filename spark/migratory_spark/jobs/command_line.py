@@ -156,7 +156,9 @@ REPORT = (
                  help="An option of the data source, such as tokenFile=/run/token. May be given several times."),
     click.option("--start", type=MomentParam(), required=True,
                  help="Start of the window: -5m (before now), RFC 3339 (UTC) or seconds since 1970."),
-    click.option("--end", type=MomentParam(), default="now", show_default=True, help="End of the window, likewise."),
+    click.option("--end", type=MomentParam(), default="-15s", show_default=True,
+                 help="End of the window, likewise. Samples take seconds to arrive: with a later end the report is "
+                      "provisional."),
     objectives_option("A MigratoryCluster file; its spec.sla.objectives are judged."),
     click.option("--cluster", metavar="NAME", help="Count only series with this value of the label `cluster`."),
     click.option("--window", type=click.FloatRange(min=0.1), metavar="SECONDS", callback=_finite,

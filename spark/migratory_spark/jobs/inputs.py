@@ -6,6 +6,7 @@ They are checked before Spark starts, so that a wrong folder or server is report
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from migratory_spark.read.samples import SampleSource
 
+_RECORDER_DELAY = 10.0
+"""Seconds after which a sample is in a file of the recorder, which writes every 5 s."""
 _TASK_SAMPLES = 2_500_000
 """Samples that one task reads from a server, about. With fewer, decoding labels would be most of the work."""
 _RESERVED = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty", "dropLabels")
@@ -50,6 +53,10 @@ class RecorderFolder:
             raise BadInput(
                 f"--samples: no *.parquet files in {self.path}: nothing was recorded there; {_USE_PROMETHEUS}"
             )
+
+    def settled(self) -> float:
+        """Return the moment up to which all samples have arrived, in seconds since 1970."""
+        return time.time() - _RECORDER_DELAY
 
     def samples(self, session: SparkSession) -> SampleSource:
         """Return the samples of all clusters as a source for `build_report`, which selects the cluster."""
@@ -134,6 +141,23 @@ class PrometheusServers:
             raise BadInput(f"--prometheus: {error}{of}") from None
         except ServerError as error:
             raise SamplesUnreadable(f"--prometheus: {error}") from None
+
+    def settled(self) -> float:
+        """Return the moment up to which all samples have arrived, in seconds since 1970: the present of the slowest of
+        the servers' clocks, minus the data source's option `delay`."""
+        from dataclasses import replace
+
+        from migratory_spark.prometheus import ServerError, preflight
+        from migratory_spark.prometheus.options import parse_options
+
+        options = parse_options(self.options)
+        try:
+            once = replace(options.access, retries=0)
+            now_ms = min(preflight.server_now_ms(url, once) for url in options.urls)
+        except ServerError:
+            # Some servers have remote read and no queries.
+            now_ms = round(time.time() * 1000)
+        return (now_ms - options.delay_ms) / 1000
 
     def samples(self, session: SparkSession) -> SampleSource:
         """Return the servers' samples of the cluster (without one: of all), and those of metrics without the label

@@ -8,6 +8,7 @@ software, 130 interrupted.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -67,7 +68,22 @@ def make_report(report_options: ReportOptions, objectives: Sequence[Objective], 
     """Check the options, read the samples and return the report. Write nothing. Raises BadInput or
     SamplesUnreadable."""
     samples = _check(report_options, objectives)
-    return _build(report_options, objectives, samples, open_session)
+    # Before samples are read: what arrives while they are read may be missed.
+    early = report_options.end - samples.settled()
+    final_at = time.time() + early
+    report = _build(report_options, objectives, samples, open_session)
+    return report if early <= 0 else _mark_provisional(report, early, final_at)
+
+
+def _mark_provisional(report: SlaReport, early: float, final_at: float) -> SlaReport:
+    from migratory_spark.times import iso
+
+    note = (
+        f"provisional: samples of the last {early:.0f} s of the window may not have arrived when they were read; a "
+        f"report that is made after {iso(round(final_at * 1000))} is final"
+    )
+    window = msgspec.structs.replace(report.window, provisional=True)
+    return msgspec.structs.replace(report, window=window, notes=[note, *report.notes])
 
 
 def load_objectives(path: Path | None) -> Sequence[Objective]:

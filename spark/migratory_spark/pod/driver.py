@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from functools import partial
@@ -19,6 +20,7 @@ import urllib3
 from migratory_spark.jobs.command_line import INTERNAL, BadInput, SamplesUnreadable
 from migratory_spark.jobs.sla_report import add_to_history, make_report
 from migratory_spark.pod import request, result
+from migratory_spark.prometheus.options import DELAY_MS
 from migratory_spark.session import submitted_session
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -48,6 +50,8 @@ def main(path: Path) -> int:
 def _make_result(pod_request: request.PodRequest) -> dict[str, Any]:
     try:
         report_options = request.report_options(pod_request, request.prometheus_settings())
+        # Spark's start took longer, unless the window ends in the future: reports of a schedule are final.
+        time.sleep(min(DELAY_MS / 1000, max(0.0, report_options.end + DELAY_MS / 1000 - time.time())))
         report = make_report(
             report_options, request.objectives(pod_request), partial(submitted_session, pod_request.run)
         )

@@ -41,6 +41,11 @@ NAMES = (
 _SECONDS = re.compile(r"\d+(\.\d{1,3})?", re.ASCII)
 
 
+DELAY_MS = 15_000
+"""Default of the option `delay`: milliseconds after which a sample has arrived at its server. A scrape times out after
+10 s by default."""
+
+
 @dataclass(slots=True, frozen=True)
 class Access:
     """The settings of requests to servers: headers, TLS files, time limits in seconds, retries."""
@@ -75,7 +80,7 @@ class SourceOptions:
     when_empty: Literal["warn", "fail", "allow"] = "warn"
     max_samples: int = 200_000_000
     pushdown: bool = False
-    delay_ms: int = 15_000
+    delay_ms: int = DELAY_MS
 
     @property
     def by_source(self) -> bool:
@@ -106,7 +111,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         when_empty=_choice(options, "whenEmpty", ("warn", "fail", "allow"), "warn"),
         max_samples=_integer(options, "maxSamples", 200_000_000, 1),
         pushdown=_choice(options, "pushdown", ("true", "false"), "false") == "true",
-        delay_ms=_length_ms(options, "delay", minimum=0) if "delay" in options else 15_000,
+        delay_ms=_length_ms(options, "delay", minimum=0) if "delay" in options else DELAY_MS,
     )
 
 

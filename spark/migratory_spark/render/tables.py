@@ -44,7 +44,8 @@ def render(report: dict[str, Any]) -> RenderableType:
     parts += _reasons(report)
     parts += [plain_text(f"- {note}") for note in report.get("notes", ())]
     verdict = report["verdict"]
-    parts.append(Text.assemble("verdict: ", (verdict, COLORS[verdict])))
+    suffix = " (provisional)" if report["window"].get("provisional") else ""
+    parts.append(Text.assemble("verdict: ", (verdict, COLORS[verdict]), suffix))
     return Group(*parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,18 @@ from migratory_spark.jobs.command_line import BadInput, ExitOnError, MomentParam
 from migratory_spark.jobs.inputs import PrometheusServers, RecorderFolder
 from migratory_spark.jobs.recorder_compact import run_compact
 from migratory_spark.jobs.sla_compare import main as compare_job
-from migratory_spark.jobs.sla_report import ReportOptions, run_report
+from migratory_spark.jobs.sla_report import ReportOptions, load_objectives, make_report, run_report
 from migratory_spark.jobs.spark_errors import error_sentence
 from migratory_spark.prometheus.options import parse_options
 from migratory_spark.read import samples
+from migratory_spark.render.page import render_page
+from migratory_spark.render.tables import show
 from migratory_spark.report import build
+from migratory_spark.report.build import as_plain
+from migratory_testing.fakeprometheus import JSON, FakePrometheus, Reply
 from migratory_testing.reports import empty_report, sample_report
 from pyspark.errors import PySparkException
+from rich.console import Console
 
 WINDOW = ["--start", "1000", "--end", "2000"]
 
@@ -249,6 +255,39 @@ def test_interruption_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None
 )
 def test_spark_errors_are_shortened_to_a_line(text: str, line: str) -> None:
     assert error_sentence(text) == line
+
+
+@pytest.mark.parametrize(
+    ("end", "settings", "seconds"),
+    [
+        (1_000_000.0, [], 15),
+        (999_990.0, [], 5),
+        (999_985.0, [], 0),
+        (999_985.0, [("delay", "60s")], 45),
+        (999_940.0, [("delay", "60s")], 0),
+    ],
+)
+def test_a_report_up_to_now_is_provisional(
+    end: float, settings: list[tuple[str, str]], seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report whose window ended less than `delay` ago by the server's clock says that it may change, and when
+    it does not any more."""
+    monkeypatch.setattr(time, "time", lambda: 1_000_007.0)
+    monkeypatch.setattr(PrometheusServers, "check", lambda _: None)
+    monkeypatch.setattr(PrometheusServers, "samples", lambda *_: None)
+    monkeypatch.setattr(build, "build_report", lambda *_, **__: empty_report())
+    clock = Reply(b'{"status":"success","data":{"resultType":"scalar","result":[1000000,"1000000"]}}', kind=JSON)
+    with FakePrometheus(lambda _: clock) as server:
+        options = question(prometheus=server.url, settings=settings, start=end - 60, end=end)
+        report = make_report(options, load_objectives(None), lambda: nullcontext(None))  # type: ignore[arg-type]
+    assert report.window.provisional == (seconds > 0)
+    provisional = [note for note in report.notes if note.startswith("provisional")]
+    assert [f"the last {seconds} s of the window" in note for note in provisional] == [True] * (seconds > 0)
+    shown = Console(file=io.StringIO(), width=200)
+    show(as_plain(report), shown)
+    assert isinstance(shown.file, io.StringIO)
+    assert ("(provisional)" in shown.file.getvalue()) == (seconds > 0)
+    assert ("(provisional)" in render_page(report)) == (seconds > 0)
 
 
 class ErrorOfSession(PySparkException):

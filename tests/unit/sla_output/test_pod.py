@@ -9,6 +9,7 @@ import http.server
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,6 +223,21 @@ def test_every_outcome_is_stored_in_the_config_map(
     assert (namespace, name) == ("market", "sla-7")
     content = account(data)
     assert content.get("verdict") == reason or content["failure"]["reason"] == reason
+
+
+@pytest.mark.parametrize(("after_end", "seconds"), [(-100.0, 15.0), (3.0, 12.0), (15.0, 0.0), (1000.0, 0.0)])
+def test_a_pod_waits_until_its_report_is_final(
+    after_end: float, seconds: float, asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    end = request.read(asked).end.timestamp()
+    monkeypatch.setattr(time, "time", lambda: end + after_end)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(driver, "make_report", lambda *_: sample_report())
+    monkeypatch.setattr("migratory_spark.render.page.render_page", page)
+    monkeypatch.setattr(driver, "patch_config_map", lambda *_: None)
+    assert driver.main(asked) == 0
+    assert slept == [pytest.approx(seconds)]
 
 
 def test_unwritable_history_is_reported_as_invalid_input(
