@@ -247,8 +247,9 @@ def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
     """Return groups of steps, each with one cause.
 
     A broker that dies or restarts is a cause of its own. Its group has its lost links, and the takeovers and lost links
-    of others that it is the latest cause of, each of which begins at most SETTLE_MS after the ones before. Steps that
-    were over before it are groups without such a cause.
+    of others that it is the latest cause of, each of which begins at most SETTLE_MS after the ones before were over (a
+    broker that stays away: after it was seen to be silent). Steps that were over before it are groups without such a
+    cause.
     """
     groups: list[list[IncidentStep]] = []
     for chain in _chains(steps):

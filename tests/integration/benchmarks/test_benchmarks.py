@@ -1,5 +1,6 @@
-"""`python -m benchmarks` with small sizes: fan-out, publishing, latency, failover and connect storm run to their end
-and give figures; peers that are not installed are named."""
+"""`python -m benchmarks` with small sizes: fan-out, publishing, failover, connect storm and cycles of connections run
+to their end and give figures. Peers that are not installed are named, and without any latency is reported as not
+measured."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ def symbols(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple
 
 
 def replace(tree: ast.Module, name: str, edit: Edit) -> None:
-    """Apply `edit` to the symbol of this qualified name. Raise ValueError unless `old` occurs exactly once in it."""
+    """Apply `edit` to the symbol of this qualified name. Raise ValueError if there is no such symbol, or if `edit.old`
+    is given and does not occur exactly once in it."""
     symbol = next((node for known, node in symbols(tree) if known == name), None)
     if symbol is None:
         raise ValueError(f"{edit.at}: the symbol is gone")

@@ -101,7 +101,7 @@ def _left(cluster: ScriptedCluster, process: Process) -> Callable[[], bool]:
 
 
 def _moves(cluster: ScriptedCluster) -> dict[str, int]:
-    """Return the number of moves of each client since its start, by the client's name."""
+    """Return how often each client has changed its broker since its start, for any cause, by the client's name."""
     return {client.name: client.core.reconnects for client in cluster.world.clients}
 
 

@@ -84,8 +84,9 @@ class ZkReply(Struct, frozen=True, gc=False):
 
 
 class ZkSession(Struct, frozen=True, gc=False):
-    """Event: the ZooKeeper connection changed its state. `session` is the id of the session that owns this broker's
-    ephemerals, 0 if there is none."""
+    """Event: the ZooKeeper connection changed its state. `session`, given only with "connected", is the id of the
+    session that owns the ephemerals which this broker creates from now on. While "suspended", the earlier session may
+    go on."""
 
     state: Literal["connected", "suspended", "lost"]
     session: int = 0

@@ -69,9 +69,9 @@ def test_draining_broker_without_clients_names_the_remaining_brokers() -> None:
 
 @pytest.mark.parametrize("comes", [True, False])
 def test_drain_waits_a_moment_for_news_of_ready_brokers(comes: bool) -> None:
-    """DRAIN-ORDER: a draining broker waits up to two seconds for another broker to become ready, and then sends its
-    clients to the ready ones. The process that drains brokers may know of readiness earlier than ZooKeeper reports
-    it."""
+    """DRAIN-ORDER: while some other broker is not ready, a draining broker waits for it, up to two seconds, and then
+    sends its clients to those that are ready. The process that drains brokers may know of readiness earlier than
+    ZooKeeper reports it."""
     cluster, _ = uneven(a=60, b=60, c=60)
     known = cluster.logic("c").membership.known
     ready = known["b"]

@@ -147,8 +147,8 @@ class Followers:
             self.ctx.send(follower.broker[0], Accept(replica.group, record.history, record.epoch, [], [], marks))
 
     def stream(self, message: PeerMessage) -> None:
-        """Send a message to every follower that was sent its Sync. It is the same object each time, so that the runtime
-        encodes it once."""
+        """Send a message to every follower that was sent its Sync and has not refused the epoch since. It is the same
+        object each time, so that the runtime encodes it once."""
         for peer, follower in self.by_name.items():
             if follower.streams:
                 self.ctx.send(peer, message)

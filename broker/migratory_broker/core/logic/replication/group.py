@@ -1,8 +1,9 @@
 """One topic group at this broker, for `Logic`: what it does as a member, and its `Term` if it owns the group's epoch.
 
-Every message about a group is checked here first: one that no broker sends raises PeerError before it changes anything.
-A message of an epoch below the promise is refused. Entries of another history are refused too; only a `Sync` begins
-another history here.
+What a candidate or coordinator sends is checked and handled here; answers of members go to the `Term`, which checks
+them. A message that no broker sends raises PeerError before it changes a log. A request, `Sync` or `Accept` of an epoch
+below the promise is refused, and so is an `Accept` of another history: of a coordinator's messages, only a `Sync`
+begins another history here.
 """
 
 from __future__ import annotations

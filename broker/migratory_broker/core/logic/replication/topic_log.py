@@ -50,7 +50,7 @@ class PublisherTable:
     def judge(self, publisher: str, number: int, mark: int) -> Literal["new", "duplicate", "gap", "too high"]:
         """NEXT-OR-MARK: judge message id `number` of a publisher. At or below its last id it is a "duplicate". It is
         "new" if it is the next id, or equals `mark`, the lowest id for which the publisher still waits. Otherwise it is
-        a "gap": it would overtake an id that may yet arrive.
+        a "gap": it would overtake an id that may yet arrive. Of a publisher without a row, only the id `mark` is new.
 
         ID-BOUND: an id more than `ID_JUMP` above the next one is "too high": no publisher gave up that many, and the id
         would leave it none.
