@@ -337,3 +337,47 @@ def idle(cluster: ScriptedCluster) -> Steps:
     coordinator = cluster.current()
     for other in cluster.others(coordinator):
         cluster.world.network.break_link(coordinator.number, other.number)
+
+
+@schedule(45.0)
+def zookeeper_emptied(cluster: ScriptedCluster) -> Steps:
+    """ZooKeeper comes back without its data. The records must be restored in the same history, and a coordinator that
+    crashes afterwards must be taken over."""
+    yield from _loses_data(cluster, None)
+
+
+@schedule(45.0)
+def zookeeper_rolled_back(cluster: ScriptedCluster) -> Steps:
+    """ZooKeeper comes back with the data of before a takeover. The records must be restored in the same history, and a
+    coordinator that crashes afterwards must be taken over."""
+    cluster.world.ensemble.keep_backups()
+    yield cluster.up()
+    yield 3.0 * cluster.tempo
+    old, before = cluster.current(), cluster.world.scheduler.now
+    cluster.crash(old, 1.0)
+    yield cluster.taken_over(old, 12.0)
+    yield cluster.expect(cluster.all_ready, 20.0, "the crashed broker is not ready again")
+    yield from _loses_data(cluster, cluster.world.scheduler.now - before)
+
+
+def _loses_data(cluster: ScriptedCluster, age: float | None) -> Steps:
+    """Let ZooKeeper lose its data, or go back by `age` seconds, and crash the coordinator after the records are
+    restored."""
+    yield cluster.up()
+    yield cluster.coordinated()
+    record, ensemble = cluster.record(), cluster.world.ensemble
+    ensemble.set_available(False)
+    yield cluster.random.uniform(0.2, 2.0) * cluster.tempo
+    ensemble.lose_data(age)
+    cluster.world.internal.data_lost()
+    ensemble.set_available(True)
+    yield cluster.expect(lambda: not cluster.world.internal.unrecorded, 12.0, "the records are not restored")
+    new = cluster.record()
+    kept = record is not None and new is not None and new.history == record.history
+    cluster.demand(kept, "the history was not continued", invariant=1)
+    yield cluster.expect(cluster.all_ready, 9.0, "not every broker is ready")
+    yield cluster.coordinated()
+    old = cluster.current()
+    cluster.crash(old, 1.0)
+    yield cluster.taken_over(old, 12.0)
+    yield cluster.commits(9.0, "nothing is committed after the takeover")

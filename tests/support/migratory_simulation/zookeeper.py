@@ -82,8 +82,8 @@ class Ensemble:
             client.reachability_changed()
 
     def keep_backups(self) -> None:
-        """Make a backup of the data at each tick from now on, the last 20 seconds of them."""
-        self.backups = deque(maxlen=int(20.0 / self.tick))
+        """Make a backup of the data at each tick from now on, the last 60 seconds of them."""
+        self.backups = deque(maxlen=int(60.0 / self.tick))
 
     def lose_data(self, age: float | None) -> None:
         """Replace the data by a backup that is at least `age` seconds old, or by none. For servers that do not run:
