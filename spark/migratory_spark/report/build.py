@@ -2,9 +2,9 @@
 objectives.
 
 `build_report` runs the whole pipeline; `as_plain` makes its result plain data, ready for JSON. `document.py` and
-docs/reference/sla.md explain the parts of a report. Samples are read once and passed over twice: for the exporters'
-timeline (`exporter_timeline.py`) and for the totals (`totals.py`). Collected data is bounded by series, rows and
-buckets.
+docs/reference/sla.md explain the parts of a report. Samples are read once. For each start of a window they are passed
+over twice: for the exporters' timeline (`exporter_timeline.py`) and for the totals (`totals.py`). Collected data is
+bounded by series, rows and buckets.
 """
 
 from __future__ import annotations
