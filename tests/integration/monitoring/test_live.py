@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from migratory_loadtest import Load, LoadResult, Scenario
+from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
 from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_local.metrics.prometheus import find_prometheus, prometheus_process
 from migratory_local.processes.network import LOOPBACK, free_ports
@@ -30,12 +31,23 @@ SPLIT = {"and", "or", "unless", ">=", "<=", "==", "!=", ">", "<"}
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-CLUSTER = {
+CLUSTER: dict[str, Any] = {
     "apiVersion": "migratory.dev/v1alpha1",
     "kind": "MigratoryCluster",
     "metadata": {"name": "watched"},
     "spec": {"zookeeper": {"replicas": 1}, "topics": {"groups": 8}},
 }
+
+
+def with_certificates(folder: Path) -> MigratoryCluster:
+    """Return `CLUSTER` with certificates of its brokers for their peers in the folder, so that the metrics of
+    certificates are exported."""
+    names = MigratoryCluster.model_validate(CLUSTER).broker_names
+    write_certificates(folder, DevelopmentAuthority(), names, LOOPBACK)
+    files = {"cert": str(folder / "{broker}.crt"), "key": str(folder / "{broker}.key"), "ca": str(folder / "ca.crt")}
+    return MigratoryCluster.model_validate(
+        CLUSTER | {"spec": CLUSTER["spec"] | {"security": {"tls": {"peers": {"files": files}}}}}
+    )
 
 
 def ask(port: int, query: str) -> list[float]:
@@ -126,7 +138,7 @@ async def test_every_panel_and_every_side_of_an_alert_has_data(tmp_path: Path) -
     if executable is None:
         pytest.skip("no prometheus on PATH: install Debian's prometheus (make debian)")
     targets, port = tmp_path / "targets.json", free_ports(1)[0]
-    async with LocalCluster(MigratoryCluster.model_validate(CLUSTER), tmp_path / "work") as cluster:
+    async with LocalCluster(with_certificates(tmp_path / "certificates"), tmp_path / "work") as cluster:
         admin = [broker.ports.admin for broker in cluster.brokers]
         rules = rule_file(EVERY_KIND)
         cluster.add(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,18 +16,19 @@ from click.testing import CliRunner
 from migratory_cli import options
 from migratory_cli.main import main
 from migratory_cli.options import DEFAULT_SERVERS, FiniteFloat, find_servers
+from migratory_local.cluster import state as local_state
 
 
-def clusters(*names: str) -> SimpleNamespace:
+def clusters(*names: str) -> Callable[[], list[SimpleNamespace]]:
     def state(name: str) -> SimpleNamespace:
         return SimpleNamespace(name=name, workdir=f"/runs/{name}", brokers=[SimpleNamespace(url=f"ws://{name}-0/ws")])
 
-    return SimpleNamespace(running_clusters=lambda: [state(name) for name in names])
+    return lambda: [state(name) for name in names]
 
 
 @pytest.fixture(autouse=True)
 def no_cluster_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters())
+    monkeypatch.setattr(local_state, "running_clusters", clusters())
     monkeypatch.delenv("MIGRATORY_SERVERS", raising=False)
 
 
@@ -35,7 +37,7 @@ def test_servers_come_from_option_environment_local_cluster_or_default_ports(
 ) -> None:
     assert find_servers(()) == (list(DEFAULT_SERVERS), "")
     assert DEFAULT_SERVERS[0] == "ws://127.0.0.1:8800/ws"
-    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters("one"))
+    monkeypatch.setattr(local_state, "running_clusters", clusters("one"))
     assert find_servers(()) == (["ws://one-0/ws"], "one")
     monkeypatch.setenv("MIGRATORY_SERVERS", "ws://a/ws, ws://b/ws  ws://c/ws,")
     assert find_servers(()) == (["ws://a/ws", "ws://b/ws", "ws://c/ws"], "")
@@ -60,7 +62,7 @@ def test_default_ports_are_tried_without_the_local_runner(monkeypatch: pytest.Mo
     "command", [["pub", "t", "x"], ["sub", "t"], ["bench", "run"], ["bench", "pub"], ["bench", "sub"]]
 )
 def test_several_clusters_need_the_option_cluster(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters("one", "two"))
+    monkeypatch.setattr(local_state, "running_clusters", clusters("one", "two"))
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 2, result.output
     assert "several clusters run on this machine (one, two): choose one with --cluster NAME" in result.output
@@ -115,7 +117,7 @@ def test_wrong_usage_ends_with_2_and_names_the_problem(line: list[str], what: st
 
 @pytest.mark.parametrize("selection", [[], ["--cluster", "one"]])
 def test_two_clusters_of_the_same_name_need_addresses(monkeypatch: pytest.MonkeyPatch, selection: list[str]) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters("one", "one"))
+    monkeypatch.setattr(local_state, "running_clusters", clusters("one", "one"))
     result = CliRunner().invoke(main, ["pub", "t", "x", *selection])
     assert result.exit_code == 2
     assert "(one in /runs/one, one in /runs/one): give the addresses" in " ".join(result.output.split())

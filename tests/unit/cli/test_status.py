@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ from click.testing import CliRunner
 from migratory_cli import options
 from migratory_cli.commands import status_view
 from migratory_cli.main import main
+from migratory_local.cluster import state as local_state
 
 READY: dict[str, Any] = {
     "cluster": "quotes",
@@ -195,18 +195,18 @@ def test_zookeeper_is_connected_only_while_it_answers(
     assert result.output.splitlines()[2].endswith(shown)
 
 
-def states(*names: str) -> SimpleNamespace:
+def states(*names: str) -> Callable[[], list[SimpleNamespace]]:
     def state(name: str) -> SimpleNamespace:
         return SimpleNamespace(
             name=name, brokers=[SimpleNamespace(name=f"{name}-broker-0", admin="http://127.0.0.1:1")],
             is_drained=lambda broker: name == "away",
         )  # fmt: skip
 
-    return SimpleNamespace(running_clusters=lambda: [state(name) for name in names])
+    return lambda: [state(name) for name in names]
 
 
 def test_status_without_address_queries_the_local_cluster(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", states("one", "two"))
+    monkeypatch.setattr(local_state, "running_clusters", states("one", "two"))
     assert "several clusters run on this machine (one, two)" in runner.invoke(main, ["status"]).output
     result = runner.invoke(main, ["status", "--cluster", "two", "--json"])
     assert result.exit_code == 1
@@ -216,12 +216,12 @@ def test_status_without_address_queries_the_local_cluster(monkeypatch: pytest.Mo
     result = runner.invoke(main, ["status", "--cluster", "three"])
     assert result.exit_code == 2
     assert "no cluster named three runs on this machine" in result.output
-    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", states())
+    monkeypatch.setattr(local_state, "running_clusters", states())
     assert "no cluster runs on this machine" in runner.invoke(main, ["status"]).output
 
 
 def test_drained_broker_is_shown_as_drained(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", states("away"))
+    monkeypatch.setattr(local_state, "running_clusters", states("away"))
     result = runner.invoke(main, ["status"])
     assert result.exit_code == 1
     assert "away-broker-0  drained; `migratory drain --back away-broker-0` starts it again" in result.output
