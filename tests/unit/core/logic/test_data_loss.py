@@ -331,3 +331,91 @@ def test_lost_replies_only_delay_the_verification() -> None:
     assert {path for _, path in seen} >= {"/", "/identity", "/groups", "/coordinators", "/groups/0"}
     assert cluster.record().activated
     assert publishes(cluster, 2)
+
+
+def test_data_that_goes_in_a_session_is_noticed() -> None:
+    """An operator deletes everything while the brokers are connected."""
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    cluster.store.nodes = {"/": Stored(b"", 0, 0)}
+    cluster.run(4.0)
+    assert all(cluster.logic(name).identity.losses == 1 for name in cluster.names)
+    assert cluster.record().activated
+    assert publishes(cluster, 2)
+
+
+def test_lost_replies_while_the_parents_are_made_again() -> None:
+    cluster = Cluster().up()
+    away(cluster)
+    created: list[str] = []
+
+    def unknown(broker: str, commit: ZkCommit) -> bool:
+        if len(created) < 2 and any(done.path == "/identity" for done in commit.operations):
+            created.append(broker)
+            return True
+        return False
+
+    cluster.lost = unknown
+    comes_back(cluster)
+    cluster.run(4.0)
+    assert len(created) == 2
+    assert publishes(cluster, 1)
+
+
+def test_session_that_ends_during_the_verification_is_not_verified() -> None:
+    cluster = Cluster().up()
+    identity = cluster.logic("a").identity
+    cluster.give("a", ZkSession("suspended"))
+    cluster.settle()
+    identity._adopt(cluster.logic("b").zookeeper.identity)
+    assert not cluster.logic("a").zookeeper.connected
+
+
+def test_unreadable_record_is_not_taken_for_an_older_one() -> None:
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    nodes, right = backup(cluster), cluster.store.nodes["/groups/0"]
+    nodes["/groups/0"] = Stored(b"garbage", right.version, 0)
+    away(cluster)
+    comes_back(cluster, nodes)
+    cluster.run(2.0)
+    assert all(cluster.logic(name).identity.losses == 0 for name in cluster.names)
+
+
+def test_promise_without_a_copy_is_known() -> None:
+    """ROLLED-BACK: a broker that only promised knows that a record of that epoch existed."""
+    cluster = Cluster().up()
+    nodes = backup(cluster)
+    away(cluster)
+    group = cluster.logic("c").groups[0]
+    group.replica.promised += 1
+    group.replica.view = None
+    comes_back(cluster, nodes)
+    cluster.run(2.0)
+    assert cluster["c"].notes("zookeeper_rolled_back")
+
+
+def test_promises_without_a_copy_restore_nothing() -> None:
+    """RESTORE-COUNT: the brokers hold promises and no copy, so the history is unknown."""
+    cluster = Cluster(on_history_loss="halt").up()
+    away(cluster)
+    for name in cluster.names:
+        group = cluster.logic(name).groups[0]
+        group.term = group.replica.view = None
+    comes_back(cluster)
+    cluster.run(5.0)
+    assert "/groups/0" not in cluster.store.nodes
+    waiting = {cluster.logic(name).election.states[0].waiting for name in cluster.names}
+    assert "history unknown: ZooKeeper lost its record, and too few brokers hold copies" in waiting
+
+
+def test_restored_record_needs_enough_brokers_to_list() -> None:
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    coordinator = cluster.coordinator()
+    away(cluster)
+    election = cluster.logic(coordinator).election
+    copy = cluster.logic(coordinator).histories.holdings(1, [0]).copies[0]
+    cluster.logic(coordinator).ctx.links.clear()
+    election._restore(0, copy, None, 1)
+    assert election.states[0].waiting == "only 1 brokers can be listed"
