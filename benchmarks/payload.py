@@ -32,8 +32,8 @@ def read(head: bytes) -> tuple[int, int]:
 
 
 class PartialHeads:
-    """The start of a head at the end of a read, for each connection that has one. Rare, because servers write whole
-    messages."""
+    """For each connection, what may be the start of a payload's head (from `MARK`) at the end of a read, to be joined
+    with the next read. Rare, because servers write whole messages."""
 
     def __init__(self) -> None:
         self.by_connection: dict[int, bytes] = {}

@@ -127,7 +127,8 @@ def _spark_stores(
 
 
 class LocalSeriesStore(SeriesStore):
-    """A store that holds its samples in this process, with one partition and without Spark."""
+    """The store for few samples: Spark has read them, and this process holds them as one partition and runs every pass
+    itself."""
 
     def __init__(self, merged: MergedSeries) -> None:
         self.stats = merged.stats

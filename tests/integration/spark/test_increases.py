@@ -168,8 +168,8 @@ def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, 
 def test_stale_markers_and_nan_of_a_gauge_are_counted_and_left_out(
     session: SparkSession, write: Write, tmp_path: Path
 ) -> None:
-    """Case A19: a stale marker and a NaN of a gauge are counted as such and left out of its mean and maximum,
-    whatever the order of the samples, in one process; in Spark both are counted as well. The file is not written by
+    """Case A19: a stale marker and a NaN of a gauge are counted as such, in one process and in Spark. In one process
+    they are also left out of mean and maximum, whatever the order of the samples. The file is not written by
     Spark, which writes every NaN with the same bits."""
     values = {0: 100.0, 15: 100.0, 30: STALE, 60: 200.0, 75: OTHER_NAN, 90: 200.0}
     samples = series("g", {second * 1000: value for second, value in values.items()}, x="1")

@@ -36,8 +36,8 @@ http.server.ThreadingHTTPServer(("", 9090), Handler).serve_forever()
 
 
 def start_slow_prometheus(kube: Kubectl, end: datetime) -> str:
-    """Start the pod with a minute of samples up to `end`. Return its URL without a path. The path `/silent` answers
-    no client."""
+    """Start the pod with a minute of samples up to `end`, wait until it is ready, and return its URL without a path.
+    On each path it answers only its first client, and on paths that begin with `/silent` none."""
     times = [round((end - timedelta(seconds=back)).timestamp() * 1000) for back in range(60, 0, -1)]
     labels = {"__name__": "migratory_received_total", "cluster": "quotes", "instance": "load:1", "broker": "b0"}
     answer = streamed([(labels, [(time, float(number)) for number, time in enumerate(times)])])

@@ -1,7 +1,8 @@
 """Random runs of the client core with a small model of brokers that lose links, copies and answers.
 
-The model's coordinator takes ids as docs/concepts/replication.md says ("Normal case", 2). Copies of a publication may
-arrive long after their link has ended. The test checks, after every step and at the end, once faults have stopped:
+The model's coordinator takes new ids by NEXT-OR-MARK (docs/concepts/replication.md, "Normal case"). Like an older
+broker, it acknowledges an id that it no longer holds without a position. Copies of a publication may arrive long after
+their link has ended. The test checks, after every step and at the end, once faults have stopped:
 
 - invariants 2 and 6: positions that the application sees rise, and each hole was reported; a publisher's order holds
 - invariants 1 and 4: each acknowledged publication is in the log, and none is there twice

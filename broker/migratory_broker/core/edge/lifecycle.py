@@ -264,8 +264,8 @@ class ConnectionLifecycle:
         self._delivery.write_to_all(silent, PING)
 
     def _check_heartbeat(self, connection: ClientConnection) -> bool:
-        """Return whether to ping the connection. End it if it is dead, close it if its token has expired, and otherwise
-        set its next timer."""
+        """Return whether to ping the connection. Close it if its token has expired (and notify it before that), end it
+        if it is dead, and otherwise set its next timer."""
         if self._identities.notify_expiring(connection):
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)

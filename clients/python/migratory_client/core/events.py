@@ -177,7 +177,7 @@ class Deliver(Struct):
 
 class Receipt(Struct):
     """Effect for the application: the state of a subscription, as the broker reported it or the core noticed it
-    (`hole`). None is left out, so that every gap is reported.
+    (`hole`, and a `reset` that the broker did not report). None is left out, so that every gap is reported.
 
     `position` is the topic's newest position at the broker. The stream continues after the position `after`. With
     `reset`, `before` is the subscription's position until then, if it had one. `before` and `after` belong to different

@@ -1,6 +1,6 @@
 """Publishing with QoS 1, for `ClientCore`: publications that await their answers, and when they are sent again.
 
-The publisher's side of docs/concepts/replication.md, "Normal case", 1 and 2:
+The publisher's side of docs/concepts/replication.md, "Normal case":
 
 - Ids rise by one per topic, from 1. An id is issued once and stands for one payload.
 - Every publication carries the *mark*: the lowest issued id of its topic that is neither answered nor given up, at the

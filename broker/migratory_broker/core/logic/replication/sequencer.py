@@ -63,7 +63,8 @@ class Sequencer:
         self._recent: dict[tuple[str, str], float] = {}  # (topic, publisher) -> last publication, oldest first
 
     def begin(self) -> None:
-        """Begin the duplicate window of every known publisher anew, at the activation of the epoch."""
+        """At the activation of the epoch, begin the duplicate window of every publisher of the tables that has none:
+        of all after a takeover. After a re-listing by the owner, the windows go on (`continue_from`)."""
         for log in self.replica.topics.values():
             for publisher in log.table.rows:
                 self._recent.setdefault((log.name, publisher), self.ctx.now)
