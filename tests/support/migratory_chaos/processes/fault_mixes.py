@@ -16,7 +16,7 @@ from migratory_chaos.processes.broker_faults import CrashLoop, FreezeBrokers, Ki
 from migratory_chaos.processes.network_faults import DIRECTIONS, SIDES, CutMember, Delay, Loss, Partition
 from migratory_chaos.processes.resource_faults import FullLogDisk, FullMemberDisk, NoDescriptors
 from migratory_chaos.processes.scene import ProcessScene
-from migratory_chaos.processes.zookeeper_faults import MEMBERS, LoseMembers
+from migratory_chaos.processes.zookeeper_faults import MEMBERS, EmptyMembers, LoseMembers
 
 ProcessFault = Fault[ProcessScene]
 NAMESPACES = "namespaces"
@@ -92,6 +92,7 @@ def make_mixes(away: int) -> dict[str, dict[str, Kind[ProcessScene]]]:
         },
         "zookeeper": {
             "ZooKeeper": Kind(_zookeeper, weight=4),
+            "ZooKeeper emptied": Kind(lambda chance: EmptyMembers(chance.choice((1.0, 9.0))), weight=1),
             "cut ZooKeeper member": cut,
             # Takeovers may have to wait until ZooKeeper is back.
             "ZooKeeper + kill": Kind(lambda chance: Combined(_zookeeper(chance), kill(chance)), weight=2),

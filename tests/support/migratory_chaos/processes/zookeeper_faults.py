@@ -1,8 +1,10 @@
-"""Faults of ZooKeeper processes: a follower, the leader, the majority or all members killed or frozen."""
+"""Faults of ZooKeeper processes: a follower, the leader, the majority or all members killed or frozen, or all
+emptied."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -15,6 +17,25 @@ Members = Literal["follower", "leader", "majority", "all"]
 MEMBERS: tuple[Members, ...] = get_args(Members)
 ELECTION_SECONDS = 30.0
 """Seconds for the election of another leader, or for the old one to notice that it has no quorum, at most."""
+
+
+@dataclass(frozen=True)
+class EmptyMembers(Fault[ProcessScene]):
+    """All ZooKeeper members are killed, and start after `seconds` without their data."""
+
+    seconds: float
+
+    async def inject(self, scene: ProcessScene) -> None:
+        members = list(scene.cluster.ensemble.members)
+        names = [member.name for member in members]
+        await scene.start_injection(*names)
+        with scene.held(names):
+            for member in members:
+                member.process.kill()
+                scene.prove_killed(member.name, member.process.exit_code, (member.placement.address, member.port))
+            for member in members:
+                await asyncio.to_thread(shutil.rmtree, member.folder / "version-2")
+            await asyncio.sleep(self.seconds)
 
 
 @dataclass(frozen=True)
