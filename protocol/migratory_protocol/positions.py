@@ -36,7 +36,9 @@ def parse_position(value: object) -> Position:
     if isinstance(value, str):
         match = _TEXT.fullmatch(value)
         if match is None:
-            raise ValueError(f'position {value[:60]!a} is not "epoch:sequence", two whole numbers of up to 19 digits')
+            raise ValueError(
+                f'position {value[:60]!a:.80} is not "epoch:sequence", two whole numbers of up to 19 digits'
+            )
         parts: list[object] = [int(match[1]), int(match[2])]
     elif isinstance(value, (list, tuple)):
         parts = list(value)

@@ -33,12 +33,12 @@ def check_topic(name: str, limit: int = limits.TOPIC) -> str:
     elif match := _FORBIDDEN.search(name):
         kind = "a lone surrogate" if match[0] >= "\ud800" else "the control character"
         raise BadTopic(
-            f"topic {name[:40]!a} holds {kind} U+{ord(match[0]):04X} at character {match.start()}; "
+            f"topic {name[:40]!a:.60} holds {kind} U+{ord(match[0]):04X} at character {match.start()}; "
             "names are well-formed text without control characters"
         )
     size = len(name) if name.isascii() else len(name.encode())
     if size > limit:
-        raise BadTopic(f"topic {name[:40]!a}... has {size} bytes in UTF-8; a name has 1 to {limit}")
+        raise BadTopic(f"topic {name[:40]!a:.60}... has {size} bytes in UTF-8; a name has 1 to {limit}")
     if not name:
         raise BadTopic(f"the topic name is empty; a name has 1 to {limit} bytes in UTF-8")
     return name

@@ -22,7 +22,8 @@ def test_invariants_hold_for_a_few_seeds(seed: int, profile: Profile) -> None:
 def test_seeds_draw_every_kind_of_fault(profile: Profile) -> None:
     drawn = [draw_options(seed, profile) for seed in range(1, 200)]
     kinds = {type(fault) for options in drawn for _, fault in options.plan.faults}
-    assert kinds == {*plans.ALL, plans.Hang} == set(plans.NAMES)
+    drawn_apart = {plans.Hang, plans.ZooKeeperEmptied, plans.ZooKeeperRolledBack}
+    assert kinds == {*plans.ALL, *drawn_apart} == set(plans.NAMES)
     assert len({options.plan.faults for options in drawn}) > 190
     assert {options.profile for options in drawn} == {profile}
     safe = [options for options in drawn if options.plan.safe]

@@ -176,9 +176,9 @@ def _judge(outcome: Outcome, status: int, tail: deque[str]) -> None:
         outcome.failure = _ENDINGS.get(status, f"status {status}")
         if any("TooSlow" in line for line in tail):
             outcome.failure = "hang"
-    elif not outcome.executions or not outcome.memory:
+    elif not outcome.executions:
         outcome.failure = "nothing was executed"
-    elif outcome.memory[-1] - outcome.memory[len(outcome.memory) // 5] > GROWTH_LIMIT:
+    elif outcome.memory and outcome.memory[-1] - outcome.memory[len(outcome.memory) // 5] > GROWTH_LIMIT:
         outcome.failure = "growth"
 
 

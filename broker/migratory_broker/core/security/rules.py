@@ -38,7 +38,7 @@ def check_rule_pattern(pattern: str) -> str:
         or ("*" in last and last not in ("*", "**"))
     ):
         raise BadPattern(
-            f"topic pattern {pattern[:60]!a}; allowed: topic names of up to 255 characters with * for one level, "
+            f"topic pattern {pattern[:60]!a:.80}; allowed: topic names of up to 255 characters with * for one level, "
             "** for all further levels at the end, and {subject} for the level of the client's subject"
         )
     return pattern

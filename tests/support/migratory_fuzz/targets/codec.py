@@ -15,6 +15,7 @@ from migratory_protocol import errors
 from migratory_protocol import messages as m
 from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, _holds_several
 from migratory_protocol.diagnosis import diagnose_json, diagnose_msgpack
+from migratory_protocol.jsonwire import operation_name
 from migratory_protocol.positions import LARGEST, Position, parse_position
 
 from migratory_fuzz.labels import seen, seen_error
@@ -31,7 +32,7 @@ TOKENS = (
 _JSON, _BROKER = 1, 2
 _CODES = {errors.BAD_MESSAGE, errors.UNKNOWN_OP, errors.BAD_TOPIC, errors.BAD_POSITION}
 _NOTHING_WRONG = ValueError("nothing was wrong with this frame")
-_OPS = "|".join(kind.__name__.lower() for kind in (*m.ClientMessage.__args__, *m.BrokerMessage.__args__))
+_OPS = "|".join(operation_name(kind) for kind in (*m.ClientMessage.__args__, *m.BrokerMessage.__args__))
 # every text begins with the operation and mostly the field, or describes the expected frame or message
 _NAMES = re.compile(
     rf"(?:{_OPS})(?:\.[a-z0-9_]+(?:\[(?:\d+|\.\.\.)\])*(?:\.[a-z_]+(?:\[\d+\])*)?)?: .+"

@@ -82,10 +82,11 @@ def test_one_request_per_group_at_a_time() -> None:
 # ---- registration
 
 
-def test_registration_step_is_repeated_only_after_a_lost_reply() -> None:
+@pytest.mark.parametrize("path", ["/cluster", "/brokers/c"])
+def test_registration_step_is_repeated_only_after_a_lost_reply(path: str) -> None:
     cluster = Cluster().up()
     cluster.crash("c")
-    request = once(cluster, "/brokers/c")
+    request = once(cluster, path)
     cluster.start("c")
     cluster.settle()
     assert request == ["c"]
@@ -107,7 +108,44 @@ def test_missing_incarnation_node_stops_no_broker() -> None:
     assert cluster.logic("a").zookeeper.age() < 1.0
 
 
+def test_presence_node_is_read_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An announcement while another one is under way reads nothing."""
+    logic = Cluster().up().logic("a")
+    reads: list[str] = []
+    monkeypatch.setattr(logic.zookeeper, "get", lambda path, receive: reads.append(path))
+    logic.membership.announce()
+    logic.membership.announce()
+    assert reads == ["/members/a"]
+
+
 # ---- candidates
+
+
+def test_candidate_reads_the_record_again_after_a_lost_reply() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    candidate, other = cluster.logic(old).election.order(0)[1:]
+    cluster.zookeeper(False, other)
+    request = once(cluster, RECORD)
+    cluster.crash(old)
+    cluster.run(6.0)
+    assert request == [candidate]
+    assert cluster.record().owner[0] == candidate
+
+
+def test_ephemeral_is_not_restored_while_a_request_for_its_group_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RESTORE-EPHEMERAL waits for the reply to the earlier request."""
+    cluster = Cluster().up()
+    logic = cluster.logic(cluster.coordinator())
+    term = logic.groups[0].term
+    assert term is not None
+    reads: list[str] = []
+    monkeypatch.setattr(logic.zookeeper, "get", lambda path, receive: reads.append(path))
+    logic.election.ephemerals.restore(0, term)
+    assert reads == [EPHEMERAL]
+    assert logic.election.states[0].busy
+    logic.election.ephemerals.restore(0, term)
+    assert reads == [EPHEMERAL]
 
 
 def test_broker_without_ephemeral_is_no_candidate() -> None:
