@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from migratory_resources.cluster.spec import MAX_NAME_LENGTH
 from migratory_resources.fields import DnsLabel, Duration, PatternText, ResourceModel, not_allowed
@@ -47,13 +47,18 @@ class ReportSpec(ResourceModel):
         default=None, description="The Spark pods that make the report; the cluster's sla.spark when not given"
     )
 
-    @model_validator(mode="after")
-    def _has_valid_times(self) -> Self:
-        if self.zone is not None:
-            check_zone(self.zone)
-        if self.end is not None:
-            try:
-                datetime.fromisoformat(self.end)
-            except ValueError as error:
-                raise not_allowed(f"for end: {_TIME_FORM}; {self.end!r} is not a date") from error
-        return self
+    @field_validator("zone")
+    @classmethod
+    def _exists(cls, zone: str | None) -> str | None:
+        if zone is not None:
+            check_zone(zone)
+        return zone
+
+    @field_validator("end")
+    @classmethod
+    def _is_a_date(cls, end: str | None) -> str | None:
+        try:
+            datetime.fromisoformat(end or "1970-01-01T00:00:00Z")
+        except ValueError as error:
+            raise not_allowed(f"{_TIME_FORM}, on a day of the calendar") from error
+        return end

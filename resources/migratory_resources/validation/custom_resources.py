@@ -52,7 +52,8 @@ def unknown_cluster_fields(resource: dict[str, Any]) -> list[str]:
 def read_report(resource: dict[str, Any]) -> ReportSpec:
     """Return the validated spec of an SLAReport, without unknown fields.
 
-    :raises ClusterFileError: the spec is invalid; the error has all problems.
+    :raises ClusterFileError: the spec is invalid. The error has all wrong fields or, if there are none, all
+        contradictions between objectives.
     """
     name = resource["metadata"]["name"]
     try:

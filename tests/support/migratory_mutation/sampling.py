@@ -39,7 +39,8 @@ class Mutant(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return an identifier that does not depend on line numbers."""
+        """Return file, line text and change, by which survivors.toml names the mutant. The same change of an equal line
+        in the file has the same key."""
         return self.file, self.site.text, self.site.title
 
     def sources(self) -> dict[str, str]:

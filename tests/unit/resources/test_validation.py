@@ -14,6 +14,7 @@ import yaml
 from migratory_broker.runtime.security.config import SecuritySection, security_config
 from migratory_client.core.settings import Settings
 from migratory_resources import ClusterFileError, MigratoryCluster, broker_config, load_cluster, load_cluster_file
+from migratory_resources.validation.custom_resources import read_report
 from migratory_resources.validation.loading import KUBERNETES_ONLY
 from migratory_resources.validation.rules import RESENDING_SECONDS
 
@@ -495,3 +496,10 @@ def test_the_duplicate_window_outlasts_the_publish_timeout() -> None:
     """The client's publish timeout equals the time for resending in the minimum of the duplicate window: a publication
     that is sent again after its publisher was forgotten would get a second number."""
     assert Settings().publish_timeout == RESENDING_SECONDS
+
+
+def test_all_wrong_fields_of_a_report_are_named() -> None:
+    spec = {"cluster": "c", "window": "1s", "end": "2026-02-31T12:00:00Z", "zone": "Europe/Bukarest"}
+    with pytest.raises(ClusterFileError) as refused:
+        read_report({"metadata": {"name": "r"}, "spec": spec})
+    assert [problem.path for problem in refused.value.problems] == ["spec.end", "spec.window", "spec.zone"]

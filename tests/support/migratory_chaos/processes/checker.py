@@ -1,7 +1,8 @@
 """The checker of histories: compares acknowledged publications with what every subscriber received.
 
 Pure, and independent of the load generator's verifier: it uses nothing of the product, and positions are pairs of
-numbers. A delivery is owed to a subscriber when the publication was acknowledged after its subscription began.
+numbers. A delivery is owed to a subscriber when the publication was acknowledged, at a position above the one at
+which the subscription began or without one.
 
 lost        acknowledged and owed, not delivered, not named by a receipt; or a hole in a subscriber's sequence numbers
 duplicate   a content delivered again to a subscriber, or one content at two positions

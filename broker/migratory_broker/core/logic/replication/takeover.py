@@ -18,7 +18,7 @@ from migratory_broker.core.logic.replication.snapshot import check_floor, check_
 
 class PromiseRound:
     """A candidate's collection of promises for one epoch. `useful` says whether its own log is synced to the source
-    epoch."""
+    epoch or a later one."""
 
     def __init__(self, ctx: Context, replica: Replica, record: GroupRecord, source: SourceEpoch) -> None:
         self.ctx = ctx
