@@ -1,9 +1,9 @@
 """Comparison of two result files: `python -m benchmarks.compare OLD NEW` (`make bench-compare`).
 
 A figure is worse when the medians differ by more than `--allowed` and the spreads of the rounds do not overlap. A
-single number has no spread, and counts by its value alone. Figures of only one file are listed. Exit status: 2 when the
-results are not comparable because machine, sizes or peers differ; else 1 when a figure is worse, or no figure is in
-both files; else 2 when the newer run failed to measure something.
+single number has no spread, and counts by its value alone. Figures of only one file are listed. Exit status: 2 when
+the results are not comparable because machine, sizes or peers differ (unless `--anyway`); else 1 when a figure is
+worse, or no figure is in both files; else 2 when the newer run failed to measure something.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Writes the messages of `pub` and `sub` on standard error: text, or with --json one object per line for programs."""
+"""Writes the notices of `pub` and `sub`, such as reconnects and gaps, on standard error: text, or with --json one
+object per line for programs."""
 
 from __future__ import annotations
 

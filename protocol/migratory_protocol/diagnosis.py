@@ -83,8 +83,8 @@ def too_many_items() -> BadMessage:
 
 
 def check_items(messages: Iterable[Any]) -> list[Any]:
-    """Return the messages of a frame, decoded one after the other. Raises BadMessage, without decoding the rest, when
-    messages and topics together are above `limits.ITEMS`."""
+    """Return the messages of a frame, which are decoded as they are read, as a list. Raises BadMessage, and reads no
+    further, when messages and topics together are above `limits.ITEMS`."""
     checked: list[Any] = []
     left = limits.ITEMS
     for message in messages:

@@ -1,4 +1,5 @@
-"""Functions that tell from a Kubernetes pod whether it is ready, terminating, in trouble or failed; pure."""
+"""Functions that tell from a Kubernetes pod whether it is ready, settled, terminating, in trouble or failed;
+pure."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ReportedCoverage(ResourceModel):
 
 
 class ReportedDelivery(ResourceModel):
-    """The numbers of deliveries that clients counted. A number that no client counted is None."""
+    """The numbers of deliveries and reconnects that clients counted. A number that no client counted is None."""
 
     expected: LargeCount | None = Field(default=None, description="Deliveries that the publications called for")
     received: LargeCount | None = Field(default=None, description="Deliveries that clients received")

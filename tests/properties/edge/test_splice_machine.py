@@ -249,8 +249,8 @@ class SpliceMachine(RuleBasedStateMachine):
         follower.last.clear()
 
     def teardown(self) -> None:
-        """Let all clients resume and receive everything. Check that every subscriber has every publication, and that
-        the edge has no other subscriptions, replays, queued bytes or clients left."""
+        """Let all paused clients read again and receive everything. Check that every subscriber has every publication,
+        and that the edge has no other subscriptions, replays, queued bytes or clients left."""
         for client in range(CLIENTS):
             self.resume(client)
         self.settle()

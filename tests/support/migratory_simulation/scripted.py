@@ -296,7 +296,8 @@ class ScriptedCluster:
         return process.replica(group).synced
 
     def all_ready(self) -> bool:
-        """Return whether every configured broker accepts clients and is on every group's active list."""
+        """Return whether every configured broker accepts clients, and every group's record is activated and lists
+        them all."""
         size = len(self.world.names)
         records = [self.record(group) for group in range(self.world.options.groups)]
         return self.world.all_open() and all(

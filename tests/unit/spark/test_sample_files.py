@@ -1,4 +1,5 @@
-"""Files of samples, read by Arrow without Spark: invalid files are named in errors, other types are converted."""
+"""Files of samples, read by Arrow without Spark: invalid files are named in errors, other types are
+converted where that is possible, and files of two servers are told apart by their column `source`."""
 
 from __future__ import annotations
 

@@ -372,7 +372,7 @@ def test_turn_that_ends_in_the_last_piece_parses_the_rest() -> None:
 
 
 def half(reader: Reader, size: int) -> bytes:
-    """Return the frame of a publish message without its last byte."""
+    """Return the frame of a publish message with a payload of `size` bytes, without its last byte."""
     return reader.frame(Publish("x", bytes(size)))[:-1]
 
 

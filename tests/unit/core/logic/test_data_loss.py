@@ -148,8 +148,9 @@ def test_every_copy_is_asked_of_an_epoch_that_may_not_be_activated() -> None:
     assert publishes(cluster, 2)
 
 
-def test_takeover_of_before_the_loss_is_not_activated() -> None:
-    """IDENTITY-GUARD: its transaction is refused in data of another identity, whatever the version of the record."""
+def test_transactions_of_a_broker_with_the_old_identity_are_refused() -> None:
+    """IDENTITY-GUARD: a transaction is refused while the data is of another identity than its broker's, although the
+    record is back with its version. So no takeover of before the loss is activated."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     record, version = cluster.record(), cluster.store.nodes["/groups/0"].version
