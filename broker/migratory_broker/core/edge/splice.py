@@ -70,10 +70,11 @@ class Splice:
         after      the position to resume after, None to start with new publications
         snapshot   whether to send the latest publication too
         page       bytes of publications that the first answer may bring
-        anew       ignore the position: start with new publications, after the receipt `reset`
+        anew       the client may not read the history: start with new publications, after the receipt `reset`,
+                   whatever `after` and `snapshot` are
         """
         if anew:
-            after = None
+            after, snapshot = None, False
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         replay.page = page
         replay.anew = anew

@@ -23,7 +23,14 @@ from cryptography.x509 import load_pem_x509_certificate
 from jwt import PyJWK, PyJWS
 from migratory_protocol.messages import LARGEST_SECONDS
 
-from migratory_broker.core.security.rules import BadPattern, Claims, Operation, TopicTrees, build_trees
+from migratory_broker.core.security.rules import (
+    OPERATIONS,
+    BadPattern,
+    Claims,
+    Operation,
+    TopicTrees,
+    build_trees,
+)
 
 MAX_TOKEN: Final = 16_384
 """Characters of a token. A request's header allows half of it; a longer one is refused before it is read."""
@@ -125,25 +132,40 @@ class Key(NamedTuple):
 def parse_keys(document: bytes, algorithms: Sequence[str]) -> tuple[Key, ...]:
     """Return the keys of a JWK set, a JWK, a public key or certificate in PEM, or a secret (any other bytes).
 
+    A secret is used as it is: bytes that are no UTF-8 text are never taken for a JWK or PEM, and lose nothing. Text
+    loses one line end, which editors add.
+
     Keys of a set that are malformed, for encryption, or fit none of `algorithms` are left out. Raises BadKeys for a
     document that is malformed as a whole, and when no key is left.
     """
-    text = document.strip()
+    is_text = _is_text(document)
+    text = document.strip() if is_text else b""
     if text.startswith(b"{"):
         keys = _parse_jwks(text, algorithms)
     elif text.startswith(b"-----BEGIN"):
         keys = [_parse_pem(text, algorithms)]
     else:
-        fitting = _secret_algorithms(text, algorithms)
+        secret = document
+        if is_text:
+            secret = document.removesuffix(b"\r\n" if document.endswith(b"\r\n") else b"\n")
+        fitting = _secret_algorithms(secret, algorithms)
         if not fitting:
             raise BadKeys(
-                f"a secret of {len(text)} bytes for {', '.join(algorithms)}; allowed: a JWK set, a public key in PEM, "
-                "or a secret of 32 bytes or more for HS256, 48 for HS384, 64 for HS512"
+                f"a secret of {len(secret)} bytes for {', '.join(algorithms)}; allowed: a JWK set, a public key in "
+                "PEM, or a secret of 32 bytes or more for HS256, 48 for HS384, 64 for HS512"
             )
-        keys = [Key(None, fitting, text)]
+        keys = [Key(None, fitting, secret)]
     if not keys:
         raise BadKeys(f"no key for {', '.join(algorithms)}")
     return tuple(keys)
+
+
+def _is_text(document: bytes) -> bool:
+    try:
+        document.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _secret_algorithms(secret: bytes, algorithms: Sequence[str]) -> tuple[str, ...]:
@@ -217,7 +239,7 @@ def _parse_jwks(text: bytes, algorithms: Sequence[str]) -> list[Key]:
         content = msgspec.json.decode(text)
         document = msgspec.convert(content if "keys" in content else {"keys": [content]}, _JwkSet)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise BadKeys("not a JWK or a JWK set") from error
+        raise BadKeys("not a JWK or a JWK set; a secret that is text must not begin with {") from error
     return [key for entry in document.keys if (key := entry.key(algorithms)) is not None]
 
 
@@ -348,18 +370,22 @@ def _time(claims: Mapping[str, object], name: str) -> float | None:
 
 def _own_permissions(claims: Claims) -> TopicTrees | None:
     """Return the patterns of a token's own permissions, None when it has none. Raises TokenRefused when they are
-    malformed: a permission that is ignored would be missed much later."""
+    malformed: a permission that is ignored would be missed much later. The errors below it quote the token, so their
+    texts are not used."""
     permissions = claims.get(PERMISSIONS)
     if permissions is None:
         return None
     try:
         lists = msgspec.convert(permissions, dict[Operation, list[str]])
         if sum(map(len, lists.values())) > MAX_PATTERNS:
-            raise BadPattern(f"more than {MAX_PATTERNS} topic patterns")
+            raise BadPattern
         return build_trees(
             (operation, pattern, f"the token's claim {PERMISSIONS}")
             for operation, patterns in lists.items()
             for pattern in patterns
         )
-    except (msgspec.ValidationError, BadPattern) as error:
-        raise TokenRefused(f"the token's permissions (claim {PERMISSIONS}) are malformed: {error}") from None
+    except (msgspec.ValidationError, BadPattern):
+        raise TokenRefused(
+            f"the token's permissions (claim {PERMISSIONS}) are malformed; allowed are lists of topic patterns for "
+            f"{', '.join(OPERATIONS)}, {MAX_PATTERNS} together, with * for one level and ** for all further ones"
+        ) from None

@@ -101,6 +101,7 @@ def _check_claims(text: bytes) -> None:
     result = _AUTHORIZER.connect(token, NOW)
     if isinstance(result, Denial):
         _check_denial(result, token)
+        assert not any(len(part) > 20 and part in result.text for part in text.decode("utf-8", "replace").split('"'))
         return
     claims: dict[str, Any] = json.loads(text)
     expires = claims["exp"]
@@ -138,6 +139,8 @@ def seeds() -> Iterator[bytes]:
         {"sub": "ann", "exp": NOW + 300, "aud": ["m", "n"], "nbf": NOW, "iat": NOW - 5, "jti": "7", "iss": "x"},
         {"sub": "ann", "exp": "1800000300", "aud": "m"},
         {"sub": "ann", "exp": NOW + 300, "aud": "m", "migratory": {"subscribe": ["some/*"], "publish": ["**"]}},
+        {"sub": "ann", "exp": NOW + 300, "aud": "m", "migratory": {"a made-up operation of a token": []}},
+        {"sub": "ann", "exp": NOW + 300, "aud": "m", "migratory": {"publish": ["a made-up pattern of a token *"]}},
         {"sub": "ann", "exp": NOW - 300, "aud": "m"},
     ]
     for each in claims:

@@ -119,6 +119,7 @@ the connection, so that nothing else can be asked for."""
 OPERATIONS: dict[str, tuple[str, str]] = {
     "subscribe": ("complete", "complete"),
     "resume": ("reset", "complete message 6 message 7"),
+    "resume with snapshot": ("reset", "complete message 6 message 7"),
     "snapshot": ("not_allowed", "complete message 7"),
     "publish qos 0": ("not_allowed", ""),
     "publish qos 1": ("not_allowed", "ack"),
@@ -133,6 +134,8 @@ def operate(on: Bench, reader: Reader, operation: str) -> str:
             reader.send(Subscribe(1, [TopicRequest("quotes/eur")]))
         case "resume":
             reader.send(Subscribe(1, [TopicRequest("quotes/eur", Position(1, 5))]))
+        case "resume with snapshot":
+            reader.send(Subscribe(1, [TopicRequest("quotes/eur", Position(1, 5), True)]))
         case "snapshot":
             reader.send(Subscribe(1, [TopicRequest("quotes/eur", None, True)]))
         case "publish qos 0":

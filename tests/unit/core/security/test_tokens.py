@@ -174,6 +174,27 @@ def test_secret_must_be_as_long_as_its_hash() -> None:
         parse_keys(b"x" * 31, ("HS256",))
 
 
+@pytest.mark.parametrize(
+    "secret",
+    [
+        b"\n" + b"\xff" * 31,
+        b"\xff" * 31 + b" ",
+        b"\xff" * 32 + b"\n",
+        b"{" + b"\xff" * 31,
+        b" -----BEGIN \xff" + b"x" * 32,
+        b" text that begins with a space ...",
+        b"text that ends with a line end \n\n",
+    ],
+)
+def test_secret_loses_no_byte(secret: bytes) -> None:
+    """Random bytes are used as they are, and of text one line end is removed. Regression: white space at both ends was
+    removed, and a secret that began with { was taken for a JWK."""
+    documents = [secret] if b"\xff" in secret else [secret + b"\n", secret + b"\r\n"]
+    for document in documents:
+        (key,) = parse_keys(document, ("HS256",))
+        assert key.material == secret
+
+
 def test_keys_are_chosen_by_their_ids() -> None:
     document = key_set(public_jwk("ES256", "a"), public_jwk("ES256", "b"))
     by = verifier((("ES256",), document))
@@ -282,7 +303,11 @@ def test_own_permissions() -> None:
     assert own["subscribe"].find("quotes/eur", "ann") == "the token's claim migratory"
     assert own["history"].find("quotes/eur", "ann") == ""
     assert accepted(CLAIMS).own is None
+    secret = "nobody-may-read-this"
     malformed: list[Any] = [
+        {secret: []},
+        {"publish": [f"{secret}*"]},
+        {"publish": {secret: 1}},
         [],
         {"subscribe": "quotes/**"},
         {"read": []},
@@ -290,7 +315,9 @@ def test_own_permissions() -> None:
         {"publish": ["a"] * 1001},
     ]
     for permissions in malformed:
-        assert "(claim migratory) are malformed" in refused(CLAIMS | {"migratory": permissions})[1]
+        text = refused(CLAIMS | {"migratory": permissions})[1]
+        assert "(claim migratory) are malformed" in text
+        assert secret not in text
 
 
 def test_static_tokens() -> None:
