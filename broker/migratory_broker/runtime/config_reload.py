@@ -1,22 +1,22 @@
 """Reloading the configuration file while the broker runs: the cluster's members and the limits of client addresses may
 change, everything else needs a restart.
 
-Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when its inode, size
-or modification time changed, so that a file replaced as a whole (as Kubernetes does) is noticed as well.
+Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when it changed, and
+again while it cannot be read.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from migratory_broker.runtime.config import BrokerConfig, load
+from migratory_broker.runtime.config import BrokerConfig, parse
 from migratory_broker.runtime.errors import ConfigError
 from migratory_broker.runtime.logs import Log
+from migratory_broker.runtime.watched_file import WatchedFile
 
 CHECK_INTERVAL = 2.0
 """Seconds between two checks of the file."""
@@ -30,27 +30,20 @@ class ConfigReloader:
     def __init__(
         self, path: Path, config: BrokerConfig, name: str, log: Log, on_change: Callable[[BrokerConfig], None]
     ) -> None:
-        self._path = path
+        self._file = WatchedFile(path)  # read at the first check, as it may have changed since the broker started
         self._config = config
         self._name = name
         self._log = log
         self._on_change = on_change
-        # None: read it at the first check, as it may have changed since the broker started
-        self._last_state: tuple[int, int, int] | None = None
+        self._unreadable = ""  # why the file cannot be read, once that was logged
         self._next_check = 0.0
 
     def tick(self, now: float) -> None:
         if now < self._next_check:
             return
         self._next_check = now + CHECK_INTERVAL
-        state = self._stat()
-        if state == self._last_state or state is None:
-            return
-        self._last_state = state
-        try:
-            loaded = load(self._path)
-        except ConfigError as error:
-            self._log("warning", "configuration_rejected", reason=str(error))
+        loaded = self._load()
+        if loaded is None:
             return
         if self._name not in loaded.brokers:
             # This broker is being removed. It runs until it is stopped; its clients then go to those that stay.
@@ -74,13 +67,24 @@ class ConfigReloader:
         limits = replace(rest.limits, addresses=source.limits.addresses)
         return {"brokers": source.brokers, "leaving": source.leaving, "limits": limits}
 
-    def _stat(self) -> tuple[int, int, int] | None:
-        """Return the file's inode, size and modification time, or None while there is no such file."""
+    def _load(self) -> BrokerConfig | None:
+        """Return the configuration in the file if that changed, and None if not, while there is no such file, or if it
+        is wrong. Log what is wrong, once for each change and each reason."""
+        path = self._file.path
         try:
-            result = os.stat(self._path)
-        except OSError:
-            return None
-        return result.st_ino, result.st_size, result.st_mtime_ns
+            data = self._file.read()
+            self._unreadable = ""
+            return None if data is None else parse(data)
+        except FileNotFoundError:
+            return None  # about to be replaced
+        except OSError as error:
+            reason = f"cannot read the configuration {path}: {error.strerror}"
+            if reason != self._unreadable:
+                self._unreadable = reason
+                self._log("warning", "configuration_rejected", reason=reason)
+        except ConfigError as error:
+            self._log("warning", "configuration_rejected", reason=f"{path}: {error}")
+        return None
 
 
 def _differing_sections(first: BrokerConfig, second: BrokerConfig) -> list[str]:

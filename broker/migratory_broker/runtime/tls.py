@@ -9,7 +9,6 @@ if that succeeds do they replace those in use. Connections that stand are not af
 from __future__ import annotations
 
 import contextlib
-import os
 import ssl
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Literal
 from migratory_broker.runtime.config import CertificateSection
 from migratory_broker.runtime.errors import TlsError
 from migratory_broker.runtime.logs import Log
+from migratory_broker.runtime.watched_file import FileState, file_state
 
 CHECK_INTERVAL = 2.0
 """Seconds between two checks whether the files have changed."""
@@ -60,6 +60,7 @@ class Certificate:
         self._logged_at = -60.0
         self.failures = 0
         self.refused = 0
+        self._failure: tuple[object, str] | None = None  # the files' state and the reason, while they cannot be used
         self._state = self._stat()
         try:
             self._load()
@@ -77,25 +78,30 @@ class Certificate:
             self._log("warning", "tls_refused", purpose=self._purpose, remote=host, reason=reason)
 
     def tick(self, now: float) -> None:
-        """Replace the contexts if the files have changed and can be used. Otherwise log why not, once for each change,
-        and go on with those in use."""
+        """Replace the contexts if the files have changed and can be used. Otherwise go on with those in use, log why,
+        once for each change and each reason, and try again at the next check: a certificate becomes valid, and a file
+        readable, without a change of the files."""
         if now < self._next_check:
             return
         self._next_check = now + CHECK_INTERVAL
         state = self._stat()
-        if state == self._state:
+        if state == self._state and self._failure is None:
             return
         self._state = state
         try:
             self._load()
         except (OSError, ValueError) as error:
             self.failures += 1
-            self._log("error", "certificate_rejected", purpose=self._purpose, reason=self._explain(error))
+            failure = state, self._explain(error)
+            if failure != self._failure:
+                self._failure = failure
+                self._log("error", "certificate_rejected", purpose=self._purpose, reason=failure[1])
         else:
+            self._failure = None
             self._log("info", "certificate_loaded", purpose=self._purpose, expires_at=self.expires_at)
 
-    def _stat(self) -> list[tuple[int, int, int] | None]:
-        """Return inode, size and modification time of each file, None for one that does not exist."""
+    def _stat(self) -> list[FileState | None]:
+        """Return the state of each file, None for one that does not exist."""
         return [_state_of(path) for path in self._paths]
 
     def _explain(self, error: Exception) -> str:
@@ -132,12 +138,11 @@ def names_of(certificate: dict[str, object] | None) -> list[str]:
     return [name for kind, name in found if kind == "DNS"]  # type: ignore[attr-defined]
 
 
-def _state_of(path: Path) -> tuple[int, int, int] | None:
+def _state_of(path: Path) -> FileState | None:
     try:
-        result = os.stat(path)
+        return file_state(path)
     except OSError:
         return None
-    return result.st_ino, result.st_size, result.st_mtime_ns
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> dict[str, object]:

@@ -3,6 +3,7 @@ and an invalid or missing file changes nothing."""
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,27 @@ def test_the_reloader_waits_for_a_missing_file(file: File) -> None:
     file.look()
     assert file.taken == [("a", "b", "c", "d")]
     assert file.log.events() == []
+
+
+def test_the_reloader_reads_an_unreadable_file_again_though_it_did_not_change(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.look()
+    file.write([*THREE, "d"])
+    errors = iter([OSError(errno.EMFILE, "Too many open files"), *[PermissionError(errno.EACCES, "denied")] * 2])
+
+    def unreadable(*_: Any) -> None:
+        raise next(errors)
+
+    with monkeypatch.context() as patched:
+        for method in ("open", "read_bytes"):
+            patched.setattr(Path, method, unreadable)
+        for _ in range(3):
+            file.look()
+    assert [line["reason"] for line in file.log.lines] == [
+        f"cannot read the configuration {file.path}: {reason}" for reason in ("Too many open files", "denied")
+    ]
+    assert file.taken == []
+    file.look()
+    assert file.taken == [("a", "b", "c", "d")]
+    assert len(file.log.lines) == 2

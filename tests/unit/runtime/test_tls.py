@@ -4,6 +4,7 @@ pair before them stays in use, and a failure is counted and logged. Also handsha
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import ssl
@@ -19,6 +20,7 @@ from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
 from migratory_broker.runtime.config import CertificateSection
 from migratory_broker.runtime.errors import TlsError
 from migratory_broker.runtime.tls import Certificate, Purpose, _handshake, names_of
+from migratory_local.cluster import certificates
 from migratory_local.cluster.certificates import DevelopmentAuthority
 from migratory_testing.waiting import until
 
@@ -85,7 +87,8 @@ def test_half_replaced_pair_is_not_used(files: Files, purpose: Purpose, first: s
     files.write(cert=cert) if first == "certificate" else files.write(key=key)
     assert not files.tick(certificate)
     assert not files.tick(certificate)
-    assert (certificate.failures, files.log.events()) == (1, ["certificate_rejected"])  # once for each change
+    # counted at each attempt, logged once for each change
+    assert (certificate.failures, files.log.events()) == (2, ["certificate_rejected"])
     files.write(key=key) if first == "certificate" else files.write(cert=cert)
     assert files.tick(certificate)
 
@@ -103,6 +106,36 @@ def test_truncated_and_missing_files_are_not_used(files: Files, name: str) -> No
     assert all(line["purpose"] == "peers" and name in line["reason"] for line in files.log.lines)
     (files.folder / name).write_bytes(whole)
     assert files.tick(certificate)
+
+
+def test_files_that_cannot_be_read_are_tried_again(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of the files stays, as with a key that becomes readable for the broker after it was replaced."""
+    certificate = files.load()
+    files.write(None, *files.authority.issue(["b0"]))
+    errors = iter([OSError(errno.EMFILE, "Too many open files"), *[PermissionError(errno.EACCES, "denied")] * 2])
+
+    def unreadable(*_: Any) -> None:
+        raise next(errors)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ssl.SSLContext, "load_cert_chain", unreadable)
+        assert not any(files.tick(certificate) for _ in range(3))
+    assert [line["reason"].partition("] ")[2] for line in files.log.lines] == ["Too many open files", "denied"]
+    assert files.tick(certificate)
+    assert certificate.failures == 3
+    assert files.log.events()[2:] == ["certificate_loaded"]
+    assert not files.tick(certificate)
+
+
+async def test_certificate_is_used_as_soon_as_it_is_valid(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = files.load()
+    with monkeypatch.context() as patched:
+        patched.setattr(certificates, "_BACKDATED", timedelta(seconds=-2))
+        files.write(None, *files.authority.issue(["b0"]))
+    assert not files.tick(certificate)
+    assert "not yet valid" in files.log.lines[-1]["reason"]
+    await until(lambda: files.tick(certificate))
+    assert files.log.events() == ["certificate_rejected", "certificate_loaded"]
 
 
 def test_rsa_key_is_followed_by_one_on_a_curve(files: Files) -> None:

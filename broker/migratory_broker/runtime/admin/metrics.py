@@ -88,7 +88,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_groups": ("gauge", "role", "Topic groups by this broker's part in them."),
     "migratory_peer_messages_refused_total": ("counter", "reason", "Links ended because of what their peer sent."),
     "migratory_tls_refused_total": ("counter", "purpose", "TLS handshakes that failed."),
-    "migratory_certificates_rejected_total": ("counter", "purpose", "Changed certificates that cannot be used."),
+    "migratory_certificates_rejected_total": ("counter", "purpose", "Failed attempts to use changed certificates."),
     "migratory_certificate_expiry_timestamp_seconds": ("gauge", "purpose", "When the certificate in use expires."),
     "migratory_topics_removed_total": ("counter", "", "Idle topics removed by this broker as coordinator."),
     "migratory_takeovers_total": ("counter", "", "Takeovers finished by this broker."),

@@ -1,15 +1,13 @@
 """Keys and revocations from files and URLs, for all edges of this broker.
 
-A document that cannot be read, fetched or parsed never replaces the last good one. Files are read again when their
-inode, size or modification time changed, so that a file replaced as a whole (as Kubernetes does with Secrets) is
-noticed. URLs are fetched by a task of the loop: regularly, and when a token names an unknown key, at most one fetch at
-a time and one in `MIN_FETCH_INTERVAL`.
+A document that cannot be read, fetched or parsed never replaces the last good one. Files are read again when they
+changed, and while they cannot be read. URLs are fetched by a task of the loop: regularly, and when a token names an
+unknown key, at most one fetch at a time and one in `MIN_FETCH_INTERVAL`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -23,6 +21,7 @@ from migratory_broker.core.security.tokens import parse_keys
 from migratory_broker.runtime.errors import ConfigError
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.security.config import KeysSection, TokensSection
+from migratory_broker.runtime.watched_file import WatchedFile
 
 CHECK_INTERVAL = 2.0
 """Seconds between two checks of the files."""
@@ -42,21 +41,18 @@ class _File:
 
     def __init__(self, path: str, check: Callable[[bytes], object]) -> None:
         self.path = path
+        self._file = WatchedFile(Path(path))
         self._check = check
-        self._state: tuple[int, int, int] | None = None
         self.content = b""
 
     def read(self) -> bool | None:
         """Read the file if it was replaced or written. Return None if it was not, else whether `content` changed.
         Raises OSError, or ValueError for a file that is too long or that `check` rejects; `content` then stays."""
-        before, self._state = self._state, None
-        status = os.stat(self.path)
-        self._state = status.st_ino, status.st_size, status.st_mtime_ns
-        if self._state == before:
+        content = self._file.read(MAX_DOCUMENT + 1)
+        if content is None:
             return None
-        if status.st_size > MAX_DOCUMENT:
-            raise ValueError(f"{status.st_size} bytes; allowed are {MAX_DOCUMENT}")
-        content = Path(self.path).read_bytes()
+        if len(content) > MAX_DOCUMENT:
+            raise ValueError(f"more than {MAX_DOCUMENT} bytes")
         self._check(content)
         changed = content != self.content
         self.content = content

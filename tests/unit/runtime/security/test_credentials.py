@@ -4,6 +4,7 @@ fetched at a bounded rate. Also errors at the start and in the configuration."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -95,6 +96,33 @@ def test_file_that_fails_and_returns_unchanged_is_not_failing_any_more(tmp_path:
     store.tick()
     assert not store.store.failing
     assert len(store.published) == 1
+
+
+def test_file_that_cannot_be_read_is_read_again_though_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a file that becomes readable for the broker after it was replaced, or while descriptors run out."""
+    keys, revoked = tmp_path / "keys", tmp_path / "revoked.json"
+    keys.write_bytes(SECRET.encode())
+    revoked.write_bytes(b"")
+    section = TokensSection(keys=(KeysSection(algorithms=("HS256",), file=str(keys)),), revoked=str(revoked))
+    store = Store(section)
+    store.store.load()
+    replace(keys, b"y" * 40)
+    replace(revoked, b'{"tokens": ["1"]}')
+
+    def unreadable(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", unreadable)
+        store.tick()
+        store.tick()
+    assert store.store.failing == {str(keys), str(revoked)}
+    assert [event for event, _ in store.lines] == ["credentials_rejected"] * 2
+    store.tick()
+    assert store.published[-1] == Credentials((b"y" * 40,), b'{"tokens": ["1"]}')
+    assert store.store.failing == set()
 
 
 @pytest.mark.parametrize("content", [None, b"short"])
