@@ -24,7 +24,7 @@ class DemoDisplay:
     """The display of a running demo. Use it as a context manager, and pass its methods `step` and `load` to
     DemoObserver.
 
-    :param brokers: the brokers whose numbers of clients each progress line shows.
+    :param brokers: brokers that progress lines show even while they have no clients.
     """
 
     def __init__(self, console: Console, brokers: Sequence[str] = ()) -> None:

@@ -183,5 +183,6 @@ def _resources(pod: SparkPodSpec) -> Object:
 
 
 def _time_limit(report: ResolvedReport) -> int:
-    """Return the seconds after which the kubelet ends the report's pods: the report's deadline and GRACE."""
+    """Return the `activeDeadlineSeconds` of the report's Job, driver and executors: the report's deadline and GRACE,
+    after which Kubernetes ends them even without the operator."""
     return math.ceil(report.spark.deadline + GRACE.total_seconds())

@@ -18,7 +18,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 @pytest.fixture(autouse=True, scope="module")
 def short_streaming_threshold() -> Iterator[None]:
-    """Lower the parser's limit, so that it streams every frame that is longer than a control frame may be."""
+    """Lower the parser's limit to the longest control frame, so that masked data frames above it are streamed too if
+    they arrive in parts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frames, "STREAMED_BYTES", 125)
         yield

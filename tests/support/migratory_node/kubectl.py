@@ -29,7 +29,7 @@ def is_current(item: Object) -> bool:
 
 
 class KubectlError(Exception):
-    """kubectl failed. The text is its error output."""
+    """kubectl failed or took too long. The text is its error output, or the time limit that it exceeded."""
 
 
 class Kubectl:

@@ -67,7 +67,8 @@ def test_owner_listed() -> None:
 
 
 def test_first_empty() -> None:
-    """FIRST-EMPTY: a term of a record without a source drops the entries that the history has."""
+    """FIRST-EMPTY: a term of a record without a source begins empty. Entries that the replica holds of that history,
+    which no coordinator can have numbered, are removed, and an error is logged."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     cluster.publish(coordinator, "t", "x", id=1)
