@@ -325,8 +325,8 @@ class Broker:
                 refusal=b"",
                 tls=(lambda: peers.server) if peers is not None else None,
                 tls_timeout=HELLO_LIMIT,
+                max_handshakes=MAX_TLS_HANDSHAKES,
                 on_tls_failure=peers.refuse if peers is not None else lambda host, error: None,
-                room=(lambda: MAX_TLS_HANDSHAKES) if peers is not None else lambda: 2**31,
             )
         )
         self._clients.open(incarnation, listen(self._client_socket, "clients"))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from migratory_broker.runtime.framing import length_prefix
+from migratory_broker.runtime.peers.links import MAX_TLS_HANDSHAKES
 from migratory_client import Client, ConnectError
 from migratory_client.core import events as ev
 from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
@@ -100,6 +101,13 @@ async def test_strangers_get_nowhere_and_certificates_are_replaced_under_load(cl
     refused = await metric(cluster, "migratory_tls_refused_total")
     assert refused["peers"] == 2
     assert (await metric(cluster, "migratory_peer_messages_refused_total"))["hello"] == 1
+
+    # Connections that begin no handshake: at the limit the oldest are closed, before their time is over.
+    peers = cluster.brokers[1].host, cluster.brokers[1].ports.peers
+    silent = [await asyncio.open_connection(*peers) for _ in range(MAX_TLS_HANDSHAKES + 5)]
+    assert await asyncio.wait_for(asyncio.gather(*(reader.read() for reader, _ in silent[:5])), 2) == [b""] * 5
+    for _, writer in silent:
+        writer.close()
 
     # A client without TLS, and one that does not trust the authority.
     plain = urls[0].replace("wss://", "ws://")

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import shutil
 import ssl
+import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,10 +17,12 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from migratory_broker.runtime.accepting.listener import ConnectionStarter, bind, listen
+from migratory_broker.runtime.accepting.listener import TLS_HANDSHAKE_BYTES, Acceptor, ConnectionStarter, bind, listen
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
-from migratory_broker.runtime.config import CertificateSection
+from migratory_broker.runtime.clients.service import MIN_TLS_HANDSHAKES, ClientService
+from migratory_broker.runtime.config import CertificateSection, parse
 from migratory_broker.runtime.errors import TlsError
+from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.tls import Certificate, Purpose, _handshake, names_of
 from migratory_local.cluster import certificates
 from migratory_local.cluster.certificates import DevelopmentAuthority
@@ -284,3 +288,33 @@ async def test_connection_gives_back_its_lease_however_its_handshake_ends(files:
     await until(lambda: lease.released == 1)
     assert certificate.refused == (client != "trusting")
     listening.close()
+
+
+async def test_unfinished_handshakes_of_clients_are_limited_and_counted(files: Files, core: Any, log: Any) -> None:
+    """At the limit the oldest one of the address with the most ends. They take half of the handshakes' memory."""
+    certificate, loop = files.load("clients"), asyncio.get_running_loop()
+    limits = {"inputTotal": 4 * MIN_TLS_HANDSHAKES * 4 * TLS_HANDSHAKE_BYTES}
+    document = {"cluster": "quotes", "brokers": ["b0"], "zookeeper": {"servers": "zk:2181"}, "limits": limits}
+    config = parse(json.dumps(document | {"ioProcesses": 4, "delivery": {"minCopies": 1}}).encode())
+    pump = Pump(core(), loop.call_soon, time.monotonic, lambda error: None)
+    service = ClientService(config, "b0", pump, time.monotonic, certificate)
+    acceptor = Acceptor(listen(bind("127.0.0.1", 0, "clients"), "clients"), service.start_connection, log)
+    address = acceptor._socket.getsockname()
+    silent = [await asyncio.open_connection(*address) for _ in range(MIN_TLS_HANDSHAKES + 2)]
+    for reader, _ in silent[:2]:
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    await until(lambda: len(service.start_connection) == MIN_TLS_HANDSHAKES)
+    counts = service.handshake_counts()
+    assert counts["handshakes_waiting"] == MIN_TLS_HANDSHAKES
+    assert counts["handshake_bytes_waiting"] == MIN_TLS_HANDSHAKES * TLS_HANDSHAKE_BYTES
+    assert counts["handshakes_evicted"] == certificate.refused == 2
+    context = ssl.create_default_context(cafile=str(files.folder / "ca.crt"))
+    reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname="b0")
+    writer.write(b"GET /v1/servers HTTP/1.1\r\nHost: b0\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 200")
+    assert service.handshake_counts()["handshakes_evicted"] == 3
+    for _, opened in [*silent, (reader, writer)]:
+        opened.close()
+    await until(lambda: not service.load)
+    acceptor.close()
+    await service.close()

@@ -119,31 +119,39 @@ ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
 
 class UnidentifiedConnections(Generic[ConnectionT]):
-    """The connections that have not identified themselves or sent a request yet, at most `limit`.
+    """The connections that have not finished a TLS handshake, identified themselves or sent a request yet, at most
+    `limit`.
 
     At the limit, the oldest connection of the host with the most is evicted: an honest client identifies itself at
     once, while an idle one may only mean to occupy a place. Iteration is over a copy, oldest first.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._hosts: dict[ConnectionT, str] = {}  # the longest there first
+        self._counts: Counter[str] = Counter()  # connections of each host
 
     def add(self, connection: ConnectionT, host: str) -> ConnectionT | None:
         """Add a connection from `host`. At the limit remove another connection and return it for the caller to close;
         else return None."""
         self._hosts[connection] = host
-        if len(self._hosts) <= self._limit:
+        self._counts[host] += 1
+        if len(self._hosts) <= self.limit:
             return None
-        counts = Counter(self._hosts.values())
-        largest = max(counts.values())
-        evicted = next(connection for connection, host in self._hosts.items() if counts[host] == largest)
-        del self._hosts[evicted]
+        largest = max(self._counts.values())
+        evicted = next(connection for connection, host in self._hosts.items() if self._counts[host] == largest)
+        self.discard(evicted)
         return evicted
 
-    def discard(self, connection: ConnectionT) -> None:
-        """Remove a connection that was identified or closed. An unknown one is ignored."""
-        self._hosts.pop(connection, None)
+    def discard(self, connection: ConnectionT) -> bool:
+        """Remove a connection that was identified or closed. Return whether it was present."""
+        host = self._hosts.pop(connection, None)
+        if host is None:
+            return False
+        self._counts[host] -= 1
+        if not self._counts[host]:
+            del self._counts[host]
+        return True
 
     def __iter__(self) -> Iterator[ConnectionT]:
         return iter(list(self._hosts))

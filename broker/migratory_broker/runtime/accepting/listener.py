@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 
 from migratory_broker.runtime.accepting.addresses import AddressLease, AddressLimits, AddressRefusal
-from migratory_broker.runtime.accepting.limits import AcceptBudget, Pace
+from migratory_broker.runtime.accepting.limits import AcceptBudget, Pace, UnidentifiedConnections
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
 
@@ -28,6 +28,9 @@ BACKLOG = 4096
 """The largest number of connections that the kernel holds for a listener until they are accepted."""
 RETRY_DELAY = 0.2
 """Seconds until the next attempt after the operating system refused to accept."""
+
+TLS_HANDSHAKE_BYTES = 65_536
+"""Bytes of memory of a connection in its TLS handshake, as measured: uvloop's buffers and OpenSSL's state."""
 
 NO_DESCRIPTORS_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 35\r\n"
@@ -90,10 +93,11 @@ def address_of(listening: socket.socket) -> str:
 
 class ConnectionStarter:
     """A function object that attaches a protocol of `factory()` to each accepted socket. `len()` is the number of
-    sockets for which that is under way.
+    sockets for which that is under way, `evicted` the number of TLS handshakes so far that ended at their limit.
 
     :param tls: returns the TLS context of the next connection; None without TLS.
     :param tls_timeout: the seconds for a TLS handshake.
+    :param max_handshakes: TLS handshakes at once; at the limit, the oldest one of the host with the most is evicted.
     :param on_tls_failure: called with the address and the error of a connection whose handshake failed.
     :param wrap: given the factory, an accepted socket and its lease, returns the protocol to use instead, such as one
         that defers the HTTP request.
@@ -105,12 +109,15 @@ class ConnectionStarter:
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
         tls_timeout: float = 10.0,
+        max_handshakes: int = 1024,
         on_tls_failure: Callable[[str, OSError], None] = lambda host, error: None,
         wrap: Callable[[ProtocolFactory, socket.socket, AddressLease | None], asyncio.BaseProtocol] | None = None,
     ) -> None:
         self._factory = factory
         self._tls = tls
         self._tls_timeout = tls_timeout
+        self._handshakes: UnidentifiedConnections[socket.socket] = UnidentifiedConnections(max_handshakes)
+        self.evicted = 0
         self._on_tls_failure = on_tls_failure
         self._wrap = wrap
         self._loop = asyncio.get_running_loop()
@@ -118,6 +125,11 @@ class ConnectionStarter:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    @property
+    def handshakes(self) -> int:
+        """The number of TLS handshakes that are under way."""
+        return len(self._handshakes)
 
     def __call__(self, accepted: socket.socket, lease: AddressLease | None = None) -> None:
         factory = self._factory
@@ -136,6 +148,7 @@ class ConnectionStarter:
                 await self._loop.connect_accepted_socket(factory, accepted)
                 return
             host = str(accepted.getpeername()[0])
+            self._add_handshake(accepted, host)
             await self._loop.connect_accepted_socket(
                 factory, accepted, ssl=self._tls(), ssl_handshake_timeout=self._tls_timeout
             )
@@ -145,7 +158,20 @@ class ConnectionStarter:
             if lease is not None:
                 lease.release()
             if host:
-                self._on_tls_failure(host, error)
+                evicted = not self._handshakes.discard(accepted)
+                limit = f"more than {self._handshakes.limit} TLS handshakes at once"
+                self._on_tls_failure(host, ConnectionAbortedError(limit) if evicted else error)
+        finally:
+            self._handshakes.discard(accepted)
+
+    def _add_handshake(self, accepted: socket.socket, host: str) -> None:
+        """Count a TLS handshake. At the limit end another one: without data, it would occupy its place until its
+        time is over."""
+        evicted = self._handshakes.add(accepted, host)
+        if evicted is not None:
+            self.evicted += 1
+            with contextlib.suppress(OSError):
+                evicted.shutdown(socket.SHUT_RDWR)  # its handshake fails at once
 
 
 class Acceptor:
@@ -254,7 +280,7 @@ class Acceptor:
 
     def _refuse(self, accepted: socket.socket) -> None:
         self.refused += 1
-        self._log_failure("no descriptors left for more clients")
+        self._log_failure("no descriptors left for more connections")
         self._answer(accepted, self._refusal)
 
     def _refuse_address(self, accepted: socket.socket, refusal: AddressRefusal) -> None:
@@ -314,15 +340,10 @@ class Listener(Acceptor):
         serve_on_spare: bool = False,
         tls: Callable[[], ssl.SSLContext] | None = None,
         tls_timeout: float = 10.0,
+        max_handshakes: int = 1024,
         on_tls_failure: Callable[[str, OSError], None] = lambda host, error: None,
     ) -> None:
-        starting = ConnectionStarter(factory, tls=tls, tls_timeout=tls_timeout, on_tls_failure=on_tls_failure)
-        super().__init__(
-            listening,
-            starting,
-            log,
-            rate=rate,
-            room=lambda: room() - len(starting),
-            refusal=refusal,
-            serve_on_spare=serve_on_spare,
+        start = ConnectionStarter(
+            factory, tls=tls, tls_timeout=tls_timeout, max_handshakes=max_handshakes, on_tls_failure=on_tls_failure
         )
+        super().__init__(listening, start, log, rate=rate, room=room, refusal=refusal, serve_on_spare=serve_on_spare)

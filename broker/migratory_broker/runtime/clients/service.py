@@ -25,7 +25,7 @@ from migratory_broker.core.logic.config import MAX_PENDING_BYTES
 from migratory_broker.core.security.authorizer import Authorizer
 from migratory_broker.runtime.accepting.addresses import AddressLimits
 from migratory_broker.runtime.accepting.limits import AcceptRate, connection_capacity
-from migratory_broker.runtime.accepting.listener import Acceptor, ConnectionStarter
+from migratory_broker.runtime.accepting.listener import TLS_HANDSHAKE_BYTES, Acceptor, ConnectionStarter
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
 from migratory_broker.runtime.clients.server import ClientServer, TokenPlaces, servers_page
@@ -41,6 +41,9 @@ CLOSE_WAIT = 2.0
 MIN_INCOMING_MESSAGES = 4
 """The smallest number of messages of the largest size that the share of one process allows: half of one message must
 not exceed it."""
+
+MIN_TLS_HANDSHAKES = 16
+"""TLS handshakes at once that the share of one process always allows, however small the limit of memory."""
 
 _GC_THRESHOLDS = (10_000, 100, 50)
 """Thresholds of the garbage collector. Young objects here are events and effects, which reference counting frees."""
@@ -117,6 +120,10 @@ class ClientService:
         certificate: Certificate | None = None,
     ) -> None:
         origins = config.origins
+        # with TLS half of it for each of the two handshakes
+        handshake_bytes = client_byte_limits(config)["handshakes"] // max(1, config.io_processes)
+        if certificate is not None:
+            handshake_bytes //= 2
         self._config = config
         self._name = name
         self._pump = pump
@@ -129,7 +136,7 @@ class ClientService:
             servers_page(lambda: self.servers),
             clock,
             handshake_limit=config.limits.handshake,
-            max_held=client_byte_limits(config)["handshakes"] // max(1, config.io_processes),
+            max_held=handshake_bytes,
             compression=config.compression,
             tokens=_token_places(config),
         )
@@ -143,6 +150,7 @@ class ClientService:
                 self.server.protocol,
                 tls=lambda: certificate.server,
                 tls_timeout=config.limits.handshake,
+                max_handshakes=max(MIN_TLS_HANDSHAKES, handshake_bytes // TLS_HANDSHAKE_BYTES),
                 on_tls_failure=certificate.refuse,
                 wrap=lambda http, accepted, lease: DeferredHandshake(http, None, pump.defer, lease),
             )
@@ -210,11 +218,12 @@ class ClientService:
     def handshake_counts(self) -> dict[str, int]:
         """Return the numbers of waiting, slow, evicted and malformed handshakes, and the bytes of the waiting ones, for
         /v1/status and /metrics."""
+        tls = self.start_connection
         return {
-            "handshakes_waiting": self.server.pending,
-            "handshake_bytes_waiting": self.server.held,
+            "handshakes_waiting": self.server.pending + tls.handshakes,
+            "handshake_bytes_waiting": self.server.held + tls.handshakes * TLS_HANDSHAKE_BYTES,
             "handshakes_too_slow": self.server.slow_handshakes,
-            "handshakes_evicted": self.server.evicted,
+            "handshakes_evicted": self.server.evicted + tls.evicted,
             "requests_malformed": self.server.malformed,
         }
 

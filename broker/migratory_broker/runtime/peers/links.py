@@ -65,10 +65,9 @@ MAX_UNIDENTIFIED = 64
 """The largest number of accepted connections without a Hello; above it, the oldest one of the host with the most is
 evicted."""
 
-
-MAX_TLS_HANDSHAKES = 1024
-"""The largest number of TLS handshakes with peers at once; more connections are closed. Each takes `HELLO_LIMIT`
-seconds at most."""
+MAX_TLS_HANDSHAKES = 64
+"""The largest number of TLS handshakes with peers at once; above it, the oldest one of the host with the most is
+evicted. As many as without a Hello: a stranger without a certificate gets no further, so it holds one or the other."""
 
 
 class PeerLinks:

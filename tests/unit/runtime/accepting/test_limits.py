@@ -67,8 +67,8 @@ def test_a_discarded_connection_frees_its_place() -> None:
     unidentified: UnidentifiedConnections[int] = UnidentifiedConnections(2)
     unidentified.add(1, "here")
     unidentified.add(2, "here")
-    unidentified.discard(1)
-    unidentified.discard(1)
+    assert unidentified.discard(1)
+    assert not unidentified.discard(1)
     assert unidentified.add(3, "here") is None
     assert len(unidentified) == 2
 

@@ -81,7 +81,14 @@ class Side:
         self.port = listening.getsockname()
         tls = None if certificate is None else lambda: certificate.server
         refuse = (lambda host, error: None) if certificate is None else certificate.refuse
-        self.listener = Listener(listening, self.peers.protocol, log, tls=tls, on_tls_failure=refuse)
+        self.listener = Listener(
+            listening,
+            self.peers.protocol,
+            log,
+            tls=tls,
+            max_handshakes=peers_module.MAX_TLS_HANDSHAKES,
+            on_tls_failure=refuse,
+        )
         self.name = name
         self.incarnation = incarnation
         self.peers.start(incarnation)
@@ -552,6 +559,27 @@ async def test_links_with_tls(sides: Any, log: Any, tmp_path: Path) -> None:
     a.send("b", Accept(3, 1, 1, [TopicEntries("t", [Publication(1, 1, bytes(3_000_000))])], [], []))
     b.send("a", numbered(7))
     await until(lambda: b.received() == [3] and a.received() == [7])
+
+
+async def test_idle_connections_before_tls_do_not_keep_a_broker_from_linking(
+    sides: Any, idle: Any, log: Any, tmp_path: Path
+) -> None:
+    """With more unfinished TLS handshakes than their limit, links are made at once; the oldest idle connections are
+    closed, and no more than necessary."""
+    write_certificates(tmp_path, DevelopmentAuthority(), NAMES, "127.0.0.1")
+    a, b = (sides(name, certificate=certificate(tmp_path, name, log)) for name in ("a", "b"))
+    readers = await idle(b.port, peers_module.MAX_TLS_HANDSHAKES + 5)
+    await until(lambda: b.peers._certificate.refused == 5)
+    a.want(b)
+    b.want(a)
+    await until(lambda: "a" in b.peers.status(), limit=2.0)
+    refused = b.peers._certificate.refused
+    for reader in readers[:refused]:
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert 5 <= refused <= 6
+    assert not any(reader.at_eof() for reader in readers[refused:])
+    (line,) = (line for line in log.lines if line["event"] == "tls_refused")
+    assert line["reason"] == f"more than {peers_module.MAX_TLS_HANDSHAKES} TLS handshakes at once"
 
 
 async def test_strangers_without_a_certificate_get_no_link(sides: Any, log: Any, tmp_path: Path) -> None:
