@@ -158,7 +158,8 @@ class LimitsSpec(ResourceModel):
     )
     subscriptions_total: Annotated[int, ByteSize("1Mi", "1Ti")] = Field(
         default=512 * 2**20,
-        description="Memory for the subscriptions of all clients of a broker; above it more are refused",
+        description="Memory for the subscriptions of all clients of a broker and the permissions in their tokens; "
+        "above it more are refused",
     )
     subscriptions_per_client: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
         default=1000, description="Topics to which one client may subscribe"

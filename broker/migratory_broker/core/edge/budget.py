@@ -3,7 +3,7 @@
 | kind | what counts | at its limit |
 | --- | --- | --- |
 | input | incomplete messages, requests, and what waits behind them (inbox.py) | close the largest holders |
-| subscriptions | subscriptions, and topics with a subscriber (subscriptions.py) | refuse more of them |
+| subscriptions | subscriptions, their topics (subscriptions.py), and permissions of tokens | refuse more of them |
 | queues | bytes queued for paused connections (delivery.py) | close the longest queues |
 
 The limits are separate, so that no kind takes the room of another, and their sum bounds what clients can make an edge
@@ -14,6 +14,8 @@ a delivery that a connection takes at once.
 from __future__ import annotations
 
 from migratory_broker.core.edge.state import ClientConnection
+from migratory_broker.core.security.authorizer import ClientAccess
+from migratory_broker.core.security.tokens import PERMISSIONS
 
 TOPIC_BYTES = 1024
 """Bytes of a topic with a subscriber, besides its name: its tables, and the name's objects. As measured with Python
@@ -27,7 +29,8 @@ RETRY_AFTER = 5.0
 
 
 class SubscriptionBudget:
-    """The bytes of all subscriptions of an edge, as they were measured. `count` and `bytes` are for /metrics.
+    """The bytes of all subscriptions of an edge, and of the permissions of its clients' tokens, as they were measured.
+    `count` (of subscriptions) and `bytes` are for /metrics.
 
     A client may hold as many bytes as are free, and no more. So one client gets half of the limit at most, two get a
     third each, and however many take what they can, some is left for a client that has none (dynamic thresholds:
@@ -40,6 +43,7 @@ class SubscriptionBudget:
         self._limit = limit
         self.count = 0
         self.bytes = 0
+        self._own_bytes = 0
 
     def add_topic(self, name: str) -> None:
         self.bytes += topic_bytes(name)
@@ -55,18 +59,44 @@ class SubscriptionBudget:
         self.count -= 1
         self.bytes -= SUBSCRIPTION_BYTES
 
+    def remove_access(self, connection: ClientConnection) -> None:
+        """Stop counting the access of a connection that is gone."""
+        self.bytes -= _own_bytes(connection.access)
+        self._own_bytes -= _own_bytes(connection.access)
+
+    def set_access(self, connection: ClientConnection, access: ClientAccess | None) -> str | None:
+        """Set the access of a connection and count it in place of the one before. Return the reason to refuse it if its
+        own permissions take more bytes than are free; then nothing changes."""
+        added = _own_bytes(access) - _own_bytes(connection.access)
+        free = self._limit - self.bytes
+        if added > max(0, free):
+            return (
+                f"limit of memory of all clients' subscriptions: {max(0, free)} of {self._limit} bytes are free, and "
+                f"the token's permissions (claim {PERMISSIONS}) take {_own_bytes(access)}"
+            )
+        connection.access = access
+        self.bytes += added
+        self._own_bytes += added
+        return None
+
     def refusal(self, connection: ClientConnection, name: str, *, is_new: bool) -> str | None:
         """Return the reason to refuse the connection a subscription, or None. `is_new`: the topic has no subscriber
         yet."""
         cost = SUBSCRIPTION_BYTES + (topic_bytes(name) if is_new else 0)
         free = self._limit - self.bytes
-        held = len(connection.topics) * self.bytes // max(1, self.count)  # by the mean: exact sums would take long
+        subscriptions = self.bytes - self._own_bytes
+        held = len(connection.topics) * subscriptions // max(1, self.count)  # by the mean: exact sums would take long
+        held += _own_bytes(connection.access)
         if held + cost <= free:
             return None
         return (
             f"limit of memory of all clients' subscriptions: {max(0, free)} of {self._limit} bytes are free, and this "
             f"client has {held}"
         )
+
+
+def _own_bytes(access: ClientAccess | None) -> int:
+    return 0 if access is None else access.own_bytes
 
 
 def topic_bytes(name: str) -> int:

@@ -47,8 +47,9 @@ CloseConnection = Callable[[ClientConnection, CloseCode, str, str], None]
 
 
 class UnprocessedBytes:
-    """The numbers of bytes received from all clients that are not processed yet: incomplete frames and messages,
-    pending requests and backlogs. Parsed frames and decoded messages count with the memory that they take.
+    """The numbers of bytes received from all clients that are not processed yet: tokens of requests until `connect`,
+    incomplete frames and messages, pending requests and backlogs. Parsed frames and decoded messages count with the
+    memory that they take.
 
     Each client alone may hold one message of the largest size and a backlog. Thousands of clients that never complete a
     message would hold gigabytes. Over `limit` bytes the largest holders are closed until an eighth of the limit is
@@ -61,13 +62,15 @@ class UnprocessedBytes:
         self.total = 0
 
     def update(self, connection: ClientConnection) -> None:
-        """Count the connection's bytes again. Call this after every change of its parser, request or backlog."""
-        parser, backlog = connection.parser, connection.backlog
-        if parser is None and backlog is None:
+        """Count the connection's bytes again. Call this after every change of its token, parser, request or backlog."""
+        parser, backlog, token = connection.parser, connection.backlog, connection.token
+        if parser is None and backlog is None and token is None:
             if connection in self._held:
                 self.total -= self._held.pop(connection)
             return
         held = parser.buffered_bytes if parser is not None else 0
+        if token is not None:
+            held += len(token)
         if backlog is not None:
             held += backlog.size + backlog.parsed
         if connection.request is not None:
@@ -152,6 +155,11 @@ class Inbox:
                     backlog.chunks.append(rest)
                 return
 
+    def hold_token(self, connection: ClientConnection, token: str) -> None:
+        """Hold and count the token of a connection's request, until its `connect`."""
+        connection.token = token
+        self._enforce_total(connection)
+
     def resume(self, connection: ClientConnection) -> None:
         """Handle the next part of the connection's backlog, and emit `More` if a part remains that can be handled.
         Without a backlog, or while the connection is paused: nothing."""
@@ -199,8 +207,9 @@ class Inbox:
             self.unprocessed.update(connection)
 
     def release(self, connection: ClientConnection) -> None:
-        """Drop the parser and the backlog of a connection that ends, and with them all its unprocessed input."""
+        """Drop the token, the parser and the backlog of a connection that ends: all its unprocessed input."""
         connection.parser = None
+        connection.token = None
         self.drop_backlog(connection)
         self.unprocessed.update(connection)
 

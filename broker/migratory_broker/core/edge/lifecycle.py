@@ -96,11 +96,11 @@ class ConnectionLifecycle:
         accepts no clients."""
         format = self._formats.get(event.wire, event.deflate)
         connection = ClientConnection(event.connection, format, event.remote, self._delivery.coarse_now)
-        connection.token = event.token
         self.table[event.connection] = connection
         accepted = self.now if event.opened is None else event.opened
         self._wheel.schedule(connection, accepted + self._config.handshake)
-        self._admit(connection)
+        if self._admit(connection) and event.token is not None:
+            self.inbox.hold_token(connection, event.token)
 
     def received(self, event: events.Received) -> None:
         """Handle bytes from a connection's socket. An unknown connection is ignored."""
@@ -130,9 +130,7 @@ class ConnectionLifecycle:
             if connection.state is not State.CLOSING:
                 self._count("lost")
                 self._leave(connection)
-            self.inbox.release(connection)
-            self._wheel.cancel(connection)
-            connection.state = State.GONE
+            self._release(connection)
 
     def close(self, connection: ClientConnection, code: CloseCode, reason: str, text: str) -> None:
         """Begin the closing handshake: end the subscriptions, drop the queue, and send a close frame. A connection that
@@ -147,10 +145,15 @@ class ConnectionLifecycle:
     def _finish(self, connection: ClientConnection, *, abort: bool) -> None:
         """Remove the connection and emit the effect that closes its socket. `abort`: without writing buffered bytes."""
         del self.table[connection.number]
+        self._release(connection)
+        self._delivery.emit_ordered(events.Close(connection.number, abort))
+
+    def _release(self, connection: ClientConnection) -> None:
+        """Stop counting what a connection holds, and enter GONE."""
         self.inbox.release(connection)
+        self._subscriptions.budget.remove_access(connection)
         self._wheel.cancel(connection)
         connection.state = State.GONE
-        self._delivery.emit_ordered(events.Close(connection.number, abort))
 
     def _count(self, reason: str) -> None:
         self.closed[reason] += 1
@@ -223,10 +226,13 @@ class ConnectionLifecycle:
         if isinstance(access, Denial):
             self._refuse(connection, REFUSALS[access.kind][0], access.text, REFUSALS[access.kind][1], access.kind)
             return
+        refusal = self._subscriptions.set_access(connection, access)
+        if refusal is not None:
+            self._refuse(connection, errors.OVERLOADED, refusal, CloseCode.TRY_ANOTHER, "refused")
+            return
         connection.client = message.client
         connection.remote = ""
         connection.token = None
-        connection.access = access
         if connection.state is State.OPENING:
             connection.state = State.OPEN
             self.clients += 1

@@ -88,7 +88,7 @@ class PublishHandler:
             return errors.BAD_MESSAGE, f"publisher has more than {config.max_name} bytes in UTF-8"
         access = connection.access
         if access is not None:
-            if not access.may_publish(message.topic):
+            if not access.allows("publish", message.topic):
                 self._identities.count_not_allowed("publish")
                 return errors.NOT_ALLOWED, "this client may not publish to the topic"
             if message.publisher != unqualified(message.publisher):

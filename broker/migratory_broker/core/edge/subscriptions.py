@@ -185,6 +185,14 @@ class SubscriptionTable:
                 self._drop(connection, topic)
         self._delivery.reply(connection, Unsubscribed(message.request, message.topics))
 
+    def set_access(self, connection: ClientConnection, access: ClientAccess | None) -> str | None:
+        """Set the access of a connection. Return the reason to refuse it if no memory is left for it."""
+        reason = self.budget.set_access(connection, access)
+        if reason is None:
+            return None
+        self._delivery.emit(Observe("migratory_refusals_total", label="subscriptions_total"))
+        return f"{reason}; connect to another broker"
+
     def drop_forbidden(self, connection: ClientConnection, access: ClientAccess) -> None:
         """End the subscriptions that a new access does not allow, each with a receipt that refuses it: replays as well
         where it does not allow the history. Nothing of their topics is sent behind the receipts."""

@@ -25,6 +25,11 @@ MAX_RULE_SETS = 1000
 Claims = Mapping[str, object]
 
 
+LEVEL_BYTES: Final = 300
+"""Bytes of a level in a tree of patterns, with its name. As measured with Python 3.11
+(tests/unit/core/security/test_access.py)."""
+
+
 class BadPattern(ValueError):
     """A malformed topic pattern of a rule."""
 
@@ -74,6 +79,11 @@ class TopicTree:
             self._subject = self._subject or TopicTree()
             return self._subject
         return self._children.setdefault(level, TopicTree())
+
+    def count_levels(self) -> int:
+        """Return the number of levels in the tree, its root among them."""
+        branches = (*self._children.values(), self._any, self._subject)
+        return 1 + sum(branch.count_levels() for branch in branches if branch is not None)
 
     def find(self, topic: str, subject: str) -> str:
         """Return the origin of a pattern that matches the topic for this subject, "" when none does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from typing import Any
 
 import pytest
 from migratory_broker.core.edge import EdgeConfig
@@ -12,10 +13,26 @@ from migratory_broker.core.edge.budget import (
     SUBSCRIPTION_BYTES,
     topic_bytes,
 )
-from migratory_broker.core.logic.events import Attach, Attached, Observe
-from migratory_protocol.messages import Subscribe, Subscribed, TopicReceipt, TopicRequest, Unsubscribe
+from migratory_broker.core.edge.events import Credentials
+from migratory_broker.core.logic.events import Attach, Attached, Observe, Tick
+from migratory_broker.core.security.authorizer import Authorizer, SecurityConfig
+from migratory_broker.core.security.rules import LEVEL_BYTES, Rule
+from migratory_broker.core.security.tokens import KeySource, TokenConfig
+from migratory_protocol.errors import CloseCode
+from migratory_protocol.messages import (
+    Bye,
+    Connect,
+    Error,
+    Subscribe,
+    Subscribed,
+    TopicReceipt,
+    TopicRequest,
+    Unsubscribe,
+    Welcome,
+)
 from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench, Reader
+from migratory_testing.tokens import SECRET, sign
 
 ONE = topic_bytes("topic-000") + SUBSCRIPTION_BYTES
 """Bytes that count for the only subscription to a topic whose name has nine letters."""
@@ -138,3 +155,96 @@ def test_the_counted_bytes_are_those_that_subscriptions_take(length: int, shared
         tracemalloc.stop()
     counted = bench.edge.subscription_bytes - counted
     assert 0.7 * taken < counted < 1.5 * taken
+
+
+# ---- tokens ----------------------------------------------------------------------------------------------------
+
+WALL = 1_800_000_000.0
+OWN = 4 * LEVEL_BYTES
+"""Bytes of own permissions with one pattern of one level: the roots of three trees, and the level."""
+
+
+def token(levels: int = 0, **claims: Any) -> str:
+    """Return a token, whose own permissions have a pattern with this many levels unless it is 0."""
+    own = {"migratory": {"subscribe": ["/".join("*" * levels)]}} if levels else {}
+    return sign({"sub": "ann", "exp": WALL + 300, **own, **claims})
+
+
+def bench_with_tokens(**limits: Any) -> Bench:
+    sources = TokenConfig((KeySource(("HS256",)),))
+    rules = (Rule(("**",), ("subscribe",)),)
+    bench = Bench(EdgeConfig(**limits), authorizer=Authorizer(SecurityConfig(sources, rules)))
+    bench.step(Credentials((SECRET.encode(),)))
+    bench.step(Tick(WALL))
+    return bench
+
+
+def connect(bench: Bench, credential: str) -> Reader:
+    reader = bench.open()
+    reader.send(Connect(token=credential))
+    return reader
+
+
+def test_own_permissions_of_tokens_count_until_their_connection_is_gone() -> None:
+    bench = bench_with_tokens()
+    first, second = connect(bench, token(1)), connect(bench, token(11))
+    assert bench.edge.subscription_bytes == 2 * OWN + 10 * LEVEL_BYTES
+    second.send(Connect(token=token()))
+    assert bench.edge.subscription_bytes == OWN
+    second.send(Connect(token=token(1)))
+    first.lose_socket()
+    assert bench.edge.subscription_bytes == OWN
+    second.send(Bye())
+    assert bench.edge.subscription_bytes == OWN, "the closing handshake"
+    bench.wait(3.0)
+    assert bench.edge.subscription_bytes == 0
+
+
+def test_tokens_whose_permissions_do_not_fit_are_refused_and_others_connect() -> None:
+    bench = bench_with_tokens(subscriptions_total=10 * OWN)
+    readers = [connect(bench, token(1)) for _ in range(12)]
+    assert [reader.close_code for reader in readers] == [None] * 10 + [CloseCode.TRY_ANOTHER] * 2
+    (error,) = readers[-1].take(Error)
+    assert (error.code, error.closes) == ("overloaded", True)
+    assert error.text == (
+        f"limit of memory of all clients' subscriptions: 0 of {10 * OWN} bytes are free, and the token's permissions "
+        f"(claim migratory) take {OWN}; connect to another broker"
+    )
+    assert bench.observed.count(Observe("migratory_refusals_total", label="subscriptions_total")) == 2
+    assert connect(bench, token()).close_code is None, "without permissions of its own"
+    readers[0].send(Connect(token=token(2)))
+    assert readers[0].close_code == CloseCode.TRY_ANOTHER
+    bench.wait(3.0)
+    assert connect(bench, token(1)).close_code is None
+
+
+def test_own_permissions_count_as_held_by_their_client() -> None:
+    bench = bench_with_tokens(subscriptions_total=OWN + 100 * LEVEL_BYTES + 3 * ONE)
+    large, small = connect(bench, token(101)), connect(bench, token())
+    assert refused(subscribe(bench, large, names(0, 1))) == names(0, 1)
+    assert refused(subscribe(bench, small, names(0, 1))) == []
+
+
+def test_tokens_of_requests_count_as_input_until_connect() -> None:
+    bench = bench_with_tokens()
+    held = token(profile="x" * 5000)
+    reader, silent, lost = (bench.open(token=held) for _ in range(3))
+    assert bench.edge.input_bytes == 3 * len(held)
+    lost.lose_socket()
+    reader.send(Connect())
+    assert len(reader.take(Welcome)) == 1
+    assert bench.edge.input_bytes == len(held)
+    bench.wait(11.0)
+    bench.wait(3.0)
+    assert silent.close_code == CloseCode.TRY_ANOTHER
+    assert bench.edge.input_bytes == 0
+
+
+def test_tokens_that_wait_for_connect_are_evicted_at_the_limit() -> None:
+    bench = bench_with_tokens(input_total=10_000)
+    held = token(profile="x" * 1000)
+    readers = [bench.open(token=held) for _ in range(10)]
+    assert bench.edge.input_bytes <= 10_000
+    closed = [reader for reader in readers if reader.close_code is not None]
+    assert 0 < len(closed) < 10
+    assert {reader.close_code for reader in closed} == {CloseCode.TRY_ANOTHER}

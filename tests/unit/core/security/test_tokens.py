@@ -294,7 +294,8 @@ def test_subject_is_required(subject: object) -> None:
 def test_token_id() -> None:
     assert accepted(CLAIMS | {"jti": "7"}).id == "7"
     assert accepted(CLAIMS).id == ""
-    assert "(jti)" in refused(CLAIMS | {"jti": 7})[1]
+    for token_id in (7, "x" * 256):
+        assert "(jti)" in refused(CLAIMS | {"jti": token_id})[1]
 
 
 def test_own_permissions() -> None:
@@ -313,6 +314,7 @@ def test_own_permissions() -> None:
         {"read": []},
         {"publish": ["a*"]},
         {"publish": ["a"] * 1001},
+        {"publish": ["a/b"] * 400, "subscribe": ["a/b/c"] * 100},
     ]
     for permissions in malformed:
         text = refused(CLAIMS | {"migratory": permissions})[1]
