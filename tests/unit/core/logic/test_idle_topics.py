@@ -6,7 +6,7 @@ import pytest
 from migratory_broker.core.logic import events as ev
 from migratory_broker.core.logic.context import PeerError
 from migratory_broker.core.logic.replication.replica import Replica
-from migratory_protocol.peer import Activated, ForwardedPublication, Promise, Sync
+from migratory_protocol.peer import Accepted, Activated, ForwardedPublication, Promise, PublisherRow, Sync, TopicPart
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
 from msgspec.structs import replace
@@ -118,11 +118,23 @@ def test_a_relisting_continues_the_duplicate_windows() -> None:
     assert log is None or not log.table.rows
 
 
-def test_nothing_is_removed_without_a_timeout_or_in_a_disturbed_cluster() -> None:
+def test_nothing_is_removed_without_a_timeout() -> None:
+    """A timeout of 0 removes no topic, also when the owner writes its next record because a commit takes too long."""
     cluster = idle_cluster(topic_idle_timeout=0.0)
-    cluster.publish(cluster.coordinator(), "t", "m")
+    one = cluster.coordinator()
+    cluster.publish(one, "t", "m")
     cluster.run(30.0)
-    assert topics(cluster) == {"t"}
+    epoch = cluster.record().epoch
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accepted)
+    cluster.publish(one, "u", "m")
+    cluster.run(2.5)
+    assert cluster.record().epoch == epoch + 1
+    assert cluster.record().activated
+    assert cluster.logic(one).ctx.calm
+    assert topics(cluster) == {"t", "u"}
+
+
+def test_nothing_is_removed_in_a_disturbed_cluster() -> None:
     cluster = idle_cluster()
     one, other = cluster.coordinator(), cluster.others()[0]
     cluster.publish(one, "t", "m")
@@ -224,6 +236,35 @@ def test_a_peer_cannot_lower_the_floor_or_remove_what_is_not_there() -> None:
     ):
         with pytest.raises(PeerError, match=rule):
             group.check(replace(empty_sync(group, floor), removed=removed), [])
+
+
+def test_a_peer_cannot_remove_a_topic_twice_or_one_of_which_something_is_left() -> None:
+    """REMOVED-WITH-EPOCH, REMOVED-EMPTY. Regression: a name that was there twice, or that the Sync itself deleted,
+    ended the process when the epoch was activated."""
+    cluster = idle_cluster()
+    other = cluster.others()[0]
+    cluster.publish(other, "qos0", "m")
+    cluster.publish(other, "qos1", "m", id=1)
+    group = replica(cluster, other)
+    sync, epoch = replace(empty_sync(group, group.floor), whole=False), group.synced
+    row = PublisherRow("p", 1, epoch, 1)
+    entry = group.topics["qos1"].entries[0]
+    evicted = TopicPart("qos0", 1, 1, epoch, 1, 1, whole=True)
+    deleted = replace(evicted, deleted=True)
+    for activated, removed, parts in (
+        (False, ["qos0", "qos0"], []),
+        (False, ["qos0"] * 10_001, []),
+        (False, ["qos0"], [deleted]),
+        (False, ["qos1"], []),
+        (False, ["qos1"], [replace(evicted, topic="qos1", table=[row])]),
+        (False, ["qos1"], [replace(evicted, topic="qos1", keep=0, base=0, entries=[entry])]),
+        (True, ["qos0"], []),
+    ):
+        with pytest.raises(PeerError, match="REMOVED-WITH-EPOCH"):
+            group.check(replace(sync, activated=activated, removed=removed), parts)
+    # the sender has evicted what this broker still has, and says so of one topic
+    group.check(replace(sync, removed=["qos0"]), [])
+    group.check(replace(sync, removed=["qos0", "qos1"]), [evicted, replace(evicted, topic="qos1")])
 
 
 def test_an_older_broker_sends_no_floor() -> None:

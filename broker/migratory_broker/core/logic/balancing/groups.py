@@ -103,7 +103,7 @@ class GroupBalancer:
         """
         self._ticks += 1
         timeout = self.ctx.config.topic_idle_timeout
-        if not (timeout and self.ctx.calm):
+        if not self.ctx.calm:
             return
         for number, term in terms:
             if (

@@ -124,8 +124,11 @@ class Replica:
 
     def idle_topics(self) -> list[str]:
         """REMOVED-EMPTY: return topics, `MAX_REMOVED` at most, without a publication for `topic_idle_timeout`, of which
-        neither a cached entry nor a publisher is left."""
-        limit = self.ctx.now - self.ctx.config.topic_idle_timeout
+        neither a cached entry nor a publisher is left. [] with a timeout of 0."""
+        timeout = self.ctx.config.topic_idle_timeout
+        if not timeout:
+            return []
+        limit = self.ctx.now - timeout
         idle = (
             log.name
             for log in self.topics.values()
@@ -289,9 +292,8 @@ class Replica:
         falls = same_history and sync.floor.epoch and sync.floor < self.floor
         expect(not falls, "committed", "FLOOR: the floor never falls within a history")
         named = {part.topic for part in parts if not part.deleted}
-        known_topics = named if sync.whole or not same_history else named | self.topics.keys()
-        removes = not sync.activated and known_topics.issuperset(sync.removed)
-        expect(removes or not sync.removed, "snapshot", "REMOVED-WITH-EPOCH: an epoch removes topics that it has")
+        if sync.removed:
+            self._check_removed(sync, parts)
         committed = {
             name: log
             for name, log in self.topics.items()
@@ -308,6 +310,24 @@ class Replica:
             expect(same, "committed", "COMMITTED-STAYS: a committed entry is never replaced")
         dropped = sync.whole and bool(committed)
         expect(not dropped, "committed", "COMMITTED-STAYS: a topic with committed entries does not go")
+
+    def _check_removed(self, sync: Sync, parts: list[TopicPart]) -> None:
+        """REMOVED-WITH-EPOCH: raise PeerError unless an epoch that is not activated yet removes topics that it has, and
+        each once. REMOVED-EMPTY: nothing of them is left at the sender.
+
+        This broker may still cache publications that the sender has evicted, as each evicts by its own clock and size.
+        Publisher tables are the same everywhere.
+        """
+        own = {} if sync.whole or sync.history != self.history else self.topics
+        empty = {name for name, log in own.items() if not log.table.rows}
+        for part in parts:
+            empty.discard(part.topic)
+            if not part.deleted and part.base == part.last and not part.table:
+                empty.add(part.topic)
+        removed = set(sync.removed)
+        once = not sync.activated and len(sync.removed) == len(removed) <= MAX_REMOVED
+        rule = "REMOVED-WITH-EPOCH, REMOVED-EMPTY: an epoch removes topics of which nothing is left, each once"
+        expect(once and removed <= empty, "snapshot", rule)
 
     def install(self, sync: Sync, parts: list[TopicPart]) -> None:
         """SYNC-WHOLE: make logs and publisher tables the sender's in one step; only then `promised = synced = epoch`.
