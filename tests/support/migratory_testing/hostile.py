@@ -207,6 +207,7 @@ class HostilePeer:
             self._group(), self._history(), self.choose((0, self.cluster.record().first)), self._epoch(),
             self._number(), owner, members, self.choose((1, 2, 2, 0, 9)), self.choose((True, False)), whole,
             self.choose((True, True, True, False)), parts, len(lasts), sum(lasts.values()) % 2**62,
+            self.choose((Position(0, 0), Position(self._epoch(), self._sequence()))), self._many(self._topic),
         )  # fmt: skip
 
     def _synced(self) -> p.Synced:
@@ -232,4 +233,13 @@ class HostilePeer:
         return p.Survey(self._number(), self._many(self._group) * self.choose((1, 500)))
 
     def _survey_reply(self) -> p.SurveyReply:
-        return p.SurveyReply(self._number(), self._many(lambda: (self._group(), self._epoch())))
+        groups = self._many(lambda: (self._group(), self._epoch()))
+        return p.SurveyReply(self._number(), groups, self._many(self._copy))
+
+    def _copy(self) -> p.HeldCopy:
+        owner = self._sender_id()
+        members = self.choose(([owner, (self.receiver, 1)], [owner], [("z", 1), ("y", 1)], [], [owner, owner]))
+        return p.HeldCopy(
+            self._group(), self._history(), self.choose((0, self.cluster.record().first)), self._epoch(), owner,
+            members, self.choose((1, 2, 2, 1000)), self.choose((True, False)), self.choose((True, False)),
+        )  # fmt: skip

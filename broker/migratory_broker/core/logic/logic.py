@@ -66,7 +66,7 @@ from migratory_broker.core.logic.events import (
     ZkReply,
     ZkSession,
 )
-from migratory_broker.core.logic.membership.epochs import EpochBounds
+from migratory_broker.core.logic.membership.epochs import EpochBounds, check_list
 from migratory_broker.core.logic.membership.fencing import Fencing
 from migratory_broker.core.logic.membership.gossip import GossipMap
 from migratory_broker.core.logic.membership.identity import DataIdentity
@@ -313,10 +313,18 @@ class Logic:
         self.ctx.send(peer, self.histories.holdings(message.serial, message.groups))
 
     def _survey_reply(self, peer: str, message: SurveyReply) -> None:
+        """Accept the answer to a survey. Raise PeerError if it describes copies that no broker holds: a record that is
+        made of one is read by every broker."""
+        once = len(message.groups) <= len(self.groups) and len(message.copies) <= len(self.groups)
+        expect(once, "group", "a survey names each group once")
         for number, epoch in message.groups:
             self.epochs.check(number, epoch, self._group(number).replica.promised)
         for copy in message.copies:
             self.epochs.check(copy.group, copy.synced, self._group(copy.group).replica.promised)
+            check_list(copy.owner, copy.members, copy.copies)
+            expect(copy.first <= copy.synced, "snapshot", "a history begins before its last epoch")
+            owner = not copy.leads or copy.owner == (peer, self.ctx.links[peer])
+            expect(owner, "sender", "OWNER: an epoch is led by its owner")
         self.histories.survey_reply(peer, message)
 
     def _configured(self, event: BrokersConfigured) -> None:

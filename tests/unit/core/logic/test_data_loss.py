@@ -410,6 +410,32 @@ def test_promises_without_a_copy_restore_nothing() -> None:
     assert "history unknown: ZooKeeper lost its record, and too few brokers hold copies" in waiting
 
 
+def test_epoch_to_which_only_a_learner_is_synced_is_not_restored() -> None:
+    """RESTORE-COUNT: no publication was committed in it, and no member of its list could promise its log. Regression:
+    the candidate dropped its own log, and stopped."""
+    cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3, relist_delay=100.0).up()
+    assert publishes(cluster, 1)
+    old, history = cluster.coordinator(), cluster.record().history
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Sync) and receiver != old
+    cluster.crash(old)
+    cluster.run(0.3)
+    candidate, epoch = cluster.record().owner[0], cluster.record().epoch
+    cluster.start(old)
+    cluster.run(0.5)
+    synced = [name for name in cluster.running() if cluster.logic(name).groups[0].replica.synced == epoch]
+    assert sorted(synced) == sorted([candidate, old])
+    assert (old, cluster.logic(old).incarnation) not in cluster.record().members
+    away(cluster)
+    cluster.crash(candidate)
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.held.clear()
+    comes_back(cluster)
+    cluster.run(15.0)
+    assert cluster.record().history == history
+    assert publishes(cluster, 2)
+    assert [text for _, text in cluster.delivered(cluster.coordinator(), "t")][-2:] == ["x1", "x2"]
+
+
 def test_restored_record_needs_enough_brokers_to_list() -> None:
     cluster = Cluster().up()
     assert publishes(cluster, 1)

@@ -164,6 +164,7 @@ def test_claim_of_a_group_counts_only_up_to_the_promise() -> None:
     [
         ({"owner": ("z", 1)}, "sender", "OWNER"),
         ({"members": [("z", 1)]}, "sender", "OWNER"),
+        ({"members": 2 * [("a", 1), ("b", 1), ("c", 1)]}, "snapshot", "each once"),
         ({"copies": 9}, "snapshot", "copies"),
         ({"copies": 0}, "snapshot", "copies"),
         ({"first": 2**61}, "snapshot", "history begins"),
@@ -314,6 +315,36 @@ def test_survey_of_more_groups_than_there_are_is_refused() -> None:
     assert refusal.reason == "group"
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason", "text"),
+    [
+        ({"members": [], "copies": 1000}, "sender", "OWNER-LISTED"),
+        ({"owner": ("z", 1)}, "sender", "OWNER-LISTED"),
+        ({"copies": 4}, "snapshot", "copies"),
+        ({"members": 2 * [("a", 1), ("b", 1), ("c", 1)]}, "snapshot", "each once"),
+        ({"first": 2**61}, "snapshot", "history begins"),
+        ({"leads": True}, "sender", "led by its owner"),
+    ],
+)
+def test_copy_that_no_broker_holds_is_refused(fields: dict[str, Any], reason: str, text: str) -> None:
+    """Regression: a record was restored from a copy with an empty list, and no broker could read it."""
+    cluster, coordinator, member = published()
+    reply = cluster.logic(member).histories.holdings(1, [0])
+    assert received(cluster, coordinator, member, reply) == []
+    lie = changed(reply, copies=[changed(reply.copies[0], **fields)])
+    (refusal,) = received(cluster, coordinator, member, lie)
+    assert (refusal.reason, text in refusal.text) == (reason, True)
+
+
+def test_survey_reply_with_more_groups_than_there_are_is_refused() -> None:
+    cluster, coordinator, member = published()
+    reply = cluster.logic(member).histories.holdings(1, [0])
+    for lie in (changed(reply, groups=2 * reply.groups), changed(reply, copies=2 * reply.copies)):
+        (refusal,) = received(cluster, coordinator, member, lie)
+        assert refusal.reason == "group"
+        cluster.run(0.2)
+
+
 def test_names_that_a_peer_invents_take_no_memory() -> None:
     cluster = Cluster().up()
     names = [f"invented-{number}" for number in range(100)]
@@ -396,6 +427,6 @@ def test_refusal_of_a_learner_says_which_message_broke_which_rule() -> None:
     cluster, coordinator, member = published()
     received(cluster, member, coordinator, sync(cluster, copies=0), sync(cluster, copies=9))
     assert [effect.text for effect in cluster[member].of(RefusePeer)] == [
-        "Sync: an epoch has as many members as copies"
+        "Sync: an epoch has as many members as copies, each once"
     ]
     assert not [effect for effect in cluster[member].of(Note) if effect.level == "error"]

@@ -101,9 +101,11 @@ class Histories:
             return Unrecorded("first")
         known = survey.held[number]
         copies = survey.copies.get(number, {})
-        if not copies:
+        # RESTORE-COUNT: of an epoch to which no member of its list is synced, nothing was committed
+        listed = [other for broker, other in copies.items() if broker in other.members]
+        if not listed:
             return self._unknown(number, known, survey)
-        copy = max(copies.values(), key=lambda copy: copy.synced)
+        copy = max(listed, key=lambda copy: copy.synced)
         newest = {broker: other for broker, other in copies.items() if other.synced == copy.synced}
         members = [broker for broker in survey.answered if broker in copy.members]
         names = {*self.ctx.config.brokers, *(name for name, _ in copy.members)}

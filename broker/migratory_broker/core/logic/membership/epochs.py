@@ -1,4 +1,4 @@
-"""EPOCH-BOUND: the highest epoch that a peer may name.
+"""What a peer may say of an epoch: its member list, and EPOCH-BOUND, the highest epoch that it may name.
 
 A record is written in ZooKeeper before anybody is asked to promise its epoch. A first epoch is a wall clock in
 milliseconds, and each later one is the next above all promises. So no epoch is far above both the own wall clock and
@@ -8,7 +8,9 @@ reaches it.
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.context import Context, PeerError
+from migratory_protocol.peer import BrokerId
+
+from migratory_broker.core.logic.context import Context, PeerError, expect
 from migratory_broker.core.logic.events import ZkReply
 from migratory_broker.core.logic.membership.records import GROUPS, BadRecord, decode_group
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
@@ -16,6 +18,13 @@ from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 EPOCH_SLACK = 86_400_000
 """Epochs above the wall clock, and above the known epochs: a day in milliseconds, by which clocks may differ. For a
 clock that differs by more, a link ends and a record is read, once."""
+
+
+def check_list(owner: BrokerId, members: list[BrokerId], copies: int) -> None:
+    """Raise PeerError unless an epoch may have this owner, member list and number of copies."""
+    expect(owner in members, "sender", "OWNER-LISTED: an epoch's owner is on its list")
+    possible = 1 <= copies <= len(members) == len(set(members))
+    expect(possible, "snapshot", "an epoch has as many members as copies, each once")
 
 
 class EpochBounds:

@@ -24,6 +24,7 @@ from migratory_protocol.peer import (
 from migratory_protocol.topics import topic_group
 
 from migratory_broker.core.logic.context import Context, expect, must
+from migratory_broker.core.logic.membership.epochs import check_list
 from migratory_broker.core.logic.membership.membership import Membership
 from migratory_broker.core.logic.membership.records import GroupRecord
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
@@ -199,9 +200,9 @@ class TopicGroup:
     def _check_sync(self, peer: str, message: Sync) -> None:
         """OWNER: raise PeerError unless the Sync comes from the owner of its epoch, and the owner is listed."""
         self._check_sender(message.epoch)
-        owner = message.owner == (peer, self.ctx.links[peer]) and message.owner in message.members
-        expect(owner, "sender", "OWNER: an epoch is synced by its owner, which is on its list")
-        expect(1 <= message.copies <= len(message.members), "snapshot", "an epoch has as many members as copies")
+        owner = message.owner == (peer, self.ctx.links[peer])
+        expect(owner, "sender", "OWNER: an epoch is synced by its owner")
+        check_list(message.owner, message.members, message.copies)
 
     def activated(self, peer: str, message: Activated) -> None:
         """Commit the log of the epoch that this replica is synced to: its owner has activated it. Ignore other epochs.
