@@ -154,7 +154,7 @@ class LimitsSpec(ResourceModel):
     input_total: Annotated[int, ByteSize("1Mi", "1Ti")] = Field(
         default=256 * 2**20,
         description="Memory for what all clients of a broker sent and it has not handled; above it the largest holders "
-        "are closed. Handshakes may take half as much besides",
+        "are closed. Handshakes may take half as much besides, and TLS handshakes as much",
     )
     subscriptions_total: Annotated[int, ByteSize("1Mi", "1Ti")] = Field(
         default=512 * 2**20,

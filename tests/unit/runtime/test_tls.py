@@ -19,7 +19,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from migratory_broker.runtime.accepting.listener import TLS_HANDSHAKE_BYTES, Acceptor, ConnectionStarter, bind, listen
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
-from migratory_broker.runtime.clients.service import MIN_TLS_HANDSHAKES, ClientService
+from migratory_broker.runtime.clients.service import ClientService, client_byte_limits
 from migratory_broker.runtime.config import CertificateSection, parse
 from migratory_broker.runtime.errors import TlsError
 from migratory_broker.runtime.pump import Pump
@@ -291,22 +291,30 @@ async def test_connection_gives_back_its_lease_however_its_handshake_ends(files:
 
 
 async def test_unfinished_handshakes_of_clients_are_limited_and_counted(files: Files, core: Any, log: Any) -> None:
-    """At the limit the oldest one of the address with the most ends. They take half of the handshakes' memory."""
+    """At the limit the oldest one of the address with the most ends."""
     certificate, loop = files.load("clients"), asyncio.get_running_loop()
-    limits = {"inputTotal": 4 * MIN_TLS_HANDSHAKES * 4 * TLS_HANDSHAKE_BYTES}
-    document = {"cluster": "quotes", "brokers": ["b0"], "zookeeper": {"servers": "zk:2181"}, "limits": limits}
-    config = parse(json.dumps(document | {"ioProcesses": 4, "delivery": {"minCopies": 1}}).encode())
+    document = {
+        "cluster": "quotes",
+        "brokers": ["b0"],
+        "zookeeper": {"servers": "zk:2181"},
+        "limits": {"inputTotal": 4 * 20 * TLS_HANDSHAKE_BYTES, "maxPayload": 1000},
+        "delivery": {"minCopies": 1},
+        "ioProcesses": 4,
+        "tls": {"clients": {"cert": "used.crt", "key": "used.key"}},
+    }
+    config = parse(json.dumps(document).encode())
+    assert client_byte_limits(config)["handshakes"] == 4 * 30 * TLS_HANDSHAKE_BYTES  # of TLS, and half of it of HTTP
     pump = Pump(core(), loop.call_soon, time.monotonic, lambda error: None)
     service = ClientService(config, "b0", pump, time.monotonic, certificate)
     acceptor = Acceptor(listen(bind("127.0.0.1", 0, "clients"), "clients"), service.start_connection, log)
     address = acceptor._socket.getsockname()
-    silent = [await asyncio.open_connection(*address) for _ in range(MIN_TLS_HANDSHAKES + 2)]
+    silent = [await asyncio.open_connection(*address) for _ in range(20 + 2)]
     for reader, _ in silent[:2]:
         assert await asyncio.wait_for(reader.read(), 5) == b""
-    await until(lambda: len(service.start_connection) == MIN_TLS_HANDSHAKES)
+    await until(lambda: len(service.start_connection) == 20)
     counts = service.handshake_counts()
-    assert counts["handshakes_waiting"] == MIN_TLS_HANDSHAKES
-    assert counts["handshake_bytes_waiting"] == MIN_TLS_HANDSHAKES * TLS_HANDSHAKE_BYTES
+    assert counts["handshakes_waiting"] == 20
+    assert counts["handshake_bytes_waiting"] == 20 * TLS_HANDSHAKE_BYTES
     assert counts["handshakes_evicted"] == certificate.refused == 2
     context = ssl.create_default_context(cafile=str(files.folder / "ca.crt"))
     reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname="b0")

@@ -78,12 +78,18 @@ def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
     make the broker hold."""
     limits = config.limits
     return {
-        "handshakes": limits.input_total // 2,
+        "handshakes": limits.input_total // 2 + tls_handshake_bytes(config),
         "input": limits.input_total,
         "subscriptions": limits.subscriptions_total,
         "publications": MAX_PENDING_BYTES,
         "queues": limits.queue_total,
     }
+
+
+def tls_handshake_bytes(config: BrokerConfig) -> int:
+    """Return the bytes of memory that all TLS handshakes of clients may take; 0 without TLS. By default it has room for
+    4,096, because a program with thousands of clients begins all handshakes before it ends one."""
+    return config.limits.input_total if config.tls.clients is not None else 0
 
 
 def configure_addresses(addresses: AddressLimits, config: BrokerConfig) -> None:
@@ -120,10 +126,7 @@ class ClientService:
         certificate: Certificate | None = None,
     ) -> None:
         origins = config.origins
-        # with TLS half of it for each of the two handshakes
-        handshake_bytes = client_byte_limits(config)["handshakes"] // max(1, config.io_processes)
-        if certificate is not None:
-            handshake_bytes //= 2
+        share = max(1, config.io_processes)
         self._config = config
         self._name = name
         self._pump = pump
@@ -136,7 +139,7 @@ class ClientService:
             servers_page(lambda: self.servers),
             clock,
             handshake_limit=config.limits.handshake,
-            max_held=handshake_bytes,
+            max_held=config.limits.input_total // 2 // share,
             compression=config.compression,
             tokens=_token_places(config),
         )
@@ -150,7 +153,7 @@ class ClientService:
                 self.server.protocol,
                 tls=lambda: certificate.server,
                 tls_timeout=config.limits.handshake,
-                max_handshakes=max(MIN_TLS_HANDSHAKES, handshake_bytes // TLS_HANDSHAKE_BYTES),
+                max_handshakes=max(MIN_TLS_HANDSHAKES, tls_handshake_bytes(config) // share // TLS_HANDSHAKE_BYTES),
                 on_tls_failure=certificate.refuse,
                 wrap=lambda http, accepted, lease: DeferredHandshake(http, None, pump.defer, lease),
             )
