@@ -31,18 +31,20 @@ def naive(pattern: list[str], topic: list[str], subject: str) -> bool:
     return fits and naive(pattern[1:], topic[1:], subject)
 
 
-@given(st.lists(patterns, max_size=6), topics, subjects)
-def test_tree_matches_what_one_of_its_patterns_matches(chosen: list[str], topic: str, subject: str) -> None:
+@given(st.lists(patterns, max_size=6), topics, subjects, st.integers(0, 2**6 - 1))
+def test_tree_matches_what_one_of_its_patterns_matches(chosen: list[str], topic: str, subject: str, rules: int) -> None:
+    """Each pattern is a rule of its own, and only those of `rules` count."""
     tree = TopicTree()
     for number, pattern in enumerate(chosen):
-        tree.add(pattern, str(number))
-    matching = [n for n, pattern in enumerate(chosen) if naive(pattern.split("/"), topic.split("/"), subject)]
-    found = tree.find(topic, subject)
-    assert (int(found) in matching) if matching else found == ""
+        tree.add(pattern, 1 << number)
+    matching = sum(1 << n for n, pattern in enumerate(chosen) if naive(pattern.split("/"), topic.split("/"), subject))
+    found = tree.find(topic, subject, rules)
+    assert found & ~(matching & rules) == 0
+    assert bool(found) is bool(matching & rules)
 
 
 @given(patterns.filter(lambda pattern: "{" not in pattern), topics)
 def test_patterns_mean_the_same_as_in_the_configuration(pattern: str, topic: str) -> None:
     tree = TopicTree()
-    tree.add(pattern, "x")
-    assert bool(tree.find(topic, "")) is TopicPattern(pattern).matches(topic)
+    tree.add(pattern, 1)
+    assert bool(tree.find(topic, "", 1)) is TopicPattern(pattern).matches(topic)

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from migratory_broker.core.security.rules import LEVEL_BYTES, Operation, Rule, RuleSet, TopicTree, TopicTrees
+from migratory_broker.core.security.rules import LEVEL_BYTES, Operation, Rule, RuleSet, TopicTrees
 from migratory_broker.core.security.tokens import (
+    OWN_RULE,
+    PERMISSIONS,
     RefusalKind,
     TokenConfig,
     TokenRefused,
@@ -59,15 +61,26 @@ class Denial(NamedTuple):
 class ClientAccess:
     """The identity of a client, and what it may do. It holds no more of the token than revocations need.
 
-    own_bytes    bytes of memory of the token's own permissions; those of rules are shared
+    own_bytes    bytes of memory of the token's own permissions; the rules are shared
     lifetime     seconds from `connect` for which it is valid, None without a limit
     expires_at   the same by the edge's clock, which the edge sets
     notice_at    when the client is notified of the end, None once it was, or without an end
     """
 
-    __slots__ = ("_trees", "expires_at", "lifetime", "notice_at", "own_bytes", "subject", "token")
+    __slots__ = (
+        "_applicable",
+        "_own",
+        "_rules",
+        "expires_at",
+        "lifetime",
+        "notice_at",
+        "own_bytes",
+        "subject",
+        "token",
+    )
 
-    def __init__(self, token: VerifiedToken | None, rules: TopicTrees, lifetime: float | None) -> None:
+    def __init__(self, token: VerifiedToken | None, rules: TopicTrees, applicable: int, lifetime: float | None) -> None:
+        """Create the access of a token, or of a client without one, to which the `applicable` of the rules apply."""
         own = None if token is None else token.own
         self.token = None if token is None else token._replace(claims={}, own=None)
         self.own_bytes = 0 if own is None else LEVEL_BYTES * sum(tree.count_levels() for tree in own.values())
@@ -75,15 +88,17 @@ class ClientAccess:
         self.lifetime = lifetime
         self.expires_at: float | None = None
         self.notice_at: float | None = None
-        self._trees = (rules,) if own is None else (rules, own)
+        self._rules = rules
+        self._applicable = applicable
+        self._own = own
 
     def reason(self, operation: Operation, topic: str) -> str:
         """Return what allows the operation on the topic, such as "spec.security.rules[2]", "" when nothing does."""
-        found: TopicTree
-        for trees in self._trees:
-            found = trees[operation]
-            if origin := found.find(topic, self.subject):
-                return origin
+        if found := self._rules[operation].find(topic, self.subject, self._applicable):
+            first = (found & -found).bit_length() - 1
+            return f"spec.security.rules[{first}]"
+        if self._own is not None and self._own[operation].find(topic, self.subject, OWN_RULE):
+            return f"the token's claim {PERMISSIONS}"
         return ""
 
     def allows(self, operation: Operation, topic: str) -> bool:
@@ -122,7 +137,7 @@ class Authorizer:
         if token is None:
             if not self._config.anonymous:
                 return Denial("unauthenticated", "a token is required")
-            return ClientAccess(None, self._rules.trees("", None), None)
+            return ClientAccess(None, self._rules.trees, self._rules.applicable("", None), None)
         if self._verifier is None:
             return Denial("unauthenticated", "tokens are not accepted here; connect without one")
         try:
@@ -131,8 +146,9 @@ class Authorizer:
             return Denial(error.kind, str(error), error.key)
         if self._is_revoked(verified):
             return Denial("unauthenticated", "the token was revoked")
-        rules = self._rules.trees(verified.subject, verified.claims)
-        return ClientAccess(verified, rules, None if verified.expires_at is None else verified.expires_at - now)
+        applicable = self._rules.applicable(verified.subject, verified.claims)
+        lifetime = None if verified.expires_at is None else verified.expires_at - now
+        return ClientAccess(verified, self._rules.trees, applicable, lifetime)
 
     def is_revoked(self, access: ClientAccess) -> bool:
         """Return whether the token of a connected client has been revoked."""

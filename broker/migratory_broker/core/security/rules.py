@@ -2,7 +2,8 @@
 
 A pattern is a topic name in which the level `*` stands for any one level, a final `**` for one or more levels, and
 `{subject}` for a level that equals the client's subject. Levels are divided by "/". Whatever no pattern allows is
-denied. Patterns are merged into a tree, so that a decision costs a few look-ups for each level of the name.
+denied. The patterns of all rules are merged into one tree, so that a decision costs a few look-ups for each level of
+the name, and identities cost no memory for the rules that apply to them.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ OPERATIONS: Final[tuple[Operation, ...]] = ("subscribe", "publish", "history")
 """`history`: replay behind a position, and snapshots."""
 
 SUBJECT_LEVEL: Final = "{subject}"
-
-MAX_RULE_SETS = 1000
-"""Sets of applicable rules whose trees are cached. There are about as many as roles; the cache begins anew beyond."""
 
 Claims = Mapping[str, object]
 
@@ -50,7 +48,8 @@ def check_rule_pattern(pattern: str) -> str:
 
 
 class TopicTree:
-    """Topic patterns as a tree of levels. Each has the text of its origin, such as "spec.security.rules[2]"."""
+    """Topic patterns as a tree of levels. Each has the set of rules that contain it, as an integer with a bit for each
+    rule."""
 
     __slots__ = ("_any", "_children", "_end", "_rest", "_subject")
 
@@ -58,18 +57,18 @@ class TopicTree:
         self._children: dict[str, TopicTree] = {}
         self._any: TopicTree | None = None
         self._subject: TopicTree | None = None
-        self._rest = ""  # the origin of a pattern that ends with ** here
-        self._end = ""  # the origin of a pattern that ends here
+        self._rest = 0  # the rules with a pattern that ends with ** here
+        self._end = 0  # the rules with a pattern that ends here
 
-    def add(self, pattern: str, origin: str) -> None:
-        """Add a pattern. The first of equal patterns keeps its origin. Raises BadPattern."""
+    def add(self, pattern: str, rules: int) -> None:
+        """Add a pattern of these rules. Raises BadPattern."""
         node = self
         for level in check_rule_pattern(pattern).split("/"):
             if level == "**":
-                node._rest = node._rest or origin
+                node._rest |= rules
                 return
             node = node._child(level)
-        node._end = node._end or origin
+        node._end |= rules
 
     def _child(self, level: str) -> TopicTree:
         if level == "*":
@@ -85,14 +84,15 @@ class TopicTree:
         branches = (*self._children.values(), self._any, self._subject)
         return 1 + sum(branch.count_levels() for branch in branches if branch is not None)
 
-    def find(self, topic: str, subject: str) -> str:
-        """Return the origin of a pattern that matches the topic for this subject, "" when none does."""
+    def find(self, topic: str, subject: str, rules: int) -> int:
+        """Return those of the rules that contain one pattern, which matches the topic for this subject; 0 if no pattern
+        of the rules does."""
         nodes = [self]
         for level in topic.split("/"):
             following: list[TopicTree] = []
             for node in nodes:
-                if node._rest:
-                    return node._rest
+                if node._rest & rules:
+                    return node._rest & rules
                 child = node._children.get(level)
                 if child is not None:
                     following.append(child)
@@ -101,7 +101,7 @@ class TopicTree:
                 if node._subject is not None and subject and level == subject:
                     following.append(node._subject)
             nodes = following
-        return next((node._end for node in nodes if node._end), "")
+        return next((node._end & rules for node in nodes if node._end & rules), 0)
 
 
 TopicTrees = Mapping[Operation, TopicTree]
@@ -129,30 +129,23 @@ class Rule:
 
 
 class RuleSet:
-    """The compiled rules of a cluster."""
+    """The compiled rules of a cluster. `trees` has the patterns of all of them."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
         self._subjects = [[TopicPattern(pattern) for pattern in rule.subjects] for rule in rules]
-        self._trees: dict[tuple[int, ...], TopicTrees] = {}
-
-    def trees(self, subject: str, claims: Claims | None) -> TopicTrees:
-        """Return the patterns that apply to an identity; `claims` is None for a client without a token."""
-        applicable = tuple(
-            number for number, rule in enumerate(self._rules) if self._applies(number, rule, subject, claims)
+        self.trees = build_trees(
+            (operation, pattern, 1 << number)
+            for number, rule in enumerate(rules)
+            for operation in rule.allow
+            for pattern in rule.topics
         )
-        trees = self._trees.get(applicable)
-        if trees is None:
-            trees = build_trees(
-                (operation, pattern, f"spec.security.rules[{number}]")
-                for number in applicable
-                for operation in self._rules[number].allow
-                for pattern in self._rules[number].topics
-            )
-            if len(self._trees) >= MAX_RULE_SETS:
-                self._trees.clear()
-            self._trees[applicable] = trees
-        return trees
+
+    def applicable(self, subject: str, claims: Claims | None) -> int:
+        """Return the rules that apply to an identity; `claims` is None for a client without a token."""
+        return sum(
+            1 << number for number, rule in enumerate(self._rules) if self._applies(number, rule, subject, claims)
+        )
 
     def _applies(self, number: int, rule: Rule, subject: str, claims: Claims | None) -> bool:
         if claims is None:
@@ -163,11 +156,11 @@ class RuleSet:
         )
 
 
-def build_trees(patterns: Iterable[tuple[Operation, str, str]]) -> TopicTrees:
-    """Return the trees of (operation, pattern, origin) by operation. Raises BadPattern."""
+def build_trees(patterns: Iterable[tuple[Operation, str, int]]) -> TopicTrees:
+    """Return the trees of (operation, pattern, rules) by operation. Raises BadPattern."""
     trees = {operation: TopicTree() for operation in OPERATIONS}
-    for operation, pattern, origin in patterns:
-        trees[operation].add(pattern, origin)
+    for operation, pattern, rules in patterns:
+        trees[operation].add(pattern, rules)
     return trees
 
 

@@ -51,6 +51,9 @@ decision."""
 PERMISSIONS: Final = "migratory"
 """The claim with a token's own permissions: lists of topic patterns by operation."""
 
+OWN_RULE: Final = 1
+"""The only rule of the trees of a token's own permissions."""
+
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
@@ -384,9 +387,7 @@ def _own_permissions(claims: Claims) -> TopicTrees | None:
         if sum(pattern.count("/") + 1 for patterns in lists.values() for pattern in patterns) > MAX_LEVELS:
             raise BadPattern
         return build_trees(
-            (operation, pattern, f"the token's claim {PERMISSIONS}")
-            for operation, patterns in lists.items()
-            for pattern in patterns
+            (operation, pattern, OWN_RULE) for operation, patterns in lists.items() for pattern in patterns
         )
     except (msgspec.ValidationError, BadPattern):
         raise TokenRefused(

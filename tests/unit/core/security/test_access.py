@@ -41,6 +41,13 @@ def memory(claims: dict[str, Any], topics: list[str]) -> tuple[float, int]:
         tracemalloc.stop()
 
 
+def test_rules_and_own_permissions_are_named() -> None:
+    (access,) = accesses({"migratory": {"publish": ["orders/*"]}})
+    assert access.reason("subscribe", "a") == "spec.security.rules[0]"
+    assert access.reason("publish", "orders/1") == "the token's claim migratory"
+    assert access.reason("publish", "a") == access.reason("history", "orders/1") == ""
+
+
 def test_claims_and_decisions_are_not_held() -> None:
     """Regression: an access held all claims, and the decisions about 256 topics, denied ones as well."""
     taken, counted = memory({"profile": "x" * 8000, "jti": "7"}, [f"{number:0250}" for number in range(300)])

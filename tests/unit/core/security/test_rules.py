@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from migratory_broker.core.security.rules import BadPattern, Rule, RuleSet, TopicTree, check_rule_pattern
+from migratory_broker.core.security.authorizer import ClientAccess
+from migratory_broker.core.security.rules import BadPattern, Operation, Rule, RuleSet, TopicTree, check_rule_pattern
+from migratory_broker.core.security.tokens import VerifiedToken
 
 
 def matches(pattern: str, topic: str, subject: str = "") -> bool:
     tree = TopicTree()
-    tree.add(pattern, "here")
-    return tree.find(topic, subject) == "here"
+    tree.add(pattern, 1)
+    return tree.find(topic, subject, 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -44,15 +46,22 @@ def test_subject_is_one_literal_level() -> None:
     assert not matches("users/{subject}/**", "users/a/b/inbox", "a/b")
 
 
-def test_first_of_equal_patterns_has_the_origin() -> None:
+def test_patterns_of_several_rules_are_found_for_each_rule() -> None:
+    """Each of the patterns has a bit of its own, and the highest bit is a rule that has all of them."""
     tree = TopicTree()
-    for origin in ("first", "second"):
-        for pattern in ("a/b", "a/*", "b/**", "{subject}"):
-            tree.add(pattern, f"{origin} {pattern}")
-    assert tree.find("a/b", "") == "first a/b"
-    assert tree.find("a/c", "") == "first a/*"
-    assert tree.find("b/c/d", "") == "first b/**"
-    assert tree.find("ann", "ann") == "first {subject}"
+    everywhere = 1 << 199
+    for number, pattern in enumerate(("a/b", "a/*", "b/**", "{subject}", "*/b", "**")):
+        tree.add(pattern, 1 << number)
+        if pattern != "**":
+            tree.add(pattern, everywhere)
+    for topic, numbers in {"a/b": {0, 1, 4}, "a/c": {1}, "b/c/d": {2}, "ann": {3}, "c/b": {4}, "c": set()}.items():
+        for number in range(5):
+            rule = 1 << number
+            assert tree.find(topic, "ann", rule) == (rule if number in numbers else 0), (topic, number)
+        assert tree.find(topic, "ann", everywhere) == (everywhere if numbers else 0)
+        assert tree.find(topic, "ann", 0) == 0
+        assert tree.find(topic, "ann", 1 << 5) == 1 << 5
+    assert tree.find("b/c", "", everywhere | 0b100) == everywhere | 0b100
 
 
 RULES = RuleSet(
@@ -65,8 +74,10 @@ RULES = RuleSet(
 )
 
 
-def reason(operation: str, topic: str, subject: str, claims: dict[str, object] | None) -> str:
-    return RULES.trees(subject, claims)[operation].find(topic, subject)  # type: ignore[index]
+def reason(operation: Operation, topic: str, subject: str, claims: dict[str, object] | None) -> str:
+    return ClientAccess(
+        None if claims is None else VerifiedToken(subject, claims), RULES.trees, RULES.applicable(subject, claims), None
+    ).reason(operation, topic)
 
 
 @pytest.mark.parametrize(
@@ -89,20 +100,19 @@ def reason(operation: str, topic: str, subject: str, claims: dict[str, object] |
     ],
 )
 def test_rules_apply_by_subject_and_claims(
-    operation: str, topic: str, subject: str, claims: dict[str, object] | None, allowed_by: str
+    operation: Operation, topic: str, subject: str, claims: dict[str, object] | None, allowed_by: str
 ) -> None:
     assert reason(operation, topic, subject, claims) == allowed_by
 
 
-def test_identities_with_the_same_rules_share_their_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("migratory_broker.core.security.rules.MAX_RULE_SETS", 3)
-    rules = RuleSet([Rule((f"topic/{number}",), ("subscribe",), subjects=(f"s{number}",)) for number in range(5)])
-    first = rules.trees("s0", {})
-    for number in (0, 1, 2, 2, 1):
-        rules.trees(f"s{number}", {})
-    assert rules.trees("s0", {}) is first
-    rules.trees("s3", {})
-    assert rules.trees("s0", {}) is not first
+def test_first_of_several_rules_is_named() -> None:
+    rules = RuleSet(
+        [Rule((f"topic/{number}", "all"), ("subscribe",), subjects=(f"s{number}", "x")) for number in range(200)]
+    )
+    for subject, first in (("s0", 0), ("s7", 7), ("s199", 199), ("x", 0)):
+        access = ClientAccess(VerifiedToken(subject, {}), rules.trees, rules.applicable(subject, {}), None)
+        assert access.reason("subscribe", "all") == f"spec.security.rules[{first}]"
+        assert access.allows("subscribe", "topic/7") is (subject in ("s7", "x"))
 
 
 def test_rule_for_clients_without_a_token_has_no_subjects() -> None:
