@@ -1,4 +1,4 @@
-"""What a peer may say of an epoch: its member list, and EPOCH-BOUND, the highest epoch that it may name.
+"""Limits of what peers say of an epoch: its member list, and EPOCH-BOUND, the highest epoch that one may name.
 
 A record is written in ZooKeeper before anybody is asked to promise its epoch. A first epoch is a wall clock in
 milliseconds, and each later one is the next above all promises. So no epoch is far above both the own wall clock and
