@@ -79,11 +79,11 @@ async def test_sub_ends_with_its_reader_without_a_later_message(broker: FakeBrok
 async def test_pub_ends_with_its_reader_without_a_later_line(broker: FakeBroker) -> None:
     """`migratory pub` ends when the reader of its output has ended, without waiting for another line of input.
     Regression: `pub | head -1` ran until the next line."""
-    process = await start(broker, "(echo 1; exec sleep 60) | $M pub t --quiet | head -1; exit ${PIPESTATUS[1]}")
+    process = await start(broker, "(echo 1; exec sleep 25) | $M pub t --quiet | head -1; exit ${PIPESTATUS[1]}")
     reading = asyncio.create_task(process.communicate())
-    await until(lambda: broker.connections and broker.connections[0].ended.is_set(), "`pub` has left", limit=30)
+    await until(lambda: broker.connections and broker.connections[0].ended.is_set(), "`pub` has left", limit=20)
     process.terminate()  # the shell, which waits for `sleep`
-    await asyncio.wait_for(reading, 70)
+    await asyncio.wait_for(reading, 35)
     assert [entry.payload for entry in broker.memory.topics["t"]] == [b"1"]
 
 

@@ -43,6 +43,7 @@ async def test_publishing_goes_on_when_the_coordinator_is_killed(brokers: Broker
     """A client subscribes on one broker, another publishes on a second one, and the coordinator is killed with
     SIGKILL. Every publication arrives once, in order, and the restarted broker serves a client that resumes."""
     coordinator = brokers.coordinator(TOPIC, "b0")
+    incarnation = coordinator.status()["logic"]["incarnation"]
     others = [broker for broker in brokers.all() if broker is not coordinator]
     subscriber, publisher = await join(others[0]), await join(others[1])
     assert (await subscriber.subscribe(TOPIC))["receipt"] == "complete"
@@ -60,7 +61,7 @@ async def test_publishing_goes_on_when_the_coordinator_is_killed(brokers: Broker
     assert (await late.subscribe(TOPIC, after=positions[0]))["receipt"] == "complete"
     assert await deliveries(late, 19) == [f"m{number}" for number in range(22, 41)]
     assert int(first) > 0
-    assert coordinator.status()["logic"]["incarnation"] == 2
+    assert coordinator.status()["logic"]["incarnation"] > incarnation
     # nobody else was disconnected
     await publisher.publish(TOPIC, b"m41", 41)
     assert await deliveries(subscriber, 1) == ["m41"]
@@ -122,6 +123,7 @@ async def test_a_frozen_coordinator_returns_with_the_same_incarnation(brokers: B
     """A coordinator that is stopped until its ZooKeeper session has expired continues with the same incarnation.
     Meanwhile the other brokers serve all publications, and later clients can resume at it."""
     coordinator = brokers.coordinator(TOPIC, "b0")
+    incarnation = coordinator.status()["logic"]["incarnation"]
     other = next(broker for broker in brokers.all() if broker is not coordinator)
     subscriber, publisher = await join(other), await join(other)
     stale = await join(coordinator)
@@ -145,7 +147,7 @@ async def test_a_frozen_coordinator_returns_with_the_same_incarnation(brokers: B
     finally:
         await asyncio.to_thread(watching.stop)
         watching.close()
-    assert coordinator.status()["logic"]["incarnation"] == 1
+    assert coordinator.status()["logic"]["incarnation"] == incarnation
     assert await deliveries(subscriber, 20) == [f"m{number}" for number in range(1, 21)]
     # a client of the frozen one resumes where it was, there or elsewhere
     await ready(coordinator)
