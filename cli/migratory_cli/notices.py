@@ -3,11 +3,13 @@ object per line for programs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import click
 from migratory_client import LinkDown, LinkUp, Problem, Ready, Receipt
 from migratory_client.core.links import describe_close
+from migratory_protocol.errors import TOKEN_EXPIRED
 
 Status = LinkUp | LinkDown | Ready | Problem
 
@@ -27,10 +29,14 @@ class Notices:
 
     :param as_json: True to write one JSON object per message, False for text.
     :param quiet: True to write only errors and gaps.
+
+    `token_expired` is set when a broker refuses the token as expired and `token_is_fixed`: no new one can follow.
     """
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self.as_json = as_json
+        self.token_is_fixed = False
+        self.token_expired = asyncio.Event()
         self._quiet = quiet
         self._shown: set[str] = set()  # problems since the last connection: repeated attempts fail with the same text
 
@@ -38,6 +44,8 @@ class Notices:
         text, fields = _status(status)
         if isinstance(status, LinkUp):
             self._shown.clear()
+        if isinstance(status, Problem) and status.code == TOKEN_EXPIRED and self.token_is_fixed:
+            self.token_expired.set()
         if text and not self._quiet and text not in self._shown:
             self._say(text, fields)
             if isinstance(status, Problem):

@@ -229,8 +229,10 @@ def make_client(
     logging.getLogger("migratory_client").addHandler(logging.NullHandler())  # `notices` shows what it logs
     try:
         urls, local_cluster = find_servers(servers, cluster)
+        source = _token_source(token)
+        notices.token_is_fixed = isinstance(source, str)
         return Client(
-            urls, token=_token_source(token), wire=wire, open_timeout=connect_timeout, on_status=notices.status,
+            urls, token=source, wire=wire, open_timeout=connect_timeout, on_status=notices.status,
             on_receipt=notices.receipt, ssl_context=_trust(local_cluster),
         )  # fmt: skip
     except ValueError as error:

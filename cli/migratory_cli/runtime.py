@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from migratory_client import ConnectError, MigratoryError
+from migratory_protocol.errors import TOKEN_EXPIRED, UNAUTHENTICATED
 
 from migratory_cli.notices import Notices
 
@@ -21,6 +22,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _CONNECT_HINT = "Start a cluster here with `migratory up`, or name the brokers with -s URL."
 _TOKEN_HINT = "Give a token that the cluster accepts with --token-file FILE; `migratory explain` says what it allows."
+_EXPIRED = "the token has expired: give a new one with --token, $MIGRATORY_TOKEN or --token-file FILE"
+_HINTS = {
+    TOKEN_EXPIRED: "Write a new token to the file of --token-file.",
+    "mismatch, certificate is not valid for": "Name the brokers as their certificate does.",
+    "CERTIFICATE_VERIFY_FAILED": "Set SSL_CERT_FILE to the file of the brokers' authority (with `up --dev-tls`: "
+    "WORKDIR/tls/ca.crt).",
+}
+"""What to do where no broker was reached, by a part of the last reason, the most specific first."""
 
 
 class CommandFailed(click.ClickException):
@@ -32,16 +41,39 @@ class CommandFailed(click.ClickException):
 
 def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
     """Run the work of a client command, as `run_until_signal` does, and return the exit code. Show errors of the
-    client, and `CommandFailed`, in `notices`, and return 1 for them."""
+    client, and `CommandFailed`, in `notices`, and return 1 for them. Also end when a token that cannot change
+    has expired."""
     try:
-        return run_until_signal(work)
+        return run_until_signal(_run_until_token_expires(work, notices))
     except ConnectError as error:
-        notices.error(error.code, f"{error}. {_TOKEN_HINT if error.code == 'unauthenticated' else _CONNECT_HINT}")
+        notices.error(error.code, f"{error}. {_hint(error)}")
     except MigratoryError as error:
         notices.error(error.code, str(error))
     except CommandFailed as error:
         notices.error("failed", error.message)
     return CommandFailed.exit_code
+
+
+def _hint(error: ConnectError) -> str:
+    if error.code == UNAUTHENTICATED:
+        return _TOKEN_HINT
+    return next((hint for reason, hint in _HINTS.items() if reason in str(error)), _CONNECT_HINT)
+
+
+async def _run_until_token_expires(work: Coroutine[Any, Any, int], notices: Notices) -> int:
+    """Run the work, and return its exit code. Cancel it and raise MigratoryError when a token that cannot change has
+    expired: every further attempt to connect would fail."""
+    task = asyncio.ensure_future(work)
+    expired = asyncio.ensure_future(notices.token_expired.wait())
+    try:
+        await asyncio.wait((task, expired), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise MigratoryError(TOKEN_EXPIRED, _EXPIRED)
+    finally:
+        task.cancel()
+        expired.cancel()
+        await asyncio.gather(task, expired, return_exceptions=True)
 
 
 def run_until_signal(work: Coroutine[Any, Any, int]) -> int:

@@ -9,7 +9,6 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -18,10 +17,8 @@ from migratory_broker.core.security.rules import OPERATIONS, Operation
 from migratory_broker.core.security.tokens import parse_keys
 from migratory_broker.runtime.errors import ConfigError
 from migratory_broker.runtime.security.config import KeysSection, SecuritySection, security_config
-from migratory_resources.cluster.process_config import broker_config
-from migratory_resources.validation.custom_resources import read_cluster
-from migratory_resources.validation.document import DocumentError, parse_document
-from migratory_resources.validation.problems import ClusterFileError
+from migratory_resources import ClusterFileError, broker_config, load_cluster_file
+from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_cli.options import token_options
 
@@ -81,18 +78,19 @@ def explain(
 
 
 def _security_section(path: Path) -> SecuritySection | None:
-    """Return the section of the brokers' configuration, None if the cluster has neither tokens nor rules.
+    """Return the section of the brokers' configuration, None if the cluster has neither tokens nor rules. Report fields
+    without effect.
 
-    :raises click.UsageError: if the file is not a valid cluster.
+    :raises click.UsageError: if the file is not a valid cluster, by the checks of `up`.
     """
     try:
-        document: dict[str, Any] = parse_document(path.read_bytes())
-        name = document.get("metadata", {}).get("name", "")
-        resource = {"apiVersion": "", "kind": "", **document, "metadata": {"name": name}}
-        config = broker_config(read_cluster(resource), "unused:1", secrets_folder="/Secret").get("security")
+        loaded = load_cluster_file(path, KubernetesCluster)  # it may name Secrets
+        for warning in loaded.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        config = broker_config(loaded.cluster, "unused:1", secrets_folder="/Secret").get("security")
         return None if config is None else msgspec.convert(config, SecuritySection)
-    except (DocumentError, ClusterFileError, ConfigError, msgspec.ValidationError) as error:
-        raise click.UsageError(f"{path}: {error}") from None
+    except (ClusterFileError, ConfigError, msgspec.ValidationError) as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _documents(section: SecuritySection, keys_file: Path | None) -> tuple[list[bytes], bytes]:

@@ -1,5 +1,5 @@
-"""Loads a cluster file into a MigratoryCluster, for the local runner: reports every error at once, and every field
-without effect."""
+"""Loads a cluster file into a MigratoryCluster, for the local runner and `migratory explain`: reports every error at
+once, and every field without effect."""
 
 from __future__ import annotations
 
@@ -62,19 +62,22 @@ class LoadedCluster:
     warnings: list[str] = field(default_factory=list)
 
 
-def load_cluster_file(path: Path) -> LoadedCluster:
+def load_cluster_file(path: Path, model: type[MigratoryCluster] = MigratoryCluster) -> LoadedCluster:
     """Read and validate a cluster file.
 
+    :param model: a subclass that has more fields, such as `KubernetesCluster`.
     :raises ClusterFileError: the file is unreadable or invalid; every line of the message names the file.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ClusterFileError(str(path), [_unreadable(f"cannot be read: {error.strerror}")]) from error
-    return load_cluster(data, str(path))
+    return load_cluster(data, str(path), model)
 
 
-def load_cluster(data: bytes | str, source: str = "cluster") -> LoadedCluster:
+def load_cluster(
+    data: bytes | str, source: str = "cluster", model: type[MigratoryCluster] = MigratoryCluster
+) -> LoadedCluster:
     """Parse and validate the text of one MigratoryCluster.
 
     :param source: the name of the file, which begins every line of an error.
@@ -86,8 +89,8 @@ def load_cluster(data: bytes | str, source: str = "cluster") -> LoadedCluster:
         raise ClusterFileError(source, [_unreadable(str(error))]) from error
     problems: list[FieldProblem] = []
     warnings: list[str] = []
-    known = _known_fields(MigratoryCluster, document, "", problems, warnings)
-    repaired, errors = validate_with_repairs(MigratoryCluster, known)
+    known = _known_fields(model, document, "", problems, warnings)
+    repaired, errors = validate_with_repairs(model, known)
     problems += [problem for error in errors for problem in problems_of(error)]
     if repaired is not None:
         problems += check_rules(repaired)

@@ -129,3 +129,30 @@ def test_wrong_usage(tmp_path: Path, keys: str) -> None:
     assert "spec.security.rules[0].topics[0]" in output
     code, output = explain(tmp_path, keys, head="a: [\n")
     assert code == 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{securty: {}}",
+        "{security: {tokens: {audiance: a, keys: [{algorithms: [HS256], file: /k}]}}}",
+        "{security: {rule: []}}",
+        "{security: {rules: [{topics: [a], allow: [publish], claim: {role: [x]}}]}}",
+        "{security: {rules: [{topics: [a], allow: [publish], zz: 1}]}}",
+    ],
+)
+def test_up_and_explain_refuse_the_same_files(tmp_path: Path, spec: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"{HEAD}spec: {spec}\n")
+    messages = []
+    for command in ("up", "explain"):
+        result = CliRunner().invoke(main, [command, "-f", str(path)])
+        assert result.exit_code == 2, result.output
+        messages.append(result.output[result.output.index("Error: ") :])
+    assert messages[0] == messages[1]
+
+
+def test_fields_without_effect_are_reported(tmp_path: Path) -> None:
+    code, output = explain(tmp_path, "    anonymous: false\n  zz: 1\n")
+    assert code == 0
+    assert "warning: spec.zz is not known and has no effect\n" in output

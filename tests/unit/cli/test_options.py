@@ -174,8 +174,11 @@ def test_token_of_a_file_is_read_again_for_each_connection(tmp_path: Path, monke
 
     given: list[Any] = []
 
-    def client(servers: list[str], *, token: Any, **_: Any) -> Any:
+    fixed: list[bool] = []
+
+    def client(servers: list[str], *, token: Any, on_status: Any, **_: Any) -> Any:
         given.append(token)
+        fixed.append(on_status.__self__.token_is_fixed)
         raise Ended
 
     monkeypatch.setattr(options, "Client", client)
@@ -185,6 +188,7 @@ def test_token_of_a_file_is_read_again_for_each_connection(tmp_path: Path, monke
         assert isinstance(CliRunner().invoke(main, ["sub", "t", "-s", "ws://a", *line]).exception, Ended)
     source, plain, none = given
     assert (plain, none) == ("t", None)
+    assert fixed == [False, True, False]
     assert source() == "first"
     file.write_text("second")
     assert source() == "second"

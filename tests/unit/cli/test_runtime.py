@@ -9,7 +9,9 @@ import subprocess
 import sys
 
 import pytest
-from migratory_cli.runtime import run_until_signal
+from migratory_cli.notices import Notices
+from migratory_cli.runtime import run_client, run_until_signal
+from migratory_client import ConnectError, Problem
 
 
 def test_run_returns_the_exit_code_of_the_work() -> None:
@@ -76,3 +78,46 @@ def test_second_signal_ends_the_process_at_once() -> None:
         assert process.stdout.readline() == "cleaning\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "hint"),
+    [
+        ("connect_failed", "no broker within 1 s: ws://a: connection refused", "Start a cluster here"),
+        ("connect_failed", "no broker within 1 s: ws://a: token_expired: x (4002)", "Write a new token to the file"),
+        ("connect_failed", "wss://a: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate", "Set SSL_CERT_FILE to"),
+        (
+            "connect_failed",
+            "wss://a: [SSL: CERTIFICATE_VERIFY_FAILED] IP address mismatch, certificate is not valid for 'a'",
+            "Name the brokers as their certificate does.",
+        ),
+        ("unauthenticated", "ws://a: unauthenticated: x (4001)", "Give a token that the cluster accepts"),
+    ],
+)
+def test_hint_belongs_to_the_last_cause(capsys: pytest.CaptureFixture[str], code: str, text: str, hint: str) -> None:
+    async def work() -> int:
+        raise ConnectError(code, text)
+
+    assert run_client(work(), Notices(as_json=False, quiet=False)) == 1
+    assert capsys.readouterr().err.startswith(f"Error: {text}. {hint}")
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_expired_token_ends_a_command_at_once_if_it_cannot_change(
+    capsys: pytest.CaptureFixture[str], fixed: bool
+) -> None:
+    notices = Notices(as_json=True, quiet=True)
+    notices.token_is_fixed = fixed
+    cleaned = []
+
+    async def work() -> int:
+        notices.status(Problem("token_expired", "the token has expired", True))
+        try:
+            await asyncio.sleep(60 if fixed else 0)
+        finally:
+            cleaned.append(True)
+        return 0
+
+    assert run_client(work(), notices) == (1 if fixed else 0)
+    assert cleaned == [True]
+    assert ('"error": "token_expired"' in capsys.readouterr().err) == fixed
