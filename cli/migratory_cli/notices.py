@@ -101,6 +101,9 @@ def _receipt(receipt: Receipt) -> tuple[str, dict[str, object]]:
         case "reset":
             fields |= {"after": _text(receipt.after), "before": _text(receipt.before)}
             where = "from now on" if receipt.after is None else f"after {receipt.after}"
+            if receipt.not_replayed:
+                text = f"not replayed: this client may not read the history; continues {where}"
+                return f"{receipt.topic}: {text}", fields
             was = "" if receipt.before is None else f", was at {receipt.before}"
             return f"{receipt.topic}: reset, the earlier history is lost; continues {where}{was}", fields
         case _:

@@ -29,7 +29,7 @@ _HINTS = {
     "CERTIFICATE_VERIFY_FAILED": "Set SSL_CERT_FILE to the file of the brokers' authority (with `up --dev-tls`: "
     "WORKDIR/tls/ca.crt).",
 }
-"""What to do where no broker was reached, by a part of the last reason, the most specific first."""
+"""Hints for a failure to connect, by a part of its last reason, the most specific first."""
 
 
 class CommandFailed(click.ClickException):

@@ -137,7 +137,7 @@ async def _start_again(state: ClusterState, broker: BrokerState) -> None:
             await asyncio.sleep(_POLL_SECONDS)
     finally:
         await http.close()
-    click.echo(f"{broker.name} is ready. Connected clients stay with their brokers; new clients may connect to it")
+    click.echo(f"{broker.name} is ready. Within a minute or two, clients of other brokers move to it")
 
 
 def _drained_file(state: ClusterState, broker: BrokerState) -> Path:

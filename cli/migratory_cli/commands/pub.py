@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 
 import click
 from migratory_client import Client, MigratoryError, Position
+from migratory_protocol.errors import NOT_ALLOWED
 
 from migratory_cli.notices import Notices
 from migratory_cli.options import FiniteFloat, connection_options, make_client
@@ -93,7 +94,7 @@ async def _publish(
             if as_json:
                 out.put_line(json.dumps({"number": number, "error": error.code, "text": str(error)}))
             else:
-                notices.error(error.code, f"publication {number}: {error}")
+                notices.error(error.code, f"publication {number}: {_describe_failure(error, topic)}")
         else:
             seconds = round(time.monotonic() - submitted_at, 6)
             if as_json:
@@ -125,6 +126,12 @@ async def _publish(
             await asyncio.wait(list(pending))
         await out.wait_for_room(0)
     return 1 if failures else 0
+
+
+def _describe_failure(error: MigratoryError, topic: str) -> str:
+    if error.code == NOT_ALLOWED:
+        return f"{error} ({topic}): `migratory explain` says what a token allows"
+    return str(error)
 
 
 async def _repeated(data: bytes, count: int) -> AsyncIterator[bytes]:

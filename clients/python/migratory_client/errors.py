@@ -52,7 +52,12 @@ class GapError(MigratoryError):
     again to receive the following messages. With `on_gap`, that function is called instead of raising this error."""
 
     def __init__(self, receipt: Receipt) -> None:
-        if receipt.kind == "reset":
+        if receipt.not_replayed:
+            text = (
+                f"{receipt.topic}: not replayed: this client may not read the history; the topic continues after "
+                f"{receipt.after}; you were at {receipt.before}"
+            )
+        elif receipt.kind == "reset":
             last = f"; you were at {receipt.before}" if receipt.before is not None else ""
             text = f"{receipt.topic}: the history before {receipt.position} is lost; the topic continues after it{last}"
         else:

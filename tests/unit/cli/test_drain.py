@@ -58,3 +58,17 @@ def test_missing_work_folder_is_an_error(workdir: Path) -> None:
     result = drain("b-broker-1")
     assert result.exit_code == 1
     assert "cannot read the configuration of the brokers" in result.output
+
+
+def test_back_waits_until_the_broker_is_ready(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ready(*_: object) -> tuple[int, str]:
+        return 200, "ready"
+
+    monkeypatch.setattr(drain_module, "_get_admin", ready)
+    drained = workdir / "drained" / "b-broker-1"
+    drained.parent.mkdir()
+    drained.touch()
+    result = drain("--back", "b-broker-1")
+    assert result.exit_code == 0, result.output
+    assert result.output == "b-broker-1 is ready. Within a minute or two, clients of other brokers move to it\n"
+    assert not drained.exists()

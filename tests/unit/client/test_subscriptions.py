@@ -3,6 +3,7 @@ the client remembers, refused topics, and requests in batches."""
 
 from __future__ import annotations
 
+import pytest
 from migratory_client import GapError
 from migratory_client.core import events as ev
 from migratory_client.core.settings import Settings
@@ -138,9 +139,19 @@ def test_reset_restarts_at_the_brokers_position() -> None:
     driver.receive(link, wire.Subscribed(0, [wire.TopicReceipt("t", "reset", Position(7, 2))]), message("t", 7, 3))
     (receipt,) = driver.of(ev.Receipt)
     assert receipt == ev.Receipt("t", "reset", Position(7, 2), Position(7, 2), resumed=True, before=Position(1, 9))
+    assert not receipt.not_replayed
     assert str(GapError(receipt)).endswith("the topic continues after it; you were at 1:9")
     assert driver.delivered() == [(7, 3)]
     assert driver.receipts()[-1][0] == "reset"
+
+
+@pytest.mark.parametrize(("newest", "lost"), [(9, False), (12, False), (8, True)])
+def test_reset_in_the_same_epoch_is_a_missing_right_unless_the_topic_is_shorter(newest: int, lost: bool) -> None:
+    driver, link = subscribed(sequence=9)
+    driver.receive(link, wire.Subscribed(0, [wire.TopicReceipt("t", "reset", Position(1, newest))]))
+    (receipt,) = driver.of(ev.Receipt)
+    assert receipt.not_replayed is not lost
+    assert ("this client may not read the history" in str(GapError(receipt))) is not lost
 
 
 def test_receipt_without_position_accepts_the_first_message() -> None:

@@ -181,11 +181,12 @@ class Receipt(Struct):
 
     `position` is the topic's newest position at the broker. The stream continues after the position `after`. With
     `reset`, `before` is the subscription's position until then, if it had one. `before` and `after` belong to different
-    histories, so the number of publications between them is unknown.
+    histories unless `not_replayed`, so the number of publications between them is unknown.
 
     complete   nothing is missing up to `position`
     truncated  the sequence numbers `first` to `last` are no longer available
-    reset      the topic has another history: an unknown number of publications of the old one is lost
+    reset      the topic has another history: an unknown number of publications of the old one is lost. Or the client
+               may not read the history (`not_replayed`)
     hole       `first` to `last` are missing although the broker reported no gap: a fault of the broker
     """
 
@@ -197,6 +198,15 @@ class Receipt(Struct):
     last: int = 0
     resumed: bool = False  # the subscription had a position before
     before: Position | None = None
+
+    @property
+    def not_replayed(self) -> bool:
+        """True if `reset` and the topic's history is known to go on: nothing is lost before `before`, and the broker
+        does not replay what follows it, because the client may not read the history."""
+        before, after = self.before, self.after
+        if self.kind != "reset" or before is None or after is None:
+            return False
+        return before.epoch == after.epoch and before.sequence <= after.sequence
 
 
 class SubscribeRefused(Struct):
