@@ -89,7 +89,7 @@ def fill(node: dict[str, Any], value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("name", ["cluster.yaml", "demo.yaml"])
+@pytest.mark.parametrize("name", ["cluster.yaml", "demo.yaml", "secured.yaml"])
 def test_the_examples_are_valid_locally_and_on_kubernetes(name: str) -> None:
     path = ROOT / "manifests" / "examples" / name
     example = read_cluster(yaml.safe_load(path.read_text()))

@@ -50,7 +50,7 @@ def test_the_smallest_cluster_has_the_documented_defaults() -> None:
     assert spec.sla.objectives == []
 
 
-@pytest.mark.parametrize("name", ["cluster.yaml", "demo.yaml"])
+@pytest.mark.parametrize("name", ["cluster.yaml", "demo.yaml", "secured.yaml"])
 def test_the_examples_are_valid_without_a_warning(name: str) -> None:
     assert load_cluster_file(EXAMPLES / name).warnings == []
 
