@@ -5,9 +5,10 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
-from migratory_broker.core.logic.events import Stop, ZkCommit, ZkCreate, ZkSession
+from migratory_broker.core.logic.events import PeerReceived, Stop, ZkCommit, ZkCreate, ZkSession
 from migratory_broker.core.logic.membership.records import encode
-from migratory_protocol.peer import Activated, Prepare, Sync
+from migratory_protocol.peer import Activated, InventoryRequest, Prepare, Sync, Synced
+from migratory_protocol.topics import topic_group
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
 from msgspec.structs import replace
@@ -383,17 +384,61 @@ def test_unreadable_record_is_not_taken_for_an_older_one() -> None:
     assert all(cluster.logic(name).identity.losses == 0 for name in cluster.names)
 
 
-def test_promise_without_a_copy_is_known() -> None:
-    """ROLLED-BACK: a broker that only promised knows that a record of that epoch existed."""
+def test_record_of_another_owner_is_known() -> None:
+    """ROLLED-BACK: a follower reads the records that its coordinators name, and knows that they existed."""
     cluster = Cluster().up()
     nodes = backup(cluster)
+    cluster.crash(cluster.coordinator())
+    cluster.run(6.0)
+    (member,) = [name for name in cluster.running() if name != cluster.coordinator()]
     away(cluster)
-    group = cluster.logic("c").groups[0]
-    group.replica.promised += 1
-    group.replica.view = None
+    cluster.crash(cluster.coordinator())
     comes_back(cluster, nodes)
     cluster.run(2.0)
-    assert cluster["c"].notes("zookeeper_rolled_back")
+    assert cluster[member].notes("zookeeper_rolled_back")
+
+
+def test_promise_that_no_record_confirms_removes_nothing() -> None:
+    """ROLLED-BACK: a peer may name any epoch up to a bound. Regression: the next session removed all records."""
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    member = cluster.others()[0]
+    epoch = cluster.record().epoch + 1000
+    request = InventoryRequest(0, cluster.record().history, epoch)
+    cluster.give(member, PeerReceived(cluster.others()[1], (request,)))
+    cluster.run(1.0)
+    assert cluster.logic(member).groups[0].replica.promised == epoch
+    cluster.expire(member)
+    cluster.run(2.0)
+    assert not cluster[member].notes("zookeeper_rolled_back")
+    assert cluster.record().history
+
+
+def test_group_that_still_waits_for_a_copy_does_not_remove_the_others() -> None:
+    """ROLLED-BACK: knowledge of before the loss is of other data. Regression: each new session of a broker removed the
+    records that were restored, until the copies were gone."""
+    cluster = Cluster(groups=2, on_history_loss="halt").up()
+    topics = {topic_group(f"t{number}", 2): f"t{number}" for number in range(9)}
+    for topic in topics.values():
+        cluster.publish("a", topic, "x", id=1)
+    cluster.hold = lambda sender, receiver, message: (
+        sender == "c" and isinstance(message, Synced) and message.group == 1
+    )
+    cluster.restart("c")  # on the list of group 0 only
+    cluster.run(8.0)
+    away(cluster)
+    cluster.crash("b")
+    comes_back(cluster)
+    cluster.run(20.0)
+    assert "/groups/0" in cluster.store.nodes
+    assert "/groups/1" not in cluster.store.nodes
+    restored = cluster.record()
+    for _ in range(3):
+        cluster.expire("a")
+        cluster.run(3.0)
+        assert cluster.record().history == restored.history
+    assert all(cluster.logic(name).identity.losses == 1 for name in ("a", "c"))
+    assert not any(broker.notes("zookeeper_rolled_back") for broker in cluster.brokers.values())
 
 
 def test_promises_without_a_copy_restore_nothing() -> None:

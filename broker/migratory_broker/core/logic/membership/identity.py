@@ -2,17 +2,15 @@
 
 The only child of `/identity` has a random name, made once with the other parents. A broker compares it in each session
 and twice a second, and each of its transactions is refused in data of another identity (IDENTITY-GUARD). Until the
-data is verified, ZooKeeper counts as away. ROLLED-BACK: if a record is older than what this broker promised, the broker
-removes all records together with the identity, so that every broker treats them as lost.
+data is verified, ZooKeeper counts as away. ROLLED-BACK: if a record is older than one that this broker has read or
+written in the data of this identity, the broker removes all records together with the identity, so that every broker
+treats them as lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-
-from migratory_protocol.peer import BrokerId
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import ZkCreate, ZkDelete, ZkOperation, ZkReply
@@ -25,6 +23,7 @@ from migratory_broker.core.logic.membership.records import (
     MEMBERS,
     BadRecord,
     ClusterRecord,
+    GroupRecord,
     decode_group,
     encode,
 )
@@ -35,32 +34,19 @@ PARENTS = (BROKERS, MEMBERS, GROUPS, COORDINATORS)
 """The nodes that are made again when they are missing, besides the cluster's record and the identity."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A broker's knowledge of a group's record: the epoch that it promised, and of the epoch that it is synced to the
-    owner, and whether it is activated."""
-
-    promised: int
-    synced: int
-    owner: BrokerId | None
-    activated: bool
-
-    def is_newer(self, reply: ZkReply) -> bool:
-        """Return whether the record that ZooKeeper has is older, or is another one of the same epoch."""
-        try:
-            record = decode_group(reply.node.data) if reply.node else None
-        except BadRecord:
-            return False  # the election reports it
-        if record is None or record.epoch < self.promised:
-            return True
-        return record.epoch == self.synced and (record.owner != self.owner or record.activated < self.activated)
+CONFIRMED_AT_ONCE = 50
+"""Records that are read in one poll because only peers have named their epochs: 100 a second."""
 
 
-def _known(group: TopicGroup) -> Known:
-    replica, view = group.replica, group.replica.view
-    if view is None:
-        return Known(replica.promised, 0, None, activated=False)
-    return Known(replica.promised, view.epoch, view.owner, view.activated)
+def is_older(reply: ZkReply, known: GroupRecord) -> bool:
+    """Return whether the record that ZooKeeper has is missing, older than `known`, or another one of the same epoch."""
+    try:
+        record = decode_group(reply.node.data) if reply.node else None
+    except BadRecord:
+        return False  # the election reports it
+    if record is None or record.epoch < known.epoch:
+        return True
+    return record.epoch == known.epoch and (record.owner != known.owner or record.activated < known.activated)
 
 
 class DataIdentity:
@@ -80,6 +66,7 @@ class DataIdentity:
         self.losses = 0  # times that this broker met data of another identity than its own
         self._on_verified = on_verified  # called with whether this broker's ephemerals must be created again
         self._on_lost = on_lost
+        self._confirmed = -1  # the group of the last record that was read to confirm what peers say
         self._busy = False  # a verification is under way
         self._joined = False  # in this verification, data of another identity
 
@@ -93,7 +80,8 @@ class DataIdentity:
                 self._list_parents()
 
     def poll(self) -> None:
-        """Read the identity's node, and verify the data again if it is gone."""
+        """Read the identity's node, and verify the data again if it is gone. Read the records that only peers have
+        named."""
 
         def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and reply.node is None:
@@ -101,6 +89,19 @@ class DataIdentity:
                 self.tick()
 
         self.zookeeper.get(f"{IDENTITY}/{self.zookeeper.identity}", receive)
+        unconfirmed = [group.number for group in self.groups if self._is_unconfirmed(group)]
+        later = [number for number in unconfirmed if number > self._confirmed]
+        for number in (later or unconfirmed)[:CONFIRMED_AT_ONCE]:
+            self._confirmed = number
+            self.zookeeper.get(f"{GROUPS}/{number}", lambda reply: None)
+
+    def _is_unconfirmed(self, group: TopicGroup) -> bool:
+        """ROLLED-BACK: return whether this broker knows of an epoch, or of its activation, only from peers. What peers
+        say is no reason to remove records: it may be of other data, or a lie."""
+        record, view = self.zookeeper.recorded.get(group.number), group.replica.view
+        if record is None or record.epoch < group.replica.promised:
+            return group.replica.promised > 0
+        return view is not None and view.epoch == record.epoch and view.activated > record.activated
 
     def _retry(self) -> None:
         self._busy = False  # the next tick begins again
@@ -108,12 +109,12 @@ class DataIdentity:
     # ---- the same identity -------------------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """Compare the identity and, if it is the same, each group's record with what this broker knows of it.
+        """Compare the identity and, if it is the same, each group's record with the newest one that is known of it.
 
         The empty transaction makes the reads after it recent: they show the records that this broker knows of now, or
         later ones, even at a server that lagged.
         """
-        known = {group.number: _known(group) for group in self.groups if group.replica.promised}
+        known = dict(self.zookeeper.recorded)
 
         def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and known:
@@ -129,9 +130,11 @@ class DataIdentity:
 
         self.zookeeper.commit([], receive)
 
-    def _check(self, number: int, known: dict[int, Known], checked: dict[int, bool | None], reply: ZkReply) -> None:
+    def _check(
+        self, number: int, known: dict[int, GroupRecord], checked: dict[int, bool | None], reply: ZkReply
+    ) -> None:
         """Note in `checked` whether a record is too old, None without an answer. Act on all of them after the last."""
-        checked[number] = known[number].is_newer(reply) if reply.outcome == "ok" else None
+        checked[number] = is_older(reply, known[number]) if reply.outcome == "ok" else None
         if len(checked) < len(known):
             return
         if True in checked.values():
@@ -204,6 +207,8 @@ class DataIdentity:
     def _adopt(self, identity: str) -> None:
         """Take part in the data of `identity`. Data of another one than before has lost what this broker knows."""
         before, self.zookeeper.identity = self.zookeeper.identity, identity
+        if before != identity:
+            self.zookeeper.recorded.clear()
         if before not in ("", identity):
             self.losses += 1
             self._joined = True

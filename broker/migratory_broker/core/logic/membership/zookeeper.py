@@ -2,7 +2,8 @@
 
 Each request has a number and a function that receives the reply. The reply may have the outcome `unknown`: the caller
 then reads again. The broker's own small read of `/brokers/<me>` shows, by its sending time, when ZooKeeper was last
-heard, and whether a newer incarnation of this name lives.
+heard, and whether a newer incarnation of this name lives. The newest record of each group that was read or written is
+remembered, for ROLLED-BACK.
 """
 
 from __future__ import annotations
@@ -10,8 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from migratory_broker.core.logic.context import Context, must
-from migratory_broker.core.logic.events import ZkCheck, ZkChildren, ZkCommit, ZkGet, ZkOperation, ZkReply, ZkSession
-from migratory_broker.core.logic.membership.records import IDENTITY
+from migratory_broker.core.logic.events import (
+    ZkCheck,
+    ZkChildren,
+    ZkCommit,
+    ZkCreate,
+    ZkGet,
+    ZkOperation,
+    ZkReply,
+    ZkSession,
+    ZkWrite,
+)
+from migratory_broker.core.logic.membership.records import (
+    GROUPS,
+    IDENTITY,
+    BadRecord,
+    GroupRecord,
+    decode_group,
+    group_number,
+)
 
 Continuation = Callable[[ZkReply], None]
 
@@ -22,6 +40,7 @@ class ZkRequests:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.identity = ""  # of the data in ZooKeeper that this broker takes part in; "" before the first session
+        self.recorded: dict[int, GroupRecord] = {}  # group -> its newest record that was read or written in that data
         self.session_open = False
         self.connected = False  # the session is open, and ZooKeeper's data is of `identity` and complete
         self.session = 0
@@ -36,18 +55,45 @@ class ZkRequests:
         return self.ctx.now - self.heard_at
 
     def get(self, path: str, receive: Continuation, watch: bool = False) -> None:
-        self.ctx.emit(ZkGet(self._register(receive), path, watch))
+        def read(reply: ZkReply) -> None:
+            if reply.node is not None:
+                self._record(path, reply.node.data)
+            receive(reply)
+
+        self.ctx.emit(ZkGet(self._register(read), path, watch))
 
     def children(self, path: str, receive: Continuation, watch: bool = False) -> None:
         self.ctx.emit(ZkChildren(self._register(receive), path, watch))
 
     def commit(self, operations: list[ZkOperation], receive: Continuation) -> None:
         """IDENTITY-GUARD: commit a transaction that is refused when ZooKeeper's data is of another identity."""
-        self.commit_unguarded([*operations, ZkCheck(f"{IDENTITY}/{self.identity}", -1)], receive)
+
+        def committed(reply: ZkReply) -> None:
+            if reply.outcome == "ok":
+                for operation in operations:
+                    if isinstance(operation, (ZkCreate, ZkWrite)):
+                        self._record(operation.path, operation.data)
+            receive(reply)
+
+        self.commit_unguarded([*operations, ZkCheck(f"{IDENTITY}/{self.identity}", -1)], committed)
 
     def commit_unguarded(self, operations: list[ZkOperation], receive: Continuation) -> None:
         """Commit a transaction that creates the identity or removes it."""
         self.ctx.emit(ZkCommit(self._register(receive), tuple(operations)))
+
+    def _record(self, path: str, data: bytes) -> None:
+        """Remember the content of the node at `path` if it is a group's record, and newer than the one remembered."""
+        parent, _, name = path.rpartition("/")
+        number = group_number(name) if parent == GROUPS else None
+        if number is None:
+            return
+        try:
+            record = decode_group(data)
+        except BadRecord:
+            return  # the election reports it
+        before = self.recorded.get(number)
+        if before is None or (record.epoch, record.activated) > (before.epoch, before.activated):
+            self.recorded[number] = record
 
     def _register(self, receive: Continuation) -> int:
         number = self._next
