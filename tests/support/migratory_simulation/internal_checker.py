@@ -57,8 +57,10 @@ class InternalChecker:
 
     def restorable(self, group: int, without: Process | None = None) -> bool:
         """Return whether the group's record could be restored (RESTORE-COUNT) when `without` is gone: all but at most
-        minCopies - 1 of the configured brokers are on each list since the last activated one."""
-        alive = {process.identity for process in self.world.running() if process is not without}
+        minCopies - 1 of the configured brokers are on each list since the last activated one. Replaced processes that
+        still run are asked nothing."""
+        running = (process for process in self.world.running() if not process.replaced)
+        alive = {process.identity for process in running if process is not without}
         return all(
             len(self.world.names) - sum(tuple(broker) in alive for broker in record.members) <= record.copies - 1
             for record in self.since_activated.get(group, [])
