@@ -228,6 +228,7 @@ class Logic:
         if not self.membership.registered:
             self.membership.tick()
             return
+        self.histories.forget_surveys()  # meanwhile a record may have been written, and rolled back
         if fresh:
             self.membership.new_session()
             self.election.new_session()
@@ -241,7 +242,6 @@ class Logic:
             if group.term is not None and not group.term.active:
                 group.term.end("ZooKeeper lost its record")
                 group.term = None
-        self.histories.records_lost()
         self.election.records_lost()
         self.membership.records_lost()
 
@@ -360,7 +360,7 @@ class Logic:
         if self.membership.heartbeat_due:
             coordinated = [(number, term.epoch) for number, term in self.groups.active_terms()]
             self.membership.send_heartbeats(coordinated, self.client_balancer.load())
-            if self.zookeeper.connected and self.membership.registered:
+            if self.zookeeper.connected:  # before the registration, too: it would be refused for ever
                 self.identity.poll()
         self.identity.tick()
         self.membership.tick()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
+from migratory_broker.core.logic.election.history import SurveyRound
 from migratory_broker.core.logic.events import PeerReceived, Stop, ZkCommit, ZkCreate, ZkSession
 from migratory_broker.core.logic.membership.records import encode
 from migratory_protocol.peer import Activated, InventoryRequest, Prepare, Sync, Synced
@@ -362,6 +363,80 @@ def test_lost_replies_while_the_parents_are_made_again() -> None:
     cluster.run(4.0)
     assert len(created) == 2
     assert publishes(cluster, 1)
+
+
+def test_data_that_goes_during_a_registration_is_noticed() -> None:
+    """Regression: a broker that was not registered yet never looked for the identity again, and each of its
+    transactions was refused."""
+    cluster = Cluster().up()
+    cluster.crash("c")
+    cluster.unread = lambda broker, path: broker == "c" and path == "/brokers/c"
+    cluster.start("c")
+    cluster.run(1.0)
+    assert not cluster.logic("c").membership.registered
+    cluster.store.nodes = {"/": Stored(b"", 0, 0)}
+    cluster.unread = lambda broker, path: False
+    cluster.run(10.0)
+    assert cluster.logic("c").membership.ready
+
+
+def test_record_of_other_data_is_not_relisted() -> None:
+    """CAS: the version that a coordinator knows is of the lost record. Regression: it overwrote the record of a new
+    history, which had the same version."""
+    cluster = Cluster(min_copies=1, on_history_loss="halt").up()
+    coordinator, version = cluster.coordinator(), cluster.store.nodes["/groups/0"].version
+    away(cluster)
+    for name in cluster.others():
+        cluster.crash(name)
+    cluster.wall_ms = 1_000_000
+    comes_back(cluster, None, coordinator)
+    cluster.start(*[name for name in cluster.names if name != coordinator])
+    cluster.run(6.0)
+    assert "/groups/0" not in cluster.store.nodes
+    term = cluster.logic(coordinator).groups[0].term
+    assert term is not None
+    assert len(term.followers.caught_up()) == 2  # another list is wanted
+    other = replace(term.record, history=7, epoch=term.epoch + 9, owner=("z", 1), members=[("z", 1)])
+    cluster.store.nodes["/groups/0"] = Stored(encode(other), version, 0)
+    cluster.store.nodes["/coordinators/0"] = Stored(b"", 0, 99)
+    cluster.run(8.0)
+    assert cluster.record() == other
+
+
+def test_records_are_removed_when_nothing_more_is_written_for_the_old_identity() -> None:
+    """ROLLED-BACK. Regression: the ephemeral of a coordinator that came between the listing and the removal stayed,
+    and kept every candidate away."""
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    nodes = backup(cluster)
+    old = next(path for path in nodes if path.startswith("/identity/"))
+    cluster.crash(cluster.coordinator())
+    cluster.run(6.0)
+    away(cluster)
+    listings: list[bool] = []
+
+    def unread(broker: str, path: str) -> bool:
+        if path == "/groups":
+            listings.append(old in cluster.store.nodes)
+        return False
+
+    cluster.unread = unread
+    comes_back(cluster, nodes)
+    cluster.run(4.0)
+    assert listings
+    assert not any(listings)
+    assert publishes(cluster, 2)
+
+
+def test_survey_of_before_the_connection_broke_permits_no_first_record() -> None:
+    """SURVEY: the first record was written meanwhile, and rolled back."""
+    cluster = Cluster().up()
+    logic = cluster.logic("a")
+    logic.histories._results[0] = SurveyRound([0], set(), cluster.now, ended_at=cluster.now)
+    cluster.give("a", ZkSession("suspended"))
+    cluster.give("a", ZkSession("connected", cluster["a"].session))
+    cluster.run(0.5)
+    assert not logic.histories._results
 
 
 def test_session_that_ends_during_the_verification_is_not_verified() -> None:

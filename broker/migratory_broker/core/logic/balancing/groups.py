@@ -92,9 +92,13 @@ class GroupBalancer:
             self.election.renew(number, term, members)
 
     def _may_renew(self, number: int) -> bool:
-        """Return whether nothing else is under way about the group's record and its ephemeral."""
+        """Return whether nothing else is under way about the group's record and its ephemeral.
+
+        While ZooKeeper lacks the record, the term's version of it is of other data, and may be that of another record.
+        """
         state = self.election.states[number]
-        return not (state.busy or state.resigned or state.absent_since is not None or number in self._handing_over)
+        absent = state.absent_since is not None or state.unrecorded
+        return not (state.busy or state.resigned or absent or number in self._handing_over)
 
     def _remove_idle_topics(self, terms: list[tuple[int, Term]]) -> None:
         """REMOVED-WITH-EPOCH: begin an epoch of the same list in groups that have idle topics, which it removes.

@@ -367,6 +367,7 @@ class Election:
         """Begin the term of a record that this broker has written, or resign if this broker promised a higher epoch
         meanwhile."""
         state = self.states[number]
+        state.unsure = None  # an earlier try of this record, which would begin its term a second time
         state.absent_since = None
         state.waiting = ""
         state.resigned = state.unrecorded = False

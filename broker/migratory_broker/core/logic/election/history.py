@@ -201,8 +201,8 @@ class Histories:
         for number in survey.groups:
             self._results[number] = survey  # the candidate reads again first: a record may have been written since
 
-    def records_lost(self) -> None:
-        """Forget the surveys of before ZooKeeper lost its records: groups without a copy then may have some now."""
+    def forget_surveys(self) -> None:
+        """Forget the surveys of before ZooKeeper was away: groups without a copy then may have some now."""
         self._results.clear()
         self._to_survey.clear()
         self._round = None

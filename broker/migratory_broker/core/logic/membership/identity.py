@@ -3,8 +3,8 @@
 The only child of `/identity` has a random name, made once with the other parents. A broker compares it in each session
 and twice a second, and each of its transactions is refused in data of another identity (IDENTITY-GUARD). Until the
 data is verified, ZooKeeper counts as away. ROLLED-BACK: if a record is older than one that this broker has read or
-written in the data of this identity, the broker removes all records together with the identity, so that every broker
-treats them as lost.
+written in the data of this identity, the broker replaces the identity and all records are removed, so that every
+broker treats them as lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.events import ZkCreate, ZkDelete, ZkOperation, ZkReply
+from migratory_broker.core.logic.events import ZkCreate, ZkDelete, ZkOperation, ZkReply, ZkWrite
 from migratory_broker.core.logic.membership.records import (
     BROKERS,
     CLUSTER,
@@ -33,6 +33,9 @@ from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGr
 PARENTS = (BROKERS, MEMBERS, GROUPS, COORDINATORS)
 """The nodes that are made again when they are missing, besides the cluster's record and the identity."""
 
+
+ROLLED_BACK = b"rolled back"
+"""The content of an identity's node while records of before it may still be there. Empty afterwards."""
 
 CONFIRMED_AT_ONCE = 50
 """Records that are read in one poll because only peers have named their epochs: 100 a second."""
@@ -145,29 +148,14 @@ class DataIdentity:
             self._verified()
 
     def _remove(self) -> None:
-        """ROLLED-BACK: replace the identity and remove all records and coordinators' ephemerals, in one transaction."""
+        """ROLLED-BACK: replace the identity, so that no transaction for the old one succeeds any more. The records are
+        removed before anybody takes part in the new one."""
         self.ctx.note("error", "zookeeper_rolled_back", identity=self.zookeeper.identity)
         operations: list[ZkOperation] = [
             ZkDelete(f"{IDENTITY}/{self.zookeeper.identity}"),
-            ZkCreate(f"{IDENTITY}/{self._new_identity()}", b""),
+            ZkCreate(f"{IDENTITY}/{self._new_identity()}", ROLLED_BACK),
         ]
-        parents = [GROUPS, COORDINATORS]
-
-        def listed(parent: str, reply: ZkReply) -> None:
-            if reply.outcome != "ok":
-                self._retry()
-                return
-            operations.extend(ZkDelete(f"{parent}/{name}") for name in reply.children or ())
-            list_next()
-
-        def list_next() -> None:
-            if parents:
-                parent = parents.pop()
-                self.zookeeper.children(parent, partial(listed, parent))
-            else:
-                self.zookeeper.commit_unguarded(operations, lambda reply: self._retry())
-
-        list_next()
+        self.zookeeper.commit_unguarded(operations, lambda reply: self._retry())
 
     # ---- another identity, or none -----------------------------------------------------------------------------
 
@@ -196,7 +184,35 @@ class DataIdentity:
         if missing:
             self.zookeeper.commit_unguarded(missing, self._created)
         else:
-            self._adopt(min(reply.children or ()))
+            identity = min(reply.children or ())
+            self.zookeeper.get(f"{IDENTITY}/{identity}", partial(self._found, identity))
+
+    def _found(self, identity: str, reply: ZkReply) -> None:
+        """Take part in the data of `identity`, or first remove what was rolled back, in one transaction."""
+        if reply.outcome != "ok" or reply.node is None:
+            self._retry()
+            return
+        if reply.node.data != ROLLED_BACK:
+            self._adopt(identity)
+            return
+        operations: list[ZkOperation] = [ZkWrite(f"{IDENTITY}/{identity}", b"", reply.node.version)]
+        parents = [GROUPS, COORDINATORS]
+
+        def listed(parent: str, reply: ZkReply) -> None:
+            if reply.outcome != "ok":
+                self._retry()
+                return
+            operations.extend(ZkDelete(f"{parent}/{name}") for name in reply.children or ())
+            list_next()
+
+        def list_next() -> None:
+            if parents:
+                parent = parents.pop()
+                self.zookeeper.children(parent, partial(listed, parent))
+            else:
+                self.zookeeper.commit_unguarded(operations, lambda reply: self._retry())
+
+        list_next()
 
     def _created(self, reply: ZkReply) -> None:
         if reply.outcome == "unknown":
