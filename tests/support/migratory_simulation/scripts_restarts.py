@@ -360,6 +360,46 @@ def zookeeper_rolled_back(cluster: ScriptedCluster) -> Steps:
     yield from _loses_data(cluster, cluster.world.scheduler.now - before)
 
 
+@schedule(60.0)
+def list_rolled_back(cluster: ScriptedCluster) -> Steps:
+    """ZooKeeper comes back with the record of a list of two, one of which lacks entries that the later list of three
+    has committed, and the other one crashes. By the old record the one that lacks them could take over by itself. It
+    must notice that the record is older than the one that it has read, and restore that from both copies."""
+    ensemble = cluster.world.ensemble
+    ensemble.keep_backups()
+    yield from cluster.settled()
+    away = cluster.random.choice(cluster.others(cluster.current()))
+    cluster.crash(away, 9.0)
+    yield cluster.until(
+        lambda: (record := cluster.record()) is not None and record.activated and len(record.members) == 2, 12.0, "two"
+    )
+    yield cluster.tempo
+    then = cluster.world.scheduler.now
+    yield 0.5 * cluster.tempo
+    yield cluster.until(cluster.all_ready, 20.0, "list of three")
+    owner = cluster.current()
+    (behind,) = [process for process in cluster.others(owner) if process.name != away.name] or [None]
+    if behind is None or owner.name == away.name:
+        return
+    cluster.block(owner, behind)
+    yield cluster.commit(owner, 1.0, 3)
+    ensemble.set_available(False)
+    cluster.crash(owner, 1.0)
+    third = cluster.world.process_of(away.name)
+    if third is not None:
+        cluster.block(behind, third)
+    yield 0.5 * cluster.tempo
+    ensemble.lose_data(cluster.world.scheduler.now - then)
+    cluster.world.internal.data_lost()
+    ensemble.set_available(True)
+    yield 6.0 * cluster.tempo
+    if third is not None:
+        cluster.unblock(behind, third)
+    yield cluster.expect(lambda: not cluster.world.internal.unrecorded, 20.0, "the record is not restored")
+    yield cluster.taken_over(owner, 12.0)
+    yield cluster.commits(9.0, "nothing is committed after the rollback")
+
+
 def _loses_data(cluster: ScriptedCluster, age: float | None) -> Steps:
     """Let ZooKeeper lose its data, or go back by `age` seconds, and crash the coordinator after the records are
     restored."""
