@@ -250,7 +250,7 @@ def came_back(cluster: ScriptedCluster) -> Steps:
     cluster.unblock(fresh, contact)
 
 
-@schedule(50.0, brokers=5, min_copies=3, subscribers=16, weights=())
+@schedule(50.0, brokers=5, min_copies=3, publishers=10, subscribers=16, weights=())
 def former_word(cluster: ScriptedCluster) -> Steps:
     """With five brokers and minCopies 3, the coordinator and one more broker are cut off together, and the others
     continue in the next epoch. Subscribers that come from the others to these two are ahead of them, and must not be
@@ -263,11 +263,12 @@ def former_word(cluster: ScriptedCluster) -> Steps:
     beside = cluster.random.choice(others)
     others.remove(beside)
     cluster.cut_zookeeper(former, expire=True)
+    cluster.cut_zookeeper(beside, expire=False)  # so that it does not take over first
     for one in (former, beside):
         cluster.block(one, *others)
     yield cluster.until(lambda: cluster.coordinator() in others, 3.0, "takeover")
     committed = cluster.committed(cluster.current())
-    yield cluster.until(lambda: cluster.committed(cluster.current()) > committed + 3, 1.0, "commits of the next epoch")
+    yield cluster.until(lambda: cluster.committed(cluster.current()) > committed + 3, 2.5, "commits of the next epoch")
     for process in others:
         process.drop_clients()
     yield 6.0 * cluster.tempo

@@ -117,7 +117,7 @@ class Logic:
         self.client_balancer = ClientBalancer(ctx, self.membership)
         self.answers = PendingAnswers(ctx)
         self.publishing = PublishContact(ctx, self.groups, self.gossip, self.answers)
-        self.resume = Resume(ctx, self.groups, self.zookeeper, self.gossip)
+        self.resume = Resume(ctx, self.groups, self.zookeeper, self.membership, self.gossip)
         listener = CommitListener(ctx, self.gossip, self.answers, self.resume)
         self.groups.fill(
             [

@@ -146,6 +146,22 @@ def test_position_ahead_waits_while_no_coordinator_is_heard(cut_off: bool) -> No
     assert (attached.receipt, attached.publications) == ("complete", ())
 
 
+@pytest.mark.parametrize("at_coordinator", [False, True])
+def test_position_ahead_waits_at_too_few_brokers_that_are_cut_off_together(at_coordinator: bool) -> None:
+    """Regression: a coordinator and one more of five brokers with minCopies 3 were cut off together. A subscriber that
+    came from the others, with the last commit of the same epoch, was reset after the resume wait."""
+    cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3).up()
+    coordinator, (beside, *others) = cluster.coordinator(), cluster.others()
+    contact = coordinator if at_coordinator else beside
+    cluster.zookeeper(False)
+    for one in (coordinator, beside):
+        for other in others:
+            cluster.cut(one, other)
+    cluster.give(contact, Attach(0, 77, "t", Position(cluster.record().epoch, 6)))
+    cluster.run(3.5)  # longer than `resume_wait`, and not long enough to fence
+    assert not cluster[contact].of(Attached)
+
+
 @pytest.mark.parametrize("sequence", [0, 1])
 def test_unknown_epoch_of_an_empty_topic_is_reset(sequence: int) -> None:
     cluster = Cluster().up()
@@ -440,6 +456,7 @@ class TestUnreachablePositions:
         logic.resume._ticks = 0
         tried.clear()
         logic.ctx.now = now + logic.config.resume_wait
+        logic.membership.heard = dict.fromkeys(logic.membership.heard, logic.ctx.now)
         logic.gossip.learn(0, synced, cluster.coordinator(), logic.ctx.now)
         logic.resume.tick()
         assert len(tried) == 50

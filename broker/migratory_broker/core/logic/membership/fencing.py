@@ -41,11 +41,7 @@ class Fencing:
         """FENCE-ALONE: return a reason if fewer than q - 1 other members were heard within the fencing time, else
         ""."""
         config = self.ctx.config
-        heard = [
-            peer
-            for peer in self.membership.heard_within(config.fencing)
-            if (state := self.membership.peers.get(peer)) is not None and state.member
-        ]
+        heard = self.membership.members_heard_within(config.fencing)
         if len(heard) >= config.min_copies - 1:
             return ""
         return f"heard from {len(heard)} other members in {config.fencing} s"

@@ -368,6 +368,12 @@ class Membership:
         limit = self.ctx.now - seconds
         return [peer for peer, at in self.heard.items() if at >= limit]
 
+    def members_heard_within(self, seconds: float) -> list[str]:
+        """Return those peers heard within this time that said in their last heartbeat that they are members."""
+        return [
+            peer for peer in self.heard_within(seconds) if (state := self.peers.get(peer)) is not None and state.member
+        ]
+
     @property
     def heartbeat_due(self) -> bool:
         return self.ctx.now - self._heartbeat_at >= self.ctx.config.heartbeat

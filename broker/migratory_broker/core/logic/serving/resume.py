@@ -10,8 +10,8 @@ position:
 - A position ahead of the committed mark waits until it is committed here.
 
 A wait ends with `reset` when this broker has heard a coordinator's commits for 2 s, and at the latest after 30 s. Time
-without such a coordinator does not count towards the 2 s: during a takeover, or at a broker that is cut off and has not
-fenced itself yet, nothing is known of the position, and nothing could be delivered after it.
+without such a coordinator does not count towards the 2 s: during a takeover, or among too few brokers that are cut off
+and have not fenced themselves yet, nothing is known of the position, and nothing could be delivered after it.
 
 Clients may send any position, so a wait for one that never comes must be cheap. A tick tries only the subscriptions
 whose time is up, and every tenth tick tries all of a group. For epochs that do not exist, at most one read of a group's
@@ -31,6 +31,7 @@ from migratory_protocol.topics import topic_group
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page, Receipt, ZkReply
 from migratory_broker.core.logic.membership.gossip import GossipMap
+from migratory_broker.core.logic.membership.membership import Membership
 from migratory_broker.core.logic.membership.records import GROUPS, BadRecord, decode_group
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
@@ -68,10 +69,13 @@ class Resume:
     `committed` and `synced` mark subscriptions that may be answered now; `release` tries them at the end of the step.
     """
 
-    def __init__(self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, gossip: GossipMap) -> None:
+    def __init__(
+        self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership, gossip: GossipMap
+    ) -> None:
         self.ctx = ctx
         self.groups = groups
         self.zookeeper = zookeeper
+        self.membership = membership
         self.gossip = gossip
         self.waiting: dict[int, dict[str, list[WaitingSubscription]]] = {}  # group -> topic
         self.released: dict[tuple[int, str], None] = {}  # (group, topic) to try at the end of this step
@@ -257,13 +261,17 @@ class Resume:
 
     def _hears_coordinator(self, group: TopicGroup) -> bool:
         """Return whether this broker learns of commits now: it coordinates the latest known epoch of the group, or is
-        synced to it and heard its coordinator within two heartbeats."""
+        synced to it and heard its coordinator within two heartbeats; and it heard q - 1 other members, without which
+        that coordinator may be one that is cut off and commits nothing."""
         replica, gossip, number = group.replica, self.gossip, group.number
+        config, recent = self.ctx.config, 2 * self.ctx.config.heartbeat
         if gossip.epoch(number) > replica.synced:
+            return False
+        if len(self.membership.members_heard_within(recent)) < config.min_copies - 1:
             return False
         if group.term is not None and group.term.active:
             return True
-        return replica.settled and self.ctx.now - gossip.heard_at(number) <= 2 * self.ctx.config.heartbeat
+        return replica.settled and self.ctx.now - gossip.heard_at(number) <= recent
 
     # ---- replay ----------------------------------------------------------------------------------------------
 
