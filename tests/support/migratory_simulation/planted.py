@@ -23,8 +23,9 @@ from migratory_simulation.patches import ROOT, Edit, patched
 
 PLANTED = ROOT / "tests" / "planted"
 
-WITHOUT_ASSERTIONS = Edit("context.must", "if not condition: ...", "")
-"""The edit that takes out the cores' own assertions, so that the invariants must detect a fault from outside."""
+WITHOUT_ASSERTIONS = tuple(Edit(f"context.{name}", "if not condition: ...", "") for name in ("must", "expect"))
+"""The edits that take out the cores' own assertions and their checks of peers' messages, so that the invariants must
+detect a fault from outside."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class PlantedFault:
     breaks: tuple[int, ...]
     edits: tuple[Edit, ...]
     assertions: bool = False
-    """True if the cores' own assertions stay in: without them no invariant is about this fault."""
+    """True if the cores' own assertions and checks stay in: without them no invariant is about this fault."""
     hint: str = ""
     """The trial to begin with, such as "tail cut 2", for a fault whose search takes long."""
 
@@ -90,7 +91,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def plant(fault: PlantedFault) -> None:
     """Let later imports load the modules of `fault` with its edits. Raise ValueError when an edit does not apply."""
-    install_sources(patched([*fault.edits, *(() if fault.assertions else (WITHOUT_ASSERTIONS,))]))
+    install_sources(patched([*fault.edits, *(() if fault.assertions else WITHOUT_ASSERTIONS)]))
 
 
 def install_sources(sources: dict[str, str]) -> None:
