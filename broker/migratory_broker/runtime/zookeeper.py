@@ -297,7 +297,7 @@ class ZooKeeper:
             data, stat = result.value
             self._reply(events.ZkReply(effect.request, "ok", events.ZkNode(data, stat.version, stat.ephemeralOwner)))
         elif isinstance(error, NoNodeError):
-            self._missing(effect, partial(self._got, effect))
+            self._missing(effect)
         else:
             self._failed(effect.request, error)
 
@@ -306,11 +306,11 @@ class ZooKeeper:
         if error is None:
             self._reply(events.ZkReply(effect.request, "ok", children=tuple(sorted(result.value))))
         elif isinstance(error, NoNodeError):
-            self._missing(effect, partial(self._listed, effect))
+            self._missing(effect)
         else:
             self._failed(effect.request, error)
 
-    def _missing(self, effect: events.ZkGet | events.ZkChildren, again: Callable[[Any], None]) -> None:
+    def _missing(self, effect: events.ZkGet | events.ZkChildren) -> None:
         """Answer a read of a node that does not exist. If a watch was wanted, first set one with `exists`, because the
         read left none; if the node exists by then, read again."""
         if not effect.watch:

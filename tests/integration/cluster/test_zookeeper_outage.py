@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from migratory_loadtest.api import Load, Scenario
 from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_testing.traffic import SECOND, Traffic, scenario
-from migratory_testing.waiting import until
+from migratory_testing.waiting import poll_apart, until
 from msgspec import structs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -40,6 +41,22 @@ async def none_connected(cluster: LocalCluster, names: Iterable[str]) -> bool:
 
 async def all_connected(cluster: LocalCluster, names: Iterable[str]) -> bool:
     return all([(await cluster.status(name))["zookeeper_connected"] for name in names])
+
+
+async def all_coordinated(cluster: LocalCluster) -> bool:
+    counts = await cluster.coordinated_groups()
+    return bool(sum(counts.values()) == cluster.resource.spec.topics.groups)
+
+
+def count_records(cluster: LocalCluster) -> int:
+    """Return the number of topic groups' records in ZooKeeper."""
+    client = KazooClient(cluster.ensemble.servers)
+    client.start(timeout=10)
+    try:
+        return len(client.get_children(f"/migratory/{cluster.resource.metadata.name}/groups"))
+    finally:
+        client.stop()
+        client.close()
 
 
 async def moves_requested(cluster: LocalCluster) -> list[int]:
@@ -96,10 +113,6 @@ async def test_groups_of_a_broker_killed_meanwhile_wait_for_zookeeper(start_clus
         async def all_fenced() -> bool:
             return all(await fenced())
 
-        async def recovered() -> bool:
-            counts = await cluster.coordinated_groups()
-            return bool(sum(counts.values()) == cluster.resource.spec.topics.groups)
-
         traffic = Traffic()
         async with Load(long_scenario(cluster), traffic) as load:
             await load.measuring()
@@ -115,7 +128,7 @@ async def test_groups_of_a_broker_killed_meanwhile_wait_for_zookeeper(start_clus
                 assert await fenced() == [False, False]
             start_zookeeper(cluster)
             cluster.supervisor.release(victim)
-            await until(recovered, "a coordinator for every group", 60)
+            await until(lambda: all_coordinated(cluster), "a coordinator for every group", 60)
             await traffic.flows(2 * SECOND, within=20)
             await cluster.wait_ready(30)
             load.stop_publishing()
@@ -133,10 +146,6 @@ async def test_records_are_restored_when_zookeeper_comes_back_empty(start_cluste
         async def restored() -> bool:
             return all([(await cluster.status(name))["logic"]["zookeeper"]["data_losses"] == 1 for name in names])
 
-        async def recovered() -> bool:
-            counts = await cluster.coordinated_groups()
-            return bool(sum(counts.values()) == cluster.resource.spec.topics.groups)
-
         traffic = Traffic()
         async with Load(long_scenario(cluster), traffic) as load:
             await load.measuring()
@@ -147,10 +156,11 @@ async def test_records_are_restored_when_zookeeper_comes_back_empty(start_cluste
                 shutil.rmtree(member.folder / "version-2")
             start_zookeeper(cluster)
             await until(restored, "every broker noticed the loss", 60)
-            await asyncio.sleep(3)
+            groups = cluster.resource.spec.topics.groups
+            await poll_apart(lambda: count_records(cluster) == groups, "a record for every group", 30)
             await traffic.flows(2 * SECOND, within=20)
             cluster.kill_broker(names[1])
-            await until(recovered, "a coordinator for every group", 60)
+            await until(lambda: all_coordinated(cluster), "a coordinator for every group", 60)
             await traffic.flows(2 * SECOND, within=20)
             await cluster.wait_ready(60)
             load.stop_publishing()

@@ -117,7 +117,20 @@ def silent(port: int, queries: dict[str, str], limit: float) -> dict[str, str]:
     return queries
 
 
-async def under_load(cluster: LocalCluster, targets: Path) -> LoadResult:
+async def scraped_twice(port: int) -> None:
+    """Wait until Prometheus has scraped every target twice since the call."""
+    begun = time.monotonic()
+
+    def scraped() -> bool:
+        counts = ask(port, f"min(count_over_time(up[{max(1, int(time.monotonic() - begun))}s]))")
+        return bool(counts) and counts[-1] >= 2
+
+    while not await asyncio.to_thread(scraped):
+        assert time.monotonic() - begun < 30, "Prometheus does not scrape every target"
+        await asyncio.sleep(0.2)
+
+
+async def under_load(cluster: LocalCluster, targets: Path, port: int) -> LoadResult:
     scenario = Scenario(
         servers=tuple(cluster.urls), subscribers=60, topics=20, publishers=20, rate=2.0, warmup=2.0, duration=16.0,
         settle=4.0, groups=8, cluster="watched", metrics=True, workers=2,
@@ -126,7 +139,7 @@ async def under_load(cluster: LocalCluster, targets: Path) -> LoadResult:
     async with Load(scenario) as load:
         targets.write_text(json.dumps([{"targets": load.targets}]))  # noqa: ASYNC240 - some bytes
         await load.measuring()
-        await asyncio.sleep(4)  # load before the fault, for Prometheus to have seen every series twice
+        await scraped_twice(port)  # a rate needs two samples from before the fault
         victim = await cluster.busiest_coordinator()
         await load.mark("kill", victim)
         cluster.kill_broker(victim)
@@ -144,7 +157,7 @@ async def test_every_panel_and_every_side_of_an_alert_has_data(tmp_path: Path) -
         cluster.add(
             prometheus_process(executable, tmp_path / "prometheus", port, admin, tmp_path, scrape=targets, rules=rules)
         )
-        result = await under_load(cluster, targets)
+        result = await under_load(cluster, targets, port)
         assert (result.lost, result.duplicates, result.reordered) == (0, 0, 0)
         queries = panel_queries() | rule_queries()
         assert len(queries) > 180

@@ -378,9 +378,9 @@ def list_rolled_back(cluster: ScriptedCluster) -> Steps:
     yield 0.5 * cluster.tempo
     yield cluster.until(cluster.all_ready, 20.0, "list of three")
     owner = cluster.current()
-    (behind,) = [process for process in cluster.others(owner) if process.name != away.name] or [None]
-    if behind is None or owner.name == away.name:
+    if owner.name == away.name:
         return
+    (behind,) = [process for process in cluster.others(owner) if process.name != away.name]
     cluster.block(owner, behind)
     yield cluster.commit(owner, 1.0, 3)
     ensemble.set_available(False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from migratory_cli.commands.pub import _describe_failure
 from migratory_cli.notices import Notices, Status
-from migratory_client import LinkDown, LinkUp, Position, Problem, Ready, Receipt
+from migratory_client import LinkDown, LinkUp, Position, Problem, PublishError, Ready, Receipt
 
 OLD, NEW = Position(1, 7), Position(9, 4)
 
@@ -89,3 +90,10 @@ def test_errors_are_shown_if_quiet_and_a_problem_once_per_connection(capsys: pyt
     assert capsys.readouterr().err == "Error: why\n"
     Notices(as_json=True, quiet=True).error("code", "why")
     assert json.loads(capsys.readouterr().err) == {"error": "code", "text": "why"}
+
+
+def test_refused_publication_names_its_topic_and_explain() -> None:
+    refused = PublishError("not_allowed", "this client may not publish to the topic")
+    text = "this client may not publish to the topic (orders/eve): `migratory explain` says what a token allows"
+    assert _describe_failure(refused, "orders/eve") == text
+    assert _describe_failure(PublishError("bad_topic", "too long"), "t") == "too long"

@@ -9,10 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from migratory_broker.core.logic.events import Flush, Note, PeerReceived, RefusePeer
 from migratory_broker.core.logic.membership.epochs import EPOCH_SLACK
 from migratory_broker.core.logic.membership.records import encode
+from migratory_broker.core.logic.status import describe_logic
 from migratory_protocol.peer import (
     Accept,
     Accepted,
@@ -40,6 +44,7 @@ from migratory_protocol.peer import (
 from migratory_protocol.positions import Position
 from migratory_protocol.topics import topic_group
 from migratory_testing.brokers import WALL_MS, Cluster
+from migratory_testing.hostile import HostilePeer
 from msgspec.structs import replace as changed
 
 
@@ -430,3 +435,19 @@ def test_refusal_of_a_learner_says_which_message_broke_which_rule() -> None:
         "Sync: an epoch has as many members as copies, each once"
     ]
     assert not [effect for effect in cluster[member].of(Note) if effect.level == "error"]
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_no_sequence_of_messages_ends_a_broker(data: Any) -> None:
+    """No broker stops, raises an exception, sends a message that cannot be encoded and decoded (`Cluster` does both to
+    each message), or has a status that cannot be encoded."""
+    cluster = Cluster().up()
+    cluster.publish("a", "t", "x", id=1)
+    peer = HostilePeer(cluster, lambda values: data.draw(st.sampled_from(values)))
+    for _ in range(data.draw(st.integers(1, 12))):
+        peer.attack()
+    cluster.run(1.0)
+    assert cluster.running() == list(cluster.names)
+    for name in cluster.names:
+        msgspec.json.encode(describe_logic(cluster.logic(name)))

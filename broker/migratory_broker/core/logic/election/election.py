@@ -145,7 +145,7 @@ class Election:
         elif state.absent_since is not None and term.stuck:
             term.end("its ephemeral is gone")  # from now on a candidate like any other
         elif term.stuck:
-            if not term.retried and len(self.choose(term.record)) >= self.ctx.config.min_copies:
+            if not term.retried and len(self.choose()) >= self.ctx.config.min_copies:
                 self.renew(number, term)
             elif not term.active or self._others_live():
                 self.resign(number)
@@ -244,7 +244,7 @@ class Election:
                 self._wait(number, "history lost" if is_lost else "too few of the last activated list can be reached")
             return
         self.histories.resolved(number)
-        members = self.choose(record)
+        members = self.choose()
         if len(members) < self.ctx.config.min_copies:
             self._wait(number, f"only {len(members)} brokers can be listed")
             return
@@ -271,7 +271,7 @@ class Election:
 
         The epoch is the wall clock in milliseconds, as in a first record: far above every number that was given.
         """
-        members = self.choose(None)
+        members = self.choose()
         if len(members) < self.ctx.config.min_copies:
             self._wait(number, f"only {len(members)} brokers can be listed")
             return
@@ -293,7 +293,7 @@ class Election:
         the wall clock in milliseconds, or one above `known` and every promise if these are higher. `version` is of the
         record that it replaces, None without one."""
         ctx = self.ctx
-        members = self.choose(None)
+        members = self.choose()
         if len(members) < ctx.config.min_copies:
             self._wait(number, f"only {len(members)} brokers can be listed")
             return
@@ -310,9 +310,9 @@ class Election:
         )
         self._write(number, record, version, "new history" if known else "first record")
 
-    def choose(self, record: GroupRecord | None) -> list[BrokerId]:
+    def choose(self) -> list[BrokerId]:
         """Return the members of the next list, sorted: this broker and every linked broker, whether it is a member or a
-        learner now. Linked incarnations that were replaced are left out. `record` has no effect."""
+        learner now. Linked incarnations that were replaced are left out."""
         newest = self.membership.newest
         linked = [broker for broker in self.ctx.links.items() if broker[1] >= newest.get(broker[0], 0)]
         return sorted([self.ctx.me, *linked])
@@ -322,7 +322,7 @@ class Election:
         The ephemeral stays."""
         must(term.phase != "over", "OWNER: an epoch that is over has no owner to continue it")
         must(not self.states[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
-        chosen = members if members is not None else self.choose(term.record)
+        chosen = members if members is not None else self.choose()
         following = term.record.next(self.ctx.me, chosen, self.ctx.config.min_copies, term.outbid)
         self._write(number, following, term.version, "relist" if members is not None else "renew")
 
