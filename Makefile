@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories chec
 
 bench: $(VENV)/.tests debian ## the product beside its peers and the raw limit (JSON=FILE PLOTS=DIR BENCH='--only fanout')
 	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(if $(PLOTS),--plots $(PLOTS)) $(BENCH)
+
+attack: $(VENV)/.tests debian ## attacks on a broker: latency and lost connections of others, memory (JSON=FILE PLOTS=DIR ATTACK='--rounds 3')
+	$(BIN)/python -m benchmarks --only attack $(if $(JSON),--json $(JSON)) $(if $(PLOTS),--plots $(PLOTS)) $(ATTACK)
 
 bench-test: $(VENV)/.tests debian ## tests of the benchmarks; they measure nothing and are not part of `make unit` and `make integration`
 	$(BIN)/python -m pytest tests/unit/benchmarks tests/integration/benchmarks --durations=10

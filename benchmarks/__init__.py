@@ -6,7 +6,8 @@ systems/        the systems under test behind one interface: the product, its pe
 protocols/      how clients of each system talk to it
 rig.py          a system with its subscribers and publisher: rounds of publishing, and their cost
 receivers.py    the subscribers of a system, in several processes (receiver.py, connecting.py)
-publisher.py    the publisher of every system; ipc.py has the commands of these processes
+publisher.py    the publisher of every system
+attacker.py     the attackers of the measurement `attack` (`make attack`); ipc.py has the commands of these processes
 comparison.py   several rigs in interleaved rounds
 stats.py, targets.py, compare.py, report.py, plots.py   statistics, performance targets, comparing results, output
 peers.py        installing the peers (`make bench-peers`)

@@ -65,7 +65,7 @@ def main(
 
     check_writable(json_path, plot_folder and plot_folder / "plot.png")
     machine.allow_descriptors()
-    names = [name for name in ALL if not only or name in only]
+    names = [name for name, each in ALL.items() if (name in only if only else each.by_default)]
     result = asyncio.run(measure(sizes, names, console, write, limit))
     checked = check_targets(result, names)
     report.print_result(console, result, checked)

@@ -41,6 +41,12 @@ class Sizes(Struct, frozen=True, kw_only=True):
     batching_rate: float = 100.0  # messages per second and client
     cycle_clients: int = 10_000
     cycles: int = 10
+    attack_live: int = 1000  # subscribers that others attack
+    attack_clients: int = 1000  # stalled readers and slow handshakes
+    attack_connects: float = 5000.0  # per second, from one address
+    attack_frames: float = 500.0  # hostile frames per second
+    attack_messages: float = 20_000.0  # publications or topics per second
+    attack_seconds: float = 5.0
 
 
 TINY = Sizes(
@@ -48,6 +54,8 @@ TINY = Sizes(
     latency_seconds=1.0, highest=400.0, publish_seconds=0.5, window=16, many_topics=40, many_rate=40.0,
     storm_clients=40, storm_live=20, storm_seconds=4.0, failover_clients=60, failover_deliveries=60.0,
     failover_seconds=2.0, batching_subscribers=20, batching_rate=10.0, cycle_clients=40, cycles=3,
+    attack_live=20, attack_clients=20, attack_connects=100.0, attack_frames=50.0, attack_messages=500.0,
+    attack_seconds=1.0,
 )  # fmt: skip
 """Sizes that run every measurement once in a few minutes, to test that it works."""
 

@@ -10,6 +10,7 @@ import heapq
 import os
 import select
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +35,14 @@ _ATTEMPT_TIMEOUT = 10.0
 
 _MAX_MESSAGE_BYTES = 2**24
 """Bytes of the largest message during a handshake."""
+
+
+def secured(connected: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """Return the connected socket after a TLS handshake, which blocks, with the same descriptor."""
+    connected.settimeout(_ATTEMPT_TIMEOUT)
+    wrapped = context.wrap_socket(connected, server_hostname=host)
+    wrapped.setblocking(False)
+    return wrapped
 
 
 class Subscriber:
@@ -85,6 +94,7 @@ class Connector:
         random: Random,
         conversation: Callable[[Subscriber], Conversation],
         on_connected: Callable[[Subscriber, bytes], None],
+        authority: str = "",
     ) -> None:
         self._protocol = protocol
         self._addresses = addresses
@@ -93,6 +103,7 @@ class Connector:
         self._random = random
         self._conversation = conversation
         self._on_connected = on_connected
+        self._tls = ssl.create_default_context(cafile=authority) if authority else None
         self._waiting: deque[Subscriber] = deque()
         self._later: list[tuple[float, int, Subscriber]] = []
         self._attempts: dict[int, ConnectAttempt] = {}
@@ -190,6 +201,8 @@ class Connector:
         if problem:
             raise OSError(problem, os.strerror(problem))
         self._poll.modify(attempt.socket, select.EPOLLIN)
+        if self._tls is not None:
+            attempt.socket = secured(attempt.socket, self._tls, self._addresses[attempt.subscriber.address][0])
         attempt.upgraded = not self._protocol.websocket
         if attempt.upgraded:
             self._done(attempt)
@@ -199,7 +212,10 @@ class Connector:
         attempt.socket.sendall(build_request(f"{host}:{port}", protocol.path, attempt.nonce, protocol.subprotocols))
 
     def _readable(self, attempt: ConnectAttempt) -> None:
-        count = attempt.socket.recv_into(self._buffer)
+        try:
+            count = attempt.socket.recv_into(self._buffer)
+        except ssl.SSLWantReadError:
+            return
         if not count:
             raise OSError("the server closed the connection")
         data = bytes(self._buffer[:count])

@@ -1,4 +1,4 @@
-"""Messages between a benchmark and its helper processes (receivers and publishers): one JSON object a line.
+"""Messages between a benchmark and its helper processes (receivers, publishers, attackers): one JSON object a line.
 
 A helper reads its setup from stdin first and answers `HelperReady`. Then it answers each command with one report, and
 ends with its stdin. On an error that voids the run it answers `HelperFailed` and ends. The second half of the module is
@@ -17,7 +17,12 @@ from msgspec import Struct, field
 
 Address = tuple[str, int]
 
-HelperModule = Literal["benchmarks.receiver", "benchmarks.publisher"]
+HelperModule = Literal["benchmarks.receiver", "benchmarks.publisher", "benchmarks.attacker"]
+
+AttackKind = Literal[
+    "stalled readers", "slow handshakes", "slow TLS handshakes", "connects", "hostile frames", "publications",
+    "subscriptions",
+]  # fmt: skip
 
 # ---- setups ------------------------------------------------------------------------------------------------------
 
@@ -36,6 +41,7 @@ class ReceiverSetup(Struct, frozen=True, kw_only=True):
     max_pending: int = 200  # connections that may be opening at the same time
     reconnects: bool = False  # a lost connection is opened again with its position; else it voids the run
     seed: int = 1
+    authority: str = ""  # the file of the authority that signed the servers' certificates; empty: no TLS
 
 
 class PublisherSetup(Struct, frozen=True, kw_only=True):
@@ -47,6 +53,17 @@ class PublisherSetup(Struct, frozen=True, kw_only=True):
     topics: int = 100
     prefix: str = "bench"
     payload: int = 140
+    authority: str = ""  # as of a receiver
+
+
+class AttackerSetup(Struct, frozen=True, kw_only=True):
+    """Setup of an attacker. `rate` is per second: connections, frames, publications or topics."""
+
+    kind: AttackKind
+    address: Address
+    source: str
+    connections: int
+    rate: float
 
 
 # ---- commands ----------------------------------------------------------------------------------------------------
@@ -84,7 +101,20 @@ class ClosedLoop(Struct, frozen=True, tag=True):
     seconds: float
 
 
-Command = GetReport | CloseAll | OpenAll | OpenLoop | ClosedLoop
+class Attack(Struct, frozen=True, tag=True):
+    """Attack for `seconds`, end all connections, then report."""
+
+    seconds: float
+
+
+class Burn(Struct, frozen=True, tag=True):
+    """Use `cpu` seconds of CPU, evenly over `seconds`, and report."""
+
+    cpu: float
+    seconds: float
+
+
+Command = GetReport | CloseAll | OpenAll | OpenLoop | ClosedLoop | Attack | Burn
 
 # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -121,6 +151,16 @@ class PublishReport(Struct, kw_only=True):
     seconds: float = 0.0
     times: list[float] = field(default_factory=list)  # with a window of 1: seconds from each publication to its answer
     user: float = 0.0  # CPU seconds of the publisher itself
+    system: float = 0.0
+
+
+class AttackReport(Struct, kw_only=True):
+    """Counts of an attack, and the CPU seconds of it or of burning."""
+
+    opened: int = 0  # connections
+    closed: int = 0  # of these by the server
+    sent: int = 0  # messages besides the first of each connection
+    user: float = 0.0
     system: float = 0.0
 
 

@@ -115,6 +115,12 @@ def _cycles(part: Mapping[str, Any], path: Path) -> bool:
     return True
 
 
+def _attack(part: Mapping[str, Any], path: Path) -> bool:
+    rows = {name: figures["p99_ratio"] for name, figures in part.get("attacks", {}).items()}
+    return _bars(path, "P99 of others under attack (median and spread of the rounds)", "of that in control", rows)
+
+
 PLOTS: dict[str, Callable[[Mapping[str, Any], Path], bool]] = {
     "fanout": _fanout, "memory": _memory, "publish": _publish, "latency": _latency, "cycles": _cycles,
+    "attack": _attack,
 }  # fmt: skip

@@ -11,6 +11,7 @@ import itertools
 import os
 import select
 import socket
+import ssl
 import time
 
 from migratory_loadtest.workload import SendSchedule
@@ -39,7 +40,7 @@ class PublisherConnection:
     """One connection of a publisher. The handshake blocks; after it, bytes that the kernel does not accept are
     buffered."""
 
-    def __init__(self, protocol: ClientProtocol, address: ipc.Address, name: str) -> None:
+    def __init__(self, protocol: ClientProtocol, address: ipc.Address, name: str, authority: str = "") -> None:
         self._protocol = protocol
         self._name = name
         self._parser = FrameParser("client", _MAX_MESSAGE_BYTES)
@@ -48,6 +49,9 @@ class PublisherConnection:
         self.conversation = protocol.publisher(name)
         self.socket = socket.create_connection(address, timeout=_HANDSHAKE_TIMEOUT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if authority:
+            context = ssl.create_default_context(cafile=authority)
+            self.socket = context.wrap_socket(self.socket, server_hostname=address[0])
         self._next_heartbeat = time.monotonic() + HEARTBEAT
         nonce = os.urandom(16)
         host, port = address
@@ -106,7 +110,7 @@ class PublisherConnection:
         while self._unsent:
             try:
                 count = self.socket.send(self._unsent)
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantWriteError):
                 return True
             del self._unsent[:count]
         return False
@@ -116,7 +120,7 @@ class PublisherConnection:
         closed the connection."""
         try:
             data = self._receive()
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         self._handle_data(data)
 
@@ -138,7 +142,7 @@ class BenchmarkPublisher:
         count = min(setup.connections, setup.topics)
         addresses = setup.addresses
         self._connections = [
-            PublisherConnection(protocol, addresses[number % len(addresses)], f"p{number}-{run}")
+            PublisherConnection(protocol, addresses[number % len(addresses)], f"p{number}-{run}", setup.authority)
             for number in range(count)
         ]
         self._numbers = [0] * setup.topics

@@ -16,6 +16,7 @@ import contextlib
 import gc
 import os
 import select
+import ssl
 import sys
 import time
 from array import array
@@ -91,8 +92,9 @@ class Receiver:
         self._poll = select.epoll()
         self._poll.register(0, select.EPOLLIN)
         self._connector = Connector(
-            self._protocol, setup.addresses, setup.sources, self._poll, random, self._conversation, self._on_connected
-        )
+            self._protocol, setup.addresses, setup.sources, self._poll, random, self._conversation, self._on_connected,
+            setup.authority,
+        )  # fmt: skip
         numbers = range(setup.first, setup.first + setup.connections)
         self._subscribers = [Subscriber(number, number % setup.topics) for number in numbers]
         self._live: dict[int, Subscriber] = {}
@@ -217,7 +219,7 @@ class Receiver:
         assert subscriber.socket is not None
         try:
             count = subscriber.socket.recv_into(self._buffer)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError as error:
             self._lost(subscriber, str(error))

@@ -21,6 +21,8 @@ def print_result(console: Console, result: Mapping[str, Any], checked: list[Targ
         console.print(_publishing(result["publish"]))
     for load, figures in result.get("latency", {}).get("loads", {}).items():
         console.print(_latencies(load, figures))
+    if result.get("attack", {}).get("attacks"):
+        console.print(_attacks(result["attack"]))
     for name, text in result.get("failed", {}).items():
         console.print(f"FAILED: {name}: {text}", markup=False, highlight=False, soft_wrap=True)
     for name, text in result.get("not_measured", {}).items():
@@ -90,6 +92,20 @@ def _latencies(load: str, figures: Mapping[str, Any]) -> Table:
         table.add_row(
             name, "" if p50 is None else f"{p50['median']:.2f}", "" if p99 is None else f"{p99['median']:.2f}",
             "" if p99 is None else _spread(p99), "; ".join(result["problems"])[:60],
+        )  # fmt: skip
+    return table
+
+
+def _attacks(attack: Mapping[str, Any]) -> Table:
+    table = _table(
+        f"Attacks (medians over the rounds, load average {attack['load_average']:.1f})",
+        "", "P99 ms", "control", "ratio", "spread", "lost", "MiB", "of",
+    )  # fmt: skip
+    for kind, figures in attack["attacks"].items():
+        table.add_row(
+            kind, f"{figures['p99_ms']['median']:.1f}", f"{figures['control_p99_ms']['median']:.1f}",
+            f"{figures['p99_ratio']['median']:.2f}", _spread(figures["p99_ratio"]), f"{figures['disconnected']}",
+            f"{figures['memory_mib']:,.0f}", f"{figures['memory_cap_mib']:,.0f}",
         )  # fmt: skip
     return table
 

@@ -92,6 +92,7 @@ class Rig:
             setup = ipc.ReceiverSetup(
                 protocol=self.system.protocol, addresses=self.system.addresses,
                 connections=self.work.subscribers, topics=self.work.topics, reconnects=self._reconnects,
+                authority=self.system.authority,
             )  # fmt: skip
             self._receivers = Receivers(setup, self._client_core)
             await self._receivers.start()

@@ -41,6 +41,11 @@ TARGETS = (
     PerformanceTarget("failover.others_disconnected", 0, "clients of other brokers that lost their link"),
     PerformanceTarget("failover.p99_ratio", 1.5, "P99 from 10 s after the kill, of that before"),
     PerformanceTarget("storm.live_ratio", 2.0, "live clients' P99 while others reconnect, of that before"),
+    PerformanceTarget(
+        "attack.worst_p99_ratio", 1.25, "P99 of others under attack, of that with as much CPU used elsewhere"
+    ),
+    PerformanceTarget("attack.others_disconnected", 0, "others that lost their link under attack"),
+    PerformanceTarget("attack.memory_ratio", 1.0, "memory under attack, of its limit (the worst of all limits)"),
     PerformanceTarget("cycles.growth_ratio", 1.05, "memory after many cycles, of that after few"),
 )
 

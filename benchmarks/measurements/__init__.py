@@ -10,14 +10,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from benchmarks.benchmark import Benchmark
-from benchmarks.measurements import failover, fanout, latency, memory, options, publish, storm
+from benchmarks.measurements import attack, failover, fanout, latency, memory, options, publish, storm
 
 
 class Measurement(NamedTuple):
-    """A measurement and its title."""
+    """A measurement and its title. With `by_default` False it is made on request only."""
 
     title: str
     measure: Callable[[Benchmark], Awaitable[dict[str, Any]]]
+    by_default: bool = True
 
 
 ALL: dict[str, Measurement] = {
@@ -31,4 +32,5 @@ ALL: dict[str, Measurement] = {
     "storm": Measurement("many clients reconnect at once", storm.measure),
     "failover": Measurement("one of three brokers is killed", failover.measure),
     "cycles": Measurement("memory over cycles of connecting and disconnecting", memory.measure_cycles),
+    "attack": Measurement("others' latency while a broker is attacked", attack.measure, by_default=False),
 }

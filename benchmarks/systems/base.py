@@ -38,10 +38,12 @@ class System:
     protocol: ClassVar[str]
     publish_protocol: ClassVar[str] = ""
     addresses: list[ipc.Address]
+    authority: str  # the file of the authority of its certificates; empty: no TLS
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.addresses = []
+        self.authority = ""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._processes: list[Process] = []
         self._publisher: HelperProcess | None = None
@@ -85,7 +87,7 @@ class System:
         """Start a publisher and wait until it is connected. The numbers of its publications rise as long as it runs."""
         setup = ipc.PublisherSetup(
             protocol=self.publish_protocol or self.protocol, addresses=self.addresses, connections=connections,
-            topics=work.topics, payload=work.payload,
+            topics=work.topics, payload=work.payload, authority=self.authority,
         )  # fmt: skip
         self._publisher = await HelperProcess.start("benchmarks.publisher", setup, core)
         await self._publisher.ready(60.0)

@@ -36,11 +36,14 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 class Product(System):
-    """A cluster of the product with a number of brokers. `spec` overrides fields of its cluster file."""
+    """A cluster of the product with a number of brokers. `spec` overrides fields of its cluster file. With `dev_tls` it
+    has certificates of an authority of its own."""
 
     protocol = "product"
 
-    def __init__(self, name: str = "product", *, brokers: int = 1, spec: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, name: str = "product", *, brokers: int = 1, spec: Mapping[str, Any] | None = None, dev_tls: bool = False
+    ) -> None:
         super().__init__(name)
         own = {
             "brokers": {"replicas": brokers},
@@ -49,6 +52,7 @@ class Product(System):
             "limits": {"connectsPerSecond": 1_000_000},
         }
         self._spec = merged(own, spec or {})
+        self._dev_tls = dev_tls
         self._cluster: LocalCluster | None = None
 
     @property
@@ -92,10 +96,11 @@ class Product(System):
             raise_descriptor_limit(
                 work.subscribers // processes * 5 // 4 + 1000
             )  # processes have slightly uneven shares
-            self._cluster = LocalCluster(cluster, self.folder / "run", ports=next(_PORTS))
+            self._cluster = LocalCluster(cluster, self.folder / "run", ports=next(_PORTS), dev_tls=self._dev_tls)
             await self._cluster.start()
         except LocalError as error:
             raise MeasurementFailed(str(error)) from error
+        self.authority = str(self._cluster.authority or "")
         self.addresses = [("127.0.0.1", broker.ports.clients) for broker in self._cluster.brokers]
         if core is not None:
             _, other_core = machine.cores()

@@ -10,11 +10,11 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from benchmarks import peers
+from benchmarks import ipc, peers
 
 pytestmark = pytest.mark.real
 ROOT = Path(__file__).parents[3]
@@ -73,6 +73,15 @@ async def test_missing_peers_are_named_in_the_result(tmp_path: Path) -> None:
     if not fanout["peers"]:
         assert (fanout["best_peer"], fanout["ratio_best_peer"]) == (None, None)
         assert "no peer is installed" in result["not_measured"]["latency"]
+
+
+@pytest.mark.timeout(LIMIT + 30)
+async def test_attacks_disconnect_nobody_else(tmp_path: Path) -> None:
+    result, _ = await bench(tmp_path, "--only", "attack", "--plots", str(tmp_path / "plots"))
+    assert result["attack"]["attacks"].keys() == set(get_args(ipc.AttackKind))
+    assert result["attack"]["others_disconnected"] == 0
+    assert result["attack"]["memory_ratio"] < 1
+    assert (tmp_path / "plots" / "attack.png").exists()
 
 
 @pytest.mark.timeout(LIMIT + 30)
