@@ -141,7 +141,7 @@ def _exit_on_signal(number: int, _: object) -> None:
 
 def yield_cores() -> None:
     """Lower the priority of this process and its session: the kernel shares cores among sessions before processes."""
-    os.nice(19)
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
     group = Path("/proc/self/autogroup")
     # some kernels lack it or refuse: then the build only competes more
     with contextlib.suppress(OSError):
