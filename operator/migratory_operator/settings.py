@@ -1,8 +1,9 @@
-"""Settings of the operator, from environment variables: images, namespaces, intervals, monitoring."""
+"""Settings of the operator, from environment variables: images, namespaces, intervals, monitoring, reports."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,9 +34,16 @@ class OperatorSettings:
     """Labels of the ServiceMonitors, by which a Prometheus selects them."""
     own_namespace: str = ""
     """Namespace of the operator's pod. Empty when it does not run in a pod."""
+    reports_enabled: bool = False
+    """True if the operator makes reports, for which it needs permissions to create pods and Secrets."""
+    allowed_images: tuple[str, ...] = ()
+    """Images that reports may use beside `spark_image`, with * for any characters but "/"."""
+    allowed_prometheus: tuple[str, ...] = ()
+    """URLs of the Prometheus servers that reports may read, with * for a part of a host's name or of a path."""
 
 
 _PREFIX = "MIGRATORY_"
+_URL_PATTERN = r"https?://[^\s/?#@]+(/[^\s?#@]*)?"
 _POLICIES = ("Always", "IfNotPresent", "Never")
 
 
@@ -59,6 +67,9 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         monitor_interval=environment.get(f"{_PREFIX}MONITOR_INTERVAL", ""),
         monitor_labels=_pairs(environment, "MONITOR_LABELS"),
         own_namespace=environment.get(f"{_PREFIX}OWN_NAMESPACE", ""),
+        reports_enabled=_flag(environment, "REPORTS_ENABLED"),
+        allowed_images=_words(environment, "REPORTS_ALLOWED_IMAGES"),
+        allowed_prometheus=_url_patterns(environment, "REPORTS_ALLOWED_PROMETHEUS"),
     )
 
 
@@ -71,6 +82,23 @@ def _required(environment: Mapping[str, str], name: str) -> str:
 
 def _words(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in environment.get(_PREFIX + name, "").split(",") if word.strip())
+
+
+def _flag(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(_PREFIX + name, "") or "false"
+    if text not in ("true", "false"):
+        raise SettingsError(f"{_PREFIX}{name}: {text!r} is not allowed; allowed: true, false")
+    return text == "true"
+
+
+def _url_patterns(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    words = _words(environment, name)
+    for word in words:
+        if not re.fullmatch(_URL_PATTERN, word):
+            raise SettingsError(
+                f"{_PREFIX}{name}: {word!r} is not allowed; allowed: URLs such as http://prometheus.monitoring:9090"
+            )
+    return words
 
 
 def _pairs(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:

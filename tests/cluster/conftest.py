@@ -1,6 +1,7 @@
 """Tests on a real Kubernetes: `make cluster-test` starts one, loads the images and runs them.
 
-The operator is installed once, from manifests/install, as the documentation says. A cluster of three takes most of a
+The operator is installed once, from manifests/install, as the documentation says, with values for the tests' reports. A
+cluster of three takes most of a
 minute to start, so the tests of a module share one (`standing`), and each test leaves it ready. Tests mostly wait, so
 several modules run at the same time; those that stop or cut off the operator are marked `alone`.
 """
@@ -23,7 +24,7 @@ from migratory_node.pods import Cluster, Namespaces, Pods, create_namespace, del
 from migratory_node.prometheus import Prometheus, run_prometheus
 
 SYSTEM = "migratory-system"
-INSTALL = str(ROOT / "manifests" / "install")
+INSTALL = str(ROOT / "tests" / "cluster" / "install")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from migratory_node import chart
-from migratory_node.chart import CHART, INSTALL, KUBERNETES, helm, render_chart
+from migratory_node.chart import CHART, INSTALL, KUBERNETES, WHOLE, helm, render_chart
 from migratory_node.paths import ROOT, NodeError
 from migratory_node.processes import run
 
@@ -44,36 +44,60 @@ def test_the_chart_passes_helm_lint() -> None:
     assert "0 chart(s) failed" in run([helm(), "lint", "--strict", KUBERNETES, str(CHART)])
 
 
-def test_the_default_is_one_operator_with_a_cluster_role_and_no_cluster() -> None:
+def test_the_default_is_one_operator_with_a_role_in_its_namespace_and_no_cluster() -> None:
     made = objects("--no-hooks")
     assert set(made) == {
         ("ServiceAccount", "migratory"),
-        ("ClusterRole", "migratory-system-migratory"),
-        ("ClusterRoleBinding", "migratory-system-migratory"),
+        ("Role", "migratory"),
+        ("RoleBinding", "migratory"),
         ("Service", "migratory-metrics"),
         ("Deployment", "migratory"),
         ("NetworkPolicy", "migratory"),
     }
-    assert environment(made)["MIGRATORY_NAMESPACES"] == ""
+    assert environment(made)["MIGRATORY_NAMESPACES"] == "migratory-system"
+    assert environment(made)["MIGRATORY_REPORTS_ENABLED"] == "false"
     spec = made["Deployment", "migratory"]["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_the_operator_may_delete_and_evict_pods_but_not_change_them() -> None:
-    rules = objects("--no-hooks")["ClusterRole", "migratory-system-migratory"]["rules"]
-    assert [rule["verbs"] for rule in rules if "pods/eviction" in rule["resources"]] == [["create"]]
-    verbs = {verb for rule in rules if "pods" in rule["resources"] for verb in rule["verbs"]}
-    assert {"get", "list", "watch", "delete"} <= verbs
-    assert not verbs & {"patch", "update", "deletecollection", "*"}
-    assert not [rule for rule in rules if {"pods/exec", "secrets", "nodes", "*"} & set(rule["resources"])]
+def verbs(rules: list[Object], resource: str) -> set[str]:
+    return {verb for rule in rules if resource in rule["resources"] for verb in rule["verbs"]}
 
 
-def test_scope_namespace_renders_roles_and_nothing_cluster_wide() -> None:
-    made = objects("--no-hooks", "--set", "operator.scope=namespace,operator.namespaces={a,b}")
+def test_the_operator_may_delete_and_evict_pods_but_not_make_or_change_them() -> None:
+    rules = objects("--no-hooks")["Role", "migratory"]["rules"]
+    assert verbs(rules, "pods/eviction") == {"create"}
+    assert verbs(rules, "pods") == {"get", "list", "watch", "delete"}
+    assert verbs(rules, "jobs") == {"get", "delete"}
+    forbidden = {"pods/exec", "secrets", "nodes", "roles", "rolebindings", "*"}
+    assert not [rule for rule in rules if forbidden & {*rule["resources"], *rule["verbs"]}]
+
+
+def test_scope_cluster_and_reports_add_their_permissions() -> None:
+    made = objects("--no-hooks", "--set", WHOLE)
+    rules = made["ClusterRole", "migratory-system-migratory"]["rules"]
+    assert ("ClusterRoleBinding", "migratory-system-migratory") in made
+    assert environment(made)["MIGRATORY_NAMESPACES"] == ""
+    assert environment(made)["MIGRATORY_REPORTS_ENABLED"] == "true"
+    assert verbs(rules, "pods") == {"get", "list", "watch", "create", "delete"}
+    assert verbs(rules, "jobs") == {"get", "create", "delete"}
+    assert verbs(rules, "secrets") == {"get", "create"}
+    assert verbs(rules, "roles") == {"create", "patch"}
+
+
+def test_what_reports_may_use_comes_from_the_values(tmp_path: Path) -> None:
+    given = {"allowedImages": ["a.example/*", "b:1"], "allowedPrometheus": ["http://p:9090", "https://*.q/x"]}
+    made = environment(objects(values(tmp_path, {"reports": given})))
+    assert made["MIGRATORY_REPORTS_ALLOWED_IMAGES"] == "a.example/*,b:1"
+    assert made["MIGRATORY_REPORTS_ALLOWED_PROMETHEUS"] == "http://p:9090,https://*.q/x"
+
+
+def test_further_namespaces_get_a_role_each_and_nothing_is_cluster_wide() -> None:
+    made = objects("--no-hooks", "--set", "operator.namespaces={a,b}")
     kinds = [kind for kind, _ in made]
     assert not [kind for kind in kinds if kind.startswith("Cluster")]
     roles = [thing for thing in yaml.safe_load_all(
-        render_chart("--no-hooks", "--set", "operator.scope=namespace,operator.namespaces={a,b}")
+        render_chart("--no-hooks", "--set", "operator.namespaces={a,b}")
     ) if thing and thing["kind"] == "Role"]  # fmt: skip
     assert [role["metadata"]["namespace"] for role in roles] == ["migratory-system", "a", "b"]
     assert environment(made)["MIGRATORY_NAMESPACES"] == "migratory-system,a,b"
@@ -171,6 +195,7 @@ def test_a_tag_that_looks_like_a_number_keeps_its_text(tmp_path: Path, tag: str)
         "operator.resyncSeconds=0",
         "cluster.name=Quotes",
         "no.such=value",
+        "reports.allowedPrometheus={prometheus:9090}",
         "cluster.spec.brokers.replicas=three",
     ],
 )

@@ -22,10 +22,10 @@ _DIGITS = {ord(sign): None for sign in "-T:"}
 ALONE: Object = {"executors": 0, "deadline": "60s", "driver": {"cpu": "50m"}}
 
 
-def ask(kube: Kubectl, name: str, spark: Object, url: str | None = None) -> None:
+def ask(kube: Kubectl, name: str, spark: Object, url: str | None = None, **prometheus: str) -> None:
     spec: Object = {"cluster": "quotes", "window": "1m", "spark": spark}
     if url is not None:
-        spec["prometheus"] = {"url": url}
+        spec["prometheus"] = {"url": url, **prometheus}
     kube.apply({"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": {"name": name}, "spec": spec})
 
 
@@ -87,6 +87,9 @@ def asked(shared: Kubectl, operator_lock: IO[str]) -> Kubectl:
     ask(kube, "too-large", {**ALONE, "driver": {"cpu": "1000"}})
     ask(kube, "hangs", {**ALONE, "deadline": "45s"})
     ask(kube, "no-answer", ALONE, "http://127.0.0.1:1")
+    kube.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "access"}, "stringData": {"token": "t"}})
+    ask(kube, "not-allowed", {**ALONE, "image": "other.invalid/such:1"})
+    ask(kube, "no-label", ALONE, "https://prometheus:9090", secretName="access")
     return kube
 
 
@@ -155,6 +158,13 @@ def test_pods_that_cannot_start_fail_the_report_with_a_reason(asked: Kubectl) ->
     assert failed(kube, "too-large") == "Unschedulable"
     for name in ("no-image", "too-large"):
         kube.until(lambda name=name: not kube.list("pods", f"migratory.dev/report={name}"), "no pod left", 60)  # type: ignore[misc]
+
+
+def test_reports_use_only_what_the_operator_and_the_secret_allow(asked: Kubectl) -> None:
+    kube = asked
+    assert failed(kube, "not-allowed") == "ImageNotAllowed"
+    assert failed(kube, "no-label") == "SecretNotAllowed"
+    assert not kube.list("jobs", "migratory.dev/report in (not-allowed,no-label)")
 
 
 def test_a_driver_that_hangs_is_ended_at_its_deadline(asked: Kubectl) -> None:

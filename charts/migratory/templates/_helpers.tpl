@@ -86,17 +86,27 @@ capabilities: {drop: [ALL]}
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create]
-{{- /* SLA reports: each has a Job and up to two accounts, whose permissions the operator must hold to grant them. */}}
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- /* Runs that began while reports were enabled are observed and ended also afterwards. */}}
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [get, create, delete]
+  verbs: [get, delete]
+{{- if .Values.reports.enabled }}
+{{- /* Each report has a Job and up to two accounts, whose permissions the operator must hold to grant them. */}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [create]
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [create, patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [create]
+{{- /* The operator asks for the metadata of the Secrets that reports name, and creates one for each run. */}}
 - apiGroups: [""]
-  resources: [events]
-  verbs: [create]
+  resources: [secrets]
+  verbs: [get, create]
+{{- end }}
 {{- end }}

@@ -76,6 +76,7 @@ CLUSTER = ResourceKind(GROUP, VERSION, "MigratoryCluster", "migratoryclusters")
 REPORT = ResourceKind(GROUP, VERSION, "SLAReport", "slareports")
 POD = ResourceKind("", "v1", "Pod", "pods")
 JOB = ResourceKind("batch", "v1", "Job", "jobs")
+SECRET = ResourceKind("", "v1", "Secret", "secrets")
 ROLE_KINDS = (
     ResourceKind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
     ResourceKind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
@@ -97,13 +98,19 @@ KINDS_BY_NAME = {kind.kind: kind for kind in (*OWNED_KINDS, *OPTIONAL_KINDS)}
 
 
 class _LightkubeClient(AsyncClient):
-    """lightkube's client with a deletion by uid; lightkube itself deletes by name alone."""
+    """lightkube's client with a deletion by uid and a reading of metadata alone; lightkube itself deletes by name, and
+    reads whole objects."""
 
     async def delete_one(self, kind: Any, name: str, *, namespace: str, uid: str) -> None:
         """Delete the object with this uid, and its dependents in the background. The API answers 409 if another object
         has the name by now."""
         params = {"uid": uid, "propagationPolicy": "Background"}
         await self._client.request("delete", res=kind, name=name, namespace=namespace, params=params)
+
+    async def get_metadata(self, kind: Any, name: str, *, namespace: str) -> Any:
+        """Return the object without anything but its metadata."""
+        headers = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+        return await self._client.request("get", res=kind, name=name, namespace=namespace, headers=headers)
 
 
 class KubernetesApi:
@@ -146,11 +153,15 @@ class KubernetesApi:
         async with _limited():
             return [_to_dict(kind, item) async for item in listing]
 
-    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
-        """Return the object, or None if no object has this name."""
+    async def get(self, kind: ResourceKind, namespace: str, name: str, only_metadata: bool = False) -> Object | None:
+        """Return the object, or None if no object has this name.
+
+        :param only_metadata: let the API server send only the metadata, so that the content of a Secret stays there.
+        """
+        get: Callable[..., Awaitable[object]] = self._client.get_metadata if only_metadata else self._client.get
         try:
             async with _limited():
-                return _to_dict(kind, await self._client.get(_class(kind), name, namespace=namespace))
+                return _to_dict(kind, await get(_class(kind), name, namespace=namespace))
         except ApiError as error:
             if error.code == 404:
                 return None

@@ -22,12 +22,14 @@ from migratory_operator.api.kubernetes import (
     POD,
     REPORT,
     ROLE_KINDS,
+    SECRET,
     ApiError,
     KubernetesApi,
 )
 from migratory_operator.names import FIELD_MANAGER, Object, ResourceOwner
 from migratory_operator.reconcile.queue import WorkQueue
 from migratory_operator.reports.decide import ReportPlan, decide
+from migratory_operator.reports.resolve import secret_name
 from migratory_operator.reports.run import REPORT_LABEL, ObservedReport, ReportRun
 from migratory_operator.reports.schedule import decide_schedule
 from migratory_operator.reports.sla_condition import SLA_MET, sla_status
@@ -130,7 +132,11 @@ class ReportController:
         job = await self._api.get(JOB, owner.namespace, run.job)
         pods = await self._api.list(POD, owner.namespace, {REPORT_LABEL: owner.name})
         result = await self._api.get(KINDS_BY_NAME["ConfigMap"], owner.namespace, run.result)
-        return ObservedReport(resource, datetime.now(UTC), cluster, job, tuple(pods), result)
+        secret = None
+        # Without reports the operator may not read Secrets.
+        if job is None and self._settings.reports_enabled and (name := secret_name(resource, cluster)) is not None:
+            secret = await self._api.get(SECRET, owner.namespace, name, only_metadata=True)
+        return ObservedReport(resource, datetime.now(UTC), cluster, job, tuple(pods), result, secret)
 
     async def _apply(self, observed: ObservedReport, plan: ReportPlan) -> None:
         if plan.create and plan.status.get("startTime") != observed.status.get("startTime"):

@@ -23,13 +23,15 @@ from migratory_operator.reports.outcome import (
     summarize,
     waiting_reason,
 )
+from migratory_operator.reports.policy import check_allowed
 from migratory_operator.reports.resolve import UnresolvableReport, resolve_report
 from migratory_operator.reports.run import ObservedReport
 from migratory_operator.settings import OperatorSettings
 from migratory_operator.status import ConditionValue, KubernetesEvent, condition_object, format_time, parse_time
 
-_CLUSTER_WAIT = timedelta(minutes=2)
-"""Time from a report's creation in which its cluster may be missing or invalid before the report fails."""
+_RETRY_TIME = timedelta(minutes=2)
+"""Time from a report's creation in which its cluster may be missing or invalid, or its Secret missing, before it
+fails."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,8 @@ def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:
         return _succeeded(observed, result)
     try:
         report = resolve_report(observed.resource, observed.cluster)
-        if not (report.spark.image or settings.spark_image):
-            message = "the operator has no image for reports; set spec.spark.image, or MIGRATORY_SPARK_IMAGE"
-            raise UnresolvableReport("NoImage", message)
+        if observed.job is None:
+            check_allowed(report, settings, observed.secret)
     except UnresolvableReport as error:
         if observed.job is None:
             return _unresolvable(observed, error)
@@ -106,8 +107,8 @@ def _run(observed: ObservedReport, deadline: timedelta, create: tuple[Object, ..
 def _unresolvable(observed: ObservedReport, error: UnresolvableReport) -> ReportPlan:
     waited = observed.now - parse_time(observed.resource["metadata"]["creationTimestamp"])
     reason = StatusReason(error.reason, str(error))
-    if error.retryable and waited < _CLUSTER_WAIT:
-        requeue_at = observed.now + (_CLUSTER_WAIT - waited) + timedelta(seconds=1)
+    if error.retryable and waited < _RETRY_TIME:
+        requeue_at = observed.now + (_RETRY_TIME - waited) + timedelta(seconds=1)
         return _in_progress(observed, "Pending", reason, requeue_at=requeue_at, accepted=False)
     return _failed(observed, reason, accepted=False)
 

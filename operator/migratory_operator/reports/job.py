@@ -152,7 +152,8 @@ def _pod(run: ReportRun, component: str, mounts: list[Object], volumes: list[Obj
             "containers": [
                 {
                     "name": component,
-                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                    # The output of driver and executors may quote what a server sent, and stays in their logs.
+                    "terminationMessagePolicy": "FallbackToLogsOnError" if component == SUBMIT else "File",
                     "securityContext": container_security_context(),
                     "volumeMounts": mounts,
                     **container,

@@ -116,7 +116,6 @@ def has_ended(pod: Object) -> bool:
 def _driver_failure(pod: Object) -> StatusReason | None:
     name, status = pod["metadata"]["name"], pod.get("status", {})
     terminated = _terminated_state(status)
-    last_output = _last_lines(terminated)
     if disruption := _disruption(status):
         return StatusReason("DriverEvicted", f"{name}: {status.get('message') or disruption}")
     if "deletionTimestamp" in pod["metadata"]:
@@ -128,10 +127,11 @@ def _driver_failure(pod: Object) -> StatusReason | None:
             return StatusReason("DriverEvicted", f"{name}: {status.get('message') or 'evicted'}")
         if terminated.get("reason") == "OOMKilled":
             return StatusReason("DriverOutOfMemory", f"{name} needed more memory than spec.spark.driver.memory")
-        output = last_output or status.get("message") or "no output"
-        return StatusReason("DriverFailed", f"{name} ended with exit code {terminated.get('exitCode', '?')}: {output}")
+        # Not its output, which may quote what a server sent.
+        reason = status.get("message") or f"`kubectl logs {name}` has its output"
+        return StatusReason("DriverFailed", f"{name} ended with exit code {terminated.get('exitCode', '?')}: {reason}")
     if _phase(pod) == "Succeeded":
-        return StatusReason("NoResult", f"{name} ended without a result: {last_output or 'no output'}")
+        return StatusReason("NoResult", f"{name} ended without a result; `kubectl logs {name}` has its output")
     return None
 
 

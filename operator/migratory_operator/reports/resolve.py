@@ -19,7 +19,7 @@ from migratory_operator.status import parse_time
 
 class UnresolvableReport(Exception):
     """Raised for a report that can't be made, with a reason in one word. `retryable` is True if the cluster is missing
-    or invalid, so that the report waits a while for it."""
+    or invalid, or the Secret is missing, so that the report waits a while for it."""
 
     def __init__(self, reason: str, message: str, retryable: bool = False) -> None:
         super().__init__(message)
@@ -72,6 +72,15 @@ def resolve_report(resource: Object, cluster: Object | None) -> ResolvedReport:
         objectives=spec.objectives or sla.objectives or DEFAULT_OBJECTIVES,
         spark=spec.spark or sla.spark,
     )
+
+
+def secret_name(resource: Object, cluster: Object | None) -> str | None:
+    """Return the name of the Secret that the report's run would use; None without one, or if the report can't be
+    made."""
+    try:
+        return resolve_report(resource, cluster).prometheus.secret_name
+    except UnresolvableReport:
+        return None
 
 
 def _read_spec(resource: Object) -> ReportSpec:

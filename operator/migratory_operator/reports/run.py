@@ -107,6 +107,8 @@ class ObservedReport:
     job: Object | None = None
     pods: tuple[Object, ...] = ()
     result: Object | None = None
+    secret: Object | None = None
+    """The metadata of the Secret that the report names; read only while there is no Job."""
 
     @property
     def run(self) -> ReportRun:

@@ -24,14 +24,17 @@ CHANGES = {"same": MET, "better": MET, "worse": MISSED, "unknown": INSUFFICIENT}
 
 
 class BadInput(click.ClickException):
-    """Raised when an option, a file or a window is wrong; the command exits with BAD_INPUT."""
+    """Raised when an option, a file or a window is wrong; the command exits with BAD_INPUT.
+
+    An error of the samples is its `__cause__`. The message may then quote what a server sent.
+    """
 
     exit_code = BAD_INPUT
 
 
 class SamplesUnreadable(click.ClickException):
     """Raised when the samples could not be read, or Spark failed; the command exits with UNREADABLE. Nothing is known
-    about the objectives."""
+    about the objectives. The message may quote what a server sent."""
 
     exit_code = UNREADABLE
 

@@ -138,7 +138,7 @@ class PrometheusServers:
             raise BadInput(f"--prometheus: {error}") from None
         except NoSamplesFound as error:
             of = f" (asked for cluster {self.cluster!r})" if self.cluster is not None else ""
-            raise BadInput(f"--prometheus: {error}{of}") from None
+            raise BadInput(f"--prometheus: {error}{of}") from error
         except ServerError as error:
             raise SamplesUnreadable(f"--prometheus: {error}") from None
 

@@ -140,7 +140,7 @@ def _build(
                 replica_labels=report_options.replica_labels, cluster=report_options.cluster,
             )  # fmt: skip
     except (NoSamples, ValueError) as error:
-        raise BadInput(str(error)) from None
+        raise BadInput(str(error)) from error
 
 
 def _write(report_options: ReportOptions, report: SlaReport) -> None:

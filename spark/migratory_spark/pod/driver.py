@@ -59,13 +59,18 @@ def _make_result(pod_request: request.PodRequest) -> dict[str, Any]:
         from migratory_spark.render.page import render_page
 
         return result.success(pod_request.run, report, render_page)
+    # What a server sent stays in the log: not everybody who reads the report's status may read the server.
     except BadInput as error:
-        return result.failure(pod_request.run, "InvalidInput", error.message)
+        print(f"sla report: {error.message}", file=sys.stderr)
+        message = error.message if error.__cause__ is None else result.NO_SAMPLES
+        return result.failure(pod_request.run, "InvalidInput", message)
     except SamplesUnreadable as error:
-        return result.failure(pod_request.run, "SamplesUnreadable", error.message)
+        print(f"sla report: {error.message}", file=sys.stderr)
+        return result.failure(pod_request.run, "SamplesUnreadable", result.unreadable_message(error.message))
     except Exception as error:  # noqa: BLE001 - the operator waits for a result, and the log has the traceback
         traceback.print_exception(error)
-        return result.failure(pod_request.run, "InternalError", f"{type(error).__name__}: {error}")
+        message = f"{type(error).__name__}; the log of the driver's pod has the traceback"
+        return result.failure(pod_request.run, "InternalError", message)
 
 
 def patch_config_map(

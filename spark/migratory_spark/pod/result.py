@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable, Sequence
 from decimal import ROUND_DOWN, Decimal
 from typing import Any
@@ -29,6 +30,20 @@ _MAX_BROKERS = 100
 _MAX_INCIDENTS = 20
 _MAX_NOTES = 10
 _MAX_TEXT = 1000
+
+NO_SAMPLES = "Prometheus has no usable samples of the cluster in the window; the log of the driver's pod says more"
+_CAUSES = (
+    "cannot be reached",
+    "TLS failed",
+    "did not answer",
+    "redirects",
+    "refuses access",
+    "has no such interface",
+    "refuses",
+    "the response",
+    "Java does not start",
+)
+"""Phrases of the errors of reading, one of which a status may have; the more specific one comes first."""
 
 
 def success(
@@ -63,6 +78,15 @@ def failure(run: str, reason: str, message: str) -> dict[str, Any]:
     """
     account = {"run": run, "failure": {"reason": reason, "message": message[:_MAX_TEXT]}}
     return {"data": {ACCOUNT: json.dumps(account)}}
+
+
+def unreadable_message(message: str) -> str:
+    """Return a fixed sentence for the status in place of the message of an error of reading, which may quote what a
+    server sent. It has the kind of the error, and the HTTP status code."""
+    code = re.search(r"\bHTTP ([1-5][0-9]{2})\b", message)
+    facts = [cause for cause in _CAUSES if cause in message][:1] + ([code[0]] if code else [])
+    known = f" ({', '.join(facts)})" if facts else ""
+    return f"the samples could not be read{known}; the log of the driver's pod says more"
 
 
 def _account(run: str, report: SlaReport) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Spark passes options as text with names in any case. Every mistake is an OptionE
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import math
 import re
 from collections.abc import Mapping
@@ -96,10 +97,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     start, end = (_moment(name, options[name]) if name in options else None for name in ("start", "end"))
     if start is not None and end is not None and end < start:
         raise OptionError(f"end ({options['end']}) is before start ({options['start']})")
+    urls, access = _urls(options.get("url", "")), _access(options, headers)
+    if {"token", "tokenFile", "user"} & options.keys() and (clear := next(filter(_is_clear_text, urls), None)):
+        raise OptionError(f"option url: {clear} would send the credentials in clear text; use https")
     return SourceOptions(
-        urls=_urls(options.get("url", "")),
+        urls=urls,
         selectors=_selectors(options.get("matchers", "")),
-        access=_access(options, headers),
+        access=access,
         start_ms=start,
         end_ms=end,
         partition_ms=_length_ms(options, "partition") if "partition" in options else None,
@@ -168,6 +172,17 @@ def _url(text: str) -> str:
             "option url: a user, query or fragment is not allowed in the URL; give user and passwordFile as options"
         )
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+def _is_clear_text(url: str) -> bool:
+    """Return whether requests to the URL cross a network without TLS: http, and not to this machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    return parts.scheme == "http" and not is_loopback
 
 
 def _selectors(text: str) -> tuple[Selector, ...]:

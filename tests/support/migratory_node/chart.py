@@ -23,6 +23,8 @@ SYSTEM = "migratory-system"
 KUBERNETES = "--kube-version=1.34.0"
 """The option of helm that sets the version of Kubernetes. A helm that was not built by its own makefile assumes
 1.20."""
+WHOLE = "operator.scope=cluster,reports.enabled=true"
+"""The values of an operator for all namespaces that makes reports."""
 _HEAD = "# Rendered from charts/migratory by `make manifests`; change it there.\n"
 
 
@@ -42,8 +44,9 @@ def run_helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
 
 
 def operator() -> str:
-    """Return the content of manifests/install/operator.yaml: the rendered chart without what only Helm needs."""
-    return _HEAD + render_chart("--no-hooks", "--set", "crds.upgrade=false")
+    """Return the content of manifests/install/operator.yaml: the rendered chart without what only Helm needs, for all
+    namespaces and with reports."""
+    return _HEAD + render_chart("--no-hooks", "--set", f"crds.upgrade=false,{WHOLE}")
 
 
 def readme() -> str:

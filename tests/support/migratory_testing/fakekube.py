@@ -27,6 +27,8 @@ class FakeKube:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.requests: list[tuple[str, str]] = []
+        self.metadata_requests: list[str] = []
+        """Paths of the requests for an object's metadata alone."""
         self.applied: list[Object] = []
         self.refuse: dict[str, int] = {}
         self.reason = ""
@@ -96,6 +98,9 @@ class FakeKube:
         if request.query.get("watch") == "true":
             return await self._watch(request, path.split("/")[-1])
         match request.method:
+            case "GET" if path in self.objects and "as=PartialObjectMetadata" in request.headers.get("Accept", ""):
+                self.metadata_requests.append(path)
+                return _json({"kind": "PartialObjectMetadata", "metadata": self.objects[path]["metadata"]})
             case "GET" if path in self.objects:
                 return _json(self.objects[path])
             case "GET" if len(path.split("/")) in (1, 3):

@@ -18,7 +18,12 @@ from migratory_operator.reconcile.observed import ObservedCluster, key_of
 from migratory_operator.settings import OperatorSettings
 
 SETTINGS = OperatorSettings(
-    broker_image="example/broker:1", zookeeper_image="example/zookeeper:1", spark_image="example/spark:1"
+    broker_image="example/broker:1",
+    zookeeper_image="example/zookeeper:1",
+    spark_image="example/spark:1",
+    reports_enabled=True,
+    allowed_images=("example/*",),
+    allowed_prometheus=("http://prometheus:9090", "http://p", "https://*.monitoring.svc:9090/prom"),
 )
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

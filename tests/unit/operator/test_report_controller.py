@@ -9,6 +9,7 @@ import base64
 import gzip
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -217,3 +218,25 @@ def test_fetch_without_a_kubeconfig_says_what_to_do(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["sla", "fetch", "weekly"], env=nowhere)
     assert result.exit_code == 2
     assert "KUBECONFIG" in result.output
+
+
+@pytest.mark.parametrize(("labels", "phase"), [({"migratory.dev/allow-reports": "true"}, "Submitting"), ({}, "Failed")])
+async def test_only_the_metadata_of_the_secret_is_read(
+    labels: Object, phase: str, kube: FakeKube, reports: ReportController
+) -> None:
+    access = {"url": "https://a.monitoring.svc:9090/prom", "secretName": "scraper"}
+    kube.put(WEEKLY, report(prometheus=access))
+    secret = {"kind": "Secret", "metadata": {"name": "scraper", "labels": labels}, "data": {"token": "c2VjcmV0"}}
+    kube.put(f"{AT}/secrets/scraper", secret)
+    await reports.reconcile("market", "weekly")
+    assert kube.objects[WEEKLY]["status"]["phase"] == phase
+    assert kube.metadata_requests == [f"{AT}/secrets/scraper"]
+    assert [path for method, path in kube.requests if "secrets" in path and method == "GET"] == kube.metadata_requests
+
+
+async def test_a_disabled_operator_asks_for_no_secret(kube: FakeKube, reports: ReportController) -> None:
+    kube.put(WEEKLY, report(prometheus={"url": "https://a.monitoring.svc:9090/prom", "secretName": "scraper"}))
+    kube.refuse["secrets"] = 403
+    off = ReportController(reports._api, replace(SETTINGS, reports_enabled=False), OperatorMetrics())
+    await off.reconcile("market", "weekly")
+    assert kube.objects[WEEKLY]["status"]["conditions"][0]["reason"] == "ReportsDisabled"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -153,7 +154,7 @@ def test_an_invalid_result_fails_the_report(account: Object, reason: str) -> Non
         ((pod(DRIVER, "Failed", reason="Evicted", message="low on memory"),), "DriverEvicted", "low on memory"),
         ((pod(DRIVER, "Failed", reason="DeadlineExceeded"),), "DeadlineExceeded", "time limit"),
         ((pod(DRIVER, "Failed", containerStatuses=terminated("", 137, "OOMKilled")),), "DriverOutOfMemory", "memory"),
-        ((pod(DRIVER, "Failed", containerStatuses=terminated("a\n\nValueError: b")),), "DriverFailed", "ValueError: b"),
+        ((pod(DRIVER, "Failed", containerStatuses=terminated("ValueError: b", 70)),), "DriverFailed", "exit code 70"),
         ((pod(DRIVER, "Succeeded", containerStatuses=terminated("", 0)),), "NoResult", "without a result"),
         (
             (pod(DRIVER, conditions=[{"type": "DisruptionTarget", "status": "True", "message": "drained"}]),),
@@ -169,6 +170,7 @@ def test_a_driver_that_ends_without_a_result_fails_with_its_reason(
     assert plan.status["phase"] == "Failed"
     assert complete(plan)[0] == reason
     assert expected in complete(plan)[1]
+    assert "ValueError" not in complete(plan)[1], "the driver's output may quote what Prometheus sent"
     assert plan.status["completionTime"] == "2026-01-02T03:04:05Z"
 
 
@@ -300,8 +302,6 @@ def test_fields_of_a_newer_definition_are_ignored_and_reported() -> None:
 
 
 def test_a_report_without_an_image_fails() -> None:
-    from dataclasses import replace
-
     plan = decide(observe(resource=report()), replace(SETTINGS, spark_image=""))
     assert complete(plan)[0] == "NoImage"
 
@@ -378,3 +378,66 @@ def test_without_executors_the_jobs_pod_is_the_driver() -> None:
     assert template["metadata"]["labels"]["app.kubernetes.io/component"] == DRIVER
     assert container["resources"]["limits"] == {"memory": "2048Mi"}
     assert "spark.driver.memory=1024m" in container["args"]
+
+
+SECRET: Object = {"metadata": {"name": "scraper", "labels": {"migratory.dev/allow-reports": "true"}}}
+SECURED: Object = {"url": "https://a.monitoring.svc:9090/prom", "secretName": "scraper"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "allowed"),
+    [
+        ({"spark": {"image": "evil/miner:1"}}, "ImageNotAllowed", "example/spark:1, example/*"),
+        ({"spark": {"image": "example/deep/er:1"}}, "ImageNotAllowed", "example/*"),
+        ({"spark": {"image": "example"}}, "ImageNotAllowed", "example/*"),
+        ({"prometheus": {"url": "http://169.254.169.254"}}, "PrometheusNotAllowed", "http://prometheus:9090, http://p"),
+        ({"prometheus": {"url": "https://prometheus:9090"}}, "PrometheusNotAllowed", "http://p"),
+        ({"prometheus": {"url": "http://prometheus:9090/admin"}}, "PrometheusNotAllowed", "http://p"),
+        ({"prometheus": {"url": "https://evil.com:443.monitoring.svc:9090/prom"}}, "PrometheusNotAllowed", "*"),
+        ({"prometheus": {"url": "https://evil.com/.monitoring.svc:9090/prom"}}, "PrometheusNotAllowed", "*"),
+        ({"prometheus": {"url": "https://evil.com\\.monitoring.svc:9090/prom"}}, "PrometheusNotAllowed", "*"),
+        ({"prometheus": {"url": "https://a...monitoring.svc:9090/prom"}}, "PrometheusNotAllowed", "*"),
+        ({"prometheus": {**SECURED, "url": "http://p"}}, "InsecurePrometheus", "https"),
+    ],
+)
+def test_a_report_uses_only_what_the_administrator_allows(spec: Object, reason: str, allowed: str) -> None:
+    plan = decide(observe(resource=report(**spec), secret=SECRET), SETTINGS)
+    assert (plan.status["phase"], plan.create) == ("Failed", ())
+    assert complete(plan)[0] == reason
+    assert allowed in complete(plan)[1]
+    (accepted,) = [entry for entry in plan.status["conditions"] if entry["type"] == "Accepted"]
+    assert (accepted["status"], accepted["reason"]) == ("False", reason)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"spark": {"image": "example/spark:1"}},
+        {"spark": {"image": "example/other@sha256:12ab"}},
+        {"prometheus": {"url": "http://prometheus:9090/"}},
+        {"prometheus": SECURED},
+        {"prometheus": {**SECURED, "url": "https://a.b-c.monitoring.svc:9090/prom/"}},
+    ],
+)
+def test_a_report_is_made_with_what_the_administrator_allows(spec: Object) -> None:
+    assert decide(observe(resource=report(**spec), secret=SECRET), SETTINGS).create
+
+
+def test_a_secret_needs_the_label_that_lets_reports_use_it() -> None:
+    resource = report(prometheus=SECURED)
+    metadata: Object
+    for metadata in ({}, {"labels": {}}, {"labels": {"migratory.dev/allow-reports": "false"}}):
+        plan = decide(observe(resource=resource, secret={"metadata": metadata}), SETTINGS)
+        assert (plan.status["phase"], complete(plan)[0]) == ("Failed", "SecretNotAllowed")
+        assert "migratory.dev/allow-reports=true" in complete(plan)[1]
+    plan = decide(observe(resource=resource), SETTINGS)
+    assert (plan.status["phase"], complete(plan)[0], plan.create) == ("Pending", "SecretNotFound", ())
+
+
+def test_an_operator_without_reports_refuses_them_and_ends_runs_that_exist() -> None:
+    off = replace(SETTINGS, reports_enabled=False)
+    plan = decide(observe(resource=report()), off)
+    assert (plan.status["phase"], complete(plan)[0]) == ("Failed", "ReportsDisabled")
+    (begun,) = [entry for entry in decide(observe(), SETTINGS).create if entry["kind"] == "Job"]
+    assert decide(observe(job=begun, pods=(pod(DRIVER),)), off).status["phase"] == "Running"
+    assert decide(observe(job=begun, result=result(ACCOUNT)), off).status["phase"] == "Succeeded"

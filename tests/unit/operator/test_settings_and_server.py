@@ -39,9 +39,24 @@ def test_settings_of_service_monitors_are_read() -> None:
     assert settings.monitor_labels == (("release", "watch"), ("team", ""))
 
 
+def test_settings_of_reports_are_read() -> None:
+    given = {
+        "MIGRATORY_REPORTS_ENABLED": "true",
+        "MIGRATORY_REPORTS_ALLOWED_IMAGES": "example/*",
+        "MIGRATORY_REPORTS_ALLOWED_PROMETHEUS": "http://prometheus.monitoring:9090, https://*.example.com/prom",
+    }
+    settings = read_settings({**IMAGES, **given})
+    assert (settings.reports_enabled, settings.allowed_images) == (True, ("example/*",))
+    assert settings.allowed_prometheus == ("http://prometheus.monitoring:9090", "https://*.example.com/prom")
+    assert read_settings({**IMAGES, "MIGRATORY_REPORTS_ENABLED": ""}).reports_enabled is False
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("REPORTS_ENABLED", "yes"),
+        ("REPORTS_ALLOWED_PROMETHEUS", "*"),
+        ("REPORTS_ALLOWED_PROMETHEUS", "http://me:secret@prometheus"),
         ("MONITOR_LABELS", "release"),
         ("BROKER_IMAGE", ""),
         ("PULL_POLICY", "Sometimes"),

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from migratory_resources.report.status import ReportOutcome
 from migratory_spark.document import SlaReport
+from migratory_spark.errors import NoSamplesFound
 from migratory_spark.jobs.command_line import BadInput, SamplesUnreadable
 from migratory_spark.pod import driver, request, result
 from migratory_testing.reports import empty_report, sample_report
@@ -265,3 +266,50 @@ def test_a_rejected_result_is_a_failure(asked: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("migratory_spark.render.page.render_page", page)
     monkeypatch.setattr(driver, "patch_config_map", refuse)
     assert driver.main(asked) == 70
+
+
+ANSWER = "root:x:0:0 of HTTP 777"
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (SamplesUnreadable(f"--prometheus: http://p: answers HTTP 500: {ANSWER}"), " (HTTP 500)"),
+        (SamplesUnreadable(f"http://p: refuses access (HTTP 401): {ANSWER}"), " (refuses access, HTTP 401)"),
+        (SamplesUnreadable(f"http://p: redirects to {ANSWER}: is that right?"), " (redirects)"),
+        (SamplesUnreadable(f"http://p: cannot be reached (4 tries): {ANSWER}"), " (cannot be reached)"),
+        (SamplesUnreadable(ANSWER), ""),
+    ],
+)
+def test_what_prometheus_answers_stays_in_the_pods_log(
+    raised: Exception, expected: str, asked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failure_of(raised, asked, monkeypatch) == (
+        f"the samples could not be read{expected}; the log of the driver's pod says more"
+    )
+    assert ANSWER in capsys.readouterr().err
+
+
+def failure_of(raised: Exception, asked: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a pod whose report fails with the error, and return the message of its result."""
+    patched: list[Any] = []
+
+    def fail(*_: object) -> SlaReport:
+        raise raised
+
+    monkeypatch.setattr(driver, "make_report", fail)
+    monkeypatch.setattr(driver, "patch_config_map", lambda *given: patched.append(given))
+    assert driver.main(asked) == 0
+    message: str = account(patched[0][2])["failure"]["message"]
+    return message
+
+
+def test_names_that_prometheus_has_and_text_of_unexpected_errors_stay_in_the_log(
+    asked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_samples = BadInput(f"--prometheus: no samples; did you mean {ANSWER}?")
+    no_samples.__cause__ = NoSamplesFound("no")
+    for raised in (no_samples, RuntimeError(ANSWER)):
+        assert ANSWER not in failure_of(raised, asked, monkeypatch)
+        assert ANSWER in capsys.readouterr().err
+    assert failure_of(BadInput("objectives: wrong"), asked, monkeypatch) == "objectives: wrong"

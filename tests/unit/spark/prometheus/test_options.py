@@ -42,14 +42,14 @@ def test_every_option_is_parsed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
     parsed = parse_options({
-        "URL": "http://a:9090/, https://b/prom/\nhttp://a:9090", "Matchers": 'up{a="b"} down up{a="b"}',
+        "URL": "https://a:9090/, https://b/prom/\nhttps://a:9090", "Matchers": 'up{a="b"} down up{a="b"}',
         "START": "1767225600.5", "end": "2026-01-01T02:00:00+01:00", "partition": "1h30m", "shape": "SERIES",
         "columns": "series, values,source", "dropLabels": "replica,prometheus", "api": "range_selector",
         "require": "any", "whenempty": "fail", "user": "me", "passwordFile": str(secret), "timeout": "5s",
         "answerLimit": "1m",
         "retries": "0", "maxSamples": "7", "pushdown": "true", "delay": "0s", "header.X-Scope-OrgID": "team",
     })  # fmt: skip
-    assert parsed.urls == ("http://a:9090", "https://b/prom")
+    assert parsed.urls == ("https://a:9090", "https://b/prom")
     assert len(parsed.selectors) == 2
     assert (parsed.start_ms, parsed.end_ms, parsed.partition_ms) == (1767225600500, 1767229200000, 5_400_000)
     assert (parsed.shape, parsed.columns, parsed.by_source) == ("series", ("series", "values", "source"), True)
@@ -58,7 +58,7 @@ def test_every_option_is_parsed(tmp_path: Path) -> None:
     assert (parsed.access.timeout, parsed.access.answer_limit, parsed.access.retries) == (5, 60, 0)
     assert parsed.access.headers == (("X-Scope-OrgID", "team"), ("Authorization", "Basic bWU6czNjcmV0"))
     assert (parsed.max_samples, parsed.delay_ms) == (7, 0)
-    assert options(tokenFile=str(secret)).access.headers == (("Authorization", "Bearer s3cret"),)
+    assert options(url="https://a", tokenFile=str(secret)).access.headers == (("Authorization", "Bearer s3cret"),)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,8 @@ def test_every_option_is_parsed(tmp_path: Path) -> None:
         ({"timeout": "soon"}, "option timeout"),
         ({"token": "a", "user": "b", "password": "c"}, "token and user exclude each other"),
         ({"token": "a", "tokenFile": "b"}, "token and tokenFile exclude each other"),
+        ({"token": "a"}, "option url: http://a:9090 would send the credentials in clear text; use https"),
+        ({"user": "a", "password": "b", "url": "https://a,http://b"}, "http://b would send the credentials"),
         ({"tokenFile": "/nowhere/x"}, "option tokenFile: /nowhere/x cannot be read"),
         ({"token": "a\nb"}, "option token: it is empty or has characters"),
         ({"user": "b"}, "user and password \\(or passwordFile\\) go together"),
@@ -174,3 +176,8 @@ def test_other_filters_are_left_to_spark() -> None:
     narrow, remaining = narrowed(*given)
     assert remaining == given
     assert narrow == options()
+
+
+@pytest.mark.parametrize("url", ["http://localhost:9090", "http://127.0.0.1", "http://[::1]:9090/prefix"])
+def test_credentials_may_go_to_this_machine_without_tls(url: str) -> None:
+    assert options(url=url, token="a").access.headers == (("Authorization", "Bearer a"),)

@@ -1,0 +1,68 @@
+"""The rules of what reports may use, which the operator's administrator sets: images, Prometheus servers and Secrets;
+pure.
+
+An author may create SLAReports, and need not be allowed to create pods or to read Secrets. Without these rules a report
+would do both for its author.
+"""
+
+from __future__ import annotations
+
+import re
+
+from migratory_operator.names import PREFIX, Object
+from migratory_operator.reports.resolve import ResolvedReport, UnresolvableReport
+from migratory_operator.settings import OperatorSettings
+
+ALLOW_LABEL = f"{PREFIX}/allow-reports"
+"""Label that, with the value "true", lets reports send a Secret's content to their Prometheus server."""
+# "*" never stands for a "/". In a URL it stands for no ":", "@" or ".." either, which could change host or folder.
+_ANY_IN_IMAGE = r"[-a-zA-Z0-9._:@]*"
+_ANY_IN_URL = r"(?:(?!\.\.)[-a-zA-Z0-9._])*"
+
+
+def check_allowed(report: ResolvedReport, settings: OperatorSettings, secret: Object | None) -> None:
+    """Raise UnresolvableReport if the operator's settings do not allow the report.
+
+    :param secret: the metadata of the Secret that the report names, None if it does not exist.
+    """
+    if not settings.reports_enabled:
+        message = "this operator makes no reports; its administrator enables them: chart value reports.enabled"
+        raise UnresolvableReport("ReportsDisabled", message)
+    _check_image(report.spark.image, settings)
+    url = report.prometheus.url
+    allowed = settings.allowed_prometheus
+    if not any(_matches(pattern.rstrip("/"), url.rstrip("/"), _ANY_IN_URL) for pattern in allowed):
+        raise _not_allowed("PrometheusNotAllowed", f"the Prometheus server {url}", allowed, "allowedPrometheus")
+    if report.prometheus.secret_name is not None:
+        _check_secret(report.prometheus.secret_name, url, secret)
+
+
+def _check_image(image: str | None, settings: OperatorSettings) -> None:
+    if not (image or settings.spark_image):
+        message = "the operator has no image for reports; set spec.spark.image, or MIGRATORY_SPARK_IMAGE"
+        raise UnresolvableReport("NoImage", message)
+    allowed = (settings.spark_image, *settings.allowed_images)
+    if image is not None and not any(_matches(pattern, image, _ANY_IN_IMAGE) for pattern in allowed):
+        raise _not_allowed("ImageNotAllowed", f"the image {image}", allowed, "allowedImages")
+
+
+def _check_secret(name: str, url: str, secret: Object | None) -> None:
+    if not url.startswith("https://"):
+        message = f"the content of Secret {name} is sent over https only, and not to {url}"
+        raise UnresolvableReport("InsecurePrometheus", message)
+    if secret is None:
+        raise UnresolvableReport("SecretNotFound", f"Secret {name} does not exist in this namespace", retryable=True)
+    if secret["metadata"].get("labels", {}).get(ALLOW_LABEL) != "true":
+        message = f"reports may not use Secret {name}: it has no label {ALLOW_LABEL}=true"
+        raise UnresolvableReport("SecretNotAllowed", message)
+
+
+def _not_allowed(reason: str, value: str, allowed: tuple[str, ...], setting: str) -> UnresolvableReport:
+    known = ", ".join(filter(None, allowed)) or "none"
+    return UnresolvableReport(
+        reason, f"{value} is not allowed; allowed: {known} (set by the operator's administrator: reports.{setting})"
+    )
+
+
+def _matches(pattern: str, text: str, anything: str) -> bool:
+    return re.fullmatch(anything.join(map(re.escape, pattern.split("*"))), text) is not None
