@@ -29,6 +29,11 @@ BACKLOG = 4096
 RETRY_DELAY = 0.2
 """Seconds until the next attempt after the operating system refused to accept."""
 
+MAX_UNSENT_BYTES = 131_072
+"""Bytes of a connection that the kernel holds at most, besides those on their way to a receiver that has room for them.
+By its own limit it takes up to 4 MB (`net.ipv4.tcp_wmem`) for each client that does not read, which no limit of the
+broker counts."""
+
 TLS_HANDSHAKE_BYTES = 65_536
 """Bytes of memory of a connection in its TLS handshake, as measured: uvloop's buffers and OpenSSL's state."""
 
@@ -58,8 +63,9 @@ def bind(host: str, port: int, purpose: str) -> socket.socket:
         raise ListenError(f"cannot listen for {purpose} on {endpoint}: {error.strerror}") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # accepted sockets inherit it: saves a system call for each connection
+        # accepted sockets inherit both: saves system calls for each connection
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
         listening.setblocking(False)

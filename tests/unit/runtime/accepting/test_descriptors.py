@@ -1,8 +1,10 @@
-"""Limits of descriptors: the capacity follows them, and a spare descriptor serves when no other is free."""
+"""Limits of descriptors: the capacity follows them, and a spare descriptor serves when no other is free. Also the limit
+of what the kernel holds for a connection."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import resource
 import socket
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 from migratory_broker.runtime.accepting.limits import NEEDED_DESCRIPTORS, check_descriptors, connection_capacity
-from migratory_broker.runtime.accepting.listener import Acceptor, bind, listen
+from migratory_broker.runtime.accepting.listener import MAX_UNSENT_BYTES, Acceptor, bind, listen
 from migratory_broker.runtime.errors import DescriptorError
 from migratory_testing.waiting import until
 
@@ -51,6 +53,20 @@ class Exhausted:
 def listening() -> Iterator[socket.socket]:
     with bind("127.0.0.1", 0, "clients") as bound:
         yield listen(bound, "clients")
+
+
+def test_kernel_takes_little_for_a_client_that_does_not_read(listening: socket.socket) -> None:
+    with socket.socket() as stalled:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stalled.connect(listening.getsockname())
+        accepted, _ = listening.accept()
+        with accepted:
+            accepted.setblocking(False)
+            taken = 0
+            with contextlib.suppress(BlockingIOError):
+                while taken < 2**20:
+                    taken += accepted.send(bytes(16_384))
+    assert taken <= MAX_UNSENT_BYTES + 65_536  # and a segment
 
 
 @pytest.mark.parametrize("serves", [False, True], ids=["refuses", "serves"])
