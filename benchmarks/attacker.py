@@ -32,11 +32,11 @@ _MAX_TURN = 200
 _RECEIVE_BUFFER = 4096
 """Bytes that the kernel buffers for a reader that stalls."""
 
-_STALLED_BYTES = 32_768
-"""Bytes of a publication to readers that stall. The kernel buffers a megabyte or two before the broker does."""
+_SNAPSHOT_BYTES = 1_000_000
+"""Bytes of the publication that readers ask for and do not read: little less than the largest by default."""
 
 _FLOOD_CONNECTIONS = 20
-"""Connections of the floods and of the hostile frames."""
+"""Connections of the floods."""
 
 _BATCH = 50
 """Publications or topics in one message of a flood."""
@@ -108,10 +108,15 @@ def plan(setup: ipc.AttackerSetup) -> Plan:
     count, rate = setup.connections, setup.rate
     match setup.kind:
         case "stalled readers":
-            subscribe = binary_frame(MSGPACK.encode(wire.Subscribe(1, [wire.TopicRequest("attack/stalled")])), _MASK)
-            publication = binary_frame(MSGPACK.encode(wire.Publish("attack/stalled", bytes(_STALLED_BYTES))), _MASK)
-            first = [connect, connect + subscribe]
-            return Plan(count, count, lambda number: first[number > 0], lambda *_: publication, rate, 1, reads=False)
+            topic = "attack/stalled"
+            largest, small = (
+                binary_frame(MSGPACK.encode(wire.Publish(topic, bytes(size))), _MASK) for size in (_SNAPSHOT_BYTES, 140)
+            )
+            subscribe = binary_frame(
+                MSGPACK.encode(wire.Subscribe(1, [wire.TopicRequest(topic, snapshot=True)])), _MASK
+            )
+            first = [connect + largest, connect + subscribe]
+            return Plan(count, rate, lambda number: first[number > 0], lambda *_: small, 10.0, 1, reads=False)
         case "slow handshakes":
             return Plan(count, count, lambda _: b"GET /ws HTTP/1.1\r\nX: ", sends=count)
         case "slow TLS handshakes":
@@ -120,7 +125,7 @@ def plan(setup: ipc.AttackerSetup) -> Plan:
             return Plan(count, rate, lambda _: connect, replaces=True)
         case "hostile frames":
             frames = hostile_frames()
-            return Plan(_FLOOD_CONNECTIONS, rate, lambda number: connect + frames[number % len(frames)])
+            return Plan(count, rate, lambda number: connect + frames[number % len(frames)], replaces=True)
         case "publications":
             flood, then = rate / _BATCH, _publish_flood
         case "subscriptions":

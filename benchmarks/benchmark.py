@@ -47,6 +47,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     attack_frames: float = 500.0  # hostile frames per second
     attack_messages: float = 20_000.0  # publications or topics per second
     attack_seconds: float = 5.0
+    attack_address_connections: int = 0  # `limits.addresses` for attackers: connections, and a fourth of that a second
 
 
 TINY = Sizes(

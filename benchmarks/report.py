@@ -99,13 +99,14 @@ def _latencies(load: str, figures: Mapping[str, Any]) -> Table:
 def _attacks(attack: Mapping[str, Any]) -> Table:
     table = _table(
         f"Attacks (medians over the rounds, load average {attack['load_average']:.1f})",
-        "", "P99 ms", "control", "ratio", "spread", "lost", "MiB", "of",
+        "", "P99 ms", "control", "ratio", "spread", "lost", "MiB", "of", "kernel",
     )  # fmt: skip
     for kind, figures in attack["attacks"].items():
         table.add_row(
             kind, f"{figures['p99_ms']['median']:.1f}", f"{figures['control_p99_ms']['median']:.1f}",
             f"{figures['p99_ratio']['median']:.2f}", _spread(figures["p99_ratio"]), f"{figures['disconnected']}",
             f"{figures['memory_mib']:,.0f}", f"{figures['memory_cap_mib']:,.0f}",
+            f"{figures['kernel_growth_mib']:,.0f}",
         )  # fmt: skip
     return table
 

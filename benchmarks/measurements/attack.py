@@ -45,11 +45,18 @@ CLIENT_BYTES = 2048
 NICENESS = 10
 """Attackers give way to the others' processes, whose latency must be the broker's and not their own core's."""
 
-SPEC = {
-    "delivery": {"compression": True},  # it is off by default, and compressed frames would be refused unseen
-    "limits": {"connectsPerSecond": 5000},
-}
-"""The fields of the cluster file that are set. The rate of connects is the default."""
+
+def spec(address_connections: int) -> dict[str, Any]:
+    """Return the fields of the cluster file that are set: the rate of connects has its default, and compression is on,
+    without which compressed frames would be refused unseen. With a limit of connections, each address but that of the
+    others may also open a quarter as many a second."""
+    limits: dict[str, Any] = {"connectsPerSecond": 5000}
+    if address_connections:
+        limits["addresses"] = {
+            "connections": address_connections, "connectsPerSecond": max(1, address_connections // 4),
+            "exempt": ["127.0.0.1/32"],
+        }  # fmt: skip
+    return {"delivery": {"compression": True}, "limits": limits}
 
 
 class AttackRound(Struct, kw_only=True):
@@ -65,14 +72,15 @@ class MemoryPeaks(Struct):
     limits."""
 
     pss: int = 0
+    kernel: int = 0  # bytes of the kernel's memory, for all of this machine
     used: dict[str, float] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     longest_stall: float = 0.0  # seconds that the broker's loop took for one turn
 
-    def add(self, pss: int, page: str) -> None:
+    def add(self, pss: int, kernel: int, page: str) -> None:
         """Add a reading, and the broker's metrics at the same time."""
         table = SeriesTable()
-        self.pss = max(self.pss, pss)
+        self.pss, self.kernel = max(self.pss, pss), max(self.kernel, kernel)
         for number, value in zip(*table.read("", page, {}), strict=True):
             kind = table.labels[number].get("kind", "")
             match table.metrics[number]:
@@ -119,7 +127,8 @@ def summary(attacks: Mapping[str, Mapping[str, Any]], incomplete: bool) -> dict[
 def attacker_setup(sizes: Sizes, kind: ipc.AttackKind, address: ipc.Address) -> ipc.AttackerSetup:
     """Return the setup of an attack of this kind."""
     rate = {
-        "stalled readers": 10.0, "connects": sizes.attack_connects, "hostile frames": sizes.attack_frames
+        "stalled readers": sizes.attack_clients / 2, "connects": sizes.attack_connects,
+        "hostile frames": sizes.attack_frames,
     }.get(kind, sizes.attack_messages)  # fmt: skip
     return ipc.AttackerSetup(
         kind=kind, address=address, source=SOURCE, connections=sizes.attack_clients, rate=rate
@@ -132,7 +141,7 @@ async def _measure_attack(bench: Benchmark, kind: ipc.AttackKind) -> dict[str, A
         subscribers=sizes.attack_live, topics=min(sizes.topics, sizes.attack_live), payload=sizes.payload,
         rate=sizes.rate,
     )  # fmt: skip
-    product = Product(spec=SPEC, dev_tls="TLS" in kind)
+    product = Product(spec=spec(sizes.attack_address_connections), dev_tls="TLS" in kind)
     async with AsyncExitStack() as stack:
         rig = Rig(product, work, reconnects=True)
         stack.push_async_callback(rig.stop)
@@ -143,7 +152,7 @@ async def _measure_attack(bench: Benchmark, kind: ipc.AttackKind) -> dict[str, A
         attacker = await HelperProcess.start("benchmarks.attacker", setup, core, NICENESS)
         stack.push_async_callback(attacker.stop)
         await attacker.ready(30.0)
-        peaks = MemoryPeaks()
+        peaks, kernel = MemoryPeaks(), machine.kernel_memory()
         attacked: list[AttackRound] = []
         control: list[AttackRound] = []
         seconds = sizes.attack_seconds + LEAD_SECONDS
@@ -159,7 +168,8 @@ async def _measure_attack(bench: Benchmark, kind: ipc.AttackKind) -> dict[str, A
                 f"broker, {used.sent:,} messages, {used.user + used.system:.1f} s CPU"
             )
     cache = product.cluster.resource.spec.topics.cache.max_bytes
-    return attack_summary(attacked, control, peaks, cache, sizes.attack_live + sizes.attack_clients)
+    figures = attack_summary(attacked, control, peaks, cache, sizes.attack_live + sizes.attack_clients)
+    return {**figures, "kernel_growth_mib": round(max(0, peaks.kernel - kernel) / 2**20, 1)}
 
 
 async def _round(
@@ -188,7 +198,7 @@ async def _sample(rig: Rig, peaks: MemoryPeaks) -> None:
     while True:
         answer = await cluster.brokers[0].get_admin(cluster.http, "/metrics")
         if answer is not None and answer[0] == 200:
-            peaks.add(machine.pss(rig.system.pids), answer[1])
+            peaks.add(machine.pss(rig.system.pids), machine.kernel_memory(), answer[1])
         await asyncio.sleep(SAMPLE_SECONDS)
 
 

@@ -138,8 +138,8 @@ migratory_loop_longest_stall_seconds 0.5
 
 def test_figures_of_an_attack() -> None:
     peaks = attack.MemoryPeaks()
-    peaks.add(100 * 2**20, PAGE % 900)
-    peaks.add(90 * 2**20, PAGE % 100)
+    peaks.add(100 * 2**20, 0, PAGE % 900)
+    peaks.add(90 * 2**20, 0, PAGE % 100)
     lost = attack_round(30.0)
     lost.disconnected = 2
     rounds, control = [attack_round(10.0), lost, attack_round(20.0)], [attack_round(10.0)] * 3
