@@ -76,9 +76,9 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            from migratory_cli.notices import printable
+            from migratory_cli.terminal import printable_lines
 
-            vars(error)["message"] = "\n".join(map(printable, error.message.split("\n")))
+            vars(error)["message"] = printable_lines(error.message)
             raise
         except KeyboardInterrupt:
             click.echo(startup.INTERRUPTED_MESSAGE, nl=False, err=True)

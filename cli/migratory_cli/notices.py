@@ -4,24 +4,14 @@ object per line for programs."""
 from __future__ import annotations
 
 import asyncio
-import json
 
-import click
 from migratory_client import LinkDown, LinkUp, Problem, Ready, Receipt
 from migratory_client.core.links import describe_close
 from migratory_protocol.errors import TOKEN_EXPIRED
 
+from migratory_cli.terminal import echo, printable, to_json
+
 Status = LinkUp | LinkDown | Ready | Problem
-
-
-def printable(text: str) -> str:
-    """Return `text` as one line, with an escape sequence such as `\\n` for each character that does not print.
-
-    Messages quote topics, arguments and what a broker sent. None of them may break a line or control the terminal.
-    """
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class Notices:
@@ -66,7 +56,7 @@ class Notices:
         self._say(f"Error: {text}", {"error": code, "text": text})
 
     def _say(self, text: str, fields: dict[str, object]) -> None:
-        click.echo(json.dumps(fields, ensure_ascii=False) if self.as_json else printable(text), err=True)
+        echo(to_json(fields) if self.as_json else printable(text), err=True)
 
 
 def _status(status: Status) -> tuple[str, dict[str, object]]:

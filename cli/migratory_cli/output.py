@@ -14,11 +14,13 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from migratory_cli.runtime import CommandFailed
+from migratory_cli.terminal import printable, printable_lines
 
 MAX_BUFFERED_BYTES = 262_144
 """Bytes that may wait for the reader of standard output before `StdoutWriter.wait_for_room` blocks. Several reads of a
@@ -63,7 +65,7 @@ class StdoutWriter:
     def put_line(self, text: str) -> None:
         """Buffer text and a line end in UTF-8, whatever the locale: payloads and JSON in the same output are UTF-8 as
         well."""
-        self.put(text.encode("utf-8", "backslashreplace") + b"\n")
+        self.put(printable_lines(text).encode() + b"\n")
 
     async def wait_for_room(self, limit: int = MAX_BUFFERED_BYTES) -> None:
         """Wait until at most `limit` bytes are buffered; 0 waits until all is written. Only one caller at a time may
@@ -188,11 +190,20 @@ COLUMN_BORDER_WIDTH = 3
 """Characters that a column takes besides its content; the row's own border takes one more."""
 
 
+class PrintableConsole(Console):
+    """A console that escapes what does not print in the text that it renders. Its own styles are no text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text
+            yield segment if segment.control else segment._replace(text=printable_lines(text))
+
+
 def open_console() -> Console:
     """Return a console on standard output, as wide as the terminal, or with unlimited width if standard output is not a
     terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=UNLIMITED_WIDTH)
+    console = PrintableConsole()
+    return console if console.is_terminal else PrintableConsole(width=UNLIMITED_WIDTH)
 
 
 def omitted_columns(names: Iterable[str], suffix: str = "") -> Text:
@@ -216,6 +227,7 @@ def print_table(
     """
     if not rows:
         return
+    rows = [tuple(map(printable, row)) for row in rows]
     widths = {
         name: max(len(row[index]) for row in (columns, *rows)) + COLUMN_BORDER_WIDTH
         for index, name in enumerate(columns)

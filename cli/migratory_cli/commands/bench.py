@@ -20,6 +20,7 @@ from rich.console import Console
 from migratory_cli.commands.bench_view import ProgressDisplay, print_summary
 from migratory_cli.options import find_servers, server_option, token_options
 from migratory_cli.output import check_result_file, open_console, report_write_errors
+from migratory_cli.terminal import echo
 
 Command = Callable[..., None]
 
@@ -138,13 +139,13 @@ def verify_account(account: Path) -> None:
         raise click.ClickException(str(error)) from error
     names = ("acknowledged", "unanswered", "failed", "expected", "delivered", "received", "lost", "duplicates")
     for name in (*names, "reordered", "unexpected", "conflicts", "unknown"):
-        click.echo(f"{name:>14} {getattr(verification, name):,}")
+        echo(f"{name:>14} {getattr(verification, name):,}")
     for problem in verification.problems:
         subscriber = "" if problem.subscriber is None else f" at subscriber {problem.subscriber}"
-        click.echo(f"{problem.kind}: {problem.topic}{subscriber}: {', '.join(problem.positions)} ({problem.count})")
+        echo(f"{problem.kind}: {problem.topic}{subscriber}: {', '.join(problem.positions)} ({problem.count})")
     reasons = verification.violations or ([] if verification.received else ["nothing was delivered"])
     for reason in reasons:
-        click.echo(f"- {reason}")
+        echo(f"- {reason}")
     sys.exit(1 if reasons else 0)
 
 

@@ -16,6 +16,7 @@ from migratory_local.cluster.state import DRAINED_FOLDER, BrokerState, ClusterSt
 from migratory_local.processes.network import HttpClient
 
 from migratory_cli.options import choose_cluster, cluster_option
+from migratory_cli.terminal import echo
 
 _POLL_SECONDS = 0.1
 _REQUEST_TIMEOUT = 3.0
@@ -76,7 +77,7 @@ async def _drain(state: ClusterState, broker: BrokerState, config: dict[str, Any
         drained_file.unlink(missing_ok=True)
         raise DrainFailed(f"cannot send SIGTERM to {broker.name}: {error}") from None
     period = config["drain"]["period"]
-    click.echo(f"{broker.name} hands over its topics and moves its clients, within {period:g} s")
+    echo(f"{broker.name} hands over its topics and moves its clients, within {period:g} s")
     deadline = time.monotonic() + period + _EXTRA_SECONDS
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:
@@ -85,7 +86,7 @@ async def _drain(state: ClusterState, broker: BrokerState, config: dict[str, Any
                 f"{broker.name} (pid {pid}) is still running; it will not be started again when it ends; see {log}"
             )
         await asyncio.sleep(_POLL_SECONDS)
-    click.echo(f"{broker.name} has ended. `migratory drain {broker.name} --back` starts it again")
+    echo(f"{broker.name} has ended. `migratory drain {broker.name} --back` starts it again")
 
 
 async def _check_drainable(state: ClusterState, broker: BrokerState, min_copies: int) -> int:
@@ -137,7 +138,7 @@ async def _start_again(state: ClusterState, broker: BrokerState) -> None:
             await asyncio.sleep(_POLL_SECONDS)
     finally:
         await http.close()
-    click.echo(f"{broker.name} is ready. Within a minute or two, clients of other brokers move to it")
+    echo(f"{broker.name} is ready. Within a minute or two, clients of other brokers move to it")
 
 
 def _drained_file(state: ClusterState, broker: BrokerState) -> Path:

@@ -21,6 +21,7 @@ from migratory_resources import ClusterFileError, broker_config, load_cluster_fi
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_cli.options import token_options
+from migratory_cli.terminal import echo
 
 MAX_DOCUMENT = 1_048_576
 """Bytes of keys that are read from a URL, as brokers do."""
@@ -59,20 +60,20 @@ def explain(
     """
     section = _security_section(cluster_file)
     if section is None:
-        click.echo("allowed: the cluster has no tokens and no rules, so every client may do everything")
+        echo("allowed: the cluster has no tokens and no rules, so every client may do everything")
         return
     authorizer = Authorizer(security_config(section))
     authorizer.update(*_documents(section, keys_file))
     access = authorizer.connect(token, time.time())
     if isinstance(access, Denial):
-        click.echo(f"refused: {access.text}")
+        echo(f"refused: {access.text}")
         sys.exit(1)
-    click.echo(_describe(access))
+    echo(_describe(access))
     denied = False
     for topic in topics:
         for operation in operations or OPERATIONS:
             reason = access.reason(operation, topic)
-            click.echo(f"{operation} {topic}: " + (f"allowed by {reason}" if reason else "denied: nothing allows it"))
+            echo(f"{operation} {topic}: " + (f"allowed by {reason}" if reason else "denied: nothing allows it"))
             denied = denied or not reason
     sys.exit(1 if denied else 0)
 
@@ -86,7 +87,7 @@ def _security_section(path: Path) -> SecuritySection | None:
     try:
         loaded = load_cluster_file(path, KubernetesCluster)  # it may name Secrets
         for warning in loaded.warnings:
-            click.echo(f"warning: {warning}", err=True)
+            echo(f"warning: {warning}", err=True)
         config = broker_config(loaded.cluster, "unused:1", secrets_folder="/Secret").get("security")
         return None if config is None else msgspec.convert(config, SecuritySection)
     except (ClusterFileError, ConfigError, msgspec.ValidationError) as error:
@@ -104,7 +105,7 @@ def _documents(section: SecuritySection, keys_file: Path | None) -> tuple[list[b
             parse_keys(content, source.algorithms)
         except (OSError, ValueError) as error:
             if keys_file is None:
-                click.echo(f"spec.security.tokens.keys[{number}] is not used: {error}", err=True)
+                echo(f"spec.security.tokens.keys[{number}] is not used: {error}", err=True)
                 content = b""
             else:
                 content = keys_file.read_bytes()
@@ -114,7 +115,7 @@ def _documents(section: SecuritySection, keys_file: Path | None) -> tuple[list[b
         try:
             revoked = Path(section.tokens.revoked).read_bytes()
         except OSError as error:
-            click.echo(f"the list of revoked tokens is not used: {error}", err=True)
+            echo(f"the list of revoked tokens is not used: {error}", err=True)
     return keys, revoked
 
 

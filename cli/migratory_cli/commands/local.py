@@ -21,6 +21,7 @@ from migratory_cli.options import FiniteFloat
 from migratory_cli.output import StdoutWriter, open_console, report_write_errors
 from migratory_cli.runtime import SIGNAL_EXIT_BASE, run_until_signal
 from migratory_cli.startup import INTERRUPTED_EXIT_CODE, INTERRUPTED_MESSAGE
+from migratory_cli.terminal import echo
 
 USER_ERROR = 2
 """The exit code for failures that the user can fix: a wrong file, a port in use, no Java, a full disk."""
@@ -52,7 +53,7 @@ def _load(path: Path | None) -> LoadedCluster:
 
 def _warn(loaded: LoadedCluster) -> None:
     for warning in loaded.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
 
 
 def _end(code: int) -> NoReturn:

@@ -31,6 +31,7 @@ from migratory_spark.jobs.recorder_compact import COMPACT
 from migratory_spark.jobs.sla_compare import COMPARE
 
 from migratory_cli.options import INSTALL_HINT, FiniteFloat
+from migratory_cli.terminal import echo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +118,7 @@ def rules(objectives: Path | None, resource: str | None) -> None:
             text = rule_resource(loaded, resource) if resource else rule_file(loaded)
         except ValueError as error:
             raise BadInput(f"--objectives: {error}") from None
-        click.echo(text, nl=False)
+        echo(text.removesuffix("\n"))
 
 
 @sla.command()
@@ -201,12 +202,12 @@ async def _fetch(name: str, namespace: str, wait: float, files: Mapping[str, Pat
         await api.close()
     if report.verdict is None:
         raise SamplesUnreadable(f"the report failed: {report.message}")
-    click.echo(f"{report.verdict}: {report.message}")
+    echo(f"{report.verdict}: {report.message}")
     for file, path in files.items():
         if path is None:
             continue
         if file not in report.files:
             raise BadInput(f"{file} was too large to be stored; the report has {', '.join(report.files) or 'no files'}")
         outputs.write(f"--{file.rpartition('.')[2]}", path, report.files[file].decode())
-        click.echo(f"{file.rpartition('.')[2]}: {path}")
+        echo(f"{file.rpartition('.')[2]}: {path}")
     return VERDICTS[report.verdict]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Mapping
 from http.client import NOT_FOUND
@@ -17,6 +16,7 @@ from migratory_client.transport import describe_connect_error
 from migratory_cli.commands.status_view import format_remarks, format_table
 from migratory_cli.options import INSTALL_HINT, FiniteFloat, LocalRunnerMissing, choose_cluster, cluster_option
 from migratory_cli.output import open_console
+from migratory_cli.terminal import echo, printable, to_json
 
 _HINT = (
     "give the brokers' administration addresses, which `migratory up` prints (`migratory status http://HOST:PORT ...`)"
@@ -60,13 +60,13 @@ def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: 
         if state and "error" in answer and state.is_drained(answer["broker"]):
             answer["error"] = f"drained; `migratory drain --back {answer['broker']}` starts it again"
     if as_json:
-        click.echo(json.dumps(answers, indent=2, ensure_ascii=False))
+        echo(to_json(answers, indent=2))
     else:
         console = open_console()
         for line in format_table(answers, console.width):
             console.print(line, soft_wrap=True)
         for remark in format_remarks(answers):
-            click.echo(remark)
+            echo(printable(remark))
     sys.exit(0 if all(answer.get("ready") is True for answer in answers.values()) else 1)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from rich.text import Text
 
 from migratory_cli.output import omitted_columns
+from migratory_cli.terminal import printable
 
 Answer = Mapping[str, Any]
 
@@ -34,7 +35,7 @@ def format_table(answers: Mapping[str, Answer], width: int) -> list[Text]:
     :param answers: a broker's status page, or {"error": reason}, by address.
     :param width: the terminal's width in characters.
     """
-    rows = [_HEADINGS, *(_cells(base, answer) for base, answer in answers.items())]
+    rows = [_HEADINGS, *(tuple(map(printable, _cells(base, answer))) for base, answer in answers.items())]
     full = [row for row in rows if len(row) == len(_HEADINGS)]
     widths = {name: max(len(row[index]) for row in full) for index, name in enumerate(_HEADINGS)}
     widths["broker"] = max(len(row[0]) for row in rows)
@@ -45,7 +46,7 @@ def format_table(answers: Mapping[str, Answer], width: int) -> list[Text]:
         del widths[name]
         omitted.append(name)
     clusters = sorted({str(answer["cluster"]) for answer in answers.values() if answer.get("cluster")})
-    lines = [Text(f"cluster {', '.join(clusters)}", style="italic")] if clusters else []
+    lines = [Text(printable(f"cluster {', '.join(clusters)}"), style="italic")] if clusters else []
     lines += [_line(row, widths) for row in rows]
     return [*lines, omitted_columns(omitted, " (--json has all)")] if omitted else lines
 

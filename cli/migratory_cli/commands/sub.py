@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from base64 import b64encode
@@ -14,6 +15,7 @@ from migratory_cli.notices import Notices
 from migratory_cli.options import connection_options, make_client
 from migratory_cli.output import StdoutWriter
 from migratory_cli.runtime import run_client
+from migratory_cli.terminal import printable_payload, to_json
 
 WILDCARDS = {"*", "#", "+", ">"}
 """Topic levels that are wildcards in other systems. Here they are ordinary names."""
@@ -58,7 +60,8 @@ def sub(
 
     With several topics each line begins with the topic, with --positions followed by the position, each with a tab
     after it. Receipts are shown on stderr: whether the stream is complete, or what is missing. If the broker fails,
-    another one resumes the stream where it stopped. Topics are exact names; there are no wildcards.
+    another one resumes the stream where it stopped. Topics are exact names; there are no wildcards. A terminal gets
+    control characters of payloads escaped; files and pipes get payloads as they are.
 
     \b
     Examples:
@@ -87,6 +90,7 @@ async def _subscribe(
     count: int | None, positions: bool,
 ) -> int:  # fmt: skip
     several = len(set(topics)) > 1
+    terminal = os.isatty(1)
     refused = False
     remaining = count
     out = StdoutWriter()
@@ -108,7 +112,7 @@ async def _subscribe(
                 continue
             if message is None:
                 break
-            out.put(_format(message, several, positions, notices.as_json) + b"\n")
+            out.put(_format(message, several, positions, notices.as_json, terminal) + b"\n")
             await out.wait_for_room()
             if remaining is not None:
                 remaining -= 1
@@ -118,7 +122,7 @@ async def _subscribe(
     return 1 if refused else 0
 
 
-def _format(message: Message, several: bool, positions: bool, as_json: bool) -> bytes:
+def _format(message: Message, several: bool, positions: bool, as_json: bool, terminal: bool) -> bytes:
     if as_json:
         fields: dict[str, object] = {"topic": message.topic, "position": str(message.position)}
         try:
@@ -126,8 +130,8 @@ def _format(message: Message, several: bool, positions: bool, as_json: bool) -> 
         except UnicodeDecodeError:
             fields["data64"] = b64encode(message.payload).decode()
         fields |= {"sent": message.sent, "time": message.time, "replayed": message.replayed}
-        return json.dumps(fields, ensure_ascii=False).encode()
+        return to_json(fields).encode()
     prefix = message.topic.encode() + b"\t" if several else b""
     if positions:
         prefix += f"{message.position}\t".encode()
-    return prefix + message.payload
+    return prefix + (printable_payload(message.payload) if terminal else message.payload)

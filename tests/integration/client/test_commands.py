@@ -266,3 +266,21 @@ async def test_pub_on_a_terminal_says_that_it_reads_lines(broker: FakeBroker) ->
     assert err.startswith(b"publishing every line of standard input; Ctrl-D ends\n")
     _, _, quiet = await run(broker, "pub", "t", stdin=b"x\n")
     assert "standard input" not in quiet
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+async def test_sub_escapes_payloads_on_a_terminal_only(broker: FakeBroker, on_terminal: bool) -> None:
+    broker.memory.append("t", b"\x1b[2Jtwo\nlines\xff")
+    command = [sys.executable, "-m", "migratory_cli.main", "sub", "t", "--snapshot", "--count", "1"]
+    terminal, command_end = os.openpty() if on_terminal else os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=command_end, stderr=PIPE, env={**os.environ, "MIGRATORY_SERVERS": broker.url}
+        )
+        _, err = await asyncio.wait_for(process.communicate(), 30)
+        out = os.read(terminal, 1000)
+    finally:
+        os.close(terminal)
+        os.close(command_end)
+    assert process.returncode == 0, err
+    assert out == (b"\\x1b[2Jtwo\\nlines\\xff\r\n" if on_terminal else b"\x1b[2Jtwo\nlines\xff\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -10,12 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from migratory_cli import output
+from migratory_cli import output, terminal
 from migratory_cli.commands.bench_view import ProgressDisplay, print_summary
 from migratory_cli.output import ResultNotWritten, check_result_file, report_write_errors
 from migratory_loadtest import LoadEvent, LoadResult
 from migratory_loadtest.result import DurationSummary, FaultRecovery, LatencyPhases, LatencySummary
 from rich.console import Console
+from rich.text import Text
 
 LATENCY = LatencySummary(
     count=111_111_111, median=541_234.12, mean=541_235.34, stdev=987_654.32, p90=541_236.56, p95=541_237.78,
@@ -108,3 +110,59 @@ def test_full_disk_is_an_error_with_option_and_file() -> None:
 def test_errors_other_than_oserror_pass() -> None:
     with pytest.raises(KeyError), report_write_errors("--json", Path("x")):
         raise KeyError
+
+
+# ---- text of others ---------------------------------------------------------------------------------------------
+
+HOSTILE = "a\x1b[2J\x1b]0;title\x07\x9b31m\x7f\u202e\u2066\u200b\r\udcffz €"
+ESCAPED = "a\\x1b[2J\\x1b]0;title\\x07\\x9b31m\\x7f\\u202e\\u2066\\u200b\\r\\udcffz €"
+COMMANDS = Path(output.__file__).parent
+
+
+def test_lines_have_what_does_not_print_escaped(capfd: pytest.CaptureFixture[str]) -> None:
+    assert terminal.printable(f"{HOSTILE}\n") == f"{ESCAPED}\\n"
+    terminal.echo(f"{HOSTILE}\n{HOSTILE}", err=True)
+    assert capfd.readouterr().err == f"{ESCAPED}\n{ESCAPED}\n"
+    out = output.StdoutWriter()
+    out.put_line(HOSTILE)
+    out.flush(5)
+    assert capfd.readouterr().out == f"{ESCAPED}\n"
+
+
+def test_json_has_the_same_value_in_characters_that_print() -> None:
+    text = terminal.to_json({"text": HOSTILE}, indent=1)
+    assert json.loads(text) == {"text": HOSTILE}
+    assert all(line.isprintable() for line in text.splitlines())
+    assert terminal.to_json({"text": "1.0842 €"}) == '{"text": "1.0842 €"}'
+
+
+def test_console_escapes_text_and_keeps_its_own_styles() -> None:
+    for styled in (False, True):
+        file = io.StringIO()
+        console = output.PrintableConsole(
+            file=file, width=200, force_terminal=styled, color_system="standard" if styled else None
+        )
+        console.print(HOSTILE, markup=False, highlight=False)
+        console.print(Text(HOSTILE, style="red"))
+        output.print_table(console, HOSTILE, ("name", "count"), [(HOSTILE, "1")])
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+        assert all(line.isprintable() for line in plain.splitlines())
+        assert plain.count("z €") == 4  # nothing is cut
+        assert ("\x1b[31m" in file.getvalue()) == styled
+
+
+def test_payload_is_one_line_on_a_terminal() -> None:
+    assert terminal.printable_payload(b"1.0842\t\xe2\x82\xac") == "1.0842\t€".encode()
+    assert terminal.printable_payload(b"\x1b[2J\n\xff") == b"\\x1b[2J\\n\\xff"
+
+
+def test_commands_write_in_one_way() -> None:
+    """Text of others reaches the terminal in one way only, which escapes it."""
+    direct = [
+        f"{path.name}: {line.strip()}"
+        for path in COMMANDS.rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if re.search(r"\bclick\.s?echo\(|(?<![.\w])print\(|(?<![.\w])Console\(|sys\.std(out|err)\.write", line)
+        and "INTERRUPTED_MESSAGE" not in line
+    ]
+    assert direct == ["terminal.py: click.echo(printable_lines(text), err=err)"]

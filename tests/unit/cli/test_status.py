@@ -246,3 +246,20 @@ def test_status_without_the_local_runner_needs_addresses(monkeypatch: pytest.Mon
 )  # fmt: skip
 def test_numbers_are_formatted_with_units(function: str, value: object, text: str) -> None:
     assert getattr(status_view, function)(value) == text
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+def test_answer_of_a_broker_controls_neither_lines_nor_the_terminal(fake: FakeBroker, hostile: bool) -> None:
+    """A server at a wrong address answers what it likes; what it says stays in its own line."""
+    inside = "\x1b[2J\x9b31m\u202e\nmore" if hostile else ""
+    answer = json.loads(json.dumps(READY).replace("quotes-broker-0", "quotes" + json.dumps(inside)[1:-1]))
+    answer |= {"cluster": f"quotes{inside}", "ready": False, "reason": f"late{inside}", "pid": f"7{inside}"}
+    fake.answer = 200, json.dumps(answer).encode()
+    result = CliRunner().invoke(main, ["status", fake.url])
+    assert result.exit_code == 1
+    assert all(line.isprintable() for line in result.output.splitlines())
+    assert len(result.output.splitlines()) == 5
+    assert ("quotes\\x1b[2J\\x9b31m\\u202e\\nmore is not ready: late\\x1b" in result.output) == hostile
+    as_json = CliRunner().invoke(main, ["status", fake.url, "--json"]).output
+    assert all(line.isprintable() for line in as_json.splitlines())
+    assert json.loads(as_json) == {fake.url: answer}

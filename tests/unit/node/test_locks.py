@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -28,7 +27,7 @@ def entries(text: str) -> list[tuple[Requirement, list[str]]]:
 
 def installed(image: str, python: str) -> dict[str, str]:
     """Return the versions that a lock installs on Linux with this Python, by name."""
-    environment = default_environment() | {
+    environment: dict[str, str] = {
         "python_version": python,
         "python_full_version": f"{python}.0",
         "sys_platform": "linux",

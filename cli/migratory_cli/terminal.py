@@ -1,0 +1,42 @@
+"""Text for a terminal.
+
+Output quotes what brokers, clients and files say, and none of that may break a line or control the terminal. So
+everything that commands write passes through this module, directly or by `output.py`.
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+def printable(text: str) -> str:
+    """Return `text` as one line, with an escape sequence such as `\\n` for each character that does not print: control
+    characters, and those that change the direction of text."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return `text` with its line ends, and an escape sequence for each other character that does not print."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_payload(payload: bytes) -> bytes:
+    """Return a payload as a line for a terminal. Tabs stay; bytes that are no UTF-8 are escaped."""
+    return "\t".join(map(printable, payload.decode("utf-8", "backslashreplace").split("\t"))).encode()
+
+
+def to_json(value: object, indent: int | None = None) -> str:
+    """Return `value` as JSON, in ASCII if it has characters that do not print."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if text.isprintable() or all(map(str.isprintable, text.split("\n"))):
+        return text
+    return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Write lines to standard output, or standard error."""
+    click.echo(printable_lines(text), err=err)
