@@ -17,7 +17,7 @@ from migratory_node.slow_prometheus import now, start_slow_prometheus
 
 pytestmark = pytest.mark.timeout(600)
 OPERATOR = "app.kubernetes.io/name=migratory-operator"
-OF_A_RUN = "pods,jobs,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies"
+OF_A_RUN = "pods,jobs,services,configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies"
 _DIGITS = {ord(sign): None for sign in "-T:"}
 ALONE: Object = {"executors": 0, "deadline": "60s", "driver": {"cpu": "50m"}}
 
@@ -118,7 +118,7 @@ def test_a_report_deleted_while_it_runs_leaves_nothing(asked: Kubectl) -> None:
     kube.until(lambda: len(pods(kube, "mid-run", "sla-executor")) == 2, "two executors", 420)
     owned = things(kube, "mid-run")
     kinds = {one.partition(" ")[0] for one in owned}
-    assert {"Pod", "Job", "Service", "ConfigMap"} <= kinds, owned
+    assert {"Pod", "Job", "Service", "ConfigMap", "Secret", "NetworkPolicy"} <= kinds, owned
     before = {f"{one['kind']} {one['metadata']['uid']}" for one in kube.list("services,configmaps,networkpolicies")}
     report = (kube.get("slar", "mid-run") or {})["metadata"]["uid"]
     drivers = [one["metadata"]["uid"] for one in pods(kube, "mid-run", "sla-driver")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -25,6 +26,7 @@ from migratory_operator.api.kubernetes import (
     SECRET,
     ApiError,
     KubernetesApi,
+    ResourceKind,
 )
 from migratory_operator.names import FIELD_MANAGER, Object, ResourceOwner
 from migratory_operator.reconcile.queue import WorkQueue
@@ -33,6 +35,7 @@ from migratory_operator.reports.resolve import secret_name
 from migratory_operator.reports.run import REPORT_LABEL, ObservedReport, ReportRun
 from migratory_operator.reports.schedule import decide_schedule
 from migratory_operator.reports.sla_condition import SLA_MET, sla_status
+from migratory_operator.reports.spark import AUTH_KEY
 from migratory_operator.settings import OperatorSettings
 from migratory_operator.status import KubernetesEvent, status_differs
 from migratory_operator.telemetry.events import post_events
@@ -145,7 +148,9 @@ class ReportController:
             await self._write_report_status(observed.resource, plan.status)
         for item in plan.create:
             if item["kind"] == JOB.kind:
-                await self._create_job(item)
+                await self._create(JOB, item)
+            elif item["kind"] == SECRET.kind:
+                await self._create(SECRET, {**item, "stringData": {AUTH_KEY: secrets.token_hex(32)}})
             else:
                 await self._api.apply(_KINDS[item["kind"]], item)
         for item in plan.delete:
@@ -154,15 +159,15 @@ class ReportController:
             await self._write_report_status(observed.resource, plan.status)
             await post_events(self._api, observed.run.owner, plan.events, observed.now)
 
-    async def _create_job(self, job: Object) -> None:
+    async def _create(self, kind: ResourceKind, item: Object) -> None:
         try:
-            await self._api.create(JOB, job)
-            _log.info("created Job %s", job["metadata"]["name"])
+            await self._api.create(kind, item)
+            _log.info("created %s %s", kind.kind, item["metadata"]["name"])
         except ApiError as error:
-            # A previous operator created it, after this one had observed that there was none.
+            # A previous operator created it, after this one had observed that there was no Job.
             if error.code != 409:
                 raise
-            _log.info("adopted Job %s", job["metadata"]["name"])
+            _log.info("adopted %s %s", kind.kind, item["metadata"]["name"])
 
     async def _write_report_status(self, resource: Object, status: Object) -> None:
         try:

@@ -1,4 +1,5 @@
-"""Builders of the objects of a run: the Job that starts it, the templates of Spark's pods, and their permissions; pure.
+"""Builders of the objects of a run: the Job that starts it, the templates of Spark's pods, their permissions, network
+policy and secret; pure.
 
 With executors, the Job's pod is the submitter, which creates the driver's pod and its Service and ConfigMap. The driver
 creates executors. Without executors, the Job's pod is the driver. The driver writes its result into one ConfigMap.
@@ -18,8 +19,8 @@ from migratory_operator.names import Object
 from migratory_operator.objects.pods import container_security_context, pod_security_context
 from migratory_operator.reports import spark
 from migratory_operator.reports.resolve import ResolvedReport
-from migratory_operator.reports.run import DRIVER, EXECUTOR, SUBMIT, ReportRun
-from migratory_operator.reports.spark import HISTORY_FOLDER, REQUEST_FILE, RUN_FOLDER, request_document
+from migratory_operator.reports.run import DRIVER, EXECUTOR, INSTANCE_LABEL, SUBMIT, ReportRun
+from migratory_operator.reports.spark import AUTH_FOLDER, HISTORY_FOLDER, REQUEST_FILE, RUN_FOLDER, request_document
 from migratory_operator.settings import OperatorSettings
 
 _SECRET_FOLDER = "/etc/migratory/prometheus"
@@ -35,8 +36,12 @@ def objects(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) 
     if not is_single_pod:
         files[spark.DRIVER_TEMPLATE] = json.dumps(_driver(run, report))
         files[spark.EXECUTOR_TEMPLATE] = json.dumps(_executor(run, report))
+    # The controller fills the Secret when it creates it.
+    secret = [] if is_single_pod else [run.build_object("v1", "Secret", run.auth, type="Opaque", immutable=True)]
     return [
         *_permissions(run, is_single_pod),
+        _policy(run),
+        *secret,
         run.build_object("v1", "ConfigMap", run.result),
         run.build_object("v1", "ConfigMap", run.request, data=files),
         _job(run, report, settings, is_single_pod),
@@ -46,6 +51,13 @@ def objects(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) 
 def deadline(job: Object) -> timedelta:
     """Return the report's deadline, read back from the time limit of its Job."""
     return timedelta(seconds=job["spec"]["activeDeadlineSeconds"]) - GRACE
+
+
+def _policy(run: ReportRun) -> Object:
+    """Return the network policy of the run's pods: they accept connections from each other only."""
+    pods = {"podSelector": {"matchLabels": {INSTANCE_LABEL: run.id}}}
+    spec = {**pods, "policyTypes": ["Ingress"], "ingress": [{"from": [pods]}]}
+    return run.build_object("networking.k8s.io/v1", "NetworkPolicy", run.id, spec=spec)
 
 
 def _permissions(run: ReportRun, is_single_pod: bool) -> list[Object]:
@@ -120,7 +132,7 @@ def _submitter(run: ReportRun) -> Object:
 
 def _driver(run: ReportRun, report: ResolvedReport) -> Object:
     mounts, volumes = _mounts(), _volumes(run)
-    _add_secret(report, mounts, volumes)
+    _add_secrets(run, report, mounts, volumes)
     if report.spark.history_claim is not None:
         mounts.append({"name": "history", "mountPath": HISTORY_FOLDER})
         volumes.append({"name": "history", "persistentVolumeClaim": {"claimName": report.spark.history_claim}})
@@ -134,7 +146,7 @@ def _driver(run: ReportRun, report: ResolvedReport) -> Object:
 def _executor(run: ReportRun, report: ResolvedReport) -> Object:
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
-    _add_secret(report, mounts, volumes)
+    _add_secrets(run, report, mounts, volumes)
     pod = _pod(run, EXECUTOR, mounts, volumes)
     pod["spec"] |= {"automountServiceAccountToken": False, "activeDeadlineSeconds": _time_limit(report)}
     return pod
@@ -172,7 +184,10 @@ def _volumes(run: ReportRun) -> list[Object]:
     return [{"name": "tmp", "emptyDir": {}}, {"name": "run", "configMap": {"name": run.request}}]
 
 
-def _add_secret(report: ResolvedReport, mounts: list[Object], volumes: list[Object]) -> None:
+def _add_secrets(run: ReportRun, report: ResolvedReport, mounts: list[Object], volumes: list[Object]) -> None:
+    if report.spark.executors > 0:
+        mounts.append({"name": "auth", "mountPath": AUTH_FOLDER, "readOnly": True})
+        volumes.append({"name": "auth", "secret": {"secretName": run.auth, "defaultMode": 0o440}})
     if report.prometheus.secret_name is not None:
         mounts.append({"name": "prometheus", "mountPath": _SECRET_FOLDER, "readOnly": True})
         volumes.append({"name": "prometheus", "secret": {"secretName": report.prometheus.secret_name}})

@@ -14,6 +14,8 @@ from datetime import datetime
 from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner
 
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+"""Label of every object of a run, with the run's id."""
 REPORT_LABEL = f"{names.PREFIX}/report"
 """Label of every object of a run, with the report's name."""
 CLUSTER_LABEL = f"{names.PREFIX}/cluster"
@@ -56,6 +58,11 @@ class ReportRun:
         return f"{self.id}-request"
 
     @property
+    def auth(self) -> str:
+        """The name of the Secret by which driver and executors know each other."""
+        return f"{self.id}-auth"
+
+    @property
     def driver(self) -> str:
         """The name of the driver's pod, service account and role."""
         return f"{self.id}-driver"
@@ -69,7 +76,7 @@ class ReportRun:
         """Return the labels of a component's objects. `component` is SUBMIT, DRIVER, EXECUTOR or PARTS."""
         return {
             "app.kubernetes.io/name": "migratory-sla",
-            "app.kubernetes.io/instance": self.id,
+            INSTANCE_LABEL: self.id,
             "app.kubernetes.io/component": component,
             "app.kubernetes.io/managed-by": names.FIELD_MANAGER,
             REPORT_LABEL: self.owner.name,

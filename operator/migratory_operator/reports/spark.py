@@ -21,6 +21,9 @@ RUN_FOLDER = "/etc/migratory/run"
 """Folder of the request and the templates in the pods of a run."""
 REQUEST_FILE = "request.json"
 HISTORY_FOLDER = "/var/lib/migratory/history"
+AUTH_FOLDER = "/etc/migratory/spark"
+"""Folder of the secret in driver and executors, by which they know each other."""
+AUTH_KEY = "secret"
 DRIVER_TEMPLATE, EXECUTOR_TEMPLATE = "driver.yaml", "executor.yaml"
 _APPLICATION = "local:///opt/spark/report.py"
 _API = "https://kubernetes.default.svc"
@@ -34,6 +37,17 @@ _API_TIMEOUTS = {
     f"spark.kubernetes.{part}.{timeout}Timeout": "60000"
     for part in ("submission", "driver")
     for timeout in ("connection", "request")
+}
+# The secret is in a file: otherwise Spark draws one and puts it into the environment of the executors, visible to
+# everybody who may list pods.
+_ENCRYPTION = {
+    "spark.authenticate": "true",
+    "spark.authenticate.secret.file": f"{AUTH_FOLDER}/{AUTH_KEY}",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
 }
 _SESSION = {
     "spark.ui.enabled": "false",
@@ -77,6 +91,7 @@ def submit_arguments(run: ReportRun, report: ResolvedReport, settings: OperatorS
     spark = report.spark
     options = {
         **_SESSION,
+        **_ENCRYPTION,
         **_API_TIMEOUTS,
         "spark.executor.defaultJavaOptions": _JAVA,
         "spark.kubernetes.namespace": run.owner.namespace,

@@ -210,7 +210,7 @@ async def test_all_objects_have_names_of_the_run(kube: FakeKube, reports: Report
     from migratory_operator.names import ResourceOwner
 
     assert ReportRun(ResourceOwner.of(report())).id == RUN
-    assert len(run_objects(kube)) == 9
+    assert len(run_objects(kube)) == 11
 
 
 def test_fetch_without_a_kubeconfig_says_what_to_do(tmp_path: Path) -> None:
@@ -240,3 +240,21 @@ async def test_a_disabled_operator_asks_for_no_secret(kube: FakeKube, reports: R
     off = ReportController(reports._api, replace(SETTINGS, reports_enabled=False), OperatorMetrics())
     await off.reconcile("market", "weekly")
     assert kube.objects[WEEKLY]["status"]["conditions"][0]["reason"] == "ReportsDisabled"
+
+
+async def test_each_run_has_a_secret_of_its_own_that_no_second_operator_replaces(
+    kube: FakeKube, reports: ReportController
+) -> None:
+    path = f"{AT}/secrets/{RUN}-auth"
+    await reports.reconcile("market", "weekly")
+    drawn = kube.objects[path]["stringData"]["secret"]
+    assert len(drawn) == 64
+    other = f"{AT}/slareports/other"
+    kube.put(other, report("other", metadata={"uid": "11234567-89ab-cdef-0123-456789abcdef"}))
+    await reports.reconcile("market", "other")
+    assert kube.objects[path.replace("sla-0", "sla-1")]["stringData"]["secret"] != drawn
+    del kube.objects[JOB]
+    await reports.reconcile("market", "weekly")
+    assert (JOB in kube.objects, kube.objects[path]["stringData"]["secret"]) == (True, drawn)
+    others = json.dumps([item for at, item in kube.objects.items() if at != path])
+    assert drawn not in others

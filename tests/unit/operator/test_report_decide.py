@@ -81,7 +81,7 @@ def test_a_new_report_is_submitted_with_the_job_last() -> None:
     assert names(plan) == [
         f"ServiceAccount {RUN}-driver", f"Role {RUN}-driver", f"RoleBinding {RUN}-driver",
         f"ServiceAccount {RUN}-submit", f"Role {RUN}-submit", f"RoleBinding {RUN}-submit",
-        f"ConfigMap {RUN}", f"ConfigMap {RUN}-request", f"Job {RUN}",
+        f"NetworkPolicy {RUN}", f"Secret {RUN}-auth", f"ConfigMap {RUN}", f"ConfigMap {RUN}-request", f"Job {RUN}",
     ]  # fmt: skip
     assert plan.status["phase"] == "Submitting"
     assert plan.status["startTime"] == "2026-01-02T03:04:05Z"
@@ -354,8 +354,8 @@ def test_pods_are_restricted_limited_and_have_minimal_permissions() -> None:
     assert driver["metadata"]["ownerReferences"][0]["name"] == "weekly"
     assert executor["spec"]["automountServiceAccountToken"] is False
     volumes = [{name for name in volume if name != "name"} for volume in driver["spec"]["volumes"]]
-    assert volumes == [{"emptyDir"}, {"configMap"}, {"secret"}, {"persistentVolumeClaim"}]
-    assert [list(entry)[1] for entry in executor["spec"]["volumes"]] == ["emptyDir", "secret"]
+    assert volumes == [{"emptyDir"}, {"configMap"}, {"secret"}, {"secret"}, {"persistentVolumeClaim"}]
+    assert [list(entry)[1] for entry in executor["spec"]["volumes"]] == ["emptyDir", "secret", "secret"]
     rules = built[f"Role {RUN}-driver"]["rules"]
     assert rules[0]["resourceNames"] == [RUN]
     assert built[f"Job {RUN}"]["spec"]["backoffLimit"] == 0
@@ -365,13 +365,39 @@ def test_pods_are_restricted_limited_and_have_minimal_permissions() -> None:
     assert json.loads(files["request.json"])["history"] == "/var/lib/migratory/history"
 
 
+def test_driver_and_executors_know_each_other_by_a_secret_in_a_file_and_encrypt() -> None:
+    built = {entry["kind"]: entry for entry in decide(observe(resource=report()), SETTINGS).create}
+    arguments = built["Job"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "spark.authenticate=true" in arguments
+    assert "spark.authenticate.secret.file=/etc/migratory/spark/secret" in arguments
+    assert not [argument for argument in arguments if argument.startswith("spark.authenticate.secret=")]
+    assert {"spark.network.crypto.enabled=true", "spark.io.encryption.enabled=true"} <= set(arguments)
+    assert not {"data", "stringData"} & built["Secret"].keys(), "a decision draws no secret"
+    for template in ("driver.yaml", "executor.yaml"):
+        spec = json.loads(built["ConfigMap"]["data"][template])["spec"]
+        assert {"name": "auth", "secret": {"secretName": f"{RUN}-auth", "defaultMode": 0o440}} in spec["volumes"]
+        (container,) = spec["containers"]
+        assert {"name": "auth", "mountPath": "/etc/migratory/spark", "readOnly": True} in container["volumeMounts"]
+        assert "env" not in container
+
+
+@pytest.mark.parametrize("executors", [0, 2])
+def test_the_pods_of_a_run_accept_connections_from_each_other_only(executors: int) -> None:
+    created = decide(observe(resource=report(spark={"executors": executors})), SETTINGS).create
+    (policy,) = [entry for entry in created if entry["kind"] == "NetworkPolicy"]
+    pods = {"podSelector": {"matchLabels": {"app.kubernetes.io/instance": RUN}}}
+    assert policy["spec"] == {**pods, "policyTypes": ["Ingress"], "ingress": [{"from": [pods]}]}
+    for component in (SUBMIT, DRIVER, EXECUTOR):
+        assert pods["podSelector"]["matchLabels"].items() <= observe().run.labels(component).items()
+
+
 def test_without_executors_the_jobs_pod_is_the_driver() -> None:
     question = resolve_report(report(spark={"executors": 0, "driver": {"memory": "2Gi"}}), cluster(SLA))
     built = {
         f"{entry['kind']} {entry['metadata']['name']}": entry
         for entry in job.objects(observe().run, question, SETTINGS)
     }
-    assert not [name for name in built if name.endswith("-submit")]
+    assert not [name for name in built if name.endswith(("-submit", "-auth"))]
     assert len(built[f"Role {RUN}-driver"]["rules"]) == 1
     template = built[f"Job {RUN}"]["spec"]["template"]
     (container,) = template["spec"]["containers"]
