@@ -34,6 +34,9 @@ class OperatorSettings:
     """Labels of the ServiceMonitors, by which a Prometheus selects them."""
     own_namespace: str = ""
     """Namespace of the operator's pod. Empty when it does not run in a pod."""
+    monitors: tuple[tuple[str, str], ...] = ()
+    """Pods that may read the brokers' administration, as (namespace, label). The namespace "*" means all, the label ""
+    all pods."""
     reports_enabled: bool = False
     """True if the operator makes reports, for which it needs permissions to create pods and Secrets."""
     allowed_images: tuple[str, ...] = ()
@@ -44,6 +47,7 @@ class OperatorSettings:
 
 _PREFIX = "MIGRATORY_"
 _URL_PATTERN = r"https?://[^\s/?#@]+(/[^\s?#@]*)?"
+_MONITOR = r"\*|[a-z0-9][-a-z0-9]*(/[-a-zA-Z0-9._]+(/[-a-zA-Z0-9._]+)?=[-a-zA-Z0-9._]+)?"
 _POLICIES = ("Always", "IfNotPresent", "Never")
 
 
@@ -67,6 +71,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         monitor_interval=environment.get(f"{_PREFIX}MONITOR_INTERVAL", ""),
         monitor_labels=_pairs(environment, "MONITOR_LABELS"),
         own_namespace=environment.get(f"{_PREFIX}OWN_NAMESPACE", ""),
+        monitors=_monitors(environment, "MONITORS"),
         reports_enabled=_flag(environment, "REPORTS_ENABLED"),
         allowed_images=_words(environment, "REPORTS_ALLOWED_IMAGES"),
         allowed_prometheus=_url_patterns(environment, "REPORTS_ALLOWED_PROMETHEUS"),
@@ -89,6 +94,18 @@ def _flag(environment: Mapping[str, str], name: str) -> bool:
     if text not in ("true", "false"):
         raise SettingsError(f"{_PREFIX}{name}: {text!r} is not allowed; allowed: true, false")
     return text == "true"
+
+
+def _monitors(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+    monitors = []
+    for word in _words(environment, name):
+        namespace, _, label = word.partition("/")
+        if not re.fullmatch(_MONITOR, word):
+            raise SettingsError(
+                f"{_PREFIX}{name}: {word!r} is not allowed; allowed: *, NAMESPACE, NAMESPACE/LABEL=VALUE"
+            )
+        monitors.append((namespace, label))
+    return tuple(monitors)
 
 
 def _url_patterns(environment: Mapping[str, str], name: str) -> tuple[str, ...]:

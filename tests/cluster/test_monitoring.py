@@ -38,7 +38,7 @@ SOON = (
 SECURED = re.compile(r"migratory_(certificate|certificates|tls|not_allowed)_")
 """Metrics that brokers export only where `spec.security` has certificates or rules, which this cluster has not."""
 VALUES = (
-    "crds.upgrade=false,operator.scope=namespace,operator.resyncSeconds=2",
+    "crds.upgrade=false,operator.resyncSeconds=2,networkPolicy.monitors={*}",
     "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true",
     ",".join(f"metrics.prometheusRule.for.{alert}=3s" for alert in SOON),
     f"cluster.create=true,cluster.name={NAME},cluster.spec.topics.groups=20,cluster.spec.zookeeper.replicas=1",

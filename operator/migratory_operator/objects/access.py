@@ -15,37 +15,42 @@ def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: Operator
     external."""
     built = [
         build_object("v1", "ServiceAccount", owner.name, names.BROKER, owner, automountServiceAccountToken=False),
-        _broker_policy(owner),
+        _broker_policy(owner, settings),
     ]
     if cluster.spec.zookeeper.external is None:
         built.append(_zookeeper_policy(owner, settings))
     return built
 
 
-def _broker_policy(owner: ResourceOwner) -> Object:
+def _broker_policy(owner: ResourceOwner, settings: OperatorSettings) -> Object:
     pods = names.selector(owner.name, names.BROKER)
-    return _policy(
-        names.brokers_name(owner.name),
-        names.BROKER,
-        owner,
-        [
-            {"ports": [_tcp(names.CLIENTS_PORT)]},
-            {"from": [{"podSelector": {"matchLabels": pods}}], "ports": [_tcp(names.PEERS_PORT)]},
-            # Open to all pods, as the namespaces of Prometheus and the operator are not known here. It is read-only.
-            {"from": [{"namespaceSelector": {}}], "ports": [_tcp(names.ADMIN_PORT)]},
-        ],
-    )
+    ingress: list[Object] = [
+        {"ports": [_tcp(names.CLIENTS_PORT)]},
+        {"from": [{"podSelector": {"matchLabels": pods}}], "ports": [_tcp(names.PEERS_PORT)]},
+    ]
+    # A rule with an empty list of sources would allow all.
+    if readers := [*_operator(settings), *(_monitor(*monitor) for monitor in settings.monitors)]:
+        ingress.append({"from": readers, "ports": [_tcp(names.ADMIN_PORT)]})
+    return _policy(names.brokers_name(owner.name), names.BROKER, owner, ingress)
+
+
+def _operator(settings: OperatorSettings) -> list[Object]:
+    """Return the operator's pod as the source of a rule, in a list that is empty if it does not run in a pod."""
+    label = f"app.kubernetes.io/name={names.FIELD_MANAGER}"
+    return [_monitor(settings.own_namespace, label)] if settings.own_namespace else []
+
+
+def _monitor(namespace: str, label: str) -> Object:
+    name, _, value = label.partition("=")
+    labels: Object = {} if namespace == "*" else {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    return {"namespaceSelector": labels} | ({"podSelector": {"matchLabels": {name: value}}} if label else {})
 
 
 def _zookeeper_policy(owner: ResourceOwner, settings: OperatorSettings) -> Object:
     members = {"podSelector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)}}
     brokers = {"podSelector": {"matchLabels": names.selector(owner.name, names.BROKER)}}
     # The operator asks for the leader before it replaces members.
-    operator = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.own_namespace}},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": names.FIELD_MANAGER}},
-    }
-    clients = [brokers, members, *([operator] if settings.own_namespace else [])]
+    clients = [brokers, members, *_operator(settings)]
     return _policy(
         names.zookeeper_name(owner.name),
         names.ZOOKEEPER,

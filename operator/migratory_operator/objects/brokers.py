@@ -22,6 +22,12 @@ from migratory_operator.settings import OperatorSettings
 
 _GRACE_AFTER_DRAIN = 20
 """Seconds from the end of the drain to SIGKILL: to close the last connections, end the session and exit."""
+_PROCESS_MEMORY = 60 * 2**20
+"""Bytes of a broker's process, or of one of its I/O processes, without clients."""
+_UNCOMMITTED_MEMORY = 256 * 2**20
+"""Bytes of QoS 1 publications that may wait for their copies: the broker's own limit."""
+_MEMORY_STEP = 256 * 2**20
+"""Default memory limits are multiples of this, so that few changes of other limits change them."""
 _CONFIG = "/etc/migratory"
 _SECRETS = "/etc/migratory-secrets"
 """The folder in which each Secret of `spec.security.tokens` is mounted. Kubernetes rewrites the files of a changed
@@ -127,6 +133,16 @@ def _budget(name: str, owner: ResourceOwner) -> Object:
     return build_object("policy/v1", "PodDisruptionBudget", name, names.BROKER, owner, spec=spec)
 
 
+def _memory_limit(cluster: KubernetesCluster) -> int:
+    """Return the default memory limit of a broker in bytes: the sum of what its caches, its processes and the limits of
+    clients allow, and half as much again for connections and the kernel's part of them."""
+    spec, limits = cluster.spec, cluster.spec.limits
+    handshakes = limits.input_total // 2 + (limits.input_total if spec.security.tls.clients is not None else 0)
+    clients = limits.queue_total + limits.input_total + handshakes + limits.subscriptions_total + _UNCOMMITTED_MEMORY
+    memory = clients + spec.topics.cache.max_bytes + _PROCESS_MEMORY * (1 + spec.brokers.io_processes)
+    return math.ceil(memory * 1.5 / _MEMORY_STEP) * _MEMORY_STEP
+
+
 def _stateful_set(
     name: str, cluster: KubernetesCluster, owner: ResourceOwner, read: dict[str, str], settings: OperatorSettings
 ) -> Object:
@@ -153,6 +169,7 @@ def _stateful_set(
         "broker",
         spec.image or settings.broker_image,
         spec.resources,
+        _memory_limit(cluster),
         settings,
         command=["/bin/sh", "-c", command],
         env=[

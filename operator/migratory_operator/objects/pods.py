@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from migratory_resources.cluster.kubernetes import PodResources, ResourceAmounts
+from migratory_resources.quantities import format_size, parse_amount
 
 from migratory_operator.names import CONFIG_HASH, Object, ResourceOwner, labels, selector
 from migratory_operator.settings import OperatorSettings
@@ -76,23 +77,23 @@ def pod_template(
     return template
 
 
-def container(name: str, image: str, resources: PodResources, settings: OperatorSettings, **fields: Any) -> Object:
+def container(
+    name: str, image: str, resources: PodResources, memory_limit: int, settings: OperatorSettings, **fields: Any
+) -> Object:
     """Return a container of a broker or ZooKeeper pod, with the operator's pull policy and security context.
 
+    :param memory_limit: the limit in bytes if `resources` has none, so that a pod can't take its node's memory. A
+        higher request raises it.
     :param fields: more fields of the container, such as `command` and `ports`.
     """
+    requests = _amounts(resources.requests)
+    memory = max(requests.get("memory", "0"), format_size(memory_limit), key=parse_amount)
+    amounts = {"requests": requests, "limits": {"memory": memory, **_amounts(resources.limits)}}
     return {
         "name": name,
         "image": image,
         "imagePullPolicy": settings.pull_policy,
-        "resources": {
-            side: amounts
-            for side, amounts in (
-                ("requests", _amounts(resources.requests)),
-                ("limits", _amounts(resources.limits)),
-            )
-            if amounts
-        },
+        "resources": {side: given for side, given in amounts.items() if given},
         "securityContext": container_security_context(),
         **fields,
     }

@@ -17,6 +17,8 @@ from migratory_operator.settings import OperatorSettings
 
 _GRACE_SECONDS = 15
 """Seconds from SIGTERM to SIGKILL. A member has nothing to hand over."""
+_MEMORY_LIMIT = 512 * 2**20
+"""Default memory limit of a member in bytes. Its heap has 96 MiB, and its direct buffers as much."""
 # Commands in the image. Configuration is in /etc/zookeeper, data in /data.
 _MEMBER = "/opt/zookeeper/bin/member"
 _HAS_QUORUM = "/opt/zookeeper/bin/has-quorum"
@@ -113,6 +115,7 @@ def _stateful_set(
         "zookeeper",
         zookeeper.image or settings.zookeeper_image,
         zookeeper.resources,
+        _MEMORY_LIMIT,
         settings,
         command=[_MEMBER],
         env=[from_field("POD_NAME", "metadata.name")],

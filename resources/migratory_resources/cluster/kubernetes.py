@@ -60,7 +60,8 @@ class PodResources(ResourceModel):
         default=ResourceAmounts(), description="Resources that the scheduler reserves for each pod"
     )
     limits: ResourceAmounts = Field(
-        default=ResourceAmounts(), description="Resources that a pod must not exceed; no limit when not given"
+        default=ResourceAmounts(),
+        description="Resources that a pod must not exceed; the operator sets a memory limit when none is given",
     )
 
 

@@ -191,6 +191,68 @@ def test_only_the_operator_of_its_namespace_may_reach_zookeeper() -> None:
     ]
 
 
+def broker_rules(settings: OperatorSettings) -> dict[int, Object]:
+    """Return the rules of the brokers' network policy, by port."""
+    spec_cluster, owner = read_cluster(cluster()), ResourceOwner.of(cluster())
+    built = desired(spec_cluster, owner, settings, exposure.urls(spec_cluster, owner, {}), frozenset())
+    policy = next(entry for entry in built if key_of(entry) == ("NetworkPolicy", "quotes-broker"))
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    return {port["port"]: rule for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+
+
+def test_only_the_operator_and_monitors_may_reach_the_administration() -> None:
+    monitors = (("monitoring", ""), ("watch", "app.kubernetes.io/name=prometheus"))
+    rules = broker_rules(replace(SETTINGS, own_namespace="migratory-system", monitors=monitors))
+    assert rules[names.ADMIN_PORT]["from"] == [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "migratory-system"}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "migratory-operator"}},
+        },
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "watch"}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+        },
+    ]
+    all_pods = broker_rules(replace(SETTINGS, monitors=(("*", ""),)))
+    assert all_pods[names.ADMIN_PORT]["from"] == [{"namespaceSelector": {}}]
+    # An empty list of sources would open the port to all.
+    assert names.ADMIN_PORT not in broker_rules(SETTINGS)
+
+
+def test_only_brokers_may_reach_the_peers_port_and_everybody_the_clients_port() -> None:
+    rules = broker_rules(SETTINGS)
+    assert rules[names.PEERS_PORT]["from"] == [{"podSelector": {"matchLabels": names.selector("quotes", names.BROKER)}}]
+    assert "from" not in rules[names.CLIENTS_PORT]
+
+
+def memory_limits(spec: Object) -> dict[str, str]:
+    """Return the memory limits of the pods of brokers and ZooKeeper, by component."""
+    return {
+        item["metadata"]["name"].removeprefix("quotes-"): container["resources"]["limits"]["memory"]
+        for item in build(cluster(spec))
+        if item["kind"] == "StatefulSet"
+        for container in item["spec"]["template"]["spec"]["containers"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "broker"),
+    [
+        ({}, "2816Mi"),
+        ({"brokers": {"ioProcesses": 4}}, "3Gi"),
+        ({"topics": {"cache": {"maxBytes": "4Gi"}}}, "8448Mi"),
+        ({"limits": {"inputTotal": "1Gi", "queueTotal": "1Gi"}}, "5632Mi"),
+        ({"security": {"tls": {"clients": {"secretName": "certificate"}}}}, "3Gi"),
+        ({"brokers": {"resources": {"limits": {"memory": "1Gi"}}}}, "1Gi"),
+        ({"brokers": {"resources": {"limits": {"cpu": "2"}}}}, "2816Mi"),
+        ({"brokers": {"resources": {"requests": {"memory": "5G"}}}}, "5G"),
+    ],
+)
+def test_pods_have_a_memory_limit_for_what_brokers_may_hold(spec: Object, broker: str) -> None:
+    assert memory_limits(spec) == {"broker": broker, "zookeeper": "512Mi"}
+
+
 def test_certificates_are_mounted_and_change_the_urls() -> None:
     """Their files are read again by the brokers: a rewritten Secret restarts no pod."""
     tls = {"clients": {"secretName": "quotes-clients"}, "peers": {"secretName": "quotes-peers"}}

@@ -39,6 +39,13 @@ def test_settings_of_service_monitors_are_read() -> None:
     assert settings.monitor_labels == (("release", "watch"), ("team", ""))
 
 
+def test_monitors_are_namespaces_and_labels() -> None:
+    given = {"MIGRATORY_MONITORS": "monitoring, watch/app.kubernetes.io/name=prometheus,*"}
+    assert read_settings({**IMAGES, **given}).monitors == (
+        ("monitoring", ""), ("watch", "app.kubernetes.io/name=prometheus"), ("*", "")
+    )  # fmt: skip
+
+
 def test_settings_of_reports_are_read() -> None:
     given = {
         "MIGRATORY_REPORTS_ENABLED": "true",
@@ -54,6 +61,9 @@ def test_settings_of_reports_are_read() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("MONITORS", "Monitoring"),
+        ("MONITORS", "monitoring/app"),
+        ("MONITORS", "*/app=prometheus"),
         ("REPORTS_ENABLED", "yes"),
         ("REPORTS_ALLOWED_PROMETHEUS", "*"),
         ("REPORTS_ALLOWED_PROMETHEUS", "http://me:secret@prometheus"),
