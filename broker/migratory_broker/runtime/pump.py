@@ -7,8 +7,9 @@ next event, each in the order it was given:
 
 - The logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
   follows it.
-- The edge's requests to the logic go to the end of the clients' queue. Requests for the next page of a replay go to the
-  deferred queue, of which little is processed a turn, together with what new connections send.
+- The edge's requests to the logic go to the end of the clients' queue. The rest of what a client sent (`More`) waits
+  behind that queue, so that a flood delays its senders and not a client that sends little. Requests for the next page
+  of a replay go to the deferred queue, of which little is processed a turn, together with what new connections send.
 
 With I/O processes, each side has a pump in which a substitute for the other core sends its events over the channel
 (io_processes/pool.py, io_processes/process.py).
@@ -30,6 +31,11 @@ the next turn, after the sockets. An event that was begun is finished."""
 
 CLIENT_SECONDS = 0.01
 """Seconds of a turn for clients' events even if all other events needed the whole turn, so that both advance."""
+
+REST_SECONDS = 0.005
+"""Seconds of a turn for the rests of long input, as long as the clients' queue is empty: a rest may make as much work
+for the logic as for the edge. One runs in any case. So other clients wait for one turn at most, however many
+connections flood the broker."""
 
 DEFERRED_SECONDS = 0.005
 """Seconds of a turn for the deferred queue: first messages of new connections and pages of replays. At least one entry
@@ -72,6 +78,7 @@ class Pump:
         self._clock = clock
         self._queue: deque[Entry] = deque()
         self._client_queue: deque[Entry] = deque()
+        self._rests: deque[edge_events.More] = deque()
         self._deferred: deque[tuple[Callable[[Any], None], Any, float]] = deque()
         self._scheduled = False
         self._flushed = True
@@ -144,7 +151,8 @@ class Pump:
         self._step_logic(event)
 
     def _continue(self, more: edge_events.More) -> None:
-        self.call_for_client(self.step_edge, more)
+        self._rests.append(more)
+        self._schedule()
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -159,7 +167,7 @@ class Pump:
             self.stopped = True
             self._clear()
             self._on_failure(error)
-        self._scheduled = bool(self._queue or self._client_queue or self._deferred)
+        self._scheduled = bool(self._queue or self._client_queue or self._rests or self._deferred)
         if self._scheduled:
             self._call_soon(self._turn)
 
@@ -169,6 +177,8 @@ class Pump:
         self._run(self._queue, end)
         if self._client_queue:
             self._run(self._client_queue, max(end, clock() + CLIENT_SECONDS))
+        if self._rests:
+            self._run_rests(clock() + REST_SECONDS)
         if self._deferred:
             self._run_deferred(clock() + DEFERRED_SECONDS)
         if self.stopped:
@@ -192,7 +202,15 @@ class Pump:
     def _clear(self) -> None:
         self._queue.clear()
         self._client_queue.clear()
+        self._rests.clear()
         self._deferred.clear()
+
+    def _run_rests(self, end: float) -> None:
+        """Run rests of input until the time `end`, or until the clients' queue has entries; at least one."""
+        while self._rests and not self.stopped:
+            self.step_edge(self._rests.popleft())
+            if self._client_queue or self._clock() > end:
+                return
 
     def _run_deferred(self, end: float) -> None:
         """Run entries of the deferred queue until the time `end`, at least one."""

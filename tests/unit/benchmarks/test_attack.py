@@ -85,9 +85,9 @@ def test_attack_has_its_connections_and_messages(kind: ipc.AttackKind, server: A
 
 def test_burning_takes_the_cpu_time_that_it_is_given() -> None:
     begin = time.monotonic()
-    report = attacker.burn(ipc.Burn(cpu=0.1, seconds=0.4))
-    assert 0.05 <= report.user <= 0.2
-    assert time.monotonic() - begin >= 0.4
+    report = attacker.burn(ipc.Burn(cpu=0.03, seconds=1.0))  # little, because the machine may be busy
+    assert 0.015 <= report.user <= 0.1
+    assert time.monotonic() - begin >= 1.0
 
 
 def decoded(frame: bytes) -> list[Any]:

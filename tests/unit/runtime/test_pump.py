@@ -7,7 +7,14 @@ from typing import Any
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.pump import CLIENT_SECONDS, DEFERRED_SECONDS, TURN_EVENTS, TURN_SECONDS, Pump
+from migratory_broker.runtime.pump import (
+    CLIENT_SECONDS,
+    DEFERRED_SECONDS,
+    REST_SECONDS,
+    TURN_EVENTS,
+    TURN_SECONDS,
+    Pump,
+)
 from migratory_protocol.positions import Position
 
 
@@ -348,3 +355,63 @@ def test_clients_advance_however_much_peers_send(core: Any) -> None:
     while loop.turn():
         done.append((len(pump._logic.of(events.PeerReceived)), len(edge.events)))
     assert done == [(3, 3), (6, 6), (9, 9)]
+
+
+def flooded(core: Any, fresh: int) -> tuple[Any, Any, Any, list[float]]:
+    """Return pump, edge, loop and time spent, after a turn with events of `fresh` connections. Each has a rest for
+    ever. Every event takes 40% of what a turn has for rests."""
+    spent = [0.0]
+
+    def work(event: Any) -> list[Any]:
+        spent[0] += 0.4 * REST_SECONDS
+        return [edge_events.More(event.connection)]
+
+    pump, edge, loop, _ = build(core, edge={edge_events.Received: work, edge_events.More: work}, clock=lambda: spent[0])
+    pump.set_handlers({})
+    pump.attach(edge)
+    for number in range(fresh):
+        pump.call_for_client(pump.step_edge, edge_events.Received(number, b""))
+    loop.turn()
+    return pump, edge, loop, spent
+
+
+def test_client_that_sends_little_waits_for_one_turn_of_a_flood(core: Any) -> None:
+    """The rests of what 100 connections sent delay the message of another one by one turn at most. Regression: it
+    waited for a piece of each of them, a second with 20 that publish as fast as they can."""
+    pump, edge, loop, spent = flooded(core, 100)
+    while len([event for event in edge.events if type(event) is edge_events.Received]) < 100:
+        loop.turn()
+    begin = spent[0]
+    loop.turn()
+    assert spent[0] - begin < 2 * REST_SECONDS
+    pump.call_for_client(pump.step_edge, edge_events.Received(200, b""))
+    loop.turn()
+    assert edge.events[-4] == edge_events.Received(200, b"")
+    assert [type(event) for event in edge.events[-3:]] == [edge_events.More] * 3
+
+
+def test_rests_advance_however_much_is_new_and_in_turn(core: Any) -> None:
+    pump, edge, loop, _ = flooded(core, 3)
+    for number in range(100, 2000):
+        pump.call_for_client(pump.step_edge, edge_events.Received(number, b""))
+    rests = [event.connection for event in edge.events if type(event) is edge_events.More]
+    assert len(rests) == 3
+    for _ in range(3):
+        loop.turn()
+        done = [event.connection for event in edge.events if type(event) is edge_events.More]
+        assert len(done) == len(rests) + 1
+        rests = done
+    assert rests == [0, 1, 2, 0, 1, 2]
+
+
+def test_rest_with_requests_is_the_last_of_its_turn(core: Any) -> None:
+    """Regression: the rests of a turn made more work for the logic than a turn does, which then waited in front of
+    other clients."""
+    pump, edge, loop, _ = build(core, edge={edge_events.More: lambda event: [attach(1), edge_events.More(1)]})
+    pump.set_handlers({})
+    pump.attach(edge)
+    pump._continue(edge_events.More(1))
+    for turn in range(1, 4):
+        loop.turn()
+        assert len(edge.events) == turn
+        assert len(pump._logic.of(events.Attach)) == turn - 1

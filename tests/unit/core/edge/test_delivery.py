@@ -190,7 +190,7 @@ class TestSlowConsumer:
         bench = Bench(EdgeConfig(queue_per_client=100))
         reader = bench.client()
         reader.pause()
-        reader.send(*[Ping()] * 200, Bye())
+        reader.send(*[Ping()] * 100, Bye())
         assert (reader.close_code, bench.edge.closed, bench.notes) == (1000, {"bye": 1}, [])
 
     def test_write_over_the_total_limit_closes(self) -> None:
