@@ -3,6 +3,8 @@
 
 Without an authorizer every client has the access None, and nothing here costs a delivery anything. With one, a client
 gets a notice before its access ends (`token_expiring`).
+
+What is refused is logged: the client, what it wanted, and why. docs/how-to/secure.md lists the events.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ CONNECT_COST: Final = 20
 token without a key id is tried with several keys."""
 
 LOG_INTERVAL: Final = 1.0
-"""Seconds between two log lines about refused clients, so that a flood of them does not fill the log."""
+"""Seconds between two log lines of one event, so that a flood of refused requests does not fill the log."""
 
 REFUSALS: Final[dict[RefusalKind, tuple[str, CloseCode]]] = {
     "unauthenticated": (errors.UNAUTHENTICATED, CloseCode.UNAUTHENTICATED),
@@ -58,8 +60,7 @@ class IdentityChecks:
         self._keys_requested = False
         self._missing: dict[str, float] = {}  # unknown key -> when a token named it, the oldest first
         self._not_allowed: Counter[Operation] = Counter()  # since the last tick
-        self._logged_at = float("-inf")
-        self._unlogged = 0
+        self._logged: dict[str, tuple[float, int]] = {}  # event -> time of its last line, and how many since
 
     def authenticate(self, connection: ClientConnection, message: Connect) -> ClientAccess | Denial | None:
         """Return the access of a client that sends `connect`, with the times of its notice and its end, or its refusal;
@@ -77,21 +78,22 @@ class IdentityChecks:
         return result
 
     def _refuse(self, connection: ClientConnection, message: Connect, denial: Denial) -> Denial:
-        now = self._delivery.now
         if denial.kind == "unknown_key":
             denial = self._refuse_unknown_key(denial)
-        if now - self._logged_at >= LOG_INTERVAL:
-            fields = {
-                "client": message.client,
-                "connection": connection.number,
-                "reason": denial.text,
-                "others": self._unlogged,
-            }
-            self._delivery.emit(Note("warning", "client_not_authenticated", fields, connection.number))
-            self._logged_at, self._unlogged = now, 0
-        else:
-            self._unlogged += 1
+        self._record("client_not_authenticated", connection, client=message.client, reason=denial.text)
         return denial
+
+    def _record(self, event: str, connection: ClientConnection, **fields: object) -> None:
+        """Log a refusal, at most one of each event in `LOG_INTERVAL`. The line says how many `others` were not logged
+        since the one before."""
+        now = self._delivery.now
+        logged_at, others = self._logged.get(event, (float("-inf"), 0))
+        if now - logged_at < LOG_INTERVAL:
+            self._logged[event] = logged_at, others + 1
+            return
+        self._logged[event] = now, 0
+        line = {"client": connection.client, "connection": connection.number, **fields, "others": others}
+        self._delivery.emit(Note("warning", event, line, connection.number))
 
     def _refuse_unknown_key(self, denial: Denial) -> Denial:
         """Return the refusal of a token with an unknown key: for good if keys were fetched since it was first named,
@@ -122,9 +124,17 @@ class IdentityChecks:
             self._delivery.reply(connection, TokenExpiring(round(access.expires_at - now, 3)))
         return now >= access.expires_at
 
-    def count_not_allowed(self, operation: Operation) -> None:
-        """Count a refused operation on a topic, for /metrics."""
+    def record_not_allowed(self, connection: ClientConnection, operation: Operation, topic: str) -> None:
+        """Count an operation that permissions refused, for /metrics, and log it."""
+        assert connection.access is not None, "without an access everything is allowed"
         self._not_allowed[operation] += 1
+        subject = connection.access.subject
+        self._record("client_not_allowed", connection, subject=subject, operation=operation, topic=topic)
+
+    def record_revoked(self, connection: ClientConnection) -> None:
+        """Log that a connection ends because its token was revoked."""
+        assert connection.access is not None, "a token without an access"
+        self._record("client_revoked", connection, subject=connection.access.subject)
 
     def update(self, event: Credentials) -> None:
         """Replace the keys and the revocations."""

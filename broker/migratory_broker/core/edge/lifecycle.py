@@ -308,6 +308,7 @@ class ConnectionLifecycle:
         """Close the connections whose tokens were revoked."""
         for connection in self.open_connections():
             if self._identities.is_revoked(connection):
+                self._identities.record_revoked(connection)
                 text = "the token was revoked"
                 self._refuse(connection, errors.UNAUTHENTICATED, text, CloseCode.UNAUTHENTICATED, "revoked")
 

@@ -89,7 +89,7 @@ class PublishHandler:
         access = connection.access
         if access is not None:
             if not access.allows("publish", message.topic):
-                self._identities.count_not_allowed("publish")
+                self._identities.record_not_allowed(connection, "publish", message.topic)
                 return errors.NOT_ALLOWED, "this client may not publish to the topic"
             if message.publisher != unqualified(message.publisher):
                 return errors.BAD_MESSAGE, "publisher contains U+0000"

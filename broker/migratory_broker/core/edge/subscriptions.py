@@ -130,10 +130,10 @@ class SubscriptionTable:
         access = connection.access
         if access is not None:
             if not access.allows("subscribe", request.topic):
-                self._identities.count_not_allowed("subscribe")
+                self._identities.record_not_allowed(connection, "subscribe", request.topic)
                 raise TopicRefused(errors.NOT_ALLOWED, "this client may not subscribe to the topic")
             if request.snapshot and request.after is None and not access.allows("history", request.topic):
-                self._identities.count_not_allowed("history")
+                self._identities.record_not_allowed(connection, "history", request.topic)
                 raise TopicRefused(errors.NOT_ALLOWED, "this client may not read the topic's history; no snapshot")
         if request.after is None:
             return None

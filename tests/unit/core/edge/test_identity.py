@@ -498,3 +498,28 @@ def test_refusals_are_logged_at_a_bounded_rate_and_without_the_token() -> None:
     ]
     assert secret not in repr(notes)
     assert all(isinstance(observed, Observe) for observed in on.observed)
+
+
+def test_refused_operations_are_logged_with_client_subject_and_topic() -> None:
+    on = bench()
+    reader = connected(on, token(role="reader"))
+    on.notes.clear()
+    for operation in ("publish qos 0", "publish qos 0", "snapshot"):
+        operate(on, reader, operation)
+    on.wait(1.1)
+    operate(on, reader, "snapshot")
+    line = {"client": "c", "connection": 1, "subject": "ann", "topic": "quotes/eur"}
+    assert [(note.event, note.fields) for note in on.notes if isinstance(note, Note)] == [
+        ("client_not_allowed", {**line, "operation": "publish", "others": 0}),
+        ("client_not_allowed", {**line, "operation": "history", "others": 2}),
+    ]
+
+
+def test_revoked_clients_are_logged_with_their_subject() -> None:
+    on = bench()
+    for _ in range(3):
+        connected(on, token(iat=WALL - 100))
+    on.step(Credentials((SECRET.encode(),), b'{"subjects": {"ann": 1799999999}}'))
+    assert [(note.event, note.fields) for note in on.notes if isinstance(note, Note)] == [
+        ("client_revoked", {"client": "c", "connection": 1, "subject": "ann", "others": 0}),
+    ]
