@@ -34,9 +34,11 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", 
 
 class ZooKeeperSection(_Section, frozen=True):
     """The section `zookeeper`: how to reach ZooKeeper. `servers` is in the syntax of ZooKeeper's clients.
-    `start_timeout` is how long a starting broker waits for one of them, in seconds."""
+    `path` is the node below which the cluster's nodes are; empty: `/migratory/CLUSTER`. `start_timeout` is how long a
+    starting broker waits for one of the servers, in seconds."""
 
     servers: Annotated[str, Meta(min_length=1)]
+    path: Annotated[str, Meta(pattern=r"^(/[^/\x00-\x1f\x7f]+)*$")] = ""
     session_timeout: Annotated[float, Meta(ge=1, le=60)] = 4.0
     start_timeout: Seconds = 60.0
 

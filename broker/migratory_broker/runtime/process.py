@@ -161,7 +161,7 @@ class Broker:
         )
         self._zookeeper = ZooKeeper(
             config.zookeeper.servers,
-            f"/migratory/{config.cluster}",
+            config.zookeeper.path or f"/migratory/{config.cluster}",
             config.zookeeper.session_timeout,
             self._pump.to_logic,
             log,

@@ -21,6 +21,7 @@ def desired(
     urls: Mapping[str, str],
     ready: Set[str],
     leaving: Sequence[str] = (),
+    zookeeper_path: str | None = None,
 ) -> list[Object]:
     """Return all objects of a cluster, in the order of their creation: a pod's dependencies come before the pod.
 
@@ -30,6 +31,7 @@ def desired(
     :param urls: the known URLs, by broker.
     :param ready: the names of the brokers that accept clients.
     :param leaving: the names of the brokers that will be removed.
+    :param zookeeper_path: the cluster's node in an external ensemble; None for the brokers' default.
     """
     built = [
         *access.objects(cluster, owner, settings),
@@ -40,5 +42,5 @@ def desired(
         *zookeeper.objects(cluster, owner, settings),
     ]
     if set(urls) >= set(cluster.broker_names):
-        built += brokers.objects(cluster, owner, settings, urls, leaving)
+        built += brokers.objects(cluster, owner, settings, urls, leaving, zookeeper_path)
     return built

@@ -43,14 +43,22 @@ def objects(
     settings: OperatorSettings,
     urls: Mapping[str, str],
     leaving: Sequence[str],
+    zookeeper_path: str | None,
 ) -> list[Object]:
     """Return the brokers' ConfigMap and StatefulSet, and their disruption budget if there are several brokers.
 
     :param urls: the URLs of all brokers, by name.
     :param leaving: the brokers that will be removed.
+    :param zookeeper_path: the cluster's node in an external ensemble; None for the brokers' default.
     """
     name = names.brokers_name(owner.name)
-    config = broker_config(cluster, zookeeper.servers(cluster, owner), leaving, secrets_folder=_SECRETS)
+    config = broker_config(
+        cluster,
+        zookeeper.servers(cluster, owner),
+        leaving,
+        secrets_folder=_SECRETS,
+        zookeeper_path=zookeeper_path,
+    )
     config["zookeeper"]["startTimeout"] = _ZOOKEEPER_START_TIMEOUT
     configuration = {
         "broker.json": json.dumps(config, indent=2) + "\n",

@@ -29,6 +29,7 @@ from migratory_operator.reconcile.observed import ObjectKey, ObservedCluster, ke
 from migratory_operator.reconcile.pods import is_ready
 from migratory_operator.reconcile.rollout import UNKNOWN_ROLLOUT, Replacement, Rollout, next_rollout_step
 from migratory_operator.reconcile.scaling import next_scale_step
+from migratory_operator.reconcile.zookeeper_path import default_zookeeper_path, zookeeper_path
 from migratory_operator.settings import OperatorSettings
 from migratory_operator.status import (
     ConditionValue,
@@ -78,7 +79,10 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
     cluster = step.cluster
     urls = exposure.urls(cluster, owner, observed.services())
     ready = frozenset(ready_brokers(cluster, observed))
-    built = desired(cluster, owner, settings, urls, ready, step.leaving)
+    path = zookeeper_path(cluster, observed)
+    # Without the default path in it, the configuration is that of an older operator, and replaces no broker.
+    own_path = None if path == default_zookeeper_path(owner) else path
+    built = desired(cluster, owner, settings, urls, ready, step.leaving, own_path)
     wanted = [_keep_running(item, observed) for item in built if item["kind"] not in observed.missing_kinds]
     missing_urls = [broker for broker in cluster.broker_names if broker not in urls]
     apply = tuple(
@@ -100,7 +104,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         unknown_fields=unknown_cluster_fields(observed.resource),
     )
     conditions = cluster_conditions(cluster, observed, progress)
-    details = _status_details(cluster, observed, exposure.server_entries(cluster, urls, ready))
+    details = _status_details(cluster, observed, exposure.server_entries(cluster, urls, ready), path)
     if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
         message = f"the annotation {names.PAUSED} pauses the operator for this cluster"
         paused = ConditionValue("Progressing", "False", "Paused", message)
@@ -179,8 +183,13 @@ def _rollout_since(observed: ObservedCluster, rollout: Rollout) -> Object:
     return {ROLLOUT_SINCE: since or format_time(observed.now)}
 
 
-def _status_details(cluster: KubernetesCluster, observed: ObservedCluster, server_entries: Sequence[Object]) -> Object:
-    """Return the status without its conditions."""
+def _status_details(
+    cluster: KubernetesCluster, observed: ObservedCluster, server_entries: Sequence[Object], path: str | None
+) -> Object:
+    """Return the status without its conditions.
+
+    :param path: the cluster's node in an external ensemble.
+    """
     spec, owner = cluster.spec, observed.owner
     ready = ready_brokers(cluster, observed)
     members = observed.pods_of(names.ZOOKEEPER)
@@ -200,6 +209,7 @@ def _status_details(cluster: KubernetesCluster, observed: ObservedCluster, serve
         "zookeeper": {
             "replicas": 0 if spec.zookeeper.external is not None else spec.zookeeper.replicas,
             "ready": sum(is_ready(pod) for pod in members),
+            **({} if path is None else {"path": path}),
         },
     }
 

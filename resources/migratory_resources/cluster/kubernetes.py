@@ -41,6 +41,7 @@ EXPOSURES: tuple[Exposure, ...] = ("None", "NodePort", "LoadBalancer", "Template
 HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9.:]{0,251}[a-zA-Z0-9])?"
 URL_TEMPLATE = r"wss?://[^/\s]*\{pod\}[^/\s]*(/[^\s]*)?|wss?://[^/\s]+/[^\s]*\{pod\}[^\s]*"
 ADDRESSES = r"[-a-zA-Z0-9.]+:[0-9]{1,5}(,[-a-zA-Z0-9.]+:[0-9]{1,5})*"
+ZOOKEEPER_PATH = r"(/[-a-zA-Z0-9_][-a-zA-Z0-9_.]*)+"
 CLASS_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 CRON = r"[-0-9A-Za-z*/,#]+( [-0-9A-Za-z*/,#]+){4}"
 _CRON_FORM = 'a cron expression of five fields (minute, hour, day, month, weekday), such as "*/30 * * * *"'
@@ -119,11 +120,22 @@ class KubernetesZooKeeperSpec(ZooKeeperSpec):
         description="Addresses of an existing ensemble, as host:port,host:port; the operator creates none then; "
         "immutable",
     )
+    chroot: Annotated[str, PatternText(ZOOKEEPER_PATH, 255, 'a path such as "/staging"')] | None = Field(
+        default=None,
+        description="With external: the node below which the cluster's nodes are, for ensembles that serve several "
+        "Kubernetes clusters; immutable",
+    )
     storage: StorageSpec = Field(default=StorageSpec(), description="Storage of the members' data")
     resources: PodResources = Field(default=ZOOKEEPER_RESOURCES, description="Resources of each member's pod")
     image: Annotated[str, PatternText(IMAGE, 511, "an image's name")] | None = Field(
         default=None, description="Image to use instead of the operator's default"
     )
+
+    @model_validator(mode="after")
+    def _has_an_external_ensemble(self) -> Self:
+        if self.chroot is not None and self.external is None:
+            raise not_allowed("chroot only with external")
+        return self
 
 
 class KubernetesSlaSpec(SlaSpec):

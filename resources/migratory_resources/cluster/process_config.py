@@ -19,6 +19,10 @@ TICK_MS = 500
 TLS_FOLDER = "/etc/migratory-tls"
 """The folder in which a broker's pod has its Secrets with certificates."""
 
+DEFAULT_ZOOKEEPER_PATH = "/migratory/{cluster}"
+"""The node below which the nodes of a cluster are, unless its configuration names another one. It suits an ensemble
+that belongs to the cluster."""
+
 ZOOKEEPER_LOG4J = """\
 status = error
 appender.console.type = Console
@@ -36,6 +40,7 @@ def broker_config(
     leaving: Sequence[str] = (),
     default_hosts: Sequence[str] = ("*",),
     secrets_folder: str = "",
+    zookeeper_path: str | None = None,
 ) -> dict[str, Any]:
     """Return the configuration that all brokers of a cluster read, ready for JSON: durations in seconds, sizes in
     bytes.
@@ -45,16 +50,20 @@ def broker_config(
     :param default_hosts: the values of the header Host that brokers accept if the cluster's spec names none; "*" for
         all.
     :param secrets_folder: the folder in which each Secret of the tokens is a folder of its name.
+    :param zookeeper_path: the node below which the cluster's nodes are; None for `DEFAULT_ZOOKEEPER_PATH`.
     """
     spec = cluster.spec
     # Absent at their defaults, as `leaving` below: a broker of the previous release rejects unknown fields.
     recent = {"input_total", "subscriptions_total", "addresses"}
     limits = spec.limits.model_dump(by_alias=True, exclude=recent)
     limits |= spec.limits.model_dump(by_alias=True, include=recent, exclude_defaults=True)
+    zookeeper: dict[str, Any] = {"servers": zookeeper_servers, "sessionTimeout": spec.zookeeper.session_timeout}
+    if zookeeper_path is not None:
+        zookeeper["path"] = zookeeper_path
     config = {
         "cluster": cluster.name,
         "brokers": cluster.broker_names,
-        "zookeeper": {"servers": zookeeper_servers, "sessionTimeout": spec.zookeeper.session_timeout},
+        "zookeeper": zookeeper,
         "topics": spec.topics.model_dump(by_alias=True),
         "limits": limits,
         "delivery": spec.delivery.model_dump(by_alias=True, exclude={"compression"}),

@@ -57,6 +57,9 @@ class ZooKeeperStatus(ResourceModel):
 
     replicas: Count = Field(description="Desired members; 0 with an external ensemble")
     ready: Count = Field(description="Members that belong to a quorum")
+    path: str | None = Field(
+        default=None, description="With an external ensemble: the node below which the cluster's nodes are"
+    )
 
 
 class LastReport(ResourceModel):

@@ -97,7 +97,12 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
         _immutable("ephemeral"),
         _immutable("className", optional=True),
     ],
-    KubernetesZooKeeperSpec: [_immutable("replicas"), _immutable("external", optional=True)],
+    KubernetesZooKeeperSpec: [
+        _immutable("replicas"),
+        _immutable("external", optional=True),
+        _immutable("chroot", optional=True),
+        rule("!has(self.chroot) || has(self.external)", "chroot requires external", "chroot"),
+    ],
     KubernetesClusterSpec: [
         rule("self.brokers.replicas >= 2 * self.delivery.minCopies - 1",
              "must be 2 x delivery.minCopies - 1 or more", "brokers.replicas"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from migratory_testing.processes import Brokers, broker_command
 from migratory_testing.rawclient import request
 from migratory_testing.waiting import poll
@@ -36,6 +37,18 @@ def leads_to(descriptors: Path) -> list[str]:
         with suppress(FileNotFoundError):
             lines.append(os.readlink(each))
     return lines
+
+
+def has_joined(port: int) -> bool:
+    """Return whether the broker with this administration port answers and has an incarnation in ZooKeeper."""
+    with socket.socket() as asking:
+        if asking.connect_ex(("127.0.0.1", port)) != 0:
+            return False
+        asking.sendall(b"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = b""
+        while part := asking.recv(65536):
+            answer += part
+        return b'"incarnation": ' in answer and b'"incarnation": 0,' not in answer
 
 
 def settings(**changed: Any) -> dict[str, Any]:
@@ -95,22 +108,41 @@ def test_a_full_disk_under_the_log_does_not_stop_the_broker(zookeepers: Any, tmp
         command = broker_command(config, "--name", "b0", "--admin", f"127.0.0.1:{port}")
         process = subprocess.Popen(command, stdout=full, stderr=full)
     try:
-
-        def alive() -> bool:
-            with socket.socket() as asking:
-                if asking.connect_ex(("127.0.0.1", port)) != 0:
-                    return False
-                asking.sendall(b"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
-                answer = b""
-                while part := asking.recv(65536):
-                    answer += part
-                return b'"incarnation": ' in answer and b'"incarnation": 0,' not in answer
-
-        poll(alive, "it runs without a log")
+        poll(lambda: has_joined(port), "it runs without a log")
     finally:
         process.terminate()
         process.terminate()
         assert process.wait(20) in (0, 1)
+
+
+def test_clusters_of_one_name_with_two_paths_share_no_node(zookeepers: Any, tmp_path: Path) -> None:
+    """On one path, the second broker would wait until the first one's session ends."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for path in ("/migratory.dev/one/twin", "/staging/migratory.dev/two/twin"):
+            with socket.create_server(("127.0.0.1", 0)) as probe:
+                port = probe.getsockname()[1]
+            config = tmp_path / f"{len(processes)}.json"
+            zookeeper = {"servers": zookeepers.servers, "path": path}
+            config.write_text(json.dumps(settings(cluster="twin", zookeeper=zookeeper)))
+            command = broker_command(config, "--name", "b0", "--admin", f"127.0.0.1:{port}")
+            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            poll(lambda port=port: has_joined(port), f"the broker below {path} has joined")  # type: ignore[misc]
+        client = KazooClient(zookeepers.servers)
+        client.start(10)
+        try:
+            assert client.exists("/migratory.dev/one/twin/brokers/b0")
+            assert client.exists("/staging/migratory.dev/two/twin/brokers/b0")
+            assert not client.exists("/migratory/twin")
+        finally:
+            client.stop()
+            client.close()
+        assert [process.poll() for process in processes] == [None, None]
+    finally:
+        for process in processes:
+            process.terminate()
+            process.terminate()
+            process.wait(20)
 
 
 def test_a_broker_with_too_few_descriptors_does_not_start(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def test_every_rule_is_in_the_schema() -> None:
         ),
         ({"brokers": {"image": "two words"}}, "spec.brokers.image"),
         ({"zookeeper": {"external": "zk"}}, "spec.zookeeper.external"),
+        ({"zookeeper": {"external": "zk:2181", "chroot": "/a/../b"}}, "spec.zookeeper.chroot"),
+        ({"zookeeper": {"chroot": "/a"}}, "spec.zookeeper"),
         ({"zookeeper": {"storage": {"size": "1Ki"}}}, "spec.zookeeper.storage.size"),
     ],
 )

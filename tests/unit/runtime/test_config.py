@@ -154,6 +154,8 @@ def test_omitted_fields_have_defaults() -> None:
         (("delivery", "onHistoryLoss", "wait"), ["delivery.onHistoryLoss", '"wait"']),
         (("delivery", "minCopies", 2.5), ["delivery.minCopies", "2.5", "int"]),
         (("zookeeper", {}), ["zookeeper.servers", "missing"]),
+        (("zookeeper", "path", "market"), ["zookeeper.path", "market"]),
+        (("zookeeper", "path", "/a//b"), ["zookeeper.path", "/a//b"]),
         (("zookeeper", 7), ["zookeeper", "7", "object"]),
         (("topics", "cache", "minAge", 700.0), ["topics.cache.minAge", "700", "maxAge"]),
         (("limits", "queueTotal", 4096), ["limits.queuePerClient", "queueTotal"]),
