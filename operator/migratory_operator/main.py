@@ -47,7 +47,7 @@ async def operate(settings: OperatorSettings) -> None:
     """Run the operator until a signal arrives or the resync loop ends, and then close its connections. Raise the error
     of the resync loop if it failed."""
     metrics = OperatorMetrics()
-    api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient()
+    api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient(settings.broker_secret)
     reconciler = ClusterReconciler(api, brokers, settings, metrics)
     queue = WorkQueue(reconciler.reconcile, metrics)
     reports = ReportController(api, settings, metrics)

@@ -43,6 +43,9 @@ class OperatorSettings:
     """Images that reports may use beside `spark_image`, with * for any characters but "/"."""
     allowed_prometheus: tuple[str, ...] = ()
     """URLs of the Prometheus servers that reports may read, with * for a part of a host's name or of a path."""
+    broker_secret: str = ""
+    """Folder with the files `token`, for the brokers' status pages, and `ca.crt`, the authority of their certificates.
+    Empty, or without a file: none is sent, or none is checked."""
 
 
 _PREFIX = "MIGRATORY_"
@@ -75,6 +78,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         reports_enabled=_flag(environment, "REPORTS_ENABLED"),
         allowed_images=_words(environment, "REPORTS_ALLOWED_IMAGES"),
         allowed_prometheus=_url_patterns(environment, "REPORTS_ALLOWED_PROMETHEUS"),
+        broker_secret=environment.get(f"{_PREFIX}BROKER_SECRET", ""),
     )
 
 

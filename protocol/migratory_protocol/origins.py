@@ -6,6 +6,7 @@ user's cookies (cross-site WebSocket hijacking). By DNS rebinding a page could r
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,13 +44,17 @@ class OriginPolicy:
     origins          "https://app.example.com", "https://*.example.org" (names below it), "*" for all
     hosts            "push.example.com" (with any port), "localhost:8080", "*.example.org", "*" for all
     without_origin   whether requests without Origin are allowed: programs send none, browsers always send one
+    addresses        whether a Host that is an IP address is allowed in any case: DNS rebinding needs a name
 
     Raises ValueError for an entry that cannot match anything, named as `allowed[0]` or `hosts[0]`.
     """
 
-    __slots__ = ("_any_host", "_any_origin", "_hosts", "_origins", "_without_origin")
+    __slots__ = ("_addresses", "_any_host", "_any_origin", "_hosts", "_origins", "_without_origin")
 
-    def __init__(self, origins: Sequence[str], hosts: Sequence[str], without_origin: bool = True) -> None:
+    def __init__(
+        self, origins: Sequence[str], hosts: Sequence[str], without_origin: bool = True, addresses: bool = False
+    ) -> None:
+        self._addresses = addresses
         self._any_origin = "*" in origins
         self._any_host = "*" in hosts
         self._origins = [_origin_pattern(index, entry) for index, entry in enumerate(origins) if entry != "*"]
@@ -63,7 +68,7 @@ class OriginPolicy:
             return OriginRefusal(400, "expected one Host header")
         if len(origins) > 1:
             return OriginRefusal(400, "more than one Origin header")
-        if not self._any_host and not _matches(_split_host(hosts[0]), self._hosts):
+        if not self._any_host and not self._is_served(hosts[0]):
             return OriginRefusal(421, "this Host is not served here: see spec.security.hosts of the cluster")
         if not origins:
             return None if self._without_origin else OriginRefusal(403, "an Origin header is required here")
@@ -72,9 +77,21 @@ class OriginPolicy:
             return OriginRefusal(403, text)
         return None
 
+    def _is_served(self, host: str) -> bool:
+        split = _split_host(host)
+        return _matches(split, self._hosts) or (self._addresses and split is not None and _is_address(split[1]))
+
 
 def _matches(address: tuple[str, str, str] | None, patterns: list[_Pattern]) -> bool:
     return address is not None and any(pattern.matches(*address) for pattern in patterns)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _split_origin(text: str) -> tuple[str, str, str] | None:

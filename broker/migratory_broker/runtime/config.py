@@ -128,10 +128,19 @@ class CertificateSection(_Section, frozen=True):
 
 
 class TlsSection(_Section, frozen=True):
-    """The section `tls`: certificates for the clients' listener and for links between brokers; no TLS without one."""
+    """The section `tls`: certificates for the listeners of clients and administration, and for links between brokers;
+    no TLS without one."""
 
     clients: CertificateSection | None = None
     peers: CertificateSection | None = None
+    administration: CertificateSection | None = None
+
+
+class AdministrationSection(_Section, frozen=True):
+    """The section `administration`: the SHA-256 of each token with which the guarded pages may be read. Without one
+    everybody may."""
+
+    tokens: tuple[Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")], ...] = ()
 
 
 class BrokerConfig(_Section, frozen=True):
@@ -149,6 +158,7 @@ class BrokerConfig(_Section, frozen=True):
     drain: DrainSection = field(default_factory=DrainSection)
     origins: OriginsSection = field(default_factory=OriginsSection)
     tls: TlsSection = field(default_factory=TlsSection)
+    administration: AdministrationSection = field(default_factory=AdministrationSection)
     compression: bool = False
     io_processes: Annotated[int, Meta(ge=0, le=64)] = 0
     leaving: tuple[Name, ...] = ()
@@ -298,6 +308,8 @@ _SECTIONS: dict[str, type[Struct]] = {
     "tls": TlsSection,
     "tls.clients": CertificateSection,
     "tls.peers": CertificateSection,
+    "tls.administration": CertificateSection,
+    "administration": AdministrationSection,
 }
 
 

@@ -30,7 +30,7 @@ from migratory_broker.core.logic.status import describe_logic
 from migratory_broker.runtime.accepting.limits import NEEDED_DESCRIPTORS, check_descriptors, descriptor_limit
 from migratory_broker.runtime.accepting.listener import Acceptor, Listener, address_of, bind, listen
 from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, metric_values
-from migratory_broker.runtime.admin.server import AdminServer, health_page, readiness_page, status_page
+from migratory_broker.runtime.admin.server import MAX_ADMIN, AdminServer, health_page, readiness_page, status_page
 from migratory_broker.runtime.clients.server import servers_page
 from migratory_broker.runtime.clients.service import ClientBackend, LocalClients, client_byte_limits, freeze_heap
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, split_address
@@ -80,6 +80,14 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision:
         on_history_loss=config.delivery.on_history_loss,
         session_timeout=config.zookeeper.session_timeout,
     )
+
+
+def names_of_host(address: str) -> list[str]:
+    """Return the names of the host of HOST:PORT, as they are used near it and farther away: `a`, `a.b` and `a.b.c` for
+    `a.b.c`. None for an IP address."""
+    host, _ = split_address(address, "address")
+    labels = host.split(".")
+    return [] if ":" in host or labels[-1].isdigit() else [".".join(labels[: end + 1]) for end in range(len(labels))]
 
 
 class Broker:
@@ -142,6 +150,8 @@ class Broker:
             self._certificates["clients"] = Certificate("clients", config.tls.clients, name, log)
         if config.tls.peers is not None:
             self._certificates["peers"] = Certificate("peers", config.tls.peers, name, log)
+        if config.tls.administration is not None:
+            self._certificates["administration"] = Certificate("administration", config.tls.administration, name, log)
         scheme = "wss" if config.tls.clients is not None else "ws"
         url = self._identity.advertise_url or f"{scheme}://{address_of(clients)}/ws"
         peer = self._identity.advertise_peer or address_of(peers)
@@ -177,7 +187,9 @@ class Broker:
             "/v1/status": status_page(self._status),
             "/v1/servers": servers_page(lambda: self._clients.servers),
         }
-        self._admin_server = AdminServer(pages, clock)
+        self._admin_server = AdminServer(
+            pages, clock, log, tokens=config.administration.tokens, hosts=(*config.origins.hosts, *names_of_host(peer))
+        )
         self._pump.set_handlers(
             {
                 events.ZkGet: self._zookeeper.get,
@@ -197,8 +209,18 @@ class Broker:
         )
         if self._credentials is not None:
             self._credentials.load()
+        own = self._certificates.get("administration")
         self._listeners.append(
-            Listener(listen(administration, "administration"), self._admin_server.protocol, log, serve_on_spare=True)
+            Listener(
+                listen(administration, "administration"),
+                self._admin_server.protocol,
+                log,
+                serve_on_spare=True,
+                tls=(lambda: own.server) if own is not None else None,
+                tls_timeout=HELLO_LIMIT,
+                max_handshakes=MAX_ADMIN,
+                on_tls_failure=own.refuse if own is not None else lambda host, error: None,
+            )
         )
         log(
             "info",
@@ -441,6 +463,7 @@ class Broker:
                 **self._clients.addresses.refused,
             },
             certificates=self._certificates,
+            administration_refused=self._admin_server.refused,
         )
 
     def _refused(self, clients: int) -> int:

@@ -23,7 +23,7 @@ from migratory_broker.runtime.watched_file import FileState, file_state
 CHECK_INTERVAL = 2.0
 """Seconds between two checks whether the files have changed."""
 
-Purpose = Literal["clients", "peers"]
+Purpose = Literal["clients", "peers", "administration"]
 
 
 class Certificate:

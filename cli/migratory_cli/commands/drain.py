@@ -95,7 +95,7 @@ async def _check_drainable(state: ClusterState, broker: BrokerState, min_copies:
     :raises DrainFailed: the broker does not answer or is already draining.
     :raises click.UsageError: fewer than `min_copies` other brokers are ready.
     """
-    http = HttpClient(_REQUEST_TIMEOUT)
+    http = HttpClient(_REQUEST_TIMEOUT, state.token)
     try:
         answers = await asyncio.gather(*(_status(http, each) for each in state.brokers))
     finally:
@@ -116,12 +116,8 @@ async def _check_drainable(state: ClusterState, broker: BrokerState, min_copies:
 
 
 async def _status(http: HttpClient, broker: BrokerState) -> dict[str, Any] | None:
-    answer = await _get_admin(http, broker, "/v1/status")
+    answer = await http.get_from(broker.admin, "/v1/status")
     return json.loads(answer[1]) if answer is not None and answer[0] == 200 else None
-
-
-async def _get_admin(http: HttpClient, broker: BrokerState, path: str) -> tuple[int, str] | None:
-    return await http.get_from(broker.admin.removeprefix("http://"), path)
 
 
 async def _start_again(state: ClusterState, broker: BrokerState) -> None:
@@ -131,7 +127,7 @@ async def _start_again(state: ClusterState, broker: BrokerState) -> None:
     http = HttpClient(_REQUEST_TIMEOUT)
     deadline = time.monotonic() + READY_SECONDS
     try:
-        while (answer := await _get_admin(http, broker, "/readyz")) is None or answer[0] != 200:
+        while (answer := await http.get_from(broker.admin, "/readyz")) is None or answer[0] != 200:
             if time.monotonic() > deadline:
                 reason = "it does not answer" if answer is None else answer[1].strip()
                 raise DrainFailed(f"{broker.name} is not ready after {READY_SECONDS:g} s: {reason}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from http.client import NOT_FOUND
+from http.client import NOT_FOUND, UNAUTHORIZED
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -22,7 +23,11 @@ _HINT = (
     "give the brokers' administration addresses, which `migratory up` prints (`migratory status http://HOST:PORT ...`)"
 )
 
-_NOT_FOUND_HINT = ": there is no status at this address; use the broker's administration port, not its port for clients"
+_HINTS = {
+    NOT_FOUND: ": there is no status at this address; use the broker's administration port, not its port for clients",
+    UNAUTHORIZED: ": the status needs a token of spec.security.administration; give it with --token-file",
+}
+"""Explanations of an answer's status of HTTP."""
 
 
 @click.command()
@@ -36,11 +41,18 @@ _NOT_FOUND_HINT = ": there is no status at this address; use the broker's admini
     metavar="SECONDS",
     help="Limit for the answer of each broker.",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File with the token for the status pages, if they need one. Not needed without addresses.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the complete answers as one JSON object, by address.")
-def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: bool) -> None:
+def status(urls: tuple[str, ...], cluster: str | None, timeout: float, token_file: Path | None, as_json: bool) -> None:
     """Show the status of the brokers at these administration addresses.
 
     Without an address, show those of the cluster that `migratory up` or `migratory demo` runs on this machine.
+    Certificates of https:// addresses are checked against the system's authorities, or those in $SSL_CERT_FILE.
 
     \b
     Examples:
@@ -55,7 +67,8 @@ def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: 
     names = (
         {broker.admin: broker.name for broker in state.brokers} if state else dict.fromkeys(map(_base_url, urls), "")
     )
-    answers = asyncio.run(_request_all(names, timeout))
+    token = token_file.read_text().strip() if token_file is not None else state.token if state else ""
+    answers = asyncio.run(_request_all(names, timeout, token, check_certificates=state is None))
     for answer in answers.values():
         if state and "error" in answer and state.is_drained(answer["broker"]):
             answer["error"] = f"drained; `migratory drain --back {answer['broker']}` starts it again"
@@ -95,11 +108,15 @@ def _local_cluster(cluster: str | None) -> Any:
     return state
 
 
-async def _request_all(names: Mapping[str, str], seconds: float) -> dict[str, dict[str, Any]]:
+async def _request_all(
+    names: Mapping[str, str], seconds: float, token: str, *, check_certificates: bool
+) -> dict[str, dict[str, Any]]:
     """Return the brokers' answers by address. `names` has a broker's name by address, "" if it is unknown; the name
-    completes an answer without one."""
+    completes an answer without one. `token` is sent to each, if it is not empty."""
     limit = aiohttp.ClientTimeout(total=seconds)
-    async with aiohttp.ClientSession(timeout=limit) as session:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connector = aiohttp.TCPConnector(ssl=check_certificates)
+    async with aiohttp.ClientSession(timeout=limit, headers=headers, connector=connector) as session:
         answers = await asyncio.gather(*(_request(session, base) for base in names))
     for name, answer in zip(names.values(), answers, strict=True):
         if name:
@@ -113,7 +130,7 @@ async def _request(session: aiohttp.ClientSession, base: str) -> dict[str, Any]:
         async with session.get(f"{base}/v1/status") as response:
             body = await response.read()
             if response.status != 200:
-                return {"error": f"HTTP {response.status}{_NOT_FOUND_HINT if response.status == NOT_FOUND else ''}"}
+                return {"error": f"HTTP {response.status}{_HINTS.get(response.status, '')}"}
     except TimeoutError:
         return {"error": "does not answer (timeout)"}
     except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -43,6 +43,7 @@ class LocalBroker:
     :param command: the `migratory` command, without the word `broker`.
     :param placement: the network in which the process runs.
     :param scheme: `wss` if clients need TLS, else `ws`.
+    :param admin_scheme: `https` if the administration has TLS, else `http`.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class LocalBroker:
         command: Sequence[str] = MIGRATORY_COMMAND,
         placement: Placement = LOCAL_PLACEMENT,
         scheme: str = "ws",
+        admin_scheme: str = "http",
     ) -> None:
         self.name = name
         self.ports = ports
         self.host = host = placement.address
         self._scheme = scheme
+        self._admin_scheme = admin_scheme
         self.process = Process(
             name,
             [
@@ -84,7 +87,7 @@ class LocalBroker:
     @property
     def admin_url(self) -> str:
         """The base URL of the administration listener, with /healthz, /readyz, /metrics and /v1/status."""
-        return f"http://{self.host}:{self.ports.admin}"
+        return f"{self._admin_scheme}://{self.host}:{self.ports.admin}"
 
     async def advertised_urls(self, http: HttpClient) -> set[str]:
         """Return the URLs in the server list that the broker sends to clients now; none if the broker does not
@@ -97,7 +100,7 @@ class LocalBroker:
     async def get_admin(self, http: HttpClient, path: str) -> tuple[int, str] | None:
         """Return status and body of a page of the broker's administration listener, or None if the broker does not
         answer in time."""
-        return await http.get_from(f"{self.host}:{self.ports.admin}", path)
+        return await http.get_from(self.admin_url, path)
 
     async def is_alive(self, http: HttpClient) -> bool:
         """Return whether the broker's event loop runs: /healthz answers with any status. Without free descriptors, for

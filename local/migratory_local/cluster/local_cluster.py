@@ -13,22 +13,32 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, Self
 
 import msgspec
 from migratory_resources import MigratoryCluster
+from migratory_resources.cluster.spec import AdministrationSpec
 from migratory_resources.cluster.tls import CertificateFiles, FileSource, TlsSpec
 
 from migratory_local import LocalError
 from migratory_local.cluster.brokers import MIGRATORY_COMMAND, BrokerPorts, LocalBroker, wait_ready, write_config
-from migratory_local.cluster.state import DRAINED_FOLDER, BrokerState, ClusterState, WorkdirLock, own_start_time
+from migratory_local.cluster.state import (
+    DRAINED_FOLDER,
+    BrokerState,
+    ClusterState,
+    WorkdirLock,
+    own_start_time,
+    write_secret,
+)
 from migratory_local.cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperMember
 from migratory_local.metrics.exposition import SeriesTable
 from migratory_local.processes.java import Java, find_java
@@ -58,13 +68,23 @@ _ADMIN_OFFSET, _PEERS_OFFSET, _ZOOKEEPER_OFFSET = 100, 200, 300
 
 
 def _with_tls(resource: MigratoryCluster, folder: Path) -> MigratoryCluster:
-    """Return the resource with certificates for clients and peers in this folder, one for each broker."""
+    """Return the resource with certificates for all listeners in this folder, one for each broker."""
     source = FileSource(
         files=CertificateFiles(
             cert=str(folder / "{broker}.crt"), key=str(folder / "{broker}.key"), ca=str(folder / "ca.crt")
         )
     )
-    security = resource.spec.security.model_copy(update={"tls": TlsSpec(clients=source, peers=source)})
+    return _with_security(resource, tls=TlsSpec(clients=source, peers=source, administration=source))
+
+
+def _with_token(resource: MigratoryCluster, token: str) -> MigratoryCluster:
+    """Return the resource with one more token that the administration accepts."""
+    tokens = [*resource.spec.security.administration.tokens, sha256(token.encode()).hexdigest()]
+    return _with_security(resource, administration=AdministrationSpec(tokens=tokens))
+
+
+def _with_security(resource: MigratoryCluster, **fields: object) -> MigratoryCluster:
+    security = resource.spec.security.model_copy(update=fields)
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"security": security})})
 
 
@@ -78,8 +98,7 @@ class LocalCluster:
     :param on_event: called with each event of the supervisor, such as a process that ended or was started again.
     :param java: the Java runtime; by default the first suitable one that `find_java` returns.
     :param broker_command: the command that runs a broker, without the word `broker`.
-    :param dev_tls: True to make certificates for clients and peers in the work folder, instead of those of the
-        resource.
+    :param dev_tls: True to make certificates in the work folder, for all listeners, instead of those of the resource.
     """
 
     ready_seconds: ClassVar[float] = READY_SECONDS
@@ -99,7 +118,12 @@ class LocalCluster:
         self.workdir = workdir.absolute()
         self.authority = self.workdir / "tls" / "ca.crt" if dev_tls else None
         self.resource = _with_tls(resource, self.workdir / "tls") if dev_tls else resource
-        self.http = HttpClient(_REQUEST_TIMEOUT)
+        self._token = ""
+        if resource.spec.security.administration.tokens:
+            # the resource knows hashes only, and this runner and its commands read status pages as well
+            self._token = secrets.token_urlsafe(32)
+            self.resource = _with_token(self.resource, self._token)
+        self.http = HttpClient(_REQUEST_TIMEOUT, self._token)
         self.brokers: list[LocalBroker] = []
         self.supervisor = Supervisor(on_event)
         self._ports = ports
@@ -178,9 +202,20 @@ class LocalCluster:
                 self.authority.parent, DevelopmentAuthority(), self.resource.broker_names, LOCAL_PLACEMENT.address
             )
         config = write_config(self.resource, ensemble.servers, self.workdir)
+        if self._token:
+            write_secret(self.token_file, self._token)
         scheme = "wss" if spec.security.tls.clients is not None else "ws"
         self.brokers = [
-            LocalBroker(name, own, config, self.workdir / "logs", self._command, self.placement(name), scheme)
+            LocalBroker(
+                name,
+                own,
+                config,
+                self.workdir / "logs",
+                self._command,
+                self.placement(name),
+                scheme,
+                self._admin_scheme,
+            )
             for name, own in zip(self.resource.broker_names, ports, strict=True)
         ]
         on_step(f"Starting {_plural(spec.zookeeper.replicas, 'ZooKeeper member')} and {_plural(len(ports), 'broker')}")
@@ -244,6 +279,15 @@ class LocalCluster:
         return [*(broker.process for broker in self.brokers), *self._others, *members]
 
     @property
+    def token_file(self) -> Path:
+        """The file with the token for the brokers' status pages, if they need one."""
+        return self.workdir / "administration.token"
+
+    @property
+    def _admin_scheme(self) -> str:
+        return "https" if self.resource.spec.security.tls.administration is not None else "http"
+
+    @property
     def urls(self) -> list[str]:
         return [broker.url for broker in self.brokers]
 
@@ -273,6 +317,7 @@ class LocalCluster:
             brokers=[BrokerState(broker.name, broker.url, broker.admin_url) for broker in self.brokers],
             metrics=metrics,
             authority=str(self.authority or ""),
+            token_file=str(self.token_file) if self._token else "",
         )
 
     # ---- faults -------------------------------------------------------------------------------------------------

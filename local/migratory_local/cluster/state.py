@@ -47,6 +47,20 @@ class ClusterState:
     authority: str = ""
     """The file of the authority that `--dev-tls` made, which clients of this machine trust; empty without it."""
 
+    token_file: str = ""
+    """The file with the token for the brokers' status pages; empty if they need none."""
+
+    @property
+    def token(self) -> str:
+        """The token for the brokers' status pages; empty if they need none.
+
+        :raises LocalError: its file cannot be read.
+        """
+        try:
+            return Path(self.token_file).read_text() if self.token_file else ""
+        except OSError as error:
+            raise LocalError(f"cannot read {self.token_file}: {error.strerror}") from error
+
     def is_drained(self, broker: str) -> bool:
         """Return whether `migratory drain` took this broker out of service, so that the runner does not start it
         again."""
@@ -100,6 +114,19 @@ def write_state(state: ClusterState, folder: Path | None = None) -> Path:
     except OSError as error:
         raise LocalError(f"cannot write {path}: {error.strerror}") from error
     return path
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only this user may read, in place of an earlier one.
+
+    :raises LocalError: it cannot be written.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+    except OSError as error:
+        raise LocalError(f"cannot write {path}: {error.strerror}") from error
 
 
 def running_clusters(folder: Path | None = None) -> list[ClusterState]:

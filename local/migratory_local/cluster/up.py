@@ -127,6 +127,7 @@ async def _recorded_metrics(
     :param prometheus: the path of the `prometheus` to run; None for the built-in recorder.
     """
     ports = [broker.ports.admin for broker in cluster.brokers]
+    tls = cluster.resource.spec.security.tls.administration is not None
     if not wanted:
         yield "", lambda: None
     elif prometheus is not None:
@@ -134,7 +135,7 @@ async def _recorded_metrics(
         folder, logs = cluster.workdir / "prometheus", cluster.workdir / "logs"
         scrape = None if scrape_file is None else scrape_file.path
         rules = rule_file(cluster.resource.spec.sla.objectives or DEFAULT_OBJECTIVES)
-        cluster.add(prometheus_process(prometheus, folder, port, ports, logs, scrape=scrape, rules=rules))
+        cluster.add(prometheus_process(prometheus, folder, port, ports, logs, scrape=scrape, rules=rules, tls=tls))
 
         def check() -> None:
             if scrape_file is not None:
@@ -144,7 +145,7 @@ async def _recorded_metrics(
     else:
         async with Recorder(cluster.workdir / "samples") as recorder:
             for port in ports:
-                recorder.add(port, "broker")
+                recorder.add(port, "broker", tls=tls)
 
             def check() -> None:
                 recorder.check()

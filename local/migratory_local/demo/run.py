@@ -119,9 +119,10 @@ async def _run_load(
     """Run the load, record metrics, and kill a process. Return the verified result, the killed process (None without a
     kill), and start and end of the report's window in seconds since 1970."""
     scenario = scenario_of(cluster.resource, options, cluster.urls)
+    tls = cluster.resource.spec.security.tls.administration is not None
     async with Recorder(cluster.workdir / "samples") as recorder:
         for broker in cluster.brokers:
-            recorder.add(broker.ports.admin, "broker")
+            recorder.add(broker.ports.admin, "broker", tls=tls)
         try:
             async with Load(scenario, observer.load) as load:
                 start = time.time()

@@ -28,6 +28,7 @@ def prometheus_process(
     interval: float = 1.0,
     scrape: Path | None = None,
     rules: str = "",
+    tls: bool = False,
 ) -> Process:
     """Write Prometheus's configuration, and return the process, which is not started yet.
 
@@ -37,6 +38,7 @@ def prometheus_process(
     :param targets: ports of this machine whose /metrics are scraped every `interval` seconds.
     :param logs: the folder of the log file.
     :param scrape: a file of additional targets (scrape_file.py), which Prometheus itself reads.
+    :param tls: True if the targets have TLS. Certificates are not checked, because all is on this machine.
     :param rules: the text of a rule file, evaluated every five scrapes.
     :raises LocalError: the folder cannot be written.
     """
@@ -44,6 +46,8 @@ def prometheus_process(
     jobs: list[dict[str, object]] = [
         {"job_name": "broker", "static_configs": [{"targets": [f"{LOOPBACK}:{target}" for target in targets]}]}
     ]
+    if tls:
+        jobs[0] |= {"scheme": "https", "tls_config": {"insecure_skip_verify": True}}
     if scrape is not None:
         discovery = {"files": [str(scrape.absolute())], "refresh_interval": "2s"}
         jobs.append({"job_name": DEFAULT_JOB, "file_sd_configs": [discovery]})

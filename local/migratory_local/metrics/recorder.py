@@ -53,6 +53,7 @@ class Recorder:
         self._http = HttpClient(interval)
         self._targets: dict[str, Labels] = {}
         self._followed: dict[str, Labels] = {}
+        self._tls: set[str] = set()  # the addresses that are scraped with TLS
         self._series = SeriesTable()
         self._numbers, self._times, self._values = array("q"), array("q"), array("d")
         self._files = 0
@@ -64,8 +65,10 @@ class Recorder:
         except OSError as error:
             raise LocalError(f"cannot write metrics into {folder}: {error.strerror}") from error
 
-    def add(self, port: int, job: str) -> None:
+    def add(self, port: int, job: str, *, tls: bool = False) -> None:
         """Scrape this port of this machine from the next round on, with `job` as the label of that name."""
+        if tls:
+            self._tls.add(f"{LOOPBACK}:{port}")
         self._targets[f"{LOOPBACK}:{port}"] = {"job": job, "instance": f"{LOOPBACK}:{port}"}
 
     def remove(self, port: int) -> None:
@@ -143,7 +146,8 @@ class Recorder:
         timestamp = round(self._now() * 1000)
         # The same address with other labels is another target, with other series.
         name = f"{address} {sorted(extra.items())}"
-        answer = await self._http.get_from(address, "/metrics")
+        base = f"https://{address}" if address in self._tls else address
+        answer = await self._http.get_from(base, "/metrics")
         up = 0.0
         if answer is not None and answer[0] == 200:
             try:

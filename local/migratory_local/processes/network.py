@@ -121,15 +121,18 @@ def _ephemeral_start() -> int:
 
 
 class HttpClient:
-    """An HTTP client for small GET requests to processes that may be down.
+    """An HTTP client for small GET requests to processes of this machine that may be down.
 
     Connections are not pooled: a frozen process must not block the next request, and a restarted one needs a new
-    connection.
+    connection. Certificates are not checked, as with probes of Kubernetes: a wrong one does not mean that the process
+    is down.
     """
 
-    def __init__(self, timeout: float) -> None:
-        """`timeout` is the limit in seconds for a whole request."""
+    def __init__(self, timeout: float, token: str = "") -> None:
+        """`timeout` is the limit in seconds for a whole request. `token` is sent as bearer token, if it is not
+        empty."""
         self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, port: int, path: str) -> tuple[int, str] | None:
@@ -137,13 +140,16 @@ class HttpClient:
         return await self.get_from(f"{LOOPBACK}:{port}", path)
 
     async def get_from(self, address: str, path: str) -> tuple[int, str] | None:
-        """Request a path from `address`, which is `host:port`. Return status and body, or None if the request fails or
-        takes too long."""
+        """Request a path from `address`, which is `host:port` or `https://host:port`. Return status and body, or None
+        if the request fails or takes too long."""
         if self._session is None:
-            connector = aiohttp.TCPConnector(force_close=True, limit=0)
-            self._session = aiohttp.ClientSession(timeout=self._timeout, connector=connector, trust_env=False)
+            connector = aiohttp.TCPConnector(force_close=True, limit=0, ssl=False)
+            self._session = aiohttp.ClientSession(
+                timeout=self._timeout, connector=connector, headers=self._headers, trust_env=False
+            )
+        base = address if "://" in address else f"http://{address}"
         try:
-            async with self._session.get(f"http://{address}{path}") as response:
+            async with self._session.get(base + path) as response:
                 return response.status, await response.text()
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -27,22 +29,50 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerStatusClient:
-    """An HTTP client that reads the brokers' status pages from their administration listeners."""
+    """An HTTP client that reads the brokers' status pages from their administration listeners.
 
-    def __init__(self) -> None:
+    :param secret: see `OperatorSettings.broker_secret`. Its files are read for each round of requests.
+    """
+
+    def __init__(self, secret: str = "") -> None:
+        self._secret = secret
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_BROKER_TIMEOUT), trust_env=False)
 
     async def pages(self, pods: Iterable[Object]) -> dict[str, BrokerStatusPage]:
         """Return the status pages by pod name, without those of pods that have no address, do not answer, or send a
         malformed page."""
-        addresses = _addresses(pods)
-        answers = await asyncio.gather(*(self._page(name, address) for name, address in addresses.items()))
+        pods = list(pods)
+        addresses, schemes = _addresses(pods), {pod["metadata"]["name"]: _scheme(pod) for pod in pods}
+        try:
+            headers, tls = await asyncio.to_thread(self._read_secret)
+        except OSError as error:
+            _log.warning("%s cannot be used: %s", self._secret, error)
+            return {}
+        answers = await asyncio.gather(
+            *(self._page(name, address, schemes[name], headers, tls) for name, address in addresses.items())
+        )
         return {name: page for name, page in zip(addresses, answers, strict=True) if page is not None}
 
-    async def _page(self, name: str, address: str) -> BrokerStatusPage | None:
+    def _read_secret(self) -> tuple[dict[str, str], ssl.SSLContext | bool]:
+        """Return the headers of a request, and the TLS context that checks the brokers' certificates; False if there
+        is no authority to check them. Raise OSError if a file cannot be used."""
+        token, authority = Path(self._secret, "token"), Path(self._secret, "ca.crt")
+        headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if self._secret and token.exists() else {}
+        checked = bool(self._secret) and authority.exists()
+        return headers, ssl.create_default_context(cafile=str(authority)) if checked else False
+
+    async def _page(
+        self, name: str, address: str, scheme: str, headers: dict[str, str], tls: ssl.SSLContext | bool
+    ) -> BrokerStatusPage | None:
         host = f"[{address}]" if ":" in address else address
+        service = name.rpartition("-")[0]
         try:
-            async with self._session.get(f"http://{host}:{ADMIN_PORT}/v1/status") as answer:
+            async with self._session.get(
+                f"{scheme}://{host}:{ADMIN_PORT}/v1/status", headers=headers, ssl=tls, server_hostname=service
+            ) as answer:
+                if answer.status == 401:
+                    _log.warning("%s: /v1/status needs a token: see operator.brokerSecret of the chart", name)
+                    return None
                 answer.raise_for_status()
                 page: Any = await asyncio.to_thread(json.loads, await _read_to_end(answer.content))
                 return BrokerStatusPage.read(page)
@@ -83,6 +113,13 @@ async def _member_mode(name: str, address: str, port: int) -> str:
         return ""
     lines = answer.decode("ascii", "replace").splitlines()
     return next((line.removeprefix("Mode: ").strip() for line in lines if line.startswith("Mode: ")), "")
+
+
+def _scheme(pod: Object) -> str:
+    """Return `https` for a broker's pod whose administration has TLS, and `http` for another one. Pods of one cluster
+    differ while they are replaced."""
+    probes = (each.get("readinessProbe", {}) for each in pod.get("spec", {}).get("containers", ()))
+    return next((str(probe["httpGet"]["scheme"]).lower() for probe in probes if "httpGet" in probe), "http")
 
 
 def _addresses(pods: Iterable[Object]) -> dict[str, str]:

@@ -37,7 +37,7 @@ def desired(
         *access.objects(cluster, owner, settings),
         *brokers.services(cluster, owner),
         *exposure.services(cluster, owner),
-        brokers.service_monitor(owner, settings),
+        brokers.service_monitor(cluster, owner, settings),
         exposure.server_list(owner, exposure.server_entries(cluster, urls, ready)),
         *zookeeper.objects(cluster, owner, settings),
     ]

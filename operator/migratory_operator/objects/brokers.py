@@ -124,9 +124,15 @@ def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
     ]
 
 
-def service_monitor(owner: ResourceOwner, settings: OperatorSettings) -> Object:
+def service_monitor(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> Object:
     """Return a ServiceMonitor, by which Prometheus scrapes the administration ports of all brokers, ready or not."""
-    endpoint = {"port": "admin"} | ({"interval": settings.monitor_interval} if settings.monitor_interval else {})
+    endpoint: Object = {"port": "admin"}
+    if settings.monitor_interval:
+        endpoint["interval"] = settings.monitor_interval
+    certificate = cluster.spec.security.tls.administration
+    if certificate is not None:
+        authority = {"secret": {"name": certificate.secret_name, "key": "ca.crt"}}
+        endpoint |= {"scheme": "https", "tlsConfig": {"ca": authority, "serverName": names.brokers_name(owner.name)}}
     spec = {"selector": {"matchLabels": names.selector(owner.name, names.BROKER)}, "endpoints": [endpoint]}
     monitor = build_object(
         "monitoring.coreos.com/v1", "ServiceMonitor", names.brokers_name(owner.name), names.BROKER, owner, spec=spec
@@ -166,6 +172,7 @@ def _stateful_set(
         for purpose, source in cluster.spec.security.tls
         if source is not None
     }
+    probe = {"port": "admin", "scheme": "HTTP" if cluster.spec.security.tls.administration is None else "HTTPS"}
     # The URL is read first, so that a missing file stops the broker instead of advertising 0.0.0.0.
     command = (
         f'url=$(cat "{_CONFIG}/url.$POD_NAME") && exec migratory broker --config={_CONFIG}/broker.json '
@@ -191,13 +198,13 @@ def _stateful_set(
             port("admin", names.ADMIN_PORT),
         ],
         readinessProbe={
-            "httpGet": {"path": "/readyz", "port": "admin", "scheme": "HTTP"},
+            "httpGet": {"path": "/readyz", **probe},
             "periodSeconds": 2,
             "timeoutSeconds": 3,
             "failureThreshold": 2,
         },
         livenessProbe={
-            "httpGet": {"path": "/healthz", "port": "admin", "scheme": "HTTP"},
+            "httpGet": {"path": "/healthz", **probe},
             "periodSeconds": 10,
             "timeoutSeconds": 5,
             "failureThreshold": 6,

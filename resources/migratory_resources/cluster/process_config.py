@@ -75,7 +75,11 @@ def broker_config(
     }
     config |= identity_config(spec.security.tokens, spec.security.rules, spec.security.anonymous, secrets_folder)
     # Absent when they are empty, as tokens and rules are: a broker of the previous release rejects unknown fields.
-    optional = {"tls": certificate_sections(spec.security.tls, TLS_FOLDER), "leaving": list(leaving)}
+    optional = {
+        "tls": certificate_sections(spec.security.tls, TLS_FOLDER),
+        "administration": spec.security.administration.model_dump(exclude_defaults=True),
+        "leaving": list(leaving),
+    }
     return config | {name: value for name, value in optional.items() if value}
 
 

@@ -231,6 +231,17 @@ class DeliverySpec(ResourceModel):
     )
 
 
+class AdministrationSpec(ResourceModel):
+    """Tokens for the pages of the administration that show addresses: `spec.security.administration`."""
+
+    tokens: list[Annotated[str, PatternText(r"[0-9a-f]{64}", 64, "64 hexadecimal digits in lower case")]] = Field(
+        default_factory=list,
+        max_length=20,
+        description="SHA-256 of each token with which /v1/status and /v1/servers may be read, as "
+        "`printf %s TOKEN | sha256sum` prints it; everybody may by default",
+    )
+
+
 class SecuritySpec(ResourceModel):
     """Which clients and web pages may connect, and what they may do, and the brokers' certificates: `spec.security`."""
 
@@ -258,6 +269,9 @@ class SecuritySpec(ResourceModel):
         description="With tokens or rules: clients without a token may connect, and what rules allow them",
     )
     tls: TlsSpec = Field(default=TlsSpec(), description="Certificates of the brokers; no TLS without them")
+    administration: AdministrationSpec = Field(
+        default=AdministrationSpec(), description="Tokens for the brokers' status pages"
+    )
 
 
 class SlaSpec(ResourceModel):

@@ -9,6 +9,7 @@ from pydantic import Field
 from migratory_resources.fields import PatternText, ResourceModel
 
 _PATH = r"/[^\x00-\x1f]{1,4095}"
+_ADMINISTRATION = "TLS for probes, metrics and status pages; by default they are served without"
 _SECRET = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 CertificatePath = Annotated[str, PatternText(_PATH, 4096, "the absolute path of a PEM file")]
@@ -29,25 +30,29 @@ class FileSource(ResourceModel):
 
 
 class TlsSpec(ResourceModel):
-    """Certificates for the clients' listener and for the links between brokers: `spec.security.tls`."""
+    """Certificates for the listeners of clients and administration, and for the links between brokers:
+    `spec.security.tls`."""
 
     clients: FileSource | None = Field(default=None, description="TLS for clients; by default they connect without")
     peers: FileSource | None = Field(default=None, description="Mutual TLS between brokers, which prove their names")
+    administration: FileSource | None = Field(default=None, description=_ADMINISTRATION)
 
 
 class SecretSource(ResourceModel):
     """A certificate in a Secret, on Kubernetes."""
 
     secret_name: Annotated[str, PatternText(_SECRET, 253, "a Secret's name")] = Field(
-        description="A Secret with tls.crt, tls.key and, for peers, ca.crt"
+        description="A Secret with tls.crt, tls.key and, for peers and administration, ca.crt"
     )
 
 
 class KubernetesTlsSpec(ResourceModel):
-    """Certificates for the clients' listener and for the links between brokers: `spec.security.tls`."""
+    """Certificates for the listeners of clients and administration, and for the links between brokers:
+    `spec.security.tls`."""
 
     clients: SecretSource | None = Field(default=None, description="TLS for clients; by default they connect without")
     peers: SecretSource | None = Field(default=None, description="Mutual TLS between brokers, which prove their names")
+    administration: SecretSource | None = Field(default=None, description=_ADMINISTRATION)
 
 
 def certificate_sections(tls: TlsSpec | KubernetesTlsSpec, mount: str) -> dict[str, dict[str, str]]:
@@ -56,7 +61,7 @@ def certificate_sections(tls: TlsSpec | KubernetesTlsSpec, mount: str) -> dict[s
     :param mount: the folder in which each purpose has one with its Secret.
     """
     sections = {}
-    for purpose, source in (("clients", tls.clients), ("peers", tls.peers)):
+    for purpose, source in tls:
         if isinstance(source, FileSource):
             sections[purpose] = source.files.model_dump(exclude_none=True)
         elif source is not None:

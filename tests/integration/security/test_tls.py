@@ -1,6 +1,6 @@
-"""Three real brokers with TLS for clients and between brokers: peers and clients without a fitting certificate are
-refused. Certificates and their authority are replaced under load without the loss of a client, and a broker that is
-killed meanwhile returns."""
+"""Three real brokers with TLS at every port, tokens and rules: peers and clients without a fitting certificate are
+refused. Certificates, their authority, the keys of tokens and the revocations are replaced under load: no client is
+lost and nothing is lost, and a broker that is killed meanwhile returns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,12 +17,13 @@ import pytest
 import yaml
 from migratory_broker.runtime.framing import length_prefix
 from migratory_broker.runtime.peers.links import MAX_TLS_HANDSHAKES
-from migratory_client import Client, ConnectError
-from migratory_client.core import events as ev
+from migratory_client import Client, ConnectError, LinkDown, Subscription
+from migratory_client.notifications import Status
 from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
 from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_protocol.peer import PEER_VERSION, PeerHello, encode_peer
 from migratory_resources.validation.loading import load_cluster
+from migratory_testing.tokens import digest, key_set, public_jwk, sign
 from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
@@ -33,11 +35,69 @@ async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "MigratoryCluster",
         "metadata": {"name": "test"},
-        "spec": {"brokers": {"ioProcesses": request.param}, "topics": {"groups": 8}},
+        "spec": {
+            "brokers": {"ioProcesses": request.param},
+            "topics": {"groups": 8},
+            "security": {
+                "tokens": {
+                    "keys": [{"algorithms": ["ES256"], "file": str(tmp_path / "keys.json")}],
+                    "revokedFile": str(tmp_path / "revoked.json"),
+                },
+                "rules": [{"topics": ["*"], "allow": ["subscribe", "publish", "history"]}],
+                "administration": {"tokens": [digest("of somebody else")]},
+            },
+        },
     }
+    replace(tmp_path / "keys.json", key_set(public_jwk("ES256", "a")))
+    replace(tmp_path / "revoked.json", b"{}")
     resource = load_cluster(yaml.safe_dump(document)).cluster
     async with LocalCluster(resource, tmp_path / "cluster", dev_tls=True) as running:
         yield running
+
+
+def replace(path: Path, data: bytes) -> None:
+    path.with_suffix(".new").write_bytes(data)
+    path.with_suffix(".new").rename(path)
+
+
+def token(key: str, subject: str = "ann", seconds: float = 8.0) -> str:
+    """Return a token that its client renews after three quarters of its time."""
+    now = time.time()
+    return sign({"sub": subject, "iat": now, "exp": now + seconds}, "ES256", key)
+
+
+class Loaded:
+    """A client that publishes on a topic and reads it. `made` are the keys of its tokens so far."""
+
+    key = "a"
+
+    def __init__(self, url: str, topic: str, context: ssl.SSLContext) -> None:
+        self.links: list[Status] = []
+        self.made: list[str] = []
+        self.client = Client([url], token=self._renew, ssl_context=context, on_status=self.links.append)
+        self._topic = topic
+        self._sent = 0
+        self._stream: Subscription | None = None
+
+    def _renew(self) -> str:
+        self.made.append(self.key)
+        return token(self.key)
+
+    async def publish(self) -> None:
+        self._stream = self.client.subscribe(self._topic)
+        while True:
+            await self.client.publish(self._topic, str(self._sent))
+            self._sent += 1
+            await asyncio.sleep(0.01)
+
+    async def check(self) -> None:
+        """Check that everything has arrived once and in its order, on one connection."""
+        assert self._stream is not None
+        async with asyncio.timeout(20):
+            for number in range(self._sent):
+                assert (await anext(self._stream)).payload == str(number).encode()
+        assert self._sent > 100
+        assert not [status for status in self.links if isinstance(status, LinkDown)]
 
 
 def trusting(cluster: LocalCluster) -> ssl.SSLContext:
@@ -83,7 +143,9 @@ async def incarnation(cluster: LocalCluster, name: str) -> int:
     raise AssertionError(name)
 
 
-async def test_strangers_get_nowhere_and_certificates_are_replaced_under_load(cluster: LocalCluster) -> None:
+async def test_strangers_get_nowhere_and_everything_is_replaced_under_load(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     assert cluster.authority is not None
     folder = cluster.authority.parent
     names = [broker.name for broker in cluster.brokers]
@@ -115,21 +177,16 @@ async def test_strangers_get_nowhere_and_certificates_are_replaced_under_load(cl
         with pytest.raises(ConnectError):
             await Client([url], ssl_context=context, open_timeout=2.0).open()
 
-    # A new pair of every broker, of the same authority and then of another, while a client publishes and reads.
-    links: list[ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem] = []
+    # A new pair of every broker, of another authority, while clients publish and read.
     context = trusting(cluster)
-    async with Client(urls[:1], ssl_context=context, on_status=links.append) as client:
-        stream = client.subscribe("t")
-        sent = received = 0
-
-        async def load() -> None:
-            nonlocal sent
-            while True:
-                await client.publish("t", str(sent))
-                sent += 1
-                await asyncio.sleep(0.01)
-
-        publishing = asyncio.create_task(load())
+    loads = [Loaded(url, f"t{number}", context) for number, url in enumerate(urls[:2])]
+    async with loads[0].client, loads[1].client:
+        publishing = [asyncio.create_task(load.publish()) for load in loads]
+        # A key is added, used, and the one before it removed; somebody is revoked.
+        replace(tmp_path / "keys.json", key_set(public_jwk("ES256", "a"), public_jwk("ES256", "b")))
+        await until(lambda: logged(cluster, "keys.json", 1), "all brokers know the new key")
+        Loaded.key = "b"
+        replace(tmp_path / "revoked.json", json.dumps({"subjects": {"bob": time.time() + 60}}).encode())
         before = await metric(cluster, "migratory_certificate_expiry_timestamp_seconds")
         after = DevelopmentAuthority()
         both = cluster.authority.read_bytes() + after.certificate
@@ -137,7 +194,7 @@ async def test_strangers_get_nowhere_and_certificates_are_replaced_under_load(cl
         cluster.authority.write_bytes(both)
         os.utime(cluster.authority)
         context.load_verify_locations(cluster.authority)
-        await until(lambda: loaded(cluster, 2), "all brokers use the new certificates")
+        await until(lambda: logged(cluster, '"certificate_loaded"', 3), "all brokers use the new certificates")
         assert await metric(cluster, "migratory_certificate_expiry_timestamp_seconds") != before
 
         # A pair that does not match is rejected, and the one before it serves on.
@@ -145,23 +202,26 @@ async def test_strangers_get_nowhere_and_certificates_are_replaced_under_load(cl
         rejections = sum((await metric(cluster, "migratory_certificates_rejected_total")).values())
         right = (folder / f"{names[0]}.key").read_bytes()
         (folder / f"{names[0]}.key").write_bytes(wrong)
-        await until(lambda: rejected(cluster, rejections + 2), "the broker rejects the pair")
-        async with Client(urls[:1], ssl_context=trusting(cluster)) as newcomer:
-            await newcomer.publish("t", "newcomer")
+        await until(lambda: rejected(cluster, rejections + 3), "the broker rejects the pair")
+        async with Client(urls[:1], token=token("b"), ssl_context=trusting(cluster)) as newcomer:
+            await newcomer.publish("other", "newcomer")
         (folder / f"{names[0]}.key").write_bytes(right)
 
         # A restarted broker proves its name with the new pair, to brokers that have it as well.
         cluster.kill_broker(names[2])
         await until(lambda: restarted(cluster, names[2]), "the killed broker is a member again", limit=60)
 
-        publishing.cancel()
-        async with asyncio.timeout(20):
-            while received < sent:
-                message = await anext(stream)
-                if message.payload != b"newcomer":
-                    assert message.payload == str(received).encode()
-                    received += 1
-        assert not [status for status in links if isinstance(status, ev.LinkDown)]
+        await until(lambda: all("b" in load.made for load in loads), "all clients have tokens of the new key")
+        replace(tmp_path / "keys.json", key_set(public_jwk("ES256", "b")))
+        await until(lambda: logged(cluster, "keys.json", 2), "all brokers have forgotten the first key")
+        for denied in (token("a"), token("b", "bob")):
+            with pytest.raises(ConnectError) as caught:
+                await Client(urls[:1], token=denied, ssl_context=trusting(cluster), open_timeout=5.0).open()
+            assert caught.value.code == "unauthenticated"
+        for task in publishing:
+            task.cancel()
+        for load in loads:
+            await load.check()
 
 
 def trusting_peer(cluster: LocalCluster) -> ssl.SSLContext:
@@ -171,10 +231,10 @@ def trusting_peer(cluster: LocalCluster) -> ssl.SSLContext:
     return context
 
 
-async def loaded(cluster: LocalCluster, count: int) -> bool:
-    """Return whether every broker has logged at least `count` times that it uses a new certificate, of any purpose."""
+async def logged(cluster: LocalCluster, words: str, count: int) -> bool:
+    """Return whether these words are in every broker's log at least `count` times."""
     logs = [(cluster.workdir / "logs" / f"{broker.name}.log").read_text() for broker in cluster.brokers]
-    return all(text.count('"certificate_loaded"') >= count for text in logs)
+    return all(text.count(words) >= count for text in logs)
 
 
 async def rejected(cluster: LocalCluster, count: float) -> bool:

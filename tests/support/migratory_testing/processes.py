@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -23,6 +24,12 @@ from migratory_testing.waiting import LIMIT, poll
 START = 60.0
 """Seconds until a broker accepts clients. On a busy machine, imports alone are slow when several brokers and their
 I/O processes start."""
+
+
+UNCHECKED = ssl.create_default_context()
+"""TLS without a check of the certificate, as probes of Kubernetes have it."""
+UNCHECKED.check_hostname = False
+UNCHECKED.verify_mode = ssl.CERT_NONE
 
 
 def broker_command(config: Path, *options: str) -> list[str]:
@@ -41,6 +48,9 @@ class Broker:
         self.name = name
         self.log = folder / f"{name}.log"
         self.config = config
+        has_tls = "administration" in json.loads(config.read_text()).get("tls", {})
+        self.admin_scheme = "https" if has_tls else "http"
+        self.admin_token = ""
         self._from = 0  # offset of the current process's log lines
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -88,8 +98,11 @@ class Broker:
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of a page of the administration; status 0 when it does not answer."""
         host, port = self.address("admin")
+        request = urllib.request.Request(f"{self.admin_scheme}://{host}:{port}{path}")
+        if self.admin_token:
+            request.add_header("Authorization", f"Bearer {self.admin_token}")
         try:
-            with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=5, context=UNCHECKED) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

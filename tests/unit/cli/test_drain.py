@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from migratory_cli.commands import drain as drain_module
 from migratory_cli.main import main
 from migratory_local.cluster.state import BrokerState, ClusterState
+from migratory_local.processes.network import HttpClient
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_back_waits_until_the_broker_is_ready(workdir: Path, monkeypatch: pytest
     async def ready(*_: object) -> tuple[int, str]:
         return 200, "ready"
 
-    monkeypatch.setattr(drain_module, "_get_admin", ready)
+    monkeypatch.setattr(HttpClient, "get_from", ready)
     drained = workdir / "drained" / "b-broker-1"
     drained.parent.mkdir()
     drained.touch()

@@ -199,7 +199,7 @@ def states(*names: str) -> Callable[[], list[SimpleNamespace]]:
     def state(name: str) -> SimpleNamespace:
         return SimpleNamespace(
             name=name, brokers=[SimpleNamespace(name=f"{name}-broker-0", admin="http://127.0.0.1:1")],
-            is_drained=lambda broker: name == "away",
+            is_drained=lambda broker: name == "away", token="",
         )  # fmt: skip
 
     return lambda: [state(name) for name in names]

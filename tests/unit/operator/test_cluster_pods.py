@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from aiohttp import web
+from migratory_local.cluster.certificates import DevelopmentAuthority
 from migratory_operator import names
 from migratory_operator.api import cluster_pods
 from migratory_operator.api.broker_status import BrokerStatusPage
@@ -116,3 +119,44 @@ async def test_an_unreachable_broker_or_one_without_address_is_left_out(
     with caplog.at_level(logging.WARNING):
         assert await brokers.pages([POD, pod("quotes-broker-1", names.BROKER, podIP="")]) == {}
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("authority", "token", "read"),
+    [("right", "right", True), ("", "right", True), ("other", "right", False), ("right", "wrong", False),
+     ("right", "", False), ("broken", "right", False)],
+)  # fmt: skip
+async def test_a_guarded_page_is_read_with_a_token_over_tls(
+    authority: str, token: str, read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = DevelopmentAuthority()
+    for name, data in zip(("tls.crt", "tls.key"), right.issue(["quotes-broker"]), strict=True):
+        (tmp_path / name).write_bytes(data)
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    if authority:
+        other = DevelopmentAuthority().certificate
+        known = {"right": right.certificate, "other": other, "broken": b"no certificate"}[authority]
+        (secret / "ca.crt").write_bytes(known)
+    if token:
+        (secret / "token").write_text(token + "\n")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(PAGE, status=200 if request.headers.get("Authorization") == "Bearer right" else 401)
+
+    app = web.Application()
+    app.add_routes([web.get("/v1/status", answer)])
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    monkeypatch.setattr(cluster_pods, "ADMIN_PORT", runner.addresses[0][1])
+    probe = {"readinessProbe": {"httpGet": {"path": "/readyz", "scheme": "HTTPS"}}}
+    client = BrokerStatusClient(str(secret))
+    try:
+        pages = await client.pages([{**POD, "spec": {"containers": [{"name": "broker", **probe}]}}])
+    finally:
+        await client.close()
+        await runner.cleanup()
+    assert list(pages) == (["quotes-broker-0"] if read else [])

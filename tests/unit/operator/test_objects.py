@@ -280,6 +280,29 @@ def test_certificates_are_mounted_and_change_the_urls() -> None:
     assert {value.partition(":")[0] for name, value in data.items() if name.startswith("url.")} == {"wss"}
 
 
+def test_administration_with_tls_is_probed_and_scraped_with_it() -> None:
+    digest = "0" * 64
+    security = {"tls": {"administration": {"secretName": "quotes-admin"}}, "administration": {"tokens": [digest]}}
+    built = build(cluster(spec={"security": security}))
+    pod = next(item for item in built if item["kind"] == "StatefulSet" and item["metadata"]["name"] == "quotes-broker")[
+        "spec"
+    ]["template"]["spec"]
+    probes = [pod["containers"][0][name]["httpGet"] for name in ("readinessProbe", "livenessProbe")]
+    assert [(probe["path"], probe["scheme"]) for probe in probes] == [("/readyz", "HTTPS"), ("/healthz", "HTTPS")]
+    monitor = next(item for item in built if item["kind"] == "ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == {
+        "ca": {"secret": {"name": "quotes-admin", "key": "ca.crt"}},
+        "serverName": "quotes-broker",
+    }
+    data = next(item["data"] for item in built if item["kind"] == "ConfigMap" and "broker.json" in item["data"])
+    config = json.loads(data["broker.json"])
+    folder = "/etc/migratory-tls/administration"
+    assert config["tls"] == {"administration": {"cert": f"{folder}/tls.crt", "key": f"{folder}/tls.key"}}
+    assert config["administration"] == {"tokens": [digest]}
+
+
 def test_secrets_of_tokens_are_mounted_and_read_from_there() -> None:
     tokens = {
         "keys": [

@@ -26,9 +26,10 @@ def test_all_settings_are_read() -> None:
         "MIGRATORY_RESYNC_SECONDS": "2.5",
         "MIGRATORY_LISTEN_PORT": "9000",
         "MIGRATORY_SPARK_IMAGE": "s:1",
+        "MIGRATORY_BROKER_SECRET": "/etc/secret",
     }
     assert read_settings({**IMAGES, **given}) == OperatorSettings(
-        "b:1", "z:1", "s:1", "Never", ("a", "b"), ("one", "two"), 2.5, 9000
+        "b:1", "z:1", "s:1", "Never", ("a", "b"), ("one", "two"), 2.5, 9000, broker_secret="/etc/secret"
     )
 
 

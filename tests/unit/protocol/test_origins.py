@@ -57,6 +57,15 @@ def test_foreign_host_is_refused(host: str) -> None:
     assert status(POLICY, [], [host]) == 421
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("10.0.0.1:8082", 101), ("[::1]", 101), ("localhost", 101), ("evil.test", 421), ("10.0.0", 421),
+     ("10.0.0.1.evil.test", 421), ("", 421)],
+)  # fmt: skip
+def test_host_that_is_an_address_can_be_served_in_any_case(host: str, expected: int) -> None:
+    assert status(OriginPolicy((), ["localhost"], addresses=True), [], [host]) == expected
+
+
 @pytest.mark.parametrize("hosts", [[], ["localhost", "localhost"]])
 def test_request_without_exactly_one_host_is_refused(hosts: list[str]) -> None:
     assert status(POLICY, [], hosts) == 400

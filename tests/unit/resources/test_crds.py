@@ -53,7 +53,7 @@ def test_the_files_are_up_to_date(name: str, folder: str) -> None:
 
 @pytest.mark.parametrize("name", CRDS)
 def test_a_definition_fits_the_annotation_of_kubectl_apply(name: str) -> None:
-    assert len(to_yaml(CRDS[name]).encode()) < 262_144 / 3
+    assert len(to_yaml(CRDS[name]).encode()) < 262_144 / 2
 
 
 @pytest.mark.parametrize("name", CRDS)

@@ -347,6 +347,12 @@ def test_origins_and_hosts_reach_the_broker_config() -> None:
     assert broker_config(loaded.cluster, "zk:2181", default_hosts=["localhost"])["origins"] == origins
 
 
+def test_tokens_of_the_administration_reach_the_broker_config() -> None:
+    assert "administration" not in broker_config(load_cluster(cluster_file()).cluster, "zk:2181")
+    loaded = load_cluster(cluster_file(f"{{security: {{administration: {{tokens: ['{'0' * 64}']}}}}}}"))
+    assert broker_config(loaded.cluster, "zk:2181")["administration"] == {"tokens": ["0" * 64]}
+
+
 def test_tokens_and_rules_reach_the_broker_config() -> None:
     assert "security" not in broker_config(load_cluster(cluster_file()).cluster, "zk:2181")
     security = """{security: {

@@ -71,7 +71,7 @@ def handshake(one: Certificate, other: Certificate, name: str) -> str:
     return names_of(_handshake(other.server, one.client, name))[0]
 
 
-@pytest.mark.parametrize("purpose", ["peers", "clients"])
+@pytest.mark.parametrize("purpose", ["peers", "clients", "administration"])
 def test_new_pair_serves_without_a_restart(files: Files, purpose: Purpose) -> None:
     certificate = files.load(purpose)
     assert not files.tick(certificate)

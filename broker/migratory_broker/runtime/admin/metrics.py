@@ -87,6 +87,11 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_moves_asked_total": ("counter", "", "Clients that this broker asked to move, for balance."),
     "migratory_groups": ("gauge", "role", "Topic groups by this broker's part in them."),
     "migratory_peer_messages_refused_total": ("counter", "reason", "Links ended because of what their peer sent."),
+    "migratory_administration_refused_total": (
+        "counter",
+        "",
+        "Requests to the administration without a token, or for a host or from a web page that is not allowed.",
+    ),
     "migratory_tls_refused_total": ("counter", "purpose", "TLS handshakes that failed."),
     "migratory_certificates_rejected_total": ("counter", "purpose", "Failed attempts to use changed certificates."),
     "migratory_certificate_expiry_timestamp_seconds": ("gauge", "purpose", "When the certificate in use expires."),
@@ -220,6 +225,7 @@ def metric_values(
     byte_limits: Mapping[str, int] = MappingProxyType({}),
     refusals: Mapping[str, int] = MappingProxyType({}),
     certificates: Mapping[Purpose, Certificate] = MappingProxyType({}),
+    administration_refused: int = 0,
 ) -> dict[str, Value]:
     """Return the values, by name, of the metrics that are not summed from `Observe`, from the `status()` of the logic
     and the sum of those of all edges.
@@ -227,7 +233,7 @@ def metric_values(
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
     seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason. `handshake_bytes` and
     `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no edge observes. `certificates` are
-    those in use.
+    those in use. `administration_refused` is in requests.
     """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
@@ -243,6 +249,7 @@ def metric_values(
         },
         "migratory_client_bytes_limit": {kind: float(limit) for kind, limit in (byte_limits or {}).items()},
         "migratory_refusals_total": {limit: float(count) for limit, count in (refusals or {}).items()},
+        "migratory_administration_refused_total": float(administration_refused),
         "migratory_tls_refused_total": {name: float(each.refused) for name, each in certificates.items()},
         "migratory_certificates_rejected_total": {name: float(each.failures) for name, each in certificates.items()},
         "migratory_certificate_expiry_timestamp_seconds": {

@@ -1,13 +1,19 @@
 """The administration's HTTP server, and its pages /healthz, /readyz and /v1/status. The page /metrics is in
-`metrics.py`."""
+`metrics.py`.
+
+Nothing can be changed here. The pages that show addresses can be guarded by a token; probes and metrics stay open.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 
 import msgspec
 from aiohttp import web
+from migratory_protocol.origins import OriginPolicy
 
 from migratory_broker.runtime.accepting.http import (
     JSON,
@@ -17,19 +23,47 @@ from migratory_broker.runtime.accepting.http import (
     page_response,
     refusal_response,
 )
+from migratory_broker.runtime.clients.handshake import bearer_token, check_source
+from migratory_broker.runtime.logs import Log
 
 MAX_ADMIN = 32
 """The largest number of connections to the administration at once. Each is for one request and answered at once, so
 further ones are idle."""
 
+GUARDED = ("/v1/status", "/v1/servers")
+"""The pages that need a token where there is one: they show addresses of clients and brokers."""
+
 
 class AdminServer:
-    """The HTTP server of the administration's listener. `pages` are the HTTP pages by path; others are answered 404.
-    Only GET and HEAD are allowed. A request may take `request_limit` seconds."""
+    """The HTTP server of the administration's listener. Only GET and HEAD are allowed. `refused` is the number of
+    requests so far that were not allowed.
 
-    def __init__(self, pages: Mapping[str, Page], clock: Callable[[], float], request_limit: float = 30.0) -> None:
+    :param pages: the HTTP pages by path; others are answered 404.
+    :param request_limit: the seconds that a request may take.
+    :param tokens: the SHA-256, in hexadecimal digits, of each token that a request for a page of `GUARDED` must have
+        one of; without any, no page needs a token.
+    :param hosts: the values of the header Host that are served, beside IP addresses and localhost. Web pages are
+        refused.
+    """
+
+    def __init__(
+        self,
+        pages: Mapping[str, Page],
+        clock: Callable[[], float],
+        log: Log,
+        *,
+        request_limit: float = 30.0,
+        tokens: Sequence[str] = (),
+        hosts: Sequence[str] = ("*",),
+    ) -> None:
         self._pages = dict(pages)
+        self._clock = clock
         self._limit = request_limit
+        self._log = log
+        self._digests = [bytes.fromhex(token) for token in tokens]
+        self._policy = OriginPolicy((), ("localhost", *hosts), addresses=True)
+        self._next_line = 0.0
+        self.refused = 0
         self._server = HttpServer(self._handle, clock, MAX_ADMIN)
 
     def protocol(self) -> asyncio.BaseProtocol:
@@ -52,12 +86,37 @@ class AdminServer:
         await self._server.shutdown(0.5)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        refused = check_source(request.headers, self._policy) or self._check_token(request)
+        if refused is not None:
+            self._count_refused(request, refused)
+            return refusal_response(refused)
         page = self._pages.get(request.path)
         if page is None:
             return refusal_response(RefusedRequest(404, f"not found; this address serves {', '.join(self._pages)}"))
         if request.method not in {"GET", "HEAD"}:
             return refusal_response(RefusedRequest(405, "method not allowed; use GET", {"Allow": "GET, HEAD"}))
         return page_response(page)
+
+    def _check_token(self, request: web.BaseRequest) -> RefusedRequest | None:
+        """Return the refusal of a request that lacks a token, or None."""
+        if not self._digests or request.path not in GUARDED:
+            return None
+        token = bearer_token(request.headers)
+        digest = sha256((token or "").encode()).digest()
+        if token and any(hmac.compare_digest(digest, known) for known in self._digests):
+            return None
+        text = "this page needs a token of spec.security.administration: send Authorization: Bearer TOKEN"
+        return RefusedRequest(401, text, {"WWW-Authenticate": "Bearer"})
+
+    def _count_refused(self, request: web.BaseRequest, refused: RefusedRequest) -> None:
+        """Count a refused request. Log at most one line in ten seconds."""
+        self.refused += 1
+        now = self._clock()
+        if now >= self._next_line:
+            self._next_line = now + 10.0
+            self._log(
+                "warning", "administration_refused", remote=request.remote, path=request.path[:100], reason=refused.text
+            )
 
 
 def health_page() -> tuple[int, str, bytes]:
