@@ -14,7 +14,7 @@ from typing import TypeVar
 import pytest
 from migratory_client import Closed, ConnectError, Position, PublishError, Settings, SyncClient
 from migratory_testing.fakebroker import FakeBroker
-from migratory_testing.waiting import until
+from migratory_testing.waiting import poll, until
 
 T = TypeVar("T")
 
@@ -185,12 +185,20 @@ async def test_several_threads_share_a_subscription(broker: FakeBroker) -> None:
     def work() -> None:
         with SyncClient([broker.url]) as client, ThreadPoolExecutor(3) as threads:
             stream = client.subscribe("t")
-            readers = [threads.submit(lambda: [message.payload for message in stream]) for _ in range(3)]
+            received: list[bytes] = []
+
+            def read() -> None:
+                for message in stream:
+                    received.append(message.payload)
+
+            readers = [threads.submit(read) for _ in range(3)]
             for number in range(9):
                 client.publish("t", b"%d" % number)
+            poll(lambda: len(received) >= 9, "every message has a reader")
             stream.close()
-            shares = [reader.result(5) for reader in readers]
-        assert sorted(payload for share in shares for payload in share) == [b"%d" % number for number in range(9)]
+            for reader in readers:
+                reader.result(5)
+        assert sorted(received) == [b"%d" % number for number in range(9)]
 
     await script(work)
 

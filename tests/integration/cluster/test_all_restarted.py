@@ -21,6 +21,7 @@ async def test_clients_get_reset_and_publishing_works_again_within_30_seconds(st
             Client(cluster.urls, on_receipt=receipts.append) as subscriber,
         ):
             stream = subscriber.subscribe("scores/1", on_gap=receipts.append)
+            await until(lambda: receipts, "subscribed")
             for number in range(5):
                 await publisher.publish("scores/1", f"before {number}")
             for number in range(5):

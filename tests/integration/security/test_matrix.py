@@ -263,7 +263,7 @@ async def test_clients(cluster: Cluster) -> None:
     assert wrong == {}
     log = cluster.first.log.read_text()
     assert "client_not_authenticated" in log
-    await until(lambda: cluster.first.metric("migratory_not_allowed_total") > 0, "refused operations are counted")
+    await until(lambda: cluster.first.metric("migratory_not_allowed_total", 0) > 0, "refused operations are counted")
     written = log + json.dumps(cluster.first.status()) + cluster.first.get("/metrics")[1]
     assert [
         secret

@@ -131,7 +131,7 @@ def test_ctrl_c_ends_a_report_with_one_line(tmp_path: Path) -> None:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         try:
-            poll(lambda: reads_after_check(server), "a task reads", 60)
+            poll(lambda: reads_after_check(server), "a task reads", 120)
             os.killpg(process.pid, signal.SIGINT)
             out, errors = process.communicate(timeout=60)
         finally:

@@ -116,10 +116,13 @@ class Broker:
         found: dict[str, Any] = json.loads(body)
         return found
 
-    def metric(self, name: str) -> float:
-        """Return the sum over the samples of a metric. Raise AssertionError when there is none."""
+    def metric(self, name: str, default: float | None = None) -> float:
+        """Return the sum over the samples of a metric. If it has none yet, return `default`, or raise AssertionError
+        without one."""
         lines = self.get("/metrics")[1].splitlines()
         values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{")]
+        if not values and default is not None:
+            return default
         assert values, f"{self.name} has no metric {name}"
         return sum(values)
 
