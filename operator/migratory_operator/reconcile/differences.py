@@ -7,8 +7,12 @@ equals an absent field, because the API server drops it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from migratory_resources.fields import QUANTITY
+from migratory_resources.quantities import parse_amount
 
 from migratory_operator.names import Object
 
@@ -34,7 +38,8 @@ def first_difference(wanted: Any, live: Any, path: str = "") -> str | None:
             (f"{path}[{index}]", value, other) for index, (value, other) in enumerate(zip(wanted, present, strict=True))
         ]
     else:
-        return None if _is_same_value(wanted, live) else path or "."
+        is_same = _is_same_value(wanted, live) or (".resources." in path and _is_same_amount(wanted, live))
+        return None if is_same else path or "."
     differences = (first_difference(value, other, part) for part, value, other in parts)
     return next((difference for difference in differences if difference is not None), None)
 
@@ -42,3 +47,9 @@ def first_difference(wanted: Any, live: Any, path: str = "") -> str | None:
 def _is_same_value(wanted: Any, live: Any) -> bool:
     # The API server drops false, 0 and "" in many places. True and 1 are different.
     return (type(wanted) is type(live) and wanted == live) or (not wanted and live is None)
+
+
+def _is_same_amount(wanted: Any, live: Any) -> bool:
+    # The API server writes amounts of CPU and memory in its own form: 1024Mi becomes 1Gi.
+    amounts = [text for text in (wanted, live) if isinstance(text, str) and re.fullmatch(QUANTITY, text)]
+    return len(amounts) == 2 and parse_amount(amounts[0]) == parse_amount(amounts[1])

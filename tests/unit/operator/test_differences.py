@@ -25,6 +25,15 @@ from migratory_operator.reconcile.differences import differs, first_difference
         ({"a": [1]}, {"a": [1, 2]}, ".a"),
         ({"a": [{"b": 1}]}, {"a": [{"b": 1, "c": 2}]}, None),
         ({"a": ["x"]}, {"a": "x"}, ".a"),
+        ({"resources": {"limits": {"memory": "1024Mi"}}}, {"resources": {"limits": {"memory": "1Gi"}}}, None),
+        (
+            {"c": [{"resources": {"requests": {"cpu": "1000m"}}}]},
+            {"c": [{"resources": {"requests": {"cpu": "1"}}}]},
+            None,
+        ),
+        ({"resources": {"limits": {"cpu": "1"}}}, {"resources": {"limits": {"cpu": "2"}}}, ".resources.limits.cpu"),
+        ({"resources": {"limits": {"cpu": "1"}}}, {"resources": {"limits": {}}}, ".resources.limits.cpu"),
+        ({"labels": {"size": "1000m"}}, {"labels": {"size": "1"}}, ".labels.size"),
     ],
 )
 def test_the_path_of_the_first_difference_is_returned(wanted: Any, live: Any, path: str | None) -> None:
