@@ -37,10 +37,10 @@ REST_SECONDS = 0.005
 for the logic as for the edge. One runs in any case. So other clients wait for one turn at most, however many
 connections flood the broker."""
 
-DEFERRED_SECONDS = 0.005
+DEFERRED_SECONDS = 0.0025
 """Seconds of a turn for the deferred queue: first messages of new connections and pages of replays. At least one entry
 runs. However many clients return at once and however much they missed, they delay a publication by no more than
-this."""
+this. A third of it would cost a fifth more CPU (docs/reference/performance.md)."""
 
 
 class Core(Protocol):

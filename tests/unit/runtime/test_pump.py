@@ -235,7 +235,7 @@ def test_a_core_that_raises_is_not_stepped_again(core: Any) -> None:
 
 
 def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any) -> None:
-    """A turn answers as many of a thousand requests for pages as fit into 5 ms, and a publication that arrives
+    """A turn answers as many of a thousand requests for pages as fit into its time for them. A publication that arrives
     meanwhile is handled before the rest. All are answered in order in the end."""
     times = iter(range(10_000))
 
@@ -249,7 +249,7 @@ def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any)
         pump.request(events.NextPage(0, reference, "t", Position(1, 0)))
     loop.turn()
     first = len(edge.events)
-    assert 1 <= first <= 6  # 5 ms of a clock that goes on by one with each look at it
+    assert 1 <= first <= 6  # of a clock that goes on by a millisecond with each look at it
     pump.request(events.PublishRequest(0, 1, []))
     loop.turn()
     handled = [type(event).__name__ for event in pump._logic.events]
@@ -260,14 +260,15 @@ def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any)
 
 
 def test_work_that_a_deferred_action_leaves_to_a_task_counts_for_its_turn(core: Any) -> None:
-    """The seconds that a deferred action causes later, in a task, count for its turn: with a tenth of the limit each, a
-    turn runs eleven. Regression: a turn began five times as many handshakes as its share of time allows."""
+    """The seconds that a deferred action causes later, in a task, count for its turn: with a bit less than a tenth of
+    the limit each, a turn runs eleven. Regression: a turn began five times as many handshakes as its share of time
+    allows."""
     pump, edge, loop, _ = build(core)
     pump.set_handlers({})
     pump.attach(edge)
     done: list[int] = []
     for number in range(100):
-        pump.defer(done.append, number, DEFERRED_SECONDS / 10)
+        pump.defer(done.append, number, DEFERRED_SECONDS / 10.5)
     turns = []
     while loop.turn():
         turns.append(len(done))
