@@ -61,8 +61,12 @@ def test_every_object_that_is_edited_or_deleted_is_restored(standing: Kubectl) -
 
     kube.until(made_again, "every child to come back", 90)
     kube.wait_ready("quotes")
-    told = [event["message"] for event in kube.list("events") if event["reason"] == "Restored"]
-    assert any("ServiceAccount quotes was deleted" in message for message in told)
+
+    def reported() -> bool:
+        messages = [event["message"] for event in kube.list("events") if event["reason"] == "Restored"]
+        return any("ServiceAccount quotes was deleted" in message for message in messages)
+
+    kube.until(reported, "an Event for the ServiceAccount", 30)
 
 
 def test_an_edited_stateful_set_is_restored(standing: Kubectl) -> None:
