@@ -310,12 +310,27 @@ def test_invalid_cluster_file_starts_nothing(runner: Runner) -> None:
 
 
 def test_dev_tls_makes_certificates_that_commands_trust(runner: Runner) -> None:
+    """With tokens for the status pages, of which the runner has one of its own for the commands of this machine."""
+    runner._file.write_text(CLUSTER + f"  security: {{administration: {{tokens: ['{'0' * 64}']}}}}\n")
     process = runner.up("--dev-tls")
     state = runner.state(process)
     assert all(broker.url.startswith("wss://") for broker in state.brokers)
+    assert all(broker.admin.startswith("https://") for broker in state.brokers)
+    assert Path(state.token_file).stat().st_mode & 0o777 == 0o600
     assert state.authority == str(runner.workdir / "tls" / "ca.crt")
     assert {path.stat().st_mode & 0o777 for path in runner.workdir.glob("tls/*.key")} == {0o600}
     command = [sys.executable, "-m", "migratory_cli.main", "pub", "quotes/eur", "1.08"]
     done = subprocess.run(command, env=runner._environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "Authority" in runner.output()
+    status = [*command[:3], "status", "--json"]
+    environment = {**runner._environment, "SSL_CERT_FILE": state.authority}
+    for more, ready in (
+        ([], True),
+        ([state.brokers[0].admin], False),
+        ([state.brokers[0].admin, "--token-file", state.token_file], True),
+    ):
+        done = subprocess.run(
+            [*status, *more], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert all(answer.get("ready", False) is ready for answer in json.loads(done.stdout).values()), done.stdout

@@ -460,6 +460,42 @@ async def test_malformed_requests_are_counted_and_not_logged(
     assert not [record for record in caplog.records if record.name == "aiohttp.server"]
 
 
+SECOND = b"GET /v1/servers HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PAGE = SECOND[:-2]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        SECOND + SECOND,
+        PAGE + b"Connection: keep-alive\r\n\r\n" + SECOND,
+        PAGE + b"Content-Length: %d\r\n\r\n" % len(SECOND) + SECOND,
+        PAGE + b"Content-Length: 0\r\nContent-Length: %d\r\n\r\n" % len(SECOND) + SECOND,
+        PAGE + b"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
+        PAGE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
+        PAGE + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + SECOND,
+        PAGE + b"Transfer-Encoding: xchunked\r\n\r\n" + SECOND,
+        PAGE + b"X: a\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
+        PAGE + b"Content-Length: +0\r\n\r\n" + SECOND,
+        b"POST" + PAGE[3:] + b"Content-Length: 0\r\n\r\n" + SECOND,
+        b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n" + SECOND,
+    ],
+    ids=[
+        "pipelined", "keep-alive", "body", "two lengths", "length and chunks", "chunks", "space before a colon",
+        "unknown encoding", "bare line feed", "signed length", "POST", "refused upgrade",
+    ],
+)  # fmt: skip
+async def test_a_second_request_of_a_connection_is_never_answered(sites: Any, request_: bytes) -> None:
+    """A proxy that divides the bytes into requests otherwise than the broker would give the second answer to
+    somebody else."""
+    reader, writer = await asyncio.open_connection(*sites().address)
+    writer.write(request_)
+    answer = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    assert answer.count(b"\r\nContent-Type: ") == 1  # a refusal may quote a line of the request
+    assert answer.count(b'"servers"') <= 1
+
+
 async def test_an_exception_in_a_page_is_logged(
     sites: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
