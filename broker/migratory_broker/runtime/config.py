@@ -32,15 +32,26 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", 
     pass
 
 
+class CredentialsSection(_Section, frozen=True):
+    """The section `zookeeper.credentials`: the user and the file with the password by which the brokers authenticate.
+    `protect`: whether their nodes are for this user alone."""
+
+    user: Annotated[str, Meta(pattern=r"^[!-9;-~]{1,255}\Z")]
+    password_file: Annotated[str, Meta(min_length=1)]
+    protect: bool = True
+
+
 class ZooKeeperSection(_Section, frozen=True):
     """The section `zookeeper`: how to reach ZooKeeper. `servers` is in the syntax of ZooKeeper's clients.
     `path` is the node below which the cluster's nodes are; empty: `/migratory/CLUSTER`. `start_timeout` is how long a
-    starting broker waits for one of the servers, in seconds."""
+    starting broker waits for one of the servers, in seconds. Without `credentials` brokers do not authenticate, and
+    their nodes are open to everybody."""
 
     servers: Annotated[str, Meta(min_length=1)]
     path: Annotated[str, Meta(pattern=r"^(/[^/\x00-\x1f\x7f]+)*$")] = ""
     session_timeout: Annotated[float, Meta(ge=1, le=60)] = 4.0
     start_timeout: Seconds = 60.0
+    credentials: CredentialsSection | None = None
 
 
 class CacheSection(_Section, frozen=True):
@@ -295,6 +306,7 @@ def _check(config: BrokerConfig) -> None:
 _SECTIONS: dict[str, type[Struct]] = {
     "": BrokerConfig,
     "zookeeper": ZooKeeperSection,
+    "zookeeper.credentials": CredentialsSection,
     "topics": TopicsSection,
     "topics.cache": CacheSection,
     "limits": LimitsSection,

@@ -34,7 +34,7 @@ class ListenError(BrokerError):
 
 
 class ZooKeeperError(BrokerError):
-    """No ZooKeeper was reached at the start within the allowed time."""
+    """No ZooKeeper was reached at the start within the allowed time, none gave access, or its password is missing."""
 
     code = EXIT_ZOOKEEPER
 

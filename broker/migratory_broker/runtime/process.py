@@ -43,7 +43,7 @@ from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.security.credentials import CredentialStore
 from migratory_broker.runtime.tls import Certificate, Purpose
 from migratory_broker.runtime.watchdog import LATE_TICK, Watchdog, stall_limit
-from migratory_broker.runtime.zookeeper import ZooKeeper
+from migratory_broker.runtime.zookeeper import ZooKeeper, ZooKeeperCredentials
 
 TICK = 0.1
 """Seconds between two ticks of the cores."""
@@ -175,6 +175,9 @@ class Broker:
             config.zookeeper.session_timeout,
             self._pump.to_logic,
             log,
+            ZooKeeperCredentials.load(credentials)
+            if (credentials := config.zookeeper.credentials) is not None
+            else None,
         )
         self._metrics = BrokerMetrics(config.cluster, name, self._metric_values)
         self._memory = MemoryReader(clock)
@@ -283,11 +286,17 @@ class Broker:
         waiting: set[asyncio.Future[Any]] = {connected, self._ended}
         await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         connected.cancel()
-        if not self._zookeeper.first_connected.is_set() and not self._ended.done():
+        if self._zookeeper.first_connected.is_set() or self._ended.done():
+            return
+        if denied := self._zookeeper.denied:
             raise ZooKeeperError(
-                f"no ZooKeeper answered at {self._config.zookeeper.servers} within {limit:g} s "
-                "(zookeeper.servers, zookeeper.startTimeout)"
+                f"ZooKeeper at {self._config.zookeeper.servers} denied access to {denied} for {limit:g} s: the nodes "
+                "of this cluster belong to other credentials (zookeeper.credentials)"
             )
+        raise ZooKeeperError(
+            f"no ZooKeeper answered at {self._config.zookeeper.servers} within {limit:g} s "
+            "(zookeeper.servers, zookeeper.startTimeout)"
+        )
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -440,9 +449,10 @@ class Broker:
     def _not_ready_reason(self) -> str:
         if self._drain_until is not None or self._ended.done():
             return "draining"
-        if self._clients.not_ready_reason:
-            return self._clients.not_ready_reason
-        return "" if self._admission.open else self._admission.reason or "closed"
+        reason = self._clients.not_ready_reason
+        if not reason and not self._admission.open:
+            reason = self._admission.reason or "closed"
+        return "zookeeper_access_denied" if reason and self._zookeeper.denied else reason
 
     def _metric_values(self) -> Mapping[str, Any]:
         handshakes = self._clients.handshake_counts()
@@ -464,6 +474,7 @@ class Broker:
             },
             certificates=self._certificates,
             administration_refused=self._admin_server.refused,
+            zookeeper_denials=self._zookeeper.denials,
         )
 
     def _refused(self, clients: int) -> int:
@@ -482,6 +493,7 @@ class Broker:
             "ready": not self._not_ready_reason(),
             "reason": self._not_ready_reason(),
             "zookeeper_connected": self._zookeeper.connected,
+            "zookeeper_denied": self._zookeeper.denied,
             "late_ticks": self._late_ticks,
             "memory_bytes": self._memory.total(self._clients.pids),
             **clients,

@@ -7,6 +7,10 @@ when there is no connection, so that a logic that retries at once does not spin.
 
 A server that is ending a session may leave a request unanswered and answer the next one. kazoo then gives up for good
 with nothing but a log line, so another client with another session replaces it.
+
+With credentials, every node has an ACL that gives all permissions to their user and none to others. Older nodes get it
+in each new session. Where ZooKeeper denies access, because of wrong credentials or another ACL, there is no session for
+the logic, or its request is refused; `denied` names the node.
 """
 
 from __future__ import annotations
@@ -16,15 +20,19 @@ import logging
 import selectors
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
@@ -34,22 +42,30 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.handlers.utils import selector_select
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from migratory_broker.core.logic import events
+from migratory_broker.runtime.config import CredentialsSection
+from migratory_broker.runtime.errors import ZooKeeperError
 from migratory_broker.runtime.logs import Log
 
-_UNKNOWN = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError)
+_UNKNOWN = (AuthFailedError, ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError)
 
 OFFLINE_DELAY = 0.1
 """Seconds until a request that was made without a connection is answered with `unknown`."""
 ENSURE_RETRY = 1.0
-"""Seconds without an answer until the creation of a node of the root path is tried again."""
+"""Seconds without an answer until a step of the session's start, such as the creation of a node of the root path, is
+tried again."""
 REPLACE_DELAY = 0.5
 """Seconds until a new client replaces one that gave up."""
 UNANSWERED_TIMEOUTS = 2
 """Session timeouts until a request on an open connection is answered with `unknown`; a server that is merely slow loses
 its sessions long before."""
-
+MAX_PASSWORD = 255
+"""Characters of the longest password."""
+DENIED_SECONDS = 10.0
+"""Seconds for which `denied` names a node after access to it was denied, and between two log lines about this. Longer
+than the pauses of the logic between two attempts."""
 
 _POLL = SimpleNamespace(
     EVENT_READ=selectors.EVENT_READ, EVENT_WRITE=selectors.EVENT_WRITE, DefaultSelector=selectors.PollSelector
@@ -64,19 +80,64 @@ class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return selector_select(*args, selectors_module=_POLL, **kwargs)
 
 
+@dataclass(frozen=True, slots=True)
+class ZooKeeperCredentials:
+    """User and password of the cluster in ZooKeeper. `protect`: whether its nodes are for them alone, or for everybody,
+    as brokers without credentials need them."""
+
+    user: str
+    password: str = field(repr=False)
+    protect: bool = True
+
+    @classmethod
+    def load(cls, section: CredentialsSection) -> ZooKeeperCredentials:
+        """Return the credentials of the configuration. A line end after the password does not belong to it.
+
+        :raises ZooKeeperError: the file cannot be read, or what it holds is no password.
+        """
+        where = f"zookeeper.credentials.passwordFile: {section.password_file}"
+        try:
+            password = Path(section.password_file).read_text("ascii").removesuffix("\n").removesuffix("\r")
+        except OSError as error:
+            raise ZooKeeperError(f"{where} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError:
+            password = ""
+        if not password.isprintable() or not 0 < len(password) <= MAX_PASSWORD:
+            raise ZooKeeperError(
+                f"{where} has no password; allowed is one line of 1 to {MAX_PASSWORD} ASCII characters"
+            )
+        return cls(section.user, password, section.protect)
+
+    @property
+    def acl(self) -> list[ACL]:
+        return [make_digest_acl(self.user, self.password, all=True)] if self.protect else list(OPEN_ACL_UNSAFE)
+
+
+_Step = tuple[Literal["create", "exists", "get"], str]
+"""A request at the start of a session, and its path."""
+
+
 class ZooKeeper:
     """The connection to ZooKeeper: it carries out the logic's requests and posts the replies. All methods are for the
     loop's thread.
 
     :param servers: in the syntax of ZooKeeper's clients. :param root: the path below which all paths of the logic are;
     created when missing. :param session_timeout: in seconds. :param post: called with the events for the logic.
+    :param credentials: None to authenticate with none, and to leave nodes open to everybody.
     """
 
     def __init__(
-        self, servers: str, root: str, session_timeout: float, post: Callable[[events.Event], None], log: Log
+        self,
+        servers: str,
+        root: str,
+        session_timeout: float,
+        post: Callable[[events.Event], None],
+        log: Log,
+        credentials: ZooKeeperCredentials | None = None,
     ) -> None:
         self._servers = servers
         self._root = root
+        self._credentials = credentials
         self._post = post
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -84,7 +145,12 @@ class ZooKeeper:
         self._client = self._new_client()
         self._connected = False
         self._session = 0
-        self._ensuring: list[str] | None = None  # nodes of the root still to create
+        self._ensuring: list[_Step] | None = None  # steps of the session's start that are still to do
+        self._protection: asyncio.Task[None] | None = None
+        self._protected_session = 0  # in which all nodes were given the ACL
+        self.denials = 0  # requests to which access was denied
+        self._denied = ""
+        self._denied_at = self._denial_logged_at = float("-inf")
         self._generation = 0  # counts state changes, to recognise late answers about older ones
         self._outstanding: dict[int, asyncio.TimerHandle] = {}  # request -> its timeout
         self._watches: dict[tuple[str, str], Callable[[WatchedEvent], None]] = {}
@@ -95,12 +161,17 @@ class ZooKeeper:
     def _new_client(self) -> KazooClient:
         library = logging.getLogger("migratory.kazoo")
         library.setLevel(logging.ERROR)  # state changes are logged here
+        options: dict[str, Any] = {}
+        if self._credentials is not None:
+            pair = f"{self._credentials.user}:{self._credentials.password}"
+            options = {"auth_data": [("digest", pair)], "default_acl": self._credentials.acl}
         client = KazooClient(
             hosts=self._servers,
             timeout=self._session_timeout,
             handler=_PollHandler(),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=library,
+            **options,
         )
         client.add_listener(partial(self._on_state, client))
         return client
@@ -108,6 +179,11 @@ class ZooKeeper:
     @property
     def connected(self) -> bool:
         return self._connected
+
+    @property
+    def denied(self) -> str:
+        """The path of the node to which access was denied within the last DENIED_SECONDS, "" if there is none."""
+        return self._denied if self._loop.time() - self._denied_at < DENIED_SECONDS else ""
 
     def start(self) -> None:
         """Begin to connect. `ZkSession` is posted once there is a session."""
@@ -117,6 +193,8 @@ class ZooKeeper:
         """End the session, so that its ephemeral nodes are deleted at once. Return whether that was done within `limit`
         seconds."""
         self._closed = True
+        if self._protection is not None:
+            self._protection.cancel()
         done = asyncio.Event()
 
         def stop() -> None:
@@ -196,7 +274,7 @@ class ZooKeeper:
     def _on_state(self, client: KazooClient, state: str) -> None:
         client_id = client.client_id if state == KazooState.CONNECTED else None
         self._to_loop(self._changed_state, client, state, client_id[0] if client_id else 0)
-        if client.client_state == KeeperState.CLOSED:  # it was stopped, or gave up
+        if client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):  # it was stopped, or gave up
             self._to_loop(self._on_client_closed, client)
 
     def _on_watch(self, path: str, event: WatchedEvent) -> None:
@@ -208,10 +286,12 @@ class ZooKeeper:
         if self._closed or client is not self._client:
             return
         self._generation += 1
+        if self._protection is not None:
+            self._protection.cancel()
         self._log("info", "zookeeper_state", state=state.lower(), session=f"{session:x}")
         if state == KazooState.CONNECTED:
             self._session = session
-            self._ensure(self._generation, self._parents())
+            self._ensure(self._generation, self._first_steps())
             return
         self._connected = False
         self._loop.call_later(self._session_timeout, self._forget_transactions, self._generation)
@@ -231,7 +311,10 @@ class ZooKeeper:
     def _on_client_closed(self, client: KazooClient) -> None:
         if self._closed or client is not self._client:
             return
-        self._log("error", "zookeeper_client_closed")
+        if client.client_state == KeeperState.AUTH_FAILED:  # the server does not know the scheme of the credentials
+            self._deny(self._root)
+        else:
+            self._log("error", "zookeeper_client_closed")
         self._client = self._new_client()
         self._loop.call_later(REPLACE_DELAY, self._start_replacement, client)
 
@@ -244,41 +327,101 @@ class ZooKeeper:
         parts = self._root.strip("/").split("/")
         return ["/" + "/".join(parts[: end + 1]) for end in range(len(parts))]
 
-    def _ensure(self, generation: int, missing: list[str]) -> None:
-        """Create the missing nodes of the root path, one at a time, then post that there is a session, and report every
-        node as changed whose watch was lost with the connection. Nothing if the state of the connection has changed
-        since `generation`."""
+    def _first_steps(self) -> list[_Step]:
+        return [*(("create", path) for path in self._parents()), ("get", self._root)]
+
+    def _ensure(self, generation: int, steps: list[_Step]) -> None:
+        """Create the missing nodes of the root path and read the root, one step at a time, then post that there is a
+        session, and report every node as changed whose watch was lost with the connection. Nothing if the state of the
+        connection has changed since `generation`."""
         if generation != self._generation or self._closed:
             return
-        if missing:
-            self._ensuring = missing
-            result = self._client.create_async(missing[0], b"")
-            result.rawlink(partial(self._post_result, self._ensured, (generation, missing)))
+        if steps:
+            self._ensuring = steps
+            verb, path = steps[0]
+            if verb == "create":
+                result = self._client.create_async(path, b"")
+            else:
+                result = (self._client.get_async if verb == "get" else self._client.exists_async)(path)
+            result.rawlink(partial(self._post_result, self._ensured, (generation, steps)))
             # A server that resumes a session while it ends may answer without a path, which kazoo takes for no answer.
-            self._loop.call_later(ENSURE_RETRY, self._retry_ensure, generation, missing)
+            self._loop.call_later(ENSURE_RETRY, self._retry_ensure, generation, steps)
             return
         self._connected = True
         self.first_connected.set()
+        self._denied_at = float("-inf")
         self._post(events.ZkSession("connected", self._session))
         lost, self._lost_watches = self._lost_watches, {}
         for path in lost:
             self._post(events.ZkChanged(path))
+        if self._credentials is not None and self._session != self._protected_session:
+            self._protection = self._loop.create_task(self._protect(self._session, self._credentials.acl))
 
-    def _retry_ensure(self, generation: int, missing: list[str]) -> None:
-        if self._ensuring is missing:
-            self._ensure(generation, missing)
+    def _retry_ensure(self, generation: int, steps: list[_Step]) -> None:
+        if self._ensuring is steps:
+            self._ensure(generation, steps)
 
-    def _ensured(self, step: tuple[int, list[str]], result: Any) -> None:
-        generation, missing = step
-        if self._ensuring is not missing:
-            return  # an earlier attempt for the same node was answered
+    def _ensured(self, step: tuple[int, list[_Step]], result: Any) -> None:
+        generation, steps = step
+        if self._ensuring is not steps:
+            return  # an earlier attempt for the same step was answered
         self._ensuring = None
-        error = result.exception
-        if error is None or isinstance(error, NodeExistsError):
-            self._ensure(generation, missing[1:])
+        (verb, path), error = steps[0], result.exception
+        if isinstance(error, NoAuthError) and verb == "create":
+            # It may exist all the same: ZooKeeper checks the permission on the parent first.
+            self._ensure(generation, [("exists", path), *steps[1:]])
+        elif isinstance(error, NoAuthError) or (verb == "exists" and error is None and result.value is None):
+            self._deny(path)
+            self._loop.call_later(ENSURE_RETRY, self._ensure, generation, self._first_steps())
+        elif error is None or isinstance(error, NodeExistsError):
+            self._ensure(generation, steps[1:])
         elif not isinstance(error, _UNKNOWN):
-            self._log("error", "zookeeper_refused", path=missing[0], reason=repr(error))
-            self._loop.call_later(1.0, self._ensure, generation, missing)
+            self._log("error", "zookeeper_refused", path=path, reason=repr(error))
+            self._loop.call_later(ENSURE_RETRY, self._ensure, generation, steps)
+
+    async def _protect(self, session: int, acl: list[ACL]) -> None:
+        """Give `acl` to the root and all nodes below it, with one request at a time, so that those of the logic do not
+        wait. The nodes above the root may be others' as well."""
+        paths, changed = [self._root], 0
+        try:
+            while paths:
+                path = paths.pop()
+                try:
+                    if (await self._result(self._client.get_acls_async(path)))[0] != acl:
+                        await self._result(self._client.set_acls_async(path, acl))
+                        changed += 1
+                    names = await self._result(self._client.get_children_async(path))
+                    paths += [f"{path}/{name}" for name in names]
+                except NoNodeError:
+                    continue  # deleted meanwhile
+                except NoAuthError:
+                    self._deny(path)
+        except KazooException as error:
+            self._log("warning", "zookeeper_protection_interrupted", reason=repr(error))
+            return
+        self._protected_session = session
+        if changed:
+            self._log("info", "zookeeper_acls_changed", nodes=changed, protected=acl != OPEN_ACL_UNSAFE)
+
+    async def _result(self, result: Any) -> Any:
+        """Wait for the result of a request, and return its value or raise its exception."""
+        done = asyncio.Event()
+        result.rawlink(partial(self._post_result, lambda *_: done.set(), None))
+        await done.wait()
+        if result.exception is not None:
+            raise result.exception
+        return result.value
+
+    def _deny(self, path: str) -> None:
+        """Count and report that ZooKeeper denied access to the node at `path`. Log at most one line in
+        DENIED_SECONDS."""
+        now = self._loop.time()
+        self.denials += 1
+        self._denied, self._denied_at = path, now
+        if now - self._denial_logged_at >= DENIED_SECONDS:
+            self._denial_logged_at = now
+            user = self._credentials.user if self._credentials is not None else ""
+            self._log("error", "zookeeper_access_denied", path=path, user=user)
 
     def _watched(self, path: str, lost: bool) -> None:
         if self._closed:
@@ -299,7 +442,7 @@ class ZooKeeper:
         elif isinstance(error, NoNodeError):
             self._missing(effect)
         else:
-            self._failed(effect.request, error)
+            self._failed(effect.request, error, effect.path)
 
     def _listed(self, effect: events.ZkChildren, result: Any) -> None:
         error = result.exception
@@ -308,7 +451,7 @@ class ZooKeeper:
         elif isinstance(error, NoNodeError):
             self._missing(effect)
         else:
-            self._failed(effect.request, error)
+            self._failed(effect.request, error, effect.path)
 
     def _missing(self, effect: events.ZkGet | events.ZkChildren) -> None:
         """Answer a read of a node that does not exist. If a watch was wanted, first set one with `exists`, because the
@@ -321,7 +464,7 @@ class ZooKeeper:
 
     def _checked_existence(self, effect: events.ZkGet | events.ZkChildren, result: Any) -> None:
         if result.exception is not None:
-            self._failed(effect.request, result.exception)
+            self._failed(effect.request, result.exception, effect.path)
         elif result.value is None:
             self._reply(events.ZkReply(effect.request, "ok"))
         elif effect.request in self._outstanding:  # it was created in between
@@ -330,10 +473,13 @@ class ZooKeeper:
 
     def _committed(self, effect: events.ZkCommit, result: Any) -> None:
         if result.exception is not None:
-            self._failed(effect.request, result.exception)
+            self._failed(effect.request, result.exception, "")
             return
         # kazoo returns exceptions as results of single operations
         errors = [type(outcome).__name__ for outcome in result.value if isinstance(outcome, Exception)]
+        for operation, outcome in zip(effect.operations, result.value, strict=False):
+            if isinstance(outcome, NoAuthError):
+                self._deny(self._full_path(operation.path))
         if errors or len(result.value) != len(effect.operations):
             self._reply(events.ZkReply(effect.request, "refused", error=", ".join(errors) or "incomplete answer"))
             return
@@ -345,11 +491,14 @@ class ZooKeeper:
                 versions.append(outcome.version if isinstance(operation, events.ZkWrite) else -1)
         self._reply(events.ZkReply(effect.request, "ok", versions=tuple(versions)))
 
-    def _failed(self, request: int, error: BaseException) -> None:
+    def _failed(self, request: int, error: BaseException, path: str) -> None:
         if isinstance(error, _UNKNOWN):
             self._unknown(request, type(error).__name__)
         else:
-            self._log("error", "zookeeper_refused", request=request, reason=repr(error))
+            if isinstance(error, NoAuthError):
+                self._deny(self._full_path(path))
+            else:
+                self._log("error", "zookeeper_refused", request=request, path=path, reason=repr(error))
             self._reply(events.ZkReply(request, "refused", error=type(error).__name__))
 
     def _on_request_timeout(self, request: int) -> None:

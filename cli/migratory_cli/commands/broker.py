@@ -73,7 +73,7 @@ def broker(
 
     \b
     Exit codes: 0 drained, 1 failed, 2 wrong configuration, 3 a broker of the same name was started later (the newest
-    one stays), 4 no ZooKeeper, 5 an address is in use, 6 its event loop hung, 7 it may
+    one stays), 4 no access to ZooKeeper, 5 an address is in use, 6 its event loop hung, 7 it may
     open too few files.
     """
     identity = Identity(name, clients, peers, admin, advertise_url, advertise_peer, revision)

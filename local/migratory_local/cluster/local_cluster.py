@@ -5,8 +5,8 @@
     cluster.kill_broker("quotes-broker-1")
     await cluster.stop()           # every process has ended
 
-Work folder: broker.json, zookeeper-N/, logs/NAME.log, drained/NAME, lock. ZooKeeper starts empty each time: topic
-histories live in the brokers' memory, so nothing that ZooKeeper could remember outlives the brokers.
+Work folder: broker.json, zookeeper-N/, zookeeper.password, logs/NAME.log, drained/NAME, lock. ZooKeeper starts empty
+each time: topic histories live in the brokers' memory, so nothing that ZooKeeper could remember outlives the brokers.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import ClassVar, Self
 
 import msgspec
 from migratory_resources import MigratoryCluster
+from migratory_resources.cluster.identity import ZooKeeperUserSpec
 from migratory_resources.cluster.spec import AdministrationSpec
 from migratory_resources.cluster.tls import CertificateFiles, FileSource, TlsSpec
 
@@ -65,6 +66,20 @@ _GRACE_SECONDS = 3.0
 """Seconds for brokers to end after SIGTERM, without a drain."""
 _ADMIN_OFFSET, _PEERS_OFFSET, _ZOOKEEPER_OFFSET = 100, 200, 300
 """Offsets of the other ports from --ports BASE. A cluster has up to 99 brokers and 5 ZooKeeper members."""
+
+
+def _with_zookeeper_user(resource: MigratoryCluster, password_file: Path) -> MigratoryCluster:
+    """Return the resource with a password for ZooKeeper in this file, if it secures anything and names no other."""
+    security = resource.spec.security
+    user = security.zookeeper
+    if user is None:
+        if not (security.tokens or security.rules or security.administration.tokens or security.tls != TlsSpec()):
+            return resource
+        user = ZooKeeperUserSpec()
+    if user.password_file is None:
+        user = user.model_copy(update={"password_file": str(password_file)})
+    security = security.model_copy(update={"zookeeper": user})
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"security": security})})
 
 
 def _with_tls(resource: MigratoryCluster, folder: Path) -> MigratoryCluster:
@@ -117,7 +132,10 @@ class LocalCluster:
     ) -> None:
         self.workdir = workdir.absolute()
         self.authority = self.workdir / "tls" / "ca.crt" if dev_tls else None
-        self.resource = _with_tls(resource, self.workdir / "tls") if dev_tls else resource
+        self.zookeeper_password = self.workdir / "zookeeper.password"
+        self.resource = _with_zookeeper_user(
+            _with_tls(resource, self.workdir / "tls") if dev_tls else resource, self.zookeeper_password
+        )
         self._token = ""
         if resource.spec.security.administration.tokens:
             # the resource knows hashes only, and this runner and its commands read status pages as well
@@ -201,6 +219,9 @@ class LocalCluster:
             write_certificates(
                 self.authority.parent, DevelopmentAuthority(), self.resource.broker_names, LOCAL_PLACEMENT.address
             )
+        user = spec.security.zookeeper
+        if user is not None and user.password_file == str(self.zookeeper_password):
+            write_secret(self.zookeeper_password, secrets.token_urlsafe(32))
         config = write_config(self.resource, ensemble.servers, self.workdir)
         if self._token:
             write_secret(self.token_file, self._token)

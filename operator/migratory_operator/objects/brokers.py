@@ -30,8 +30,8 @@ _MEMORY_STEP = 256 * 2**20
 """Default memory limits are multiples of this, so that few changes of other limits change them."""
 _CONFIG = "/etc/migratory"
 _SECRETS = "/etc/migratory-secrets"
-"""The folder in which each Secret of `spec.security.tokens` is mounted. Kubernetes rewrites the files of a changed
-Secret, and brokers read them again: no pod is replaced."""
+"""The folder in which each Secret of `spec.security.tokens` and `.zookeeper` is mounted. Kubernetes rewrites the files
+of a changed Secret, and brokers read those of tokens again: no pod is replaced."""
 _ZOOKEEPER_START_TIMEOUT = 900
 """Seconds that a broker waits for ZooKeeper. A broker that exits is restarted with growing delays; one that waits
 continues as soon as there is a quorum."""
@@ -165,11 +165,13 @@ def _stateful_set(
     :param read: the configuration that pods read at start; a change replaces the pods.
     """
     spec = cluster.spec.brokers
-    secrets = sorted({secret.name for secret in secrets_of(cluster.spec.security.tokens)})
+    security = cluster.spec.security
+    passwords = [security.zookeeper.password_secret] if security.zookeeper is not None else []
+    secrets = sorted({secret.name for secret in (*secrets_of(security.tokens), *passwords)})
     # Brokers notice a changed Secret by themselves: the mounted files are replaced, and no pod is restarted.
     certificates = {
         purpose: {"name": f"tls-{purpose}", "secret": {"secretName": source.secret_name, "defaultMode": 0o440}}
-        for purpose, source in cluster.spec.security.tls
+        for purpose, source in security.tls
         if source is not None
     }
     probe = {"port": "admin", "scheme": "HTTP" if cluster.spec.security.tls.administration is None else "HTTPS"}

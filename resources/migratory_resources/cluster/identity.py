@@ -1,4 +1,5 @@
-"""Tokens and rules of clients: the fields `tokens`, `rules` and `anonymous` of `spec.security`."""
+"""Tokens and rules of clients, and the brokers' user in ZooKeeper: the fields `tokens`, `rules`, `anonymous` and
+`zookeeper` of `spec.security`."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ RULE_PATTERN_FORM = (
 )
 TEXT = r"[^\x00-\x1f\x7f]+"
 PATH = r"/[^\x00-\x1f\x7f]+"
+ZOOKEEPER_USER = r"[!-9;-~]+"
 SECRET_NAME = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 SECRET_KEY = r"[-._a-zA-Z0-9]+"
 KEYS_URL = r"https://[^\s/]+(/[^\s]*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?(/[^\s]*)?"
@@ -104,6 +106,30 @@ class TokensSpec(ResourceModel):
     )
 
 
+class _ZooKeeperUser(ResourceModel):
+    user: Annotated[str, PatternText(ZOOKEEPER_USER, 255, "visible ASCII characters without a colon")] = Field(
+        default="migratory", description="User by which the brokers authenticate to ZooKeeper"
+    )
+    protect: bool = Field(
+        default=True,
+        description="Give the nodes in ZooKeeper to this user alone; false while brokers without the password run",
+    )
+
+
+class ZooKeeperUserSpec(_ZooKeeperUser):
+    """The brokers' user in ZooKeeper, on one machine: `spec.security.zookeeper`."""
+
+    password_file: Annotated[str, PatternText(PATH, 1024, "an absolute path")] | None = Field(
+        default=None, description="Path of a file with the password; `migratory up` makes one when not given"
+    )
+
+
+class KubernetesZooKeeperUserSpec(_ZooKeeperUser):
+    """The brokers' user in ZooKeeper, on Kubernetes: `spec.security.zookeeper`."""
+
+    password_secret: SecretKeySpec = Field(description="The entry of a Secret with the password")
+
+
 class RuleSpec(ResourceModel):
     """Operations on topics that some clients are allowed: an entry of `spec.security.rules`."""
 
@@ -133,6 +159,22 @@ def secrets_of(tokens: TokensSpec | None) -> list[SecretKeySpec]:
     return [
         secret for secret in (*(source.secret for source in tokens.keys), tokens.revoked_secret) if secret is not None
     ]
+
+
+def zookeeper_credentials(
+    user: ZooKeeperUserSpec | KubernetesZooKeeperUserSpec | None, secrets_folder: str
+) -> dict[str, Any]:
+    """Return the field `credentials` of the brokers' section `zookeeper`, empty without a password.
+
+    :param secrets_folder: where each Secret is mounted as a folder of its name.
+    """
+    if isinstance(user, KubernetesZooKeeperUserSpec):
+        path: str | None = f"{secrets_folder}/{user.password_secret.name}/{user.password_secret.key}"
+    else:
+        path = user.password_file if user is not None else None
+    if user is None or path is None:
+        return {}
+    return {"credentials": {"user": user.user, "passwordFile": path, "protect": user.protect}}
 
 
 def identity_config(

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from cronsim import CronSim, CronSimError
 from pydantic import Field, model_validator
 
+from migratory_resources.cluster.identity import KubernetesZooKeeperUserSpec
 from migratory_resources.cluster.spec import (
     BrokersSpec,
     ClusterSpec,
@@ -167,10 +168,13 @@ class KubernetesSlaSpec(SlaSpec):
 
 
 class KubernetesSecuritySpec(SecuritySpec):
-    """`spec.security`, with certificates in Secrets."""
+    """`spec.security`, with certificates and passwords in Secrets."""
 
     tls: KubernetesTlsSpec = Field(  # type: ignore[assignment]
         default=KubernetesTlsSpec(), description="Certificates of the brokers; no TLS without them"
+    )
+    zookeeper: KubernetesZooKeeperUserSpec | None = Field(  # type: ignore[assignment]
+        default=None, description="User and password of the brokers in ZooKeeper; without them its nodes are open"
     )
 
 

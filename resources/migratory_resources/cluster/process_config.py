@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from migratory_resources.cluster.identity import identity_config
+from migratory_resources.cluster.identity import identity_config, zookeeper_credentials
 from migratory_resources.cluster.spec import MigratoryCluster
 from migratory_resources.cluster.tls import certificate_sections
 
@@ -60,6 +60,7 @@ def broker_config(
     zookeeper: dict[str, Any] = {"servers": zookeeper_servers, "sessionTimeout": spec.zookeeper.session_timeout}
     if zookeeper_path is not None:
         zookeeper["path"] = zookeeper_path
+    zookeeper |= zookeeper_credentials(spec.security.zookeeper, secrets_folder)
     config = {
         "cluster": cluster.name,
         "brokers": cluster.broker_names,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from migratory_resources.cluster.identity import RuleSpec, TokensSpec
+from migratory_resources.cluster.identity import RuleSpec, TokensSpec, ZooKeeperUserSpec
 from migratory_resources.cluster.tls import TlsSpec
 from migratory_resources.fields import (
     ByteSize,
@@ -271,6 +271,9 @@ class SecuritySpec(ResourceModel):
     tls: TlsSpec = Field(default=TlsSpec(), description="Certificates of the brokers; no TLS without them")
     administration: AdministrationSpec = Field(
         default=AdministrationSpec(), description="Tokens for the brokers' status pages"
+    )
+    zookeeper: ZooKeeperUserSpec | None = Field(
+        default=None, description="User and password of the brokers in ZooKeeper; without them its nodes are open"
     )
 
 

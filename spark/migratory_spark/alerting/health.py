@@ -108,6 +108,13 @@ def health_alerts() -> list[dict[str, Any]]:
             "Brokers restore the records from memory. Restart no broker until all of them are ready.",
         ),
         _alert(
+            "MigratoryZooKeeperAccessDenied",
+            "increase(migratory_zookeeper_denied_total[5m]) > 0",
+            "page",
+            f"ZooKeeper denies {broker} of {cluster} access to its nodes",
+            "The broker's password is wrong, or another program changed who may access the nodes.",
+        ),
+        _alert(
             "MigratoryCacheTooSmall",
             "delta(migratory_cache_short[15m]) > 0",
             "ticket",

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 from migratory_broker.runtime.framing import length_prefix
 from migratory_broker.runtime.peers.links import MAX_TLS_HANDSHAKES
 from migratory_client import Client, ConnectError, LinkDown, Subscription
@@ -163,6 +165,16 @@ async def test_strangers_get_nowhere_and_everything_is_replaced_under_load(
     refused = await metric(cluster, "migratory_tls_refused_total")
     assert refused["peers"] == 2
     assert (await metric(cluster, "migratory_peer_messages_refused_total"))["hello"] == 1
+
+    # A program of another user, which cannot read the password that was made for ZooKeeper.
+    assert cluster.zookeeper_password.stat().st_mode & 0o777 == 0o600
+    stranger = KazooClient(cluster.ensemble.servers)
+    await asyncio.to_thread(stranger.start)
+    for attempt in (stranger.get, stranger.get_children, stranger.delete):
+        with pytest.raises(NoAuthError):
+            await asyncio.to_thread(attempt, "/migratory/test/groups/0")
+    await asyncio.to_thread(stranger.stop)
+    stranger.close()
 
     # Connections that begin no handshake: at the limit the oldest are closed, before their time is over.
     peers = cluster.brokers[1].host, cluster.brokers[1].ports.peers

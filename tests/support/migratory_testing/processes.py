@@ -161,15 +161,20 @@ class Brokers:
             "drain": {"period": 5.0},
             **settings,
         }
-        config = folder / "cluster.json"
-        config.write_text(json.dumps(self.settings))
-        self._brokers = {name: Broker(folder, config, name) for name in names}
+        self._config = folder / "cluster.json"
+        self.configure()
+        self._brokers = {name: Broker(folder, self._config, name) for name in names}
 
     def __getitem__(self, name: str) -> Broker:
         return self._brokers[name]
 
     def all(self) -> list[Broker]:
         return list(self._brokers.values())
+
+    def configure(self, **settings: Any) -> None:
+        """Merge `settings` into the configuration file."""
+        self.settings |= settings
+        self._config.write_text(json.dumps(self.settings))
 
     def start_all(self) -> None:
         for broker in self.all():

@@ -303,6 +303,24 @@ def test_administration_with_tls_is_probed_and_scraped_with_it() -> None:
     assert config["administration"] == {"tokens": [digest]}
 
 
+def test_password_for_zookeeper_is_mounted_and_in_no_configuration() -> None:
+    user = {"passwordSecret": {"name": "quotes-zookeeper", "key": "password"}, "protect": False}
+    built = build(cluster(spec={"security": {"zookeeper": user}}))
+    (brokers,) = [
+        item for item in built if item["kind"] == "StatefulSet" and item["metadata"]["name"].endswith("broker")
+    ]
+    pod = brokers["spec"]["template"]["spec"]
+    assert [volume["secret"] for volume in pod["volumes"] if "secret" in volume] == [
+        {"secretName": "quotes-zookeeper", "defaultMode": 0o440}
+    ]
+    (data,) = [item["data"] for item in built if item["kind"] == "ConfigMap" and "broker.json" in item["data"]]
+    assert json.loads(data["broker.json"])["zookeeper"]["credentials"] == {
+        "user": "migratory",
+        "passwordFile": "/etc/migratory-secrets/quotes-zookeeper/password",
+        "protect": False,
+    }
+
+
 def test_secrets_of_tokens_are_mounted_and_read_from_there() -> None:
     tokens = {
         "keys": [

@@ -132,6 +132,14 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
             "{security: {tls: {clients: {files: {cert: a, key: /b}}}}}",
             "spec.security.tls.clients.files.cert: 'a' is not allowed; allowed: the absolute path of a PEM file",
         ),
+        (
+            "{security: {zookeeper: {user: 'a:b'}}}",
+            "spec.security.zookeeper.user: 'a:b' is not allowed; allowed: visible",
+        ),
+        (
+            "{security: {zookeeper: {passwordFile: a}}}",
+            "spec.security.zookeeper.passwordFile: 'a' is not allowed; allowed: an absolute path",
+        ),
         ("{security: {tls: {peers: {}}}}", "spec.security.tls.peers.files: is required, but missing"),
         (
             "{security: {tls: {peers: {files: {cert: /a, key: /b}}}}}",

@@ -156,6 +156,10 @@ def test_omitted_fields_have_defaults() -> None:
         (("zookeeper", {}), ["zookeeper.servers", "missing"]),
         (("zookeeper", "path", "market"), ["zookeeper.path", "market"]),
         (("zookeeper", "path", "/a//b"), ["zookeeper.path", "/a//b"]),
+        (
+            ("zookeeper", {"servers": "a:1", "credentials": {"user": "a:b", "passwordFile": "/a"}}),
+            ["zookeeper.credentials.user", "a:b"],
+        ),
         (("zookeeper", 7), ["zookeeper", "7", "object"]),
         (("topics", "cache", "minAge", 700.0), ["topics.cache.minAge", "700", "maxAge"]),
         (("limits", "queueTotal", 4096), ["limits.queuePerClient", "queueTotal"]),

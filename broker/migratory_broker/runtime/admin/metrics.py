@@ -104,6 +104,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_waiting_groups": ("gauge", "", "Groups whose takeover waits for brokers that are away."),
     "migratory_history_resets_total": ("counter", "", "New histories begun because the old one was lost."),
     "migratory_zookeeper_data_losses_total": ("counter", "", "Times that ZooKeeper's data was lost or rolled back."),
+    "migratory_zookeeper_denied_total": ("counter", "", "Requests to which ZooKeeper denied access."),
     "migratory_cache_short": ("gauge", "", "Publications younger than minAge that had to go for maxBytes."),
 }
 """The metrics by name: kind, label besides the common ones, help text. docs/reference/metrics.md is the contract."""
@@ -226,6 +227,7 @@ def metric_values(
     refusals: Mapping[str, int] = MappingProxyType({}),
     certificates: Mapping[Purpose, Certificate] = MappingProxyType({}),
     administration_refused: int = 0,
+    zookeeper_denials: int = 0,
 ) -> dict[str, Value]:
     """Return the values, by name, of the metrics that are not summed from `Observe`, from the `status()` of the logic
     and the sum of those of all edges.
@@ -233,7 +235,7 @@ def metric_values(
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
     seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason. `handshake_bytes` and
     `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no edge observes. `certificates` are
-    those in use. `administration_refused` is in requests.
+    those in use. `administration_refused` and `zookeeper_denials` are in requests.
     """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
@@ -241,6 +243,7 @@ def metric_values(
         "migratory_connection_capacity": float(capacity),
         "migratory_connections_refused_total": float(refused),
         "migratory_peer_messages_refused_total": {reason: float(count) for reason, count in peer_refusals.items()},
+        "migratory_zookeeper_denied_total": float(zookeeper_denials),
         "migratory_credential_sources_failing": float(credential_sources_failing),
         "migratory_client_bytes": {
             "handshakes": float(handshake_bytes),
