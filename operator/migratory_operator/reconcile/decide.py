@@ -265,7 +265,7 @@ def _restored_events(observed: ObservedCluster, apply: Sequence[Object]) -> list
     objects are not restored but new.
     """
     status, metadata = observed.status, observed.resource["metadata"]
-    if status.get("observedGeneration") != metadata.get("generation", 1) or not observed.objects:
+    if status.get("observedGeneration") != metadata.get("generation", 1):
         return []
     if any(condition.get("reason") in ("Creating", "WaitingForAddresses") for condition in status["conditions"]):
         return []

@@ -64,8 +64,16 @@ async def test_objects_are_created_once_and_restored_when_deleted(kube: FakeKube
     assert {item["kind"] for item in kube.applied[applied:]} <= {"MigratoryCluster"}
     del kube.objects[f"{AT}/statefulsets/quotes-broker"]
     await until(lambda: owned_paths(kube) == created, "the StatefulSet to come back")
-    await until(lambda: any("/events/" in path for path in kube.objects), "an Event")
-    assert [entry["reason"] for path, entry in kube.objects.items() if "/events/" in path] == ["Restored"]
+
+    def restored() -> list[str]:
+        return [entry["message"] for path, entry in kube.objects.items() if "/events/" in path]
+
+    await until(restored, "an Event")
+    assert restored() == ["StatefulSet quotes-broker was deleted and is created again"]
+    for path in created:  # all at once
+        del kube.objects[path]
+    await until(lambda: owned_paths(kube) == created, "every object to come back")
+    await until(lambda: len(restored()) == 1 + len(created), "an Event for each")
 
 
 async def test_a_change_is_applied_and_a_deleted_cluster_loses_its_series(
