@@ -16,6 +16,10 @@ class BrokerStatusPage:
     clients: int
     waiting_groups: int
     """Topic groups that wait for brokers of their last member list."""
+    lost_records: int
+    """Topic groups that this broker coordinates and whose records ZooKeeper has lost."""
+    identity: str
+    """The identity of ZooKeeper's data that the broker takes part in; "" if there is none yet."""
     incarnation: int
     member: bool
     """True if the broker is a synced member of an activated list in every topic group."""
@@ -55,6 +59,8 @@ class BrokerStatusPage:
             zookeeper_connected=bool(page["zookeeper_connected"]),
             clients=int(edge["clients"]) if edge is not None else 0,
             waiting_groups=int(logic["waiting_groups"]),
+            lost_records=sum("record_missing" in group.get("election_state", ()) for group in coordinated),
+            identity=str(logic.get("zookeeper", {}).get("identity", "")),
             incarnation=int(logic["incarnation"]),
             member=bool(logic["member"]),
             fenced=bool(logic["fenced"]),

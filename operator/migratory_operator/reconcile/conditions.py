@@ -40,6 +40,8 @@ class ClusterProgress:
     rollout: Rollout
     unknown_fields: Sequence[str]
     """Fields of the spec that this operator does not know."""
+    data_loss: str
+    """The problem of a cluster whose ZooKeeper lost its data; "" if there is none."""
 
 
 def cluster_conditions(
@@ -54,7 +56,7 @@ def cluster_conditions(
     return [
         _ready(cluster, observed, coordination),
         progressing,
-        _degraded(observed, progressing, coordination, progress.unknown_fields),
+        _degraded(observed, progressing, coordination, progress),
         coordination,
     ]
 
@@ -138,11 +140,13 @@ def _degraded(
     observed: ObservedCluster,
     progressing: ConditionValue,
     coordination: ConditionValue,
-    unknown_fields: Sequence[str],
+    progress: ClusterProgress,
 ) -> ConditionValue:
     def condition(reason: str, message: str, status: str = "True") -> ConditionValue:
         return ConditionValue("Degraded", status, reason, message)
 
+    if progress.data_loss:  # first: what other problems suggest, a restart, would take copies away
+        return condition("ZooKeeperDataLost", progress.data_loss)
     for component in (names.ZOOKEEPER, names.BROKER):
         for pod in sorted(observed.pods_of(component), key=lambda pod: str(pod["metadata"]["name"])):
             if (trouble := find_trouble(pod)) is not None:
@@ -161,10 +165,10 @@ def _degraded(
     if progressing.status == "False" and waiting:
         message = f"topic groups wait for brokers of their last member list (reported {waiting} times)"
         return condition("GroupsWait", message)
-    if unknown_fields:
+    if progress.unknown_fields:
+        fields = ", ".join(progress.unknown_fields)
         message = (
-            f"the operator is older than the custom resource definitions and ignores {', '.join(unknown_fields)}; "
-            "upgrade the operator"
+            f"the operator is older than the custom resource definitions and ignores {fields}; upgrade the operator"
         )
         return condition("UnknownFields", message, "False")
     return condition("NothingKnown", "no problem is known", "False")

@@ -24,7 +24,7 @@ from migratory_operator.reconcile.conditions import (
     cluster_conditions,
 )
 from migratory_operator.reconcile.differences import differs
-from migratory_operator.reconcile.health import ready_brokers
+from migratory_operator.reconcile.health import data_loss_problem, ready_brokers, zookeeper_data
 from migratory_operator.reconcile.observed import ObjectKey, ObservedCluster, key_of
 from migratory_operator.reconcile.pods import is_ready
 from migratory_operator.reconcile.rollout import UNKNOWN_ROLLOUT, Replacement, Rollout, next_rollout_step
@@ -102,6 +102,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         changing=changing,
         rollout=rollout,
         unknown_fields=unknown_cluster_fields(observed.resource),
+        data_loss=data_loss_problem(observed, zookeeper_data(observed)),
     )
     conditions = cluster_conditions(cluster, observed, progress)
     details = _status_details(cluster, observed, exposure.server_entries(cluster, urls, ready), path)
@@ -210,6 +211,7 @@ def _status_details(
             "replicas": 0 if spec.zookeeper.external is not None else spec.zookeeper.replicas,
             "ready": sum(is_ready(pod) for pod in members),
             **({} if path is None else {"path": path}),
+            **zookeeper_data(observed),
         },
     }
 

@@ -13,7 +13,7 @@ becomes a condition's message, and every change of a message is a write.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 
@@ -22,7 +22,12 @@ from migratory_operator.api.broker_status import BrokerStatusPage
 from migratory_operator.names import Object
 from migratory_operator.reconcile.observed import ObservedCluster
 from migratory_operator.reconcile.pods import is_ready, is_terminating, unsettled_reason
-from migratory_operator.status import ConditionValue
+from migratory_operator.status import ConditionValue, format_time, parse_time
+
+DATA_LOST_AT = "dataLostAt"
+"""The field of `status.zookeeper` with the time at which lost data was observed last."""
+LOSS_REPORTED = timedelta(minutes=15)
+"""The time for which a loss of ZooKeeper's data is reported at least, as long as its alert."""
 
 
 def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
@@ -102,6 +107,32 @@ def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster
     return condition("True", "Coordinated", f"all {cluster.spec.topics.groups} topic groups have a coordinator")
 
 
+def zookeeper_data(observed: ObservedCluster) -> Object:
+    """Return the status fields about ZooKeeper's data: its identity and, if it ever was another one, the time at which
+    that was observed. Both stay as they are while the brokers that are connected to ZooKeeper do not agree."""
+    before = observed.status.get("zookeeper", {})
+    fields = {key: before[key] for key in ("identity", DATA_LOST_AT) if key in before}
+    identities = {page.identity for page in observed.pages.values() if page.zookeeper_connected} - {""}
+    if len(identities) == 1:
+        (identity,) = identities
+        if fields.get("identity", identity) != identity:
+            fields[DATA_LOST_AT] = format_time(observed.now)
+        fields["identity"] = identity
+    return fields
+
+
+def data_loss_problem(observed: ObservedCluster, data: Object) -> str:
+    """Return the problem of a cluster whose ZooKeeper lost its data: until every record is restored, and for
+    `LOSS_REPORTED`. "" if there is none. `data` are the fields that `zookeeper_data` returned."""
+    missing = sum(page.lost_records for page in observed.pages.values())
+    lost_at = data.get(DATA_LOST_AT)
+    if missing:
+        return f"ZooKeeper lost its data; {missing} topic groups have no record yet; restart no broker until they have"
+    if lost_at is not None and observed.now - parse_time(lost_at) < LOSS_REPORTED:
+        return f"ZooKeeper lost its data, or came back with older data ({lost_at}); check its storage"
+    return ""
+
+
 def _page_problem(page: BrokerStatusPage) -> str:
     """Return the reason in a broker's own status for which other brokers must not be removed, "" if there is none."""
     if page.draining:
@@ -112,6 +143,8 @@ def _page_problem(page: BrokerStatusPage) -> str:
         return "is not a synced member of every topic group yet"
     if not page.zookeeper_connected:
         return "is not connected to ZooKeeper"
+    if page.lost_records:
+        return "coordinates topic groups whose records ZooKeeper lost"
     if page.waiting_groups:
         return "has topic groups that wait for brokers of their last member list"
     return "" if page.ready else "does not accept clients"

@@ -60,6 +60,10 @@ class ZooKeeperStatus(ResourceModel):
     path: str | None = Field(
         default=None, description="With an external ensemble: the node below which the cluster's nodes are"
     )
+    identity: str | None = Field(default=None, description="Name of ZooKeeper's data; another one after a loss")
+    data_lost_at: str | None = Field(
+        default=None, description="When lost data, or data that was rolled back, was observed last"
+    )
 
 
 class LastReport(ResourceModel):

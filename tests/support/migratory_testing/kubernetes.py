@@ -95,6 +95,8 @@ def page(owned: Iterable[int] = (), brokers: int = 3, **fields: Any) -> BrokerSt
         "zookeeper_connected": True,
         "clients": 7,
         "waiting_groups": 0,
+        "lost_records": 0,
+        "identity": "1a",
         "incarnation": 1,
         "member": True,
         "fenced": False,

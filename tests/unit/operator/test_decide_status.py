@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from migratory_operator import names
+from migratory_operator.api.broker_status import BrokerStatusPage
 from migratory_operator.names import Object
 from migratory_operator.reconcile.decide import decide
 from migratory_testing.kubernetes import (
@@ -154,6 +156,40 @@ def test_topic_groups_that_wait_for_brokers_degrade_the_cluster() -> None:
     plan = decide(healthy_cluster(pages=pages), SETTINGS)
     assert condition(plan, "Degraded") == ("True", "GroupsWait")
     assert "(reported 3 times)" in message(plan, "Degraded")
+
+
+def test_lost_data_of_zookeeper_is_reported_until_the_records_are_back() -> None:
+    def pages_with(identity: str, **fields: Any) -> dict[str, BrokerStatusPage]:
+        return {name: replace(entry, identity=identity, **fields) for name, entry in HEALTHY_PAGES.items()}
+
+    observed, plan = next_pass(healthy_cluster())
+    assert plan.status["zookeeper"]["identity"] == "1a"
+    one = next(iter(HEALTHY_PAGES))
+    mixed = {**pages_with("2b"), one: replace(HEALTHY_PAGES[one], identity="1a")}
+    observed, plan = next_pass(observed, pages=mixed)
+    assert condition(plan, "Degraded") == ("False", "NothingKnown"), "not all have noticed"
+    mixed = {**mixed, one: replace(mixed[one], zookeeper_connected=False, lost_records=2)}
+    observed, plan = next_pass(observed, pages=mixed)
+    assert condition(plan, "Degraded") == ("True", "ZooKeeperDataLost")
+    assert "2 topic groups have no record yet" in message(plan, "Degraded")
+    assert events_of(plan) == [("Warning", "ZooKeeperDataLost")]
+    observed, plan = next_pass(observed, pages=pages_with("2b"))
+    assert (plan.status["zookeeper"]["identity"], events_of(plan)) == ("2b", [])
+    assert plan.status["zookeeper"]["dataLostAt"] in message(plan, "Degraded")
+    observed, plan = next_pass(observed, now=observed.now + timedelta(minutes=16))
+    assert condition(plan, "Degraded") == ("False", "NothingKnown")
+    assert events_of(plan) == []
+    silent = {name: replace(entry, identity="") for name, entry in HEALTHY_PAGES.items()}
+    observed, plan = next_pass(observed, pages=silent)
+    assert plan.status["zookeeper"]["identity"] == "2b", "brokers of an older version do not name it"
+
+
+def test_no_broker_is_removed_while_records_are_lost() -> None:
+    pages = {**HEALTHY_PAGES, "quotes-broker-0": replace(HEALTHY_PAGES["quotes-broker-0"], lost_records=1)}
+    old = (*pods(0, 3), *pods(3, 0, revision=OLD))
+    plan = decide(healthy_cluster(pages=pages, pods=old), SETTINGS)
+    assert plan.replace == ()
+    assert "quotes-broker-0 coordinates topic groups whose records ZooKeeper lost" in message(plan, "Progressing")
 
 
 def test_a_rollout_posts_events_from_its_start_to_its_end() -> None:
