@@ -121,6 +121,7 @@ bench-test: $(VENV)/.tests debian ## tests of the benchmarks; they measure nothi
 
 nightly: bench-test ## long runs that are not part of the gate: 100,000 seeds, an hour of chaos, fuzzers, exhaustive holes of the model, cycles of 10,000 clients
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 100000
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 20000 --profile losses --no-coverage
 	MIGRATORY_SLA_SEEDS=200 $(BIN)/python -m pytest -q tests/unit/spark/test_federated_samples.py
 	$(MAKE) --no-print-directory holes
 	MIGRATORY_CYCLE_CLIENTS=10000 $(BIN)/python -m pytest tests/integration/resources/test_cycles.py

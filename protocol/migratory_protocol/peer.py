@@ -406,13 +406,14 @@ class SurveyReply(Struct, array_like=True, gc=False, frozen=True, tag=16):
     """The answer to `Survey`: (group, highest epoch known) of each group of which the sender has a promise or
     entries.
 
-    `copies` has the sender's copy of each of these groups that was synced to an epoch. It is empty from a broker older
-    than this field.
+    `copies` has the sender's copy of each of these groups that was synced to an epoch. `clock` is the sender's wall
+    clock in milliseconds. A broker older than these fields leaves them empty.
     """
 
     serial: Number
     groups: list[tuple[Group, Number]]
     copies: list[HeldCopy] = []
+    clock: Number = 0
 
 
 LinkMessage = (

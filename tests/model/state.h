@@ -96,7 +96,8 @@ struct Switches {
   bool removal_applied = true;
   bool keep_rows = true;
   // ZooKeeper without its records
-  bool restore_count = true;    // RESTORE-COUNT: at most q - 1 brokers are not members of the highest synced epoch
+  bool restore_count = true;    // RESTORE-COUNT: at most q - 1 brokers are not members of the highest synced epoch,
+  bool restore_promises = true;  // or its owner and q - 1 other members have promised no higher one
   bool restore_guard = true;    // IDENTITY-GUARD: a term of before the loss is not activated
   bool restore_source = true;   // RESTORE-SOURCE: of an epoch that may not be activated, every copy is asked
   bool blind_bootstrap = false; // a first record, though brokers that were not asked hold the group

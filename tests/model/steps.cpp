@@ -272,8 +272,16 @@ int highest_synced(const State& s, u32 asked) {
   return highest;
 }
 
-bool may_restore(const State& s, u32 asked) {
-  const Epoch& e = s.epoch[highest_synced(s, asked)];
+// RESTORE-COUNT: at most q - 1 brokers are not members of the highest synced epoch; or that is activated, and its owner
+// and q - 1 other members have promised no higher one, without whom none was activated.
+bool may_restore(const State& s, u32 asked, bool activated) {
+  int highest = highest_synced(s, asked);
+  const Epoch& e = s.epoch[highest];
+  u32 bound = 0;
+  for (int b = 0; b < BROKERS; b++)
+    if (s.broker[b].promised <= highest || !rules.restore_promises) bound |= bit(incarnation(s, b));
+  bound &= asked & e.members;
+  if (activated && highest && (bound & bit(e.owner)) && count(bound) >= e.copies) return true;
   return !rules.restore_count || BROKERS - count(asked & e.members) <= e.copies - 1;
 }
 
@@ -292,9 +300,10 @@ void restore(const State& s) {
       const Epoch& c = s.epoch[highest];
       bool held = highest || !rules.blind_bootstrap;
       if (!(list & me) || count(list) < copies_of(s.current + 1)) continue;
-      if (held && (!highest || !may_restore(s, list))) continue;
+      if (held && !highest) continue;
       if (count(list) < min(count(all), rules.list_min)) continue;
       for (int unknown = !held || !c.activated; unknown <= 1; unknown++) {  // whether the activation is known
+        if (held && !may_restore(s, list, !unknown)) continue;
         State z = s;
         int epoch = ++z.current;
         Epoch& e = z.epoch[epoch];
@@ -698,7 +707,7 @@ void faults(const State& s) {
 
 }  // namespace
 
-bool restorable(const State& s) { return highest_synced(s, living(s)) && may_restore(s, living(s)); }
+bool restorable(const State& s) { return highest_synced(s, living(s)) && may_restore(s, living(s), false); }
 
 size_t steps_so_far() { return collected ? collected->size() : 0; }
 

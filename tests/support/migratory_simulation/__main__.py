@@ -34,8 +34,8 @@ def _numbers(context: click.Context, option: click.Parameter, text: str | None) 
 @click.option("--first", type=int, default=1, show_default=True, help="The first seed.")
 @click.option("--seed", type=int, help="This seed only, with its trace.")
 @click.option(
-    "--profile", type=click.Choice(["mixed", "short", "long"]), default="mixed", show_default=True,
-    help="Short seeds, long ones, or mostly short ones.",
+    "--profile", type=click.Choice(["mixed", "short", "long", "losses"]), default="mixed", show_default=True,
+    help="Short seeds, long ones, mostly short ones, or these with a ZooKeeper that loses its data.",
 )  # fmt: skip
 @click.option("--faults", callback=_numbers, metavar="N,N", help="Only these faults of --seed's plan, or 'none'.")
 @click.option("--jobs", type=AT_LEAST_ONE, default=CORES, help="Processes. [default: one for each core]")

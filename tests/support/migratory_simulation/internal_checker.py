@@ -52,8 +52,34 @@ class InternalChecker:
     # ---- records
 
     def data_lost(self) -> None:
-        """Note that ZooKeeper has lost records."""
+        """Note that ZooKeeper has lost records. Forget those of which no broker knows that they were written: nothing
+        was done for them, so that their numbers may be given again."""
+        for group, records in self.since_activated.items():
+            while len(records) > 1 and not records[-1].activated and not self._is_known(group, records[-1].epoch):
+                del self.epochs[group, records.pop().epoch]
+                self.latest[group] = records[-1]
+                self.world.coverage["records that nobody had read"] += 1
         self.unrecorded.update(self.latest)
+
+    def _is_known(self, group: int, epoch: int) -> bool:
+        """Return whether a running broker has read a record of the group from this epoch on, or promised the epoch."""
+        running = self.world.running()
+        read = [record for process in running if (record := process.logic.zookeeper.recorded.get(group)) is not None]
+        newest = [record.epoch for record in read] + [process.replica(group).promised for process in running]
+        return any(known >= epoch for known in newest)
+
+    def continues(self, group: int) -> bool:
+        """Return whether the group's coordinator can still commit in the last activated epoch, so that no later one was
+        activated (RESTORE-COUNT): with it, minCopies members run that have promised no higher epoch."""
+        record = self.since_activated[group][0]
+        members = [
+            process.identity
+            for process in self.world.running()
+            if not process.replaced
+            and process.identity in record.members
+            and process.replica(group).promised <= record.epoch
+        ]
+        return record.activated and tuple(record.owner) in members and len(members) >= record.copies
 
     def restorable(self, group: int, without: Process | None = None) -> bool:
         """Return whether the group's record could be restored (RESTORE-COUNT) when `without` is gone: all but at most
@@ -113,7 +139,7 @@ class InternalChecker:
             return
         self.over.add((group, before.first))
         unrecorded = group in self.unrecorded
-        restorable = unrecorded and self.restorable(group)
+        restorable = unrecorded and (self.restorable(group) or self.continues(group))
         self.unrecorded.discard(group)
         self.since_activated[group] = [record]
         source = before.as_source()
@@ -140,7 +166,7 @@ class InternalChecker:
         record = self.latest.get(group)
         source = None if record is None else record.as_source()
         if group in self.unrecorded:
-            if self.restorable(group):
+            if self.restorable(group) or self.continues(group):
                 raise Violation(7, f"{process.label} halts group {group}, whose record can be restored: {record}")
             return
         if record is None:

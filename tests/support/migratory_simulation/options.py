@@ -2,7 +2,7 @@
 
 *Long* seeds have room for many faults, bursts and slow recoveries, at about 15,000 events each. *Short* seeds have a
 tenth of that and are dense in faults, so that very many can be run. The profile `mixed` takes one long seed in
-`LONG_EACH`.
+`LONG_EACH`; `losses` does so, too, and ZooKeeper loses its data in each plan that allows it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ SHAPES = ((3, 2), (4, 2), (5, 2), (5, 3), (3, 1), (6, 2), (7, 3), (7, 4))
 SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
 """The weights with which `SHAPES` are drawn, in the same order."""
 
-Profile = Literal["long", "short", "mixed"]
+Profile = Literal["long", "short", "mixed", "losses"]
 LONG_EACH = 50
-"""One in this many seeds is long in the mixed profile."""
+"""One in this many seeds is long in the profiles `mixed` and `losses`."""
 IDLE_SHARE = 0.12
 """The share of seeds in which topics are removed when they are idle."""
 FINAL_CHECKS_EACH = 16
@@ -91,9 +91,9 @@ class Options:
 
 def profile_of(seed: int, profile: Profile) -> Literal["long", "short"]:
     """Return whether a seed is long or short in this profile."""
-    if profile == "mixed":
-        return "long" if seed % LONG_EACH == 0 else "short"
-    return profile
+    if profile in ("long", "short"):
+        return profile
+    return "long" if seed % LONG_EACH == 0 else "short"
 
 
 def draw_options(seed: int, profile: Profile = "long") -> Options:
@@ -102,7 +102,7 @@ def draw_options(seed: int, profile: Profile = "long") -> Options:
     random = Random(f"delivery {seed}")  # a generator of its own keeps earlier draws unchanged
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
     plan = with_hangs(Random(f"hangs {seed}"), options.plan, options.brokers, options.tempo)
-    plan = with_data_losses(Random(f"data losses {seed}"), plan, options.tempo)
+    plan = with_data_losses(Random(f"data losses {seed}"), plan, options.tempo, always=profile == "losses")
     misuse = Random(f"misuse {seed}").choice((0.0, 0.0, 0.1, 0.5))
     options = replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan, misuse=misuse)
     idle = Random(f"idle {seed}")

@@ -379,11 +379,12 @@ def with_hangs(random: Random, plan: Plan, brokers: tuple[str, ...], tempo: floa
     return Plan(plan.safe, tuple(sorted(faults, key=lambda entry: entry[0])))
 
 
-def with_data_losses(random: Random, plan: Plan, tempo: float) -> Plan:
-    """Return the plan with one or two more faults in which ZooKeeper loses data or, in most cases, none. A broker that
-    was removed for good may be needed to restore the records, so that plans with removals stay as they are."""
+def with_data_losses(random: Random, plan: Plan, tempo: float, *, always: bool) -> Plan:
+    """Return the plan with one or two more faults in which ZooKeeper loses data or, in most cases unless `always`,
+    none. A broker that was removed for good may be needed to restore the records, so that plans with removals stay as
+    they are."""
     kinds = {type(fault) for _, fault in plan.faults}
-    if not plan.faults or kinds & {Shrink, Grow} or random.random() < 0.8:
+    if not plan.faults or kinds & {Shrink, Grow} or (random.random() < 0.8 and not always):
         return plan
     faults = list(plan.faults)
     for _ in range(random.choice((1, 1, 2))):

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from migratory_simulation.options import Options, Profile, draw_options
+from migratory_simulation.options import Options, Profile, draw_options, profile_of
 from migratory_simulation.shrink import only, shrink
 from migratory_simulation.summary import Summary
 from migratory_simulation.world import Report, run_seed
@@ -49,7 +49,7 @@ class Batch:
     def rerun(self, seed: int, kept: Sequence[int] | None) -> str:
         """Return the command that repeats the run of a seed."""
         words = [f"PYTHONPATH=tests/support .venv/bin/python -m migratory_simulation run --seed {seed}"]
-        words.append(f"--profile {draw_options(seed, self.profile).profile}")
+        words.append(f"--profile {self.profile if self.profile == 'losses' else profile_of(seed, self.profile)}")
         if kept is not None:
             words.append(f"--faults {','.join(map(str, kept)) or 'none'}")
         if self.planted is not None:

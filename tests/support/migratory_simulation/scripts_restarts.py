@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.membership.records import GroupRecord
+from migratory_broker.core.logic.membership.records import GroupRecord, rendezvous
 
+from migratory_simulation.process import Process
 from migratory_simulation.scripted import BROKERS, POLL, START, ScriptedCluster, Steps, schedule
 
 
@@ -389,9 +390,7 @@ def list_rolled_back(cluster: ScriptedCluster) -> Steps:
     if third is not None:
         cluster.block(behind, third)
     yield 0.5 * cluster.tempo
-    ensemble.lose_data(cluster.world.scheduler.now - then)
-    cluster.world.internal.data_lost()
-    ensemble.set_available(True)
+    _come_back(cluster, cluster.world.scheduler.now - then)
     yield 6.0 * cluster.tempo
     if third is not None:
         cluster.unblock(behind, third)
@@ -400,21 +399,105 @@ def list_rolled_back(cluster: ScriptedCluster) -> Steps:
     yield cluster.commits(9.0, "nothing is committed after the rollback")
 
 
+@schedule(60.0, safe=False)
+def clock_set_back(cluster: ScriptedCluster) -> Steps:
+    """All brokers end, and ZooKeeper loses its data, so that nobody knows the last epoch. The clock of the broker that
+    writes the next first record was set back; its epoch must still be above the last one."""
+    yield cluster.up()
+    yield 2.0 * cluster.tempo
+    world = cluster.world
+    world.wall_skews[rendezvous(0, world.names)[0]] = -cluster.random.choice((30.0, 7200.0))
+    world.ensemble.set_available(False)
+    for process in cluster.others():
+        cluster.crash(process, cluster.random.uniform(0.2, 2.0))
+    _come_back(cluster)
+    yield cluster.expect(cluster.all_ready, 50.0, "no new history though nothing of the old one is left")
+
+
+@schedule(60.0, safe=False, min_copies=1)
+def only_the_coordinator_left(cluster: ScriptedCluster) -> Steps:
+    """ZooKeeper loses its data, and all brokers but the coordinator are replaced. No later epoch was activated without
+    its promise, so that it must restore the record and go on."""
+    yield from cluster.settled()
+    owner, record = cluster.current(), cluster.record()
+    cluster.world.ensemble.set_available(False)
+    for process in cluster.others(owner):
+        cluster.crash(process, 1.0)
+    yield cluster.random.uniform(0.2, 2.0) * cluster.tempo
+    _come_back(cluster)
+    yield cluster.expect(lambda: not cluster.world.internal.unrecorded, 30.0, "the record is not restored")
+    yield from _continued(cluster, record)
+
+
+@schedule(60.0, safe=False, min_copies=1, link_delay=0.02)
+def only_the_old_coordinator_left(cluster: ScriptedCluster) -> Steps:
+    """The coordinator is taken over and gets no log of the new epoch, in which publications are committed. ZooKeeper
+    loses its data, and all brokers but the old coordinator are replaced. It must not continue its epoch."""
+    yield from cluster.settled()
+    owner, before = cluster.current(), cluster.record()
+    cluster.cut_zookeeper(owner, expire=True)
+    replica = owner.replica(0)
+    yield cluster.until(lambda: replica.promised > replica.synced, 12.0, "promise")
+    for process in cluster.others(owner):
+        cluster.block(process, owner, both=False)
+    yield from _all_others_replaced(cluster, owner, before)
+
+
+@schedule(60.0, safe=False)
+def cut_off_coordinator_left(cluster: ScriptedCluster) -> Steps:
+    """The coordinator is cut off and taken over without its promise. ZooKeeper loses its data, and all other brokers
+    are replaced. It must not continue its epoch."""
+    yield from cluster.settled()
+    owner, before = cluster.current(), cluster.record()
+    cluster.cut_zookeeper(owner, expire=True)
+    cluster.block(owner, *cluster.others(owner))
+    yield from _all_others_replaced(cluster, owner, before)
+
+
+def _all_others_replaced(cluster: ScriptedCluster, old: Process, before: GroupRecord | None) -> Steps:
+    """Let the group be taken over and publications be committed. Then empty ZooKeeper, replace all brokers but the
+    `old` coordinator, and demand that they begin a new history."""
+    yield cluster.until(
+        lambda: (now := cluster.record()) != before and now is not None and now.activated, 12.0, "epoch"
+    )
+    yield cluster.taken_over(old, 6.0)
+    yield cluster.commit(cluster.current(), 4.0, 2)
+    cluster.world.ensemble.set_available(False)
+    for process in cluster.others(old):
+        cluster.crash(process, 1.0)
+    cluster.restore_zookeeper(old)
+    _come_back(cluster)
+    yield cluster.expect(cluster.all_ready, 50.0, "no new history though the last epoch is lost")
+
+
+def _come_back(cluster: ScriptedCluster, age: float | None = None) -> None:
+    """Let ZooKeeper, which is away, come back without its data or, with `age`, with data of that many seconds ago."""
+    ensemble = cluster.world.ensemble
+    ensemble.lose_data(age)
+    cluster.world.internal.data_lost()
+    ensemble.set_available(True)
+
+
+def _continued(cluster: ScriptedCluster, record: GroupRecord | None) -> Steps:
+    """Demand that the history of `record` goes on, with publications that are committed."""
+    new = cluster.record()
+    continued = record is not None and new is not None and new.history == record.history
+    cluster.demand(continued, "the history was not continued", invariant=1)
+    yield cluster.coordinated()
+    yield cluster.commits(9.0, "nothing is committed after the loss")
+
+
 def _loses_data(cluster: ScriptedCluster, age: float | None) -> Steps:
     """Let ZooKeeper lose its data, or go back by `age` seconds, and crash the coordinator after the records are
     restored."""
     yield cluster.up()
     yield cluster.coordinated()
-    record, ensemble = cluster.record(), cluster.world.ensemble
-    ensemble.set_available(False)
+    record = cluster.record()
+    cluster.world.ensemble.set_available(False)
     yield cluster.random.uniform(0.2, 2.0) * cluster.tempo
-    ensemble.lose_data(age)
-    cluster.world.internal.data_lost()
-    ensemble.set_available(True)
+    _come_back(cluster, age)
     yield cluster.expect(lambda: not cluster.world.internal.unrecorded, 12.0, "the records are not restored")
-    new = cluster.record()
-    kept = record is not None and new is not None and new.history == record.history
-    cluster.demand(kept, "the history was not continued", invariant=1)
+    yield from _continued(cluster, record)
     yield cluster.expect(cluster.all_ready, 9.0, "not every broker is ready")
     yield cluster.coordinated()
     old = cluster.current()

@@ -7,8 +7,8 @@ from copy import deepcopy
 import pytest
 from migratory_broker.core.logic.election.history import SurveyRound
 from migratory_broker.core.logic.events import PeerReceived, Stop, ZkCommit, ZkCreate, ZkSession
-from migratory_broker.core.logic.membership.records import encode
-from migratory_protocol.peer import Activated, InventoryRequest, Prepare, Sync, Synced
+from migratory_broker.core.logic.membership.records import encode, rendezvous
+from migratory_protocol.peer import Activated, InventoryRequest, Prepare, SurveyReply, Sync, Synced
 from migratory_protocol.topics import topic_group
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
@@ -111,6 +111,47 @@ def test_too_few_copies_wait_for_the_other_brokers() -> None:
     cluster.run(5.0)
     assert cluster.record().history == history
     assert publishes(cluster, 2)
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_coordinator_restores_the_record_though_all_others_were_replaced(promised: bool) -> None:
+    """RESTORE-COUNT: no later epoch was activated if the owner and q - 1 other members promised none. Regression: a
+    new history began, and the coordinator acknowledged on in the old one."""
+    cluster = Cluster(min_copies=1, on_history_loss="halt").up()
+    assert publishes(cluster, 1)
+    record = cluster.record()
+    coordinator, others = record.owner[0], cluster.others()
+    if promised:
+        request = InventoryRequest(0, record.history, record.epoch + 1)
+        cluster.give(coordinator, PeerReceived(others[0], (request,)))
+    away(cluster)
+    for name in others:
+        cluster.crash(name)
+    cluster.wall_ms = 1_000_000
+    comes_back(cluster)
+    cluster.start(*others)
+    cluster.run(25.0)
+    assert ("/groups/0" not in cluster.store.nodes) == promised
+    if not promised:
+        assert (cluster.record().history, cluster.record().owner) == (record.history, record.owner)
+        assert publishes(cluster, 2)
+
+
+@pytest.mark.parametrize(("clock", "first"), [(5_000_000, 5_000_000), (2 * 86_400_000, 0)])
+def test_first_epoch_is_of_the_clock_that_is_furthest_ahead(clock: int, first: int) -> None:
+    """FIRST-EPOCH: a clock that was set back does not begin a history below one that everybody has forgotten. A clock
+    that is more than a day ahead is ignored and reported."""
+    cluster = Cluster()
+    writer, *others = rendezvous(0, cluster.names)
+    cluster.start(writer)
+    cluster.wall_ms = clock
+    cluster.start(*others)
+    cluster.run(8.0)
+    record = cluster.record()
+    assert record.owner[0] == writer
+    assert first <= record.first < first + 60_000
+    differ = {(note.fields["broker"], note.level) for note in cluster[writer].notes("clocks_differ")}
+    assert differ == (set() if first else {(name, "warning") for name in others})
 
 
 def test_every_copy_is_asked_of_an_epoch_that_may_not_be_activated() -> None:
@@ -389,6 +430,7 @@ def test_record_of_other_data_is_not_relisted() -> None:
     for name in cluster.others():
         cluster.crash(name)
     cluster.wall_ms = 1_000_000
+    cluster.hold = lambda sender, receiver, message: isinstance(message, SurveyReply)
     comes_back(cluster, None, coordinator)
     cluster.start(*[name for name in cluster.names if name != coordinator])
     cluster.run(6.0)

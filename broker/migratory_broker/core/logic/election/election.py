@@ -258,24 +258,23 @@ class Election:
         if decision is None:
             return
         if decision.action == "first":
-            self._begin_history(number, 0, None)
+            self._begin_history(number, 0, None, decision.clock)
         elif decision.action == "lost" and self.histories.may_begin(number):
-            self._begin_history(number, decision.known, None)
+            self._begin_history(number, decision.known, None, decision.clock)
         elif decision.copy is not None:
-            self._restore(number, decision.copy, decision.source, decision.known)
+            self._restore(number, decision.copy, decision.source, max(decision.clock, decision.known + 1))
         else:
             self._wait(number, decision.reason)
 
-    def _restore(self, number: int, copy: HeldCopy, source: SourceEpoch | None, known: int) -> None:
+    def _restore(self, number: int, copy: HeldCopy, source: SourceEpoch | None, epoch: int) -> None:
         """RESTORE: write the record that ZooKeeper lost, as one that follows the epoch of the newest copy.
 
-        The epoch is the wall clock in milliseconds, as in a first record: far above every number that was given.
+        `epoch` is a wall clock in milliseconds, as in a first record: far above every number that was given.
         """
         members = self.choose()
         if len(members) < self.ctx.config.min_copies:
             self._wait(number, f"only {len(members)} brokers can be listed")
             return
-        epoch = max(int(self.ctx.wall * 1000), known + 1)
         record = GroupRecord(
             copy.history,
             copy.first,
@@ -288,16 +287,16 @@ class Election:
         )
         self._write(number, record, None, "restore")
 
-    def _begin_history(self, number: int, known: int, version: int | None) -> None:
+    def _begin_history(self, number: int, known: int, version: int | None, clock: int = 0) -> None:
         """FIRST-EPOCH: write the first record of a new history, or wait if too few brokers can be listed. Its epoch is
-        the wall clock in milliseconds, or one above `known` and every promise if these are higher. `version` is of the
-        record that it replaces, None without one."""
+        the wall clock in milliseconds, or `clock`, or one above `known` and every promise if these are higher.
+        `version` is of the record that it replaces, None without one."""
         ctx = self.ctx
         members = self.choose()
         if len(members) < ctx.config.min_copies:
             self._wait(number, f"only {len(members)} brokers can be listed")
             return
-        epoch = max(int(ctx.wall * 1000), known + 1, self.groups[number].replica.promised + 1)
+        epoch = max(int(ctx.wall * 1000), clock, known + 1, self.groups[number].replica.promised + 1)
         record = GroupRecord(
             ctx.random.integer() >> 1,
             epoch,

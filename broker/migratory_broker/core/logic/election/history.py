@@ -16,6 +16,7 @@ from migratory_protocol.peer import BrokerId, HeldCopy, Survey, SurveyReply
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import ZkReply
+from migratory_broker.core.logic.membership.epochs import EPOCH_SLACK
 from migratory_broker.core.logic.membership.membership import Membership
 from migratory_broker.core.logic.membership.records import BROKERS, SourceEpoch, incarnation_in
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
@@ -35,21 +36,23 @@ class SurveyRound:
     groups: list[int]
     awaited: set[str]
     asked_at: float
-    held: dict[int, int] = field(default_factory=dict)  # group -> highest epoch that anybody holds
+    promised: dict[int, dict[BrokerId, int]] = field(default_factory=dict)  # group -> highest epoch, by broker
     copies: dict[int, dict[BrokerId, HeldCopy]] = field(default_factory=dict)  # group -> its copies, by broker
     answered: list[BrokerId] = field(default_factory=list)  # this broker included
+    clock: int = 0  # the wall clock that is furthest ahead, in milliseconds
     ended_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
     """The decision about a group without a record: write its "first" one, "restore" it from the copies of the brokers,
-    treat it as "lost", or "wait". `known`: the highest epoch that anybody holds. `copy`, `source`: of a record to
-    restore."""
+    treat it as "lost", or "wait". `known`: the highest epoch that anybody holds. `clock`: the least epoch of the record
+    to write. `copy`, `source`: of a record to restore."""
 
     action: Literal["first", "restore", "lost", "wait"]
     reason: str = ""
     known: int = 0
+    clock: int = 0
     copy: HeldCopy | None = None
     source: SourceEpoch | None = None
 
@@ -97,9 +100,10 @@ class Histories:
 
     def _judge(self, number: int, survey: SurveyRound) -> Unrecorded:
         """Return what to do about a group without a record, by a survey that has just ended."""
-        if number not in survey.held:
-            return Unrecorded("first")
-        known = survey.held[number]
+        promised = survey.promised.get(number)
+        if not promised:
+            return Unrecorded("first", clock=survey.clock)
+        known = max(promised.values())
         copies = survey.copies.get(number, {})
         # RESTORE-COUNT: of an epoch to which no member of its list is synced, nothing was committed
         listed = [other for broker, other in copies.items() if broker in other.members]
@@ -109,17 +113,21 @@ class Histories:
         newest = {broker: other for broker, other in copies.items() if other.synced == copy.synced}
         members = [broker for broker in survey.answered if broker in copy.members]
         names = {*self.ctx.config.brokers, *(name for name, _ in copy.members)}
-        if len(names) - len(members) > copy.copies - 1:
+        activated = any(other.activated for other in newest.values())
+        # RESTORE-COUNT: no later epoch was activated without a promise of one of these
+        unpromised = [broker for broker in members if promised.get(broker, 0) <= copy.synced]
+        is_last = activated and copy.owner in unpromised and len(unpromised) >= copy.copies
+        if len(names) - len(members) > copy.copies - 1 and not is_last:
             # RESTORE-COUNT: a later epoch may have been activated, and its copies be among the others
             return self._unknown(number, known, survey)
         if any(other.leads and broker != self.ctx.me for broker, other in newest.items()):
             return Unrecorded("wait", "ZooKeeper lost its record; its coordinator restores it")
-        if any(other.activated for other in newest.values()):
+        if activated:
             source = SourceEpoch(copy.synced, copy.members, copy.copies, copy.owner)
         else:
             # RESTORE-SOURCE: perhaps not activated, and then any one of them may be the only one that is synced to it
             source = SourceEpoch(copy.synced, members, 1, copy.owner)
-        return Unrecorded("restore", known=known, copy=copy, source=source)
+        return Unrecorded("restore", known=known, clock=survey.clock, copy=copy, source=source)
 
     def _unknown(self, number: int, known: int, survey: SurveyRound) -> Unrecorded:
         """Return that the history is lost, or that brokers which did not answer may hold it."""
@@ -127,7 +135,8 @@ class Histories:
         if missing:
             return Unrecorded("wait", f"ZooKeeper lost its record; waiting for the copy of {', '.join(missing)}")
         self._mark_lost(number, known)
-        return Unrecorded("lost", "history unknown: ZooKeeper lost its record, and too few brokers hold copies", known)
+        reason = "history unknown: ZooKeeper lost its record, and too few brokers hold copies"
+        return Unrecorded("lost", reason, known, survey.clock)
 
     def survey(self) -> None:
         """Begin a survey of the groups for which one is scheduled: ask all linked brokers what they hold. While one
@@ -171,7 +180,7 @@ class Histories:
                         leads,
                     )
                 )
-        return SurveyReply(serial, held, copies)
+        return SurveyReply(serial, held, copies, max(int(self.ctx.wall * 1000), 0))
 
     def survey_reply(self, peer: str, message: SurveyReply) -> None:
         survey = self._round
@@ -183,8 +192,13 @@ class Histories:
 
     def _add(self, survey: SurveyRound, broker: BrokerId, reply: SurveyReply) -> None:
         survey.answered.append(broker)
+        ahead = reply.clock - int(self.ctx.wall * 1000)
+        if ahead <= EPOCH_SLACK:
+            survey.clock = max(survey.clock, reply.clock)
+        else:
+            self.ctx.note("warning", "clocks_differ", broker=broker[0], seconds=ahead / 1000)
         for number, epoch in reply.groups:
-            survey.held[number] = max(epoch, survey.held.get(number, 0))
+            survey.promised.setdefault(number, {})[broker] = epoch
         for copy in reply.copies:
             survey.copies.setdefault(copy.group, {})[broker] = copy
 
