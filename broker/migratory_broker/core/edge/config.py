@@ -48,6 +48,7 @@ class EdgeConfig:
     subscriptions_per_client: int = limits.SUBSCRIPTIONS
     publishes_per_client: int = 10_000  # unanswered QoS 1 publications; further ones are refused with `retry`
     messages_per_turn: int = 250  # and topics, of one client before others have their turn: 10 ms if all are invalid
+    messages_per_read: int = 100  # of those, at once: the rest of a read waits for the reads of other clients
     attaches_per_client: int = 256  # pending at the logic: some 20 ms of its time, which delays all other clients
     backlog_per_client: int = 16_777_216  # bytes behind a pending request: a turn reads 8 MB at most before `Hold`
     input_total: int = 268_435_456  # unprocessed bytes of all clients; the largest holders are closed first
@@ -84,6 +85,7 @@ class EdgeConfig:
             "subscriptions_per_client",
             "publishes_per_client",
             "messages_per_turn",
+            "messages_per_read",
             "attaches_per_client",
             "backlog_per_client",
             "input_total",

@@ -11,8 +11,9 @@ must not fill their client's queue. Each step handles a part, the rest of one re
 
 One read can hold tens of thousands of frames, and one frame thousands of messages and topics. After
 `EdgeConfig.messages_per_turn` of them the rest also waits until the other connections had their turn: a flood slows
-down its sender and nobody else. A compressed frame is inflated only when it is handled, because it may become a
-thousand times as long.
+down its sender and nobody else. A new read has less, `EdgeConfig.messages_per_read`: rests come after the new reads of
+other connections, and small messages of many must not wait for the large reads of few. A compressed frame is inflated
+only when it is handled, because it may become a thousand times as long.
 """
 
 from __future__ import annotations
@@ -119,9 +120,9 @@ class Inbox:
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
-        """Handle bytes from the socket, up to the turn's number of messages; the rest goes to the connection's backlog.
-        If there is a backlog already, add all bytes to it, and close the connection if it exceeds its limit. Close the
-        clients that hold the most unprocessed bytes if all clients together hold too many."""
+        """Handle bytes from the socket, up to the number of messages of a read; the rest goes to the connection's
+        backlog. If there is a backlog already, add all bytes to it, and close the connection if it exceeds its limit.
+        Close the clients that hold the most unprocessed bytes if all clients together hold too many."""
         connection.heard_at = self._delivery.coarse_now
         self._receive(connection, data)
         self._enforce_total(connection)
@@ -129,7 +130,7 @@ class Inbox:
     def _receive(self, connection: ClientConnection, data: bytes) -> None:
         backlog = connection.backlog
         if backlog is None:
-            self._budget = self._config.messages_per_turn
+            self._budget = min(self._config.messages_per_read, self._config.messages_per_turn)
             if len(data) > PIECE_BYTES:
                 self._parse_pieces(connection, data)
             else:

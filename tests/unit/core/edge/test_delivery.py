@@ -180,14 +180,14 @@ class TestSlowConsumer:
         assert reader.close_code == CloseCode.SLOW_CONSUMER
 
     def test_unread_replies_count_for_the_queue_limit(self) -> None:
-        bench = Bench(EdgeConfig(queue_per_client=100))
+        bench = Bench(EdgeConfig(queue_per_client=100, messages_per_read=250))
         reader = bench.client()
         reader.pause()
         reader.send(*[Ping()] * 200)
         assert reader.close_code == CloseCode.SLOW_CONSUMER
 
     def test_bye_in_the_same_turn_is_not_a_slow_consumer(self) -> None:
-        bench = Bench(EdgeConfig(queue_per_client=100))
+        bench = Bench(EdgeConfig(queue_per_client=100, messages_per_read=250))
         reader = bench.client()
         reader.pause()
         reader.send(*[Ping()] * 100, Bye())

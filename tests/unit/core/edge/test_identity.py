@@ -391,7 +391,7 @@ def test_flood_of_refreshes_waits_for_the_turns_of_others() -> None:
     on.defer_more = True
     reader.send(*[Connect(token=token())] * 200)
     # a message and a frame each
-    assert len(reader.take(Welcome)) == 1 + EdgeConfig().messages_per_turn // (CONNECT_COST + 2)
+    assert len(reader.take(Welcome)) == 1 + EdgeConfig().messages_per_read // (CONNECT_COST + 2)
     assert len(on.more) == 1
 
 

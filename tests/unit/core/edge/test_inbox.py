@@ -236,6 +236,20 @@ def test_flood_in_one_read_is_handled_in_turns_and_in_order() -> None:
     assert bench.held == set()
 
 
+def test_a_new_read_takes_less_of_a_turn_than_a_rest() -> None:
+    """Of a read of 300 publications few are handled before the reads of others. Regression: 20 clients that publish as
+    fast as they can, each with a new read in a turn, delayed a publication by a quarter of a second."""
+    bench = Bench(EdgeConfig())
+    flood = bench.client()
+    bench.defer_more = True
+    flood.send(*[Publish("x", b"", 1, "p", id, 1) for id in range(1, 301)])
+    assert 1 < len(bench.published()) <= EdgeConfig().messages_per_read
+    (more,) = bench.more
+    bench.more.clear()
+    bench.step(more)
+    assert len(bench.published()) > EdgeConfig().messages_per_read
+
+
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
 def test_bad_messages_and_pings_count_for_the_turn(wire: str) -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
@@ -355,7 +369,7 @@ def test_long_message_counts_as_several() -> None:
 def test_turn_that_ends_in_the_last_piece_parses_the_rest() -> None:
     frame = frames.binary_frame(b"\x91\x05", MASK)
     in_a_piece = PIECE_BYTES // len(frame)
-    bench = Bench(EdgeConfig(messages_per_turn=2 * in_a_piece + 4))
+    bench = Bench(EdgeConfig(messages_per_turn=2 * in_a_piece + 4, messages_per_read=2 * in_a_piece + 4))
     reader = bench.client()
     bench.defer_more = True
     reader.send_bytes(frame * (in_a_piece + 10))
@@ -550,7 +564,7 @@ def test_examination_of_bad_frames_counts_for_the_turn() -> None:
 
 
 def test_topics_of_requests_count_for_the_turn() -> None:
-    bench = Bench(EdgeConfig(messages_per_turn=100))
+    bench = Bench(EdgeConfig(messages_per_turn=100, messages_per_read=100))
     reader = bench.client()
     bench.defer_more = True
     request = Unsubscribe(1, [f"t{index}" for index in range(60)])

@@ -57,7 +57,7 @@ def test_refusal_of_the_logic_is_sent_to_the_client(refusal: Nack) -> None:
 def test_publications_of_one_read_are_one_request_and_one_answer_frame(
     wire: Literal["json", "msgpack"], deflate: bool
 ) -> None:
-    bench = Bench()
+    bench = Bench(EdgeConfig(messages_per_read=250))
     reader = bench.client(wire=wire, deflate=deflate)
     reader.writes.clear()
     for first in range(1, 701, 100):
