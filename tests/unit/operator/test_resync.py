@@ -70,6 +70,11 @@ async def test_objects_are_created_once_and_restored_when_deleted(kube: FakeKube
 
     await until(restored, "an Event")
     assert restored() == ["StatefulSet quotes-broker was deleted and is created again"]
+
+    def settled() -> bool:
+        return "Creating" not in [condition["reason"] for condition in kube.objects[QUOTES]["status"]["conditions"]]
+
+    await until(settled, "a status in which the StatefulSet exists")
     for path in created:  # all at once
         del kube.objects[path]
     await until(lambda: owned_paths(kube) == created, "every object to come back")
