@@ -139,12 +139,13 @@ class CertificateSection(_Section, frozen=True):
 
 
 class TlsSection(_Section, frozen=True):
-    """The section `tls`: certificates for the listeners of clients and administration, and for links between brokers;
-    no TLS without one."""
+    """The section `tls`: certificates for the listeners of clients and administration, for links between brokers, and
+    for connections to ZooKeeper; no TLS without one."""
 
     clients: CertificateSection | None = None
     peers: CertificateSection | None = None
     administration: CertificateSection | None = None
+    zookeeper: CertificateSection | None = None
 
 
 class AdministrationSection(_Section, frozen=True):
@@ -297,6 +298,8 @@ def _check(config: BrokerConfig) -> None:
             raise ConfigError(f"limits.addresses.exempt: {error}; allowed are networks such as 10.0.0.0/8") from error
     if config.tls.peers is not None and not config.tls.peers.ca:
         raise ConfigError("tls.peers.ca: missing; brokers accept only peers that this authority has signed")
+    if config.tls.zookeeper is not None and not config.tls.zookeeper.ca:
+        raise ConfigError("tls.zookeeper.ca: missing; brokers connect only to members that this authority has signed")
     try:
         OriginPolicy(config.origins.allowed, config.origins.hosts, config.origins.without_origin)
     except ValueError as error:
@@ -320,6 +323,7 @@ _SECTIONS: dict[str, type[Struct]] = {
     "tls": TlsSection,
     "tls.clients": CertificateSection,
     "tls.peers": CertificateSection,
+    "tls.zookeeper": CertificateSection,
     "tls.administration": CertificateSection,
     "administration": AdministrationSection,
 }

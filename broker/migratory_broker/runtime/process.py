@@ -178,6 +178,7 @@ class Broker:
             ZooKeeperCredentials.load(credentials)
             if (credentials := config.zookeeper.credentials) is not None
             else None,
+            config.tls.zookeeper,
         )
         self._metrics = BrokerMetrics(config.cluster, name, self._metric_values)
         self._memory = MemoryReader(clock)

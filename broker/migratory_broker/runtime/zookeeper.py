@@ -18,6 +18,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import selectors
+import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,7 +47,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.config import CredentialsSection
+from migratory_broker.runtime.config import CertificateSection, CredentialsSection
 from migratory_broker.runtime.errors import ZooKeeperError
 from migratory_broker.runtime.logs import Log
 
@@ -61,6 +63,8 @@ REPLACE_DELAY = 0.5
 UNANSWERED_TIMEOUTS = 2
 """Session timeouts until a request on an open connection is answered with `unknown`; a server that is merely slow loses
 its sessions long before."""
+TLS_LOG_INTERVAL = 10.0
+"""Seconds between two log lines about TLS handshakes that failed."""
 MAX_PASSWORD = 255
 """Characters of the longest password."""
 DENIED_SECONDS = 10.0
@@ -74,7 +78,29 @@ _POLL = SimpleNamespace(
 
 class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, changed to wait with `poll`. The default opens a descriptor for each wait, so that a connection
-    would end when the process has none left."""
+    would end when the process has none left. With `tls`, connections are TLS: the files are read for each of them.
+
+    :param on_tls_failure: called with the error of a connection that failed, on a thread of kazoo.
+    """
+
+    def __init__(self, tls: CertificateSection | None, on_tls_failure: Callable[[OSError], None]) -> None:
+        super().__init__()
+        self._tls = tls
+        self._on_tls_failure = on_tls_failure
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        if self._tls is None:
+            return super().create_connection(*args, **kwargs)
+        connection = socket.create_connection(kwargs["address"], kwargs["timeout"])
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context = ssl.create_default_context(cafile=self._tls.ca)
+            context.load_cert_chain(self._tls.cert, self._tls.key)
+            return context.wrap_socket(connection, server_hostname=kwargs["hostname"])
+        except OSError as error:
+            connection.close()
+            self._on_tls_failure(error)
+            raise
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
         return selector_select(*args, selectors_module=_POLL, **kwargs)
@@ -124,6 +150,7 @@ class ZooKeeper:
     :param servers: in the syntax of ZooKeeper's clients. :param root: the path below which all paths of the logic are;
     created when missing. :param session_timeout: in seconds. :param post: called with the events for the logic.
     :param credentials: None to authenticate with none, and to leave nodes open to everybody.
+    :param tls: the certificate of the broker, and the authority of ZooKeeper's members; None for no TLS.
     """
 
     def __init__(
@@ -134,10 +161,13 @@ class ZooKeeper:
         post: Callable[[events.Event], None],
         log: Log,
         credentials: ZooKeeperCredentials | None = None,
+        tls: CertificateSection | None = None,
     ) -> None:
         self._servers = servers
         self._root = root
         self._credentials = credentials
+        self._tls = tls
+        self._tls_logged_at = float("-inf")
         self._post = post
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -168,7 +198,7 @@ class ZooKeeper:
         client = KazooClient(
             hosts=self._servers,
             timeout=self._session_timeout,
-            handler=_PollHandler(),
+            handler=_PollHandler(self._tls, partial(self._to_loop, self._on_tls_failure)),
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
             logger=library,
             **options,
@@ -307,6 +337,13 @@ class ZooKeeper:
         """
         if generation == self._generation and not self._closed:
             self._client.last_zxid = 0
+
+    def _on_tls_failure(self, error: OSError) -> None:
+        """Log at most one line in TLS_LOG_INTERVAL: connecting is tried again for ever."""
+        if self._loop.time() - self._tls_logged_at >= TLS_LOG_INTERVAL:
+            self._tls_logged_at = self._loop.time()
+            reason = getattr(error, "verify_message", "") or str(error) or type(error).__name__
+            self._log("error", "zookeeper_tls_failed", reason=reason)
 
     def _on_client_closed(self, client: KazooClient) -> None:
         if self._closed or client is not self._client:

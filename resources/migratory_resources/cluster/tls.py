@@ -42,7 +42,7 @@ class SecretSource(ResourceModel):
     """A certificate in a Secret, on Kubernetes."""
 
     secret_name: Annotated[str, PatternText(_SECRET, 253, "a Secret's name")] = Field(
-        description="A Secret with tls.crt, tls.key and, for peers and administration, ca.crt"
+        description="A Secret with tls.crt, tls.key and, except for clients, ca.crt"
     )
 
 
@@ -53,6 +53,7 @@ class KubernetesTlsSpec(ResourceModel):
     clients: SecretSource | None = Field(default=None, description="TLS for clients; by default they connect without")
     peers: SecretSource | None = Field(default=None, description="Mutual TLS between brokers, which prove their names")
     administration: SecretSource | None = Field(default=None, description=_ADMINISTRATION)
+    zookeeper: SecretSource | None = Field(default=None, description="Mutual TLS to the ensemble zookeeper.external")
 
 
 def certificate_sections(tls: TlsSpec | KubernetesTlsSpec, mount: str) -> dict[str, dict[str, str]]:
@@ -65,6 +66,10 @@ def certificate_sections(tls: TlsSpec | KubernetesTlsSpec, mount: str) -> dict[s
         if isinstance(source, FileSource):
             sections[purpose] = source.files.model_dump(exclude_none=True)
         elif source is not None:
-            names = {"cert": "tls.crt", "key": "tls.key", **({"ca": "ca.crt"} if purpose == "peers" else {})}
+            names = {
+                "cert": "tls.crt",
+                "key": "tls.key",
+                **({"ca": "ca.crt"} if purpose in ("peers", "zookeeper") else {}),
+            }
             sections[purpose] = {field: f"{mount}/{purpose}/{name}" for field, name in names.items()}
     return sections

@@ -280,6 +280,21 @@ def test_certificates_are_mounted_and_change_the_urls() -> None:
     assert {value.partition(":")[0] for name, value in data.items() if name.startswith("url.")} == {"wss"}
 
 
+def test_certificate_for_an_external_zookeeper_is_mounted() -> None:
+    spec = {
+        "zookeeper": {"external": "zk:2281"},
+        "security": {"tls": {"zookeeper": {"secretName": "quotes-zookeeper-tls"}}},
+    }
+    data = next(
+        item["data"]
+        for item in build(cluster(spec=spec))
+        if item["kind"] == "ConfigMap" and "broker.json" in item["data"]
+    )
+    folder = "/etc/migratory-tls/zookeeper"
+    certificate = {"cert": f"{folder}/tls.crt", "key": f"{folder}/tls.key", "ca": f"{folder}/ca.crt"}
+    assert json.loads(data["broker.json"])["tls"] == {"zookeeper": certificate}
+
+
 def test_administration_with_tls_is_probed_and_scraped_with_it() -> None:
     digest = "0" * 64
     security = {"tls": {"administration": {"secretName": "quotes-admin"}}, "administration": {"tokens": [digest]}}
