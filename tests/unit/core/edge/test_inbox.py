@@ -237,7 +237,7 @@ def test_flood_in_one_read_is_handled_in_turns_and_in_order() -> None:
 
 
 def test_a_new_read_takes_less_of_a_turn_than_a_rest() -> None:
-    """Of a read of 300 publications few are handled before the reads of others. Regression: 20 clients that publish as
+    """A part of a large read is handled before the reads of others. Regression: 20 clients that publish as
     fast as they can, each with a new read in a turn, delayed a publication by a quarter of a second."""
     bench = Bench(EdgeConfig())
     flood = bench.client()
