@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,7 +119,7 @@ attack: $(VENV)/.tests debian ## attacks on a broker: latency and lost connectio
 bench-test: $(VENV)/.tests debian ## tests of the benchmarks; they measure nothing and are not part of `make unit` and `make integration`
 	$(BIN)/python -m pytest tests/unit/benchmarks tests/integration/benchmarks --durations=10
 
-nightly: bench-test ## long runs that are not part of the gate: 100,000 seeds, an hour of chaos, fuzzers, exhaustive holes of the model, cycles of 10,000 clients
+nightly: bench-test licences ## long runs that are not part of the gate: licences, 100,000 seeds, an hour of chaos, fuzzers, exhaustive holes of the model, cycles of 10,000 clients
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 100000
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 20000 --profile losses --no-coverage
 	MIGRATORY_SLA_SEEDS=200 $(BIN)/python -m pytest -q tests/unit/spark/test_federated_samples.py
@@ -190,6 +190,19 @@ $(VENV)/.supply: pyproject.toml $(VENV)/.tests
 
 locks: $(VENV)/.supply ## write docker/locks: the newest versions within pyproject.toml's ranges, for the images
 	PATH=$(abspath $(BIN)):$$PATH docker/lock
+
+sbom: $(VENV)/.supply ## write out/sbom: what each image has of PyPI, with hashes, as CycloneDX in JSON
+	@mkdir -p out/sbom
+	for image in broker operator spark zookeeper; do \
+	    $(BIN)/python -W ignore -m cyclonedx_py requirements docker/locks/$$image.txt --pyproject pyproject.toml --output-reproducible \
+	        --output-format JSON --output-file out/sbom/$$image.json || exit 1; \
+	done
+
+licences: $(VENV)/.tests ## the licences of the images' libraries against docker/supply.toml
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_supply licences
+
+audit: $(VENV)/.tests ## the images' libraries against advisories in OSV's format (ADVISORIES=FILE, a JSON list)
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_supply audit $(or $(ADVISORIES),$(error give ADVISORIES=FILE))
 
 bench-sla: $(VENV)/.tests debian ## samples per second of the Prometheus source, time and memory of reports (MILLIONS=1,10,100 DATA=DIR JSON=FILE)
 	$(BIN)/python -m benchmarks.sla $(if $(MILLIONS),--millions $(MILLIONS)) $(if $(DATA),--data $(DATA)) $(if $(JSON),--json $(JSON))

@@ -8,41 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from migratory_supply.locks import IMAGES, LOCKS, TOOLS, read_entries, read_versions
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
-LOCKS = ROOT / "docker" / "locks"
-IMAGES = ("broker", "operator", "spark", "zookeeper", "build")
 PYTHONS = ("3.11", "3.12", "3.13")
 HASH = re.compile(r" *--hash=sha256:[0-9a-f]{64}")
-
-
-def entries(text: str) -> list[tuple[Requirement, list[str]]]:
-    """Return the requirements of a lock file, each with the options that follow it."""
-    logical = re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", "").splitlines()
-    split = [line.partition(" --") for line in logical if line.strip()]
-    return [(Requirement(name), re.split(r" +(?=--)", f"--{options}")) for name, _, options in split]
-
-
-def installed(image: str, python: str) -> dict[str, str]:
-    """Return the versions that a lock installs on Linux with this Python, by name."""
-    environment: dict[str, str] = {
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-        "sys_platform": "linux",
-        "platform_python_implementation": "CPython",
-        "implementation_name": "cpython",
-    }
-    versions: dict[str, str] = {}
-    for requirement, _ in entries((LOCKS / f"{image}.txt").read_text("utf-8")):
-        if requirement.marker is None or requirement.marker.evaluate(environment):
-            (pin,) = requirement.specifier
-            assert pin.operator == "=="
-            name = canonicalize_name(requirement.name)
-            assert name not in versions, f"{name} twice for Python {python}"
-            versions[name] = pin.version
-    return versions
 
 
 def required(image: str) -> list[Requirement]:
@@ -52,20 +24,20 @@ def required(image: str) -> list[Requirement]:
 
 
 def test_every_lock_is_of_an_image() -> None:
-    assert {path.stem for path in LOCKS.glob("*.txt")} == set(IMAGES)
+    assert {path.stem for path in LOCKS.glob("*.txt")} == {*IMAGES, TOOLS}
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("image", [*IMAGES, TOOLS])
 def test_every_entry_of_a_lock_has_hashes(image: str) -> None:
-    for requirement, options in entries((LOCKS / f"{image}.txt").read_text("utf-8")):
+    for requirement, options in read_entries(image):
         assert options, requirement
         assert all(HASH.fullmatch(option) for option in options), requirement
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("image", [*IMAGES, TOOLS])
 def test_lock_is_within_the_ranges(image: str, python: str) -> None:
-    versions = installed(image, python)
+    versions = read_versions(image, python)
     for requirement in required(image):
         name = canonicalize_name(requirement.name)
         assert name in versions, f"docker/locks/{image}.txt lacks {name}: run `make locks`"
@@ -74,9 +46,9 @@ def test_lock_is_within_the_ranges(image: str, python: str) -> None:
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_versions_agree_where_one_image_is_built_from_two_locks(python: str) -> None:
-    spark = installed("spark", python)
+    spark = read_versions("spark", python)
     for image in ("zookeeper", "build"):
-        versions = installed(image, python)
+        versions = read_versions(image, python)
         assert {name: version for name, version in versions.items() if spark.get(name, version) != version} == {}
 
 
