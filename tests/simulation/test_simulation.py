@@ -39,6 +39,15 @@ def test_mixed_profile_is_mostly_short() -> None:
     assert 0 < drawn.count("long") < 100
 
 
+def test_zookeeper_loses_its_data_in_each_plan_of_the_profile_losses() -> None:
+    drawn = [draw_options(seed, "losses") for seed in range(1, 60)]
+    assert all(
+        options.plan.loses_data or {type(fault) for _, fault in options.plan.faults} & {plans.Shrink, plans.Grow}
+        for options in drawn
+    )
+    assert {options.profile for options in drawn} == {"short", "long"}
+
+
 def test_counters_that_are_zero_are_reported() -> None:
     coverage = Coverage(dict.fromkeys(REQUIRED, 1))
     assert coverage.missing() == []
@@ -51,6 +60,7 @@ def test_counters_that_are_zero_are_reported() -> None:
     ("seed", "profile"),
     [
         *((seed, "long") for seed in (3200, 9450, 106450)),
+        *((seed, "short") for seed in (3847, 4992, 8303, 10515, 11605, 12509)),
         *((seed, "short") for seed in (5372, 12992, 13836, 21424, 25620, 25993, 31886, 43072, 46654, 47040, 86360)),
     ],
 )
