@@ -72,7 +72,7 @@ async def test_replay_pages_for_processes_take_little_of_a_turn(site: Any) -> No
     that arrives meanwhile is handled before the rest."""
 
     def page(event: NextPage) -> list[Any]:
-        here.now += 0.003  # two of them are over the 5 ms of a turn
+        here.now += 0.0015  # two of them are over the 2.5 ms of a turn
         if (event.edge, event.reference) == (1, 10):
             ios[1].say(PublishRequest(2, 1, []))
         return [Page(event.edge, event.reference, event.topic, (), True)]
