@@ -213,6 +213,18 @@ def no_topics(world: World) -> bool:
     return not any(group.replica.topics for process in world.members() for group in process.logic.groups)
 
 
+def has_young_entries(world: World) -> bool:
+    """Return whether a broker caches a publication that is younger than `maxAge` by its own wall clock: one of a
+    coordinator whose clock is ahead of this broker's."""
+    return any(
+        entry.time > process.logic.ctx.wall - world.options.max_age
+        for process in world.members()
+        for group in process.logic.groups
+        for log in group.replica.topics.values()
+        for entry in log.entries
+    )
+
+
 def same_entries(world: World) -> None:
     """Check that the cached logs of all brokers agree with the committed publications. A broker that is not synced
     to the newest epoch is checked up to the position that it knows to be committed."""
