@@ -307,6 +307,19 @@ def test_incarnation_is_never_given_twice() -> None:
     assert cluster.logic("b").incarnation > 2_000_000
 
 
+def test_incarnations_that_were_rolled_back_are_written_again() -> None:
+    """INCARNATION: by brokers that took part in the data before there was any record. Regression: a broker whose clock
+    was set back began with a lower incarnation, and nobody accepted its links."""
+    cluster = Cluster().up()
+    nodes = backup(cluster)
+    newest = {path: node.data for path, node in nodes.items() if path.startswith("/brokers/")}
+    away(cluster)
+    comes_back(cluster, {path: node for path, node in nodes.items() if path not in newest})
+    cluster.run(2.0)
+    assert all(cluster.logic(name).identity.losses == 0 for name in cluster.names)
+    assert {path: cluster.store.nodes[path].data for path in newest} == newest
+
+
 def test_incarnations_that_were_not_written_are_written_again() -> None:
     cluster = Cluster().up()
     refused: set[str] = set()

@@ -406,8 +406,10 @@ class Membership:
             if reply.outcome != "ok":
                 return
             self.zookeeper.heard_at = max(self.zookeeper.heard_at, sent)
-            if reply.node is not None:
-                self.learn(self.ctx.config.name, incarnation_in(reply.node.data, reply.node.version))
+            known = incarnation_in(reply.node.data, reply.node.version) if reply.node else 0
+            self.learn(self.ctx.config.name, known)
+            if known < self.ctx.incarnation:
+                self._unrestored = set(self.newest)  # INCARNATION: rolled back to before it was written
 
         self.zookeeper.get(f"{BROKERS}/{self.ctx.config.name}", receive)
 
