@@ -270,7 +270,8 @@ class InternalChecker:
 
     def may_lose(self, process: Process, *, drains: bool = True) -> bool:
         """Return whether every member list since the last activated one has lost at most minCopies - 1 members when
-        this process and, unless `drains` is false, the draining ones are gone."""
+        this process and, unless `drains` is false, the draining ones are gone. Of an epoch that was restored though it
+        may not have been activated, every member is needed (RESTORE-SOURCE)."""
         alive = {
             other.identity for other in self.world.running() if other is not process and not (drains and other.draining)
         }
@@ -278,6 +279,7 @@ class InternalChecker:
             return False
         return all(
             sum(tuple(broker) not in alive for broker in record.members) <= record.copies - 1
+            and (record.source is None or record.activated or record.source.enough(alive))
             for records in self.since_activated.values()
             for record in records
         )
