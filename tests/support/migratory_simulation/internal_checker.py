@@ -457,8 +457,10 @@ class InternalChecker:
     def _commit(self, topic: str, committed: Committed, position: Position, key: Key) -> None:
         """Record a committed publication; check that it is the only one at its position and has only one position."""
         known = committed.entries.get(position.sequence)
-        if known is not None and known != (position.epoch, key):
-            raise Violation(3, f"{topic} {position} {key} is committed where {known} was committed")
+        if known is not None:
+            if known != (position.epoch, key):
+                raise Violation(3, f"{topic} {position} {key} is committed where {known} was committed")
+            return  # committed in an earlier epoch, too: the duplicate window began then
         other = committed.keys.get(key)
         if other is not None and other != position.sequence:
             raise Violation(4, f"{topic}: {key} is committed at sequence numbers {other} and {position.sequence}")
