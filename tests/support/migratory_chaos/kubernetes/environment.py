@@ -85,8 +85,11 @@ def prepare_environment(
             delete_later("namespace", kube.namespace)
         used = Operator(kube, None) if operator == "outside" else find_operator(kube) if operator == "auto" else None
         if used is None:
-            only = ("--no-hooks", "--set", "operator.scope=namespace,crds.upgrade=false")
-            manifest = render_chart(*only, name="chaos", namespace=kube.namespace)
+            values = (
+                "operator.scope=namespace,crds.upgrade=false,reports.enabled=true,"
+                f"reports.allowedPrometheus={{http://*:9090,https://*:9090}},networkPolicy.monitors={{{kube.namespace}}}"
+            )
+            manifest = render_chart("--no-hooks", "--set", values, name="chaos", namespace=kube.namespace)
             delete_later("-f", "-", given=manifest)
             used = install_operator(kube, manifest)
         if cluster:
