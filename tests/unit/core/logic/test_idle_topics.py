@@ -60,6 +60,27 @@ def test_idle_topics_go_everywhere_and_begin_again_above_their_positions() -> No
         assert cluster[name].of(ev.Gap) == [ev.Gap("short", "truncated", Position(epoch, 4), 1, 4)]
 
 
+def test_uncommitted_tail_above_the_floor_goes_with_a_takeover() -> None:
+    """COMMITTED-STAYS: of a topic that began again, nothing is committed at its floor. Regression: the Sync of the new
+    coordinator, which never had the topic, was refused, each time that the link stood again."""
+    cluster = idle_cluster(topic_idle_timeout=4.0)
+    old = cluster.coordinator()
+    cluster.publish(old, "t", "m1", id=1)
+    cluster.run(12.0)
+    assert topics(cluster) == set()
+    cluster.isolate(old)
+    cluster.publish(old, "t", "m2", id=2)
+    assert replica(cluster, old).topics["t"].last == 3
+    cluster.expire(old)
+    cluster.run(8.0)
+    assert cluster.record().owner[0] != old
+    cluster.heal()
+    cluster.run(6.0)
+    assert not any(broker.of(ev.RefusePeer) for broker in cluster.brokers.values())
+    assert replica(cluster, old).synced == cluster.record().epoch
+    assert topics(cluster) == set()
+
+
 def test_resume_into_a_removed_topic_reports_a_gap() -> None:
     cluster = idle_cluster()
     one, other = cluster.coordinator(), cluster.others()[0]

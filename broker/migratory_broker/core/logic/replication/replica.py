@@ -262,10 +262,10 @@ class Replica:
             self._restore_committed(log, committed, silent=False)
 
     def _drop_unknown(self, logs: list[TopicLog]) -> None:
-        """Drop logs of topics that the coordinator does not have: they were never committed, or removed."""
+        """Drop logs of topics that the coordinator does not have: nothing in them was ever committed, or nothing above
+        the floor."""
         for log in logs:
-            removed = log.last < self.floor.sequence
-            must(not log.committed or removed, "COMMITTED-STAYS: a topic with committed entries is not dropped")
+            must(log.committed <= self.floor.sequence, "COMMITTED-STAYS: a topic with committed entries is not dropped")
         self.drop(logs)
 
     # ---- Sync ------------------------------------------------------------------------------------------------
@@ -294,10 +294,11 @@ class Replica:
         named = {part.topic for part in parts if not part.deleted}
         if sync.removed:
             self._check_removed(sync, parts)
+        # a topic that began again, of which only the floor is committed, may go as if it had been removed
         committed = {
             name: log
             for name, log in self.topics.items()
-            if same_history and log.committed and (name in named or log.last >= sync.floor.sequence)
+            if same_history and log.committed and (name in named or log.committed > sync.floor.sequence)
         }
         for part in parts:
             log = committed.pop(part.topic, None)
