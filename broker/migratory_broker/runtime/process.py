@@ -31,7 +31,7 @@ from migratory_broker.runtime.accepting.limits import NEEDED_DESCRIPTORS, check_
 from migratory_broker.runtime.accepting.listener import Acceptor, Listener, address_of, bind, listen
 from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, metric_values
 from migratory_broker.runtime.admin.server import MAX_ADMIN, AdminServer, health_page, readiness_page, status_page
-from migratory_broker.runtime.clients.server import servers_page
+from migratory_broker.runtime.clients.server import REFUSAL_REASONS, servers_page
 from migratory_broker.runtime.clients.service import ClientBackend, LocalClients, client_byte_limits, freeze_heap
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, split_address
 from migratory_broker.runtime.config_reload import ConfigReloader
@@ -471,8 +471,10 @@ class Broker:
             refusals={
                 "descriptors": self._refused(self._clients.refused),
                 "handshakes_total": handshakes["handshakes_evicted"],
+                "input_total": handshakes["input_evicted"],
                 **self._clients.addresses.refused,
             },
+            requests_refused={reason: handshakes[f"requests_refused_{reason}"] for reason in REFUSAL_REASONS.values()},
             certificates=self._certificates,
             administration_refused=self._admin_server.refused,
             zookeeper_denials=self._zookeeper.denials,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from migratory_broker.core.edge.config import ConflationRule
-from migratory_broker.runtime.clients.service import client_byte_limits, edge_config
+from migratory_broker.runtime.clients.service import client_byte_limits, edge_config, unhandled_bytes
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, load, parse, split_address
 from migratory_broker.runtime.errors import EXIT_CONFIG, ConfigError
 
@@ -97,7 +97,7 @@ def test_every_edge_has_room_for_messages_that_are_half_received(processes: int,
     raw["limits"] |= {"maxPayload": payload, "queuePerClient": payload, "queueTotal": 64 * payload}
     edge = edge_config(parse(json.dumps(raw).encode()), "quotes-broker-0", 1)
     assert edge.input_total >= 4 * edge.max_message
-    assert edge.input_total * max(1, processes) >= 268_435_456
+    assert edge.input_total * max(1, processes) >= 268_435_456 * 3 // 4
 
 
 def test_limits_of_memory_are_divided_among_processes() -> None:
@@ -106,7 +106,8 @@ def test_limits_of_memory_are_divided_among_processes() -> None:
     raw["limits"] |= {"inputTotal": 2**30, "subscriptionsTotal": 2**20}
     config = parse(json.dumps(raw).encode())
     edge = edge_config(config, "quotes-broker-0", 1)
-    assert (edge.input_total, edge.subscriptions_total) == (2**28, 2**18)
+    assert (edge.input_total + unhandled_bytes(config), edge.subscriptions_total) == (2**28, 2**18)
+    assert unhandled_bytes(config) == 2**26
     limits = client_byte_limits(config)
     assert (limits["input"], limits["handshakes"], limits["subscriptions"]) == (2**30, 2**29, 2**20)
 

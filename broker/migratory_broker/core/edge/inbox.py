@@ -31,9 +31,13 @@ from migratory_broker.core.edge.events import Hold, More
 from migratory_broker.core.edge.state import Backlog, ClientConnection, State
 from migratory_broker.core.edge.subscriptions import SubscriptionTable
 
-PIECE_BYTES = 32_768
-"""Bytes that are parsed at once. A read of 256 KiB may hold 40,000 frames, and each is an object until it is
-handled."""
+PIECE_BYTES = 8192
+"""Bytes that are parsed at once. A read of 256 KiB may hold 40,000 frames, each of which takes 3 us to parse and is an
+object until it is handled."""
+
+PIECE_COST = 64
+"""Messages of a turn that a piece of a long read costs at least: its fragments may take as long and complete no
+message."""
 
 BYTES_PER_MESSAGE = 4096
 """Bytes of a message that count as one more message of a turn: parsing a long message takes time as well."""
@@ -131,10 +135,7 @@ class Inbox:
         backlog = connection.backlog
         if backlog is None:
             self._budget = min(self._config.messages_per_read, self._config.messages_per_turn)
-            if len(data) > PIECE_BYTES:
-                self._parse_pieces(connection, data)
-            else:
-                self._parse(connection, data)
+            self._parse_read(connection, data)
             return
         backlog.size += len(data)
         backlog.chunks.append(data)
@@ -143,18 +144,29 @@ class Inbox:
             text = f"over {limit} bytes behind a subscribe request that is still pending"
             self._close(connection, CloseCode.NOT_ALLOWED, "backlog", text)
 
-    def _parse_pieces(self, connection: ClientConnection, data: bytes) -> None:
-        for start in range(0, len(data), PIECE_BYTES):
-            done = self._parse(connection, data[start : start + PIECE_BYTES])
+    def _parse_read(self, connection: ClientConnection, data: bytes) -> bool:
+        """Parse a read in pieces, and handle it. Return whether all was handled; otherwise the rest is first in the
+        backlog."""
+        if len(data) <= PIECE_BYTES:
+            return self._parse(connection, data)
+        for end in range(PIECE_BYTES, len(data) + PIECE_BYTES, PIECE_BYTES):
+            left = self._budget - PIECE_COST
+            done = self._parse(connection, data[end - PIECE_BYTES : end])
+            self._budget = min(self._budget, left)
             if connection.state is State.GONE:
-                return
+                return True
+            if done and self._budget <= 0 and end < len(data):
+                self._backlog_of(connection)
+                self._delivery.emit(More(connection.number))
+                done = False
             backlog = connection.backlog
             if not done and backlog is not None:
-                rest = data[start + PIECE_BYTES :]
+                rest = data[end:]
                 if rest:
                     backlog.size += len(rest)
-                    backlog.chunks.append(rest)
-                return
+                    backlog.chunks.appendleft(rest)
+                return False
+        return True
 
     def hold_token(self, connection: ClientConnection, token: str) -> None:
         """Hold and count the token of a connection's request, until its `connect`."""
@@ -182,11 +194,8 @@ class Inbox:
         backlog.parsed = 0
         if connection.backlog is not None and backlog.chunks:
             data = backlog.chunks.popleft()
-            if len(data) > PIECE_BYTES:
-                backlog.chunks.appendleft(data[PIECE_BYTES:])
-                data = data[:PIECE_BYTES]
             backlog.size -= len(data)
-            if not self._parse(connection, data):
+            if not self._parse_read(connection, data):
                 return
         if connection.backlog is not None:
             if backlog.chunks:

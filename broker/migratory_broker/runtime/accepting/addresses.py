@@ -22,6 +22,20 @@ MIN_RATES = 4096
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+def address_key(host: str) -> str:
+    """Return the name under which an address counts, "" for none: an IPv6 address is one of its network of 64 bits."""
+    if not host:
+        return ""
+    address = _address(host)
+    return str(address) if address.version == 4 else str(ipaddress.ip_network((address.packed, 64), strict=False))
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
+
+
 class AddressLease:
     """The place of one connection within the limit of its address. `release` gives it back, once."""
 
@@ -72,12 +86,9 @@ class AddressLimits:
         """Count a connection from `host`, and return its lease, None when it does not count, or its refusal."""
         if not (self._max_connections or self._rate):
             return None
-        address = ipaddress.ip_address(host)
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        if any(address in network for network in self._exempt):
+        if any(_address(host) in network for network in self._exempt):
             return None
-        key = str(address) if address.version == 4 else str(ipaddress.ip_network((address.packed, 64), strict=False))
+        key = address_key(host)
         refusal = self._refusal(key)
         if refusal is not None:
             self.refused[refusal.limit] += 1

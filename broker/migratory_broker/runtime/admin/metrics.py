@@ -43,7 +43,7 @@ PEER_REASONS = ("hello", "incarnation", "malformed", "group", "epoch", "sender",
 
 REFUSAL_LIMITS = (
     "subscriptions_per_client", "subscriptions_total", "publishes_per_client", "publishes_total", "handshakes_total",
-    "descriptors", "address_connections", "address_rate",
+    "input_total", "descriptors", "address_connections", "address_rate",
 )  # fmt: skip
 """Exported at zero from the start, as the reasons above. Limits that close a client are among these reasons."""
 
@@ -91,6 +91,11 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
         "counter",
         "",
         "Requests to the administration without a token, or for a host or from a web page that is not allowed.",
+    ),
+    "migratory_requests_refused_total": (
+        "counter",
+        "reason",
+        "Requests of clients refused for their Origin or Host.",
     ),
     "migratory_tls_refused_total": ("counter", "purpose", "TLS handshakes that failed."),
     "migratory_certificates_rejected_total": ("counter", "purpose", "Failed attempts to use changed certificates."),
@@ -226,6 +231,7 @@ def metric_values(
     byte_limits: Mapping[str, int] = MappingProxyType({}),
     refusals: Mapping[str, int] = MappingProxyType({}),
     certificates: Mapping[Purpose, Certificate] = MappingProxyType({}),
+    requests_refused: Mapping[str, int] = MappingProxyType({}),
     administration_refused: int = 0,
     zookeeper_denials: int = 0,
 ) -> dict[str, Value]:
@@ -235,7 +241,7 @@ def metric_values(
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
     seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason. `handshake_bytes` and
     `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no edge observes. `certificates` are
-    those in use. `administration_refused` and `zookeeper_denials` are in requests.
+    those in use. `requests_refused` (by reason), `administration_refused` and `zookeeper_denials` are in requests.
     """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
@@ -252,6 +258,7 @@ def metric_values(
         },
         "migratory_client_bytes_limit": {kind: float(limit) for kind, limit in (byte_limits or {}).items()},
         "migratory_refusals_total": {limit: float(count) for limit, count in (refusals or {}).items()},
+        "migratory_requests_refused_total": {reason: float(count) for reason, count in requests_refused.items()},
         "migratory_administration_refused_total": float(administration_refused),
         "migratory_tls_refused_total": {name: float(each.refused) for name, each in certificates.items()},
         "migratory_certificates_rejected_total": {name: float(each.failures) for name, each in certificates.items()},

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
-from migratory_broker.runtime.accepting.addresses import AddressLease
+from migratory_broker.runtime.accepting.addresses import AddressLease, address_key
 from migratory_broker.runtime.clients.handshake_queue import HandshakeTransport, PendingConnections
 from migratory_broker.runtime.clients.multicast import Multicaster, address
+from migratory_broker.runtime.clients.unhandled import MAX_CLIENT_BYTES, ClientInput, UnhandledInput
 from migratory_broker.runtime.pump import Pump
 
 HIGH_WATER = 65_536
@@ -23,10 +24,8 @@ LOW_WATER = 16_384
 """Bytes in a transport's buffer: above `HIGH_WATER` the edge begins to queue, below `LOW_WATER` it writes again. The
 limits of a client's queue are kept by the edge."""
 
-MAX_UNREAD_BYTES = 16_777_216
-"""Bytes from all clients that the edge has not handled yet, above which each client is read once more at most, until
-half of them are handled. Without this limit the loop would read a flood from every socket in each turn, and handle
-little of it."""
+THROTTLED_BYTES = 4096
+"""Bytes of a client that are read while reading is throttled: a client that sends little does not notice."""
 
 CLOSE_LIMIT = 5.0
 """Seconds in which the client of a closing connection must read the bytes that are still buffered for it."""
@@ -54,11 +53,7 @@ class ClientProtocol(asyncio.Protocol):
         return self
 
     def __call__(self, data: bytes) -> None:
-        table = self._table
-        table.receive(Received(self.number, data))
-        if table.throttled is not None:
-            self.transport.pause_reading()
-            table.throttled[self.number] = None
+        self._table.receive(self, data)
 
     def pause_writing(self) -> None:
         table = self._table
@@ -72,13 +67,16 @@ class ClientProtocol(asyncio.Protocol):
         table.pending.post(self.number, table.pump.step_edge, Resumed(self.number))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._table.lost(self.number)
+        self._table.lost(self.number, reset=exc is not None)
 
 
 class ClientConnections:
-    """All client connections of this process after their handshake, by number. Numbers are never reused."""
+    """All client connections of this process after their handshake, by number. Numbers are never reused.
 
-    def __init__(self, pump: Pump, clock: Callable[[], float]) -> None:
+    What they sent and the edge has not handled takes `max_unhandled` bytes of memory at most. `evicted` counts the
+    connections that were aborted at this limit."""
+
+    def __init__(self, pump: Pump, clock: Callable[[], float], max_unhandled: int = 2**62) -> None:
         self.pump = pump
         self._open: dict[int, ClientProtocol] = {}
         self.multicaster = Multicaster(self._open)
@@ -88,9 +86,9 @@ class ClientConnections:
         self._closing: deque[tuple[float, int]] = deque()
         self._held: set[int] = set()
         self._leases: dict[int, AddressLease] = {}  # of the connections that count for their address
-        self._unread = 0  # bytes
-        self._throttle_reasons: set[str] = set()  # why clients are not read freely; empty: they are
-        self.throttled: dict[int, None] | None = None  # read once since throttling began; None: it is off
+        self.unhandled = UnhandledInput(max_unhandled)
+        self.evicted = 0
+        self._throttled: dict[int, int] | None = None  # bytes read of each client since throttling began; None: off
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -140,7 +138,11 @@ class ClientConnections:
         peer = connection.transport.get_extra_info("peername") if direct is None else address(direct)
         return f"{peer[0]}:{peer[1]}" if peer else ""
 
-    def lost(self, number: int) -> None:
+    def lost(self, number: int, *, reset: bool = False) -> None:
+        """Forget a connection that ended. After a `reset` nothing is handled of a client whose first bytes had not had
+        their turn: it got no answer yet, and a storm of such connections must not keep others waiting."""
+        if reset and self.pending.is_pending(number):
+            self.unhandled.drop(number)
         connection = self._open.pop(number, None)
         if connection is not None:
             self.multicaster.forget(connection)
@@ -157,19 +159,44 @@ class ClientConnections:
         if connection.number in self._open:
             self.multicaster.note(connection)
 
-    def receive(self, event: Received) -> None:
-        """Pass bytes to the edge after the connection's earlier events. Throttle reading from all clients while more
-        than `MAX_UNREAD_BYTES` wait for the edge."""
-        self._unread += len(event.data)
-        self.pending.post(event.connection, self._deliver, event)
-        if self._unread > MAX_UNREAD_BYTES:
-            self.throttle("flood", True)
+    def receive(self, connection: ClientProtocol, data: bytes) -> None:
+        """Pass bytes to the edge after the connection's earlier events. Stop reading from a connection of which too
+        much waits for the edge, and abort the largest if all together are over their limit."""
+        number = connection.number
+        held = self.unhandled.add(number, data)
+        self.pending.post(number, self._deliver, held)
+        if held.size > MAX_CLIENT_BYTES and not held.paused:
+            held.paused = True
+            connection.transport.pause_reading()
+        if self._throttled is not None:
+            read = self._throttled[number] = self._throttled.get(number, 0) + len(data)
+            if read > THROTTLED_BYTES:
+                connection.transport.pause_reading()
+        for largest in self.unhandled.drop_largest(self._host):
+            self.evicted += 1
+            if (ended := self._open.get(largest)) is not None:
+                ended.transport.abort()
 
-    def _deliver(self, event: Received) -> None:
-        self._unread -= len(event.data)
-        if "flood" in self._throttle_reasons and self._unread <= MAX_UNREAD_BYTES // 2:
-            self.throttle("flood", False)
-        self.pump.step_edge(event)
+    def _host(self, number: int) -> str:
+        return address_key(self.remote(number).rpartition(":")[0])
+
+    def _deliver(self, held: ClientInput) -> None:
+        data = self.unhandled.take(held)
+        if data is None:
+            return
+        if held.paused and not held.reads:
+            held.paused = False
+            self._resume_reading(held.number)
+        self.pump.step_edge(Received(held.number, data))
+
+    def _resume_reading(self, number: int) -> None:
+        """Read from a connection again, unless there is another reason not to."""
+        connection = self._open.get(number)
+        if connection is None or number in self._held or connection.transport.is_closing():
+            return
+        throttled = self._throttled is not None and self._throttled.get(number, 0) > THROTTLED_BYTES
+        if not (throttled or self.unhandled.is_paused(number)):
+            connection.transport.resume_reading()
 
     def send(self, effect: Send) -> None:
         connection = self._open.get(effect.connection)
@@ -189,26 +216,19 @@ class ClientConnections:
             connection.transport.pause_reading()
         else:
             self._held.discard(number)
-            if self.throttled is None or number not in self.throttled:
-                connection.transport.resume_reading()
+            self._resume_reading(number)
 
-    def throttle(self, reason: str, on: bool) -> None:
-        """Add (`on`) or remove a reason to throttle reading. While there is any, each client is read at most once more,
-        and what it sends then stays in the kernel: a buffer of this broker is full."""
+    def throttle(self, *, on: bool) -> None:
+        """Begin or end throttling, because the channel to the broker's process is full. Meanwhile `THROTTLED_BYTES` of
+        each client are read, give or take one read, and what it sends then stays in the kernel."""
         if on:
-            self._throttle_reasons.add(reason)
-            if self.throttled is None:
-                self.throttled = {}
+            if self._throttled is None:
+                self._throttled = {}
             return
-        self._throttle_reasons.discard(reason)
-        if self._throttle_reasons:
-            return
-        throttled, self.throttled = self.throttled or {}, None
-        for number in throttled:
-            connection = self._open.get(number)
-            if connection is None or number in self._held or connection.transport.is_closing():
-                continue
-            connection.transport.resume_reading()
+        throttled, self._throttled = self._throttled or {}, None
+        for number, read in throttled.items():
+            if read > THROTTLED_BYTES:
+                self._resume_reading(number)
 
     def close(self, effect: Close) -> None:
         connection = self._open.get(effect.connection)

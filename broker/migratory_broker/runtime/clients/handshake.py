@@ -37,16 +37,11 @@ class AcceptedUpgrade:
 
 
 def negotiate(
-    method: str, version: tuple[int, int], headers: Headers, policy: OriginPolicy, compression: bool
+    method: str, version: tuple[int, int], headers: Headers, compression: bool
 ) -> AcceptedUpgrade | RefusedRequest:
-    """Check the head of an upgrade request, and negotiate subprotocol and compression. Return the answer to the
-    request, or its refusal.
-
-    `policy` decides about Host and Origin. Without `compression`, permessage-deflate is never accepted.
-    """
-    refusal = check_source(headers, policy)
-    if refusal is not None:
-        return refusal
+    """Check the head of an upgrade request whose source is allowed (`check_source`), and negotiate subprotocol and
+    compression. Return the answer to the request, or its refusal. Without `compression`, permessage-deflate is never
+    accepted."""
     if method != "GET" or version < (1, 1):
         return RefusedRequest(400, "a WebSocket handshake must be a GET request of HTTP/1.1")
     if _tokens(headers, "Upgrade") != ["websocket"] or "upgrade" not in _tokens(headers, "Connection"):

@@ -13,9 +13,10 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from migratory_broker.core.edge.events import Lost, Opened, Received
+from migratory_broker.core.edge.events import Lost, Opened
 from migratory_broker.runtime.accepting.addresses import AddressLease
 from migratory_broker.runtime.clients.multicast import address
+from migratory_broker.runtime.clients.unhandled import ClientInput
 from migratory_broker.runtime.pump import Pump
 
 Defer = Callable[[Callable[[Any], None], Any, float], None]
@@ -139,6 +140,10 @@ class PendingConnections:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def is_pending(self, number: int) -> bool:
+        """Return whether the first bytes of a connection have not been processed."""
+        return number in self._pending
+
     def add(self, opened: Opened) -> None:
         self._pending[opened.connection] = 0
         self.post(opened.connection, self._pump.step_edge, opened)
@@ -156,7 +161,7 @@ class PendingConnections:
         number, action, argument = entry
         action(argument)
         count = self._pending[number] = self._pending[number] - 1
-        if not count and isinstance(argument, Received | Lost):
+        if not count and isinstance(argument, ClientInput | Lost):
             del self._pending[number]
             if not self._pending:
                 self._pending = {}  # a dict never shrinks by itself

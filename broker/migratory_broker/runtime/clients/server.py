@@ -7,6 +7,7 @@ which keeps a client at 1.5 KiB instead of 14 KiB.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,6 +17,7 @@ from aiohttp import web
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
 
+from migratory_broker.core.logic.events import Note
 from migratory_broker.runtime.accepting.http import (
     JSON,
     HttpServer,
@@ -26,6 +28,12 @@ from migratory_broker.runtime.accepting.http import (
 )
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.handshake import AcceptedUpgrade, bearer_token, check_source, negotiate
+
+REFUSAL_REASONS = {403: "origin", 421: "host", 400: "repeated"}
+"""The reasons for which a request is refused for its source, by status: its Origin, its Host, or two of either."""
+
+LOG_INTERVAL = 10.0
+"""Seconds between two log lines about refused requests."""
 
 
 class HandedOverResponse(web.StreamResponse):
@@ -84,8 +92,10 @@ class ClientServer:
         max_held: int,
         compression: bool,
         tokens: TokenPlaces | None = None,
+        on_note: Callable[[Note], object] = lambda note: None,
     ) -> None:
-        """Create the server. `tokens` are the places of a request from which a token is read; None: it reads none."""
+        """Create the server. `tokens` are the places of a request from which a token is read; None: it reads none.
+        `on_note` writes a log line."""
 
         self._connections = connections
         self._policy = policy
@@ -95,6 +105,11 @@ class ClientServer:
         self._tokens = tokens
         self._server = HttpServer(self._handle, clock, max_held=max_held)
         self.slow_handshakes = 0
+        self._clock = clock
+        self._on_note = on_note
+        self._next_line = 0.0
+        self._not_logged = 0
+        self.refused: Counter[str] = Counter()  # requests so far, by the reasons of `REFUSAL_REASONS`
 
     def protocol(self) -> asyncio.BaseProtocol:
         """Return the asyncio protocol for a new connection."""
@@ -128,14 +143,15 @@ class ClientServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
+        refused = check_source(request.headers, self._policy)
+        if refused is not None:
+            self._count_refused(request, refused)
+            return refusal_response(refused)
         if path in {"/", "/ws"}:
-            answer = negotiate(request.method, request.version, request.headers, self._policy, self._compression)
+            answer = negotiate(request.method, request.version, request.headers, self._compression)
             if isinstance(answer, RefusedRequest):
                 return refusal_response(answer)
             return self._hand_over(request, answer)
-        refused = check_source(request.headers, self._policy)
-        if refused is not None:
-            return refusal_response(refused)
         if path != "/v1/servers":
             return refusal_response(RefusedRequest(404, "not found; use /ws (WebSocket) or /v1/servers"))
         if request.method not in {"GET", "HEAD"}:
@@ -146,6 +162,22 @@ class ClientServer:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Vary"] = "Origin"
         return response
+
+    def _count_refused(self, request: web.BaseRequest, refused: RefusedRequest) -> None:
+        """Count a request that was refused for its source. Log at most one in `LOG_INTERVAL` seconds, with the number
+        of the `others` since the line before."""
+        self.refused[REFUSAL_REASONS[refused.status]] += 1
+        now = self._clock()
+        if now < self._next_line:
+            self._not_logged += 1
+            return
+        fields: dict[str, object] = {
+            "remote": request.remote, "path": request.path[:100], "reason": refused.text,
+            "origin": request.headers.get("Origin", "")[:200], "host": request.headers.get("Host", "")[:200],
+            "others": self._not_logged,
+        }  # fmt: skip
+        self._next_line, self._not_logged = now + LOG_INTERVAL, 0
+        self._on_note(Note("warning", "request_refused", fields))
 
     def _hand_over(self, request: web.BaseRequest, accepted: AcceptedUpgrade) -> web.StreamResponse:
         """Write the answer of an accepted upgrade, and move the request's transport from aiohttp to the client

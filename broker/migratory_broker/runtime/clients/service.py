@@ -28,7 +28,7 @@ from migratory_broker.runtime.accepting.limits import AcceptRate, connection_cap
 from migratory_broker.runtime.accepting.listener import TLS_HANDSHAKE_BYTES, Acceptor, ConnectionStarter
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
-from migratory_broker.runtime.clients.server import ClientServer, TokenPlaces, servers_page
+from migratory_broker.runtime.clients.server import REFUSAL_REASONS, ClientServer, TokenPlaces, servers_page
 from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
@@ -70,7 +70,14 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
         batch_bytes=config.delivery.batching.max_bytes,
         conflation=tuple(ConflationRule(rule.topics, rule.interval) for rule in config.delivery.conflation),
     )
-    return replace(edge, input_total=max(limits.input_total // share, MIN_INCOMING_MESSAGES * edge.max_message))
+    room = limits.input_total // share - unhandled_bytes(config)
+    return replace(edge, input_total=max(room, MIN_INCOMING_MESSAGES * edge.max_message))
+
+
+def unhandled_bytes(config: BrokerConfig) -> int:
+    """Return the bytes of memory of one process for what was read from clients and has not had its turn at the edge: a
+    quarter of the limit of input. The rest is for what the edge holds."""
+    return config.limits.input_total // 4 // max(1, config.io_processes)
 
 
 def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
@@ -124,6 +131,7 @@ class ClientService:
         pump: Pump,
         clock: Callable[[], float],
         certificate: Certificate | None = None,
+        on_note: Callable[[events.Note], object] = lambda note: None,
     ) -> None:
         origins = config.origins
         share = max(1, config.io_processes)
@@ -131,7 +139,7 @@ class ClientService:
         self._name = name
         self._pump = pump
         self._clock = clock
-        self.connections = ClientConnections(pump, clock)
+        self.connections = ClientConnections(pump, clock, unhandled_bytes(config))
         self.servers: tuple[Server, ...] = ()
         self.server = ClientServer(
             self.connections,
@@ -142,6 +150,7 @@ class ClientService:
             max_held=config.limits.input_total // 2 // share,
             compression=config.compression,
             tokens=_token_places(config),
+            on_note=on_note,
         )
         if certificate is None:
             self.start_connection = ConnectionStarter(
@@ -181,6 +190,7 @@ class ClientService:
         if self.edge is None:
             return None
         status: dict[str, Any] = self.edge.status()
+        status["input_bytes"] += self.connections.unhandled.total
         for client in status["slow"]:
             client["remote"] = self.connections.remote(client["connection"])
         return status
@@ -219,8 +229,8 @@ class ClientService:
             self.connections.abort_oldest(excess)
 
     def handshake_counts(self) -> dict[str, int]:
-        """Return the numbers of waiting, slow, evicted and malformed handshakes, and the bytes of the waiting ones, for
-        /v1/status and /metrics."""
+        """Return the numbers of waiting, slow, evicted, malformed and refused handshakes, and the bytes of the waiting
+        ones, for /v1/status and /metrics; also the connections that were evicted for their input."""
         tls = self.start_connection
         return {
             "handshakes_waiting": self.server.pending + tls.handshakes,
@@ -228,6 +238,8 @@ class ClientService:
             "handshakes_too_slow": self.server.slow_handshakes,
             "handshakes_evicted": self.server.evicted + tls.evicted,
             "requests_malformed": self.server.malformed,
+            "input_evicted": self.connections.evicted,
+            **{f"requests_refused_{reason}": self.server.refused[reason] for reason in REFUSAL_REASONS.values()},
         }
 
     async def wait_until_empty(self) -> None:
@@ -312,7 +324,9 @@ class LocalClients(ClientService):
         log: Log,
         certificate: Certificate | None = None,
     ) -> None:
-        super().__init__(config, name, pump, clock, certificate)
+        super().__init__(
+            config, name, pump, clock, certificate, lambda note: log(note.level, note.event, **note.fields)
+        )
         self._clock = clock
         self._log = log
         self._acceptor: Acceptor | None = None

@@ -10,10 +10,18 @@ from typing import Any
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.runtime.admin.metrics import EDGE_COUNTERS
+from migratory_broker.runtime.clients.server import REFUSAL_REASONS
 from migratory_broker.runtime.io_processes.handle import IoProcessHandle
 
 EMPTY_STATUS = {key: 0 for key, value in Edge(EdgeConfig()).status().items() if type(value) is int}
 """The whole numbers of an edge's status, all zero."""
+
+
+HANDSHAKE_COUNTS = (
+    "handshakes_waiting", "handshake_bytes_waiting", "handshakes_too_slow", "handshakes_evicted", "requests_malformed",
+    "input_evicted", *(f"requests_refused_{reason}" for reason in REFUSAL_REASONS.values()),
+)  # fmt: skip
+"""The keys of `ClientService.handshake_counts`."""
 
 
 class IoProcessCounters:
@@ -63,10 +71,7 @@ class IoProcessCounters:
         }
 
     def handshake_counts(self, processes: Collection[IoProcessHandle]) -> dict[str, int]:
-        counts = Counter(
-            {key: self._dead[key] for key in ("handshakes_too_slow", "handshakes_evicted", "requests_malformed")}
-        )
-        counts.update({"handshakes_waiting": 0, "handshake_bytes_waiting": 0})
+        counts = Counter({key: 0 if key.endswith("waiting") else self._dead[key] for key in HANDSHAKE_COUNTS})
         for process in processes:
             if process.report is not None:
                 counts.update(process.report.server)

@@ -141,7 +141,9 @@ class IoProcess:
         Watchdog(stall_limit(config.zookeeper.session_timeout, begin.fencing), log)
         if config.tls.clients is not None:
             self._certificate = Certificate("clients", config.tls.clients, begin.broker, log, self._count_refused)
-        clients = self._clients = ClientService(config, begin.broker, self._pump, time.monotonic, self._certificate)
+        clients = self._clients = ClientService(
+            config, begin.broker, self._pump, time.monotonic, self._certificate, self._note
+        )
         request = self._pump.request
         self._pump.set_handlers(
             {
@@ -188,14 +190,14 @@ class IoProcess:
         self._channel.flush()
 
     def _on_channel_full(self) -> None:
-        """Stop reading from clients, so that what they send waits in their sockets."""
+        """Read little from each client, so that what a flood sends waits in its sockets."""
         if self._clients is not None:
-            self._clients.connections.throttle("channel", True)
+            self._clients.connections.throttle(on=True)
 
     def _on_channel_writable(self) -> None:
-        """Read from clients again, unless there is another reason to throttle them."""
+        """Read from clients freely again."""
         if self._clients is not None:
-            self._clients.connections.throttle("channel", False)
+            self._clients.connections.throttle(on=False)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 

@@ -91,13 +91,12 @@ def _server(data: bytes, policy: OriginPolicy, compression: bool) -> None:
         return
     for message, _ in messages:
         headers = cast("Headers", message.headers)
-        answer = negotiate(message.method, message.version, headers, policy, compression)
+        answer = check_source(headers, policy) or negotiate(message.method, message.version, headers, compression)
         if isinstance(answer, RefusedRequest):
             assert answer.status in (400, 403, 421, 426)
             assert re.fullmatch(r"[ -~]+", answer.text)
             seen(f"{answer.status} {answer.text}")
             continue
-        assert check_source(headers, policy) is None
         _accepted(answer, message.path, [(n.decode("latin-1"), v.decode("latin-1")) for n, v in message.raw_headers])
 
 

@@ -7,11 +7,14 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from migratory_broker.core.edge.events import Hold, Opened, Received, Send
+from migratory_broker.core.edge.events import Hold, Lost, Opened, Received, Send
 from migratory_broker.core.logic.events import Note
-from migratory_broker.runtime.clients.connection import MAX_UNREAD_BYTES, ClientConnections
+from migratory_broker.runtime.clients.connection import THROTTLED_BYTES, ClientConnections
 from migratory_broker.runtime.clients.service import ClientService
+from migratory_broker.runtime.clients.unhandled import MAX_CLIENT_BYTES
 from migratory_broker.runtime.config import parse
+from migratory_broker.runtime.pump import DEFERRED_SECONDS
+from migratory_broker.runtime.pump import Pump as RealPump
 
 
 class Pump:
@@ -44,6 +47,7 @@ class Transport:
         self.calls: list[str] = []
         self.written: list[bytes] = []
         self.closing = False
+        self.host = "10.0.0.1"
 
     def is_closing(self) -> bool:
         return self.closing
@@ -51,7 +55,7 @@ class Transport:
     def get_extra_info(self, name: str) -> tuple[str, int]:
         """Return the peer's address for "peername", the only information that a connection may ask for."""
         assert name == "peername"
-        return ("10.0.0.1", 1)
+        return (self.host, 1)
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
@@ -62,6 +66,9 @@ class Transport:
     def set_protocol(self, protocol: Any) -> None: ...
 
     def set_write_buffer_limits(self, high: int, low: int) -> None: ...
+
+    def abort(self) -> None:
+        self.calls.append("abort")
 
     def pause_reading(self) -> None:
         self.calls.append("pause")
@@ -94,8 +101,11 @@ async def test_log_lines_about_a_client_have_its_address() -> None:
     }
     assert serving.with_address(Note("info", "ready")).fields == {}
     assert serving.edge_status() is None
-    serving.edge = Mock(status=lambda: {"slow": [{"client": "me", "connection": 1}]})
-    assert serving.edge_status() == {"slow": [{"client": "me", "connection": 1, "remote": "10.0.0.1:1"}]}
+    serving.edge = Mock(status=lambda: {"input_bytes": 1, "slow": [{"client": "me", "connection": 1}]})
+    assert serving.edge_status() == {
+        "input_bytes": 1,
+        "slow": [{"client": "me", "connection": 1, "remote": "10.0.0.1:1"}],
+    }
 
 
 def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
@@ -116,8 +126,11 @@ def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
     assert connections.multicaster._behind == {}
 
 
+FLOOD = bytes(THROTTLED_BYTES + 1)
+
+
 class TestThrottling:
-    """Throttling: while too much is unhandled, each client is read at most once more, and no byte is lost."""
+    """Throttling, while the channel is full: little is read of each client, and no byte is lost."""
 
     def adopted(self, count: int) -> tuple[Pump, ClientConnections, list[Transport]]:
         pump = Pump()
@@ -129,73 +142,179 @@ class TestThrottling:
         pump.events.clear()
         return pump, connections, transports
 
-    def test_a_throttled_client_is_read_once_until_there_is_room(self) -> None:
-        pump, connections, transports = self.adopted(3)
-        connections.throttle("channel", True)
-        connections.throttle("channel", True)
+    def test_who_sends_much_is_not_read_until_there_is_room_and_others_are(self) -> None:
+        """Regression: each client was read once and then not again, also those that send little."""
+        pump, connections, transports = self.adopted(4)
+        connections.throttle(on=True)
+        connections.throttle(on=True)
         for number in (1, 2):
-            connections._open[number].data_received(b"x")
+            connections._open[number].data_received(FLOOD)
+        for _ in range(10):
+            connections._open[3].data_received(b"x")
         pump.turn()
-        assert pump.events == [Received(1, b"x"), Received(2, b"x")]
-        assert [transport.calls for transport in transports] == [["pause"], ["pause"], []]
-        connections.throttle("channel", False)
-        connections.throttle("channel", False)
-        assert [transport.calls for transport in transports] == [["pause", "resume"], ["pause", "resume"], []]
-        connections._open[3].data_received(b"x")
-        assert transports[2].calls == []
+        assert pump.events == [Received(1, FLOOD), Received(2, FLOOD), *[Received(3, b"x")] * 10]
+        assert [transport.calls for transport in transports] == [["pause"], ["pause"], [], []]
+        connections.throttle(on=False)
+        connections.throttle(on=False)
+        assert [transport.calls for transport in transports] == [["pause", "resume"], ["pause", "resume"], [], []]
+        connections._open[4].data_received(FLOOD)
+        assert transports[3].calls == []
 
     def test_holds_of_the_edge_and_throttling_are_independent(self) -> None:
         _, connections, transports = self.adopted(2)
-        connections.throttle("channel", True)
-        connections._open[1].data_received(b"x")
+        connections.throttle(on=True)
+        connections._open[1].data_received(FLOOD)
         connections.hold(Hold(1, True))
-        connections.throttle("channel", False)
+        connections.throttle(on=False)
         assert transports[0].calls == ["pause", "pause"]
         connections.hold(Hold(1, False))
         assert transports[0].calls[-1] == "resume"
         connections.hold(Hold(2, True))
-        connections.throttle("channel", True)
-        connections._open[2].data_received(b"what was read before")
+        connections.throttle(on=True)
+        connections._open[2].data_received(FLOOD)
         connections.hold(Hold(2, False))
         assert "resume" not in transports[1].calls
-        connections.throttle("channel", False)
+        connections.throttle(on=False)
         assert transports[1].calls[-1] == "resume"
 
     def test_throttling_skips_closed_and_closing_connections(self) -> None:
         _, connections, transports = self.adopted(2)
-        connections.throttle("channel", True)
+        connections.throttle(on=True)
         for number in (1, 2):
-            connections._open[number].data_received(b"x")
+            connections._open[number].data_received(FLOOD)
         connections.lost(1)
         transports[1].closing = True
-        connections.throttle("channel", False)
+        connections.throttle(on=False)
         assert [transport.calls for transport in transports] == [["pause"], ["pause"]]
-
-    def test_a_flood_stays_in_the_sockets_until_half_is_handled(self) -> None:
-        """Once the unhandled bytes exceed their limit, each client that sends more is paused, and all continue when
-        half is handled; otherwise the loop would read from every client in each turn, and handle the reads of a few."""
-        pump, connections, transports = self.adopted(3)
-        part = bytes(MAX_UNREAD_BYTES // 4)
-        for number in (1, 2, 1, 2):
-            connections._open[number].data_received(part)
-        assert [transport.calls for transport in transports] == [[], [], []]
-        connections._open[1].data_received(part)
-        connections._open[3].data_received(b"x")
-        assert [transport.calls for transport in transports] == [["pause"], [], ["pause"]]
-        pump.turn(3)
-        assert [transport.calls for transport in transports] == [["pause"], [], ["pause"]]
-        pump.turn(1)
-        assert [transport.calls[-1:] for transport in transports] == [["resume"], [], ["resume"]]
-        pump.turn()
-        assert [len(event.data) for event in pump.events] == [len(part)] * 5 + [1]
-        connections._open[1].data_received(part)
-        assert transports[0].calls == ["pause", "resume"]
 
     def test_throttling_lasts_until_every_reason_ended(self) -> None:
         pump, connections, (transport,) = self.adopted(1)
-        connections._open[1].data_received(bytes(MAX_UNREAD_BYTES + 1))
-        connections.throttle("channel", True)
+        connections.throttle(on=True)
+        connections._open[1].data_received(bytes(MAX_CLIENT_BYTES))
+        assert transport.calls == ["pause", "pause"]
+        connections.throttle(on=False)
+        assert transport.calls == ["pause", "pause"]
         pump.turn()
-        assert transport.calls == ["pause"]
-        connections.throttle("channel", False)
-        assert transport.calls == ["pause", "resume"]
+        assert transport.calls == ["pause", "pause", "resume"]
+
+
+class TestUnhandledInput:
+    """Unhandled input: a client that holds much of it is not read, or closed, and nobody else."""
+
+    def test_flood_of_new_connections_does_not_pause_an_established_client(self) -> None:
+        """Hundreds of new connections, each with a megabyte that takes long to handle, do not stop an established
+        client from being read in each turn. Regression: above 16 MiB of all clients each was read once more, and
+        again only when half was handled, seconds later."""
+        spent = [0.0]
+        calls: list[Any] = []
+        handled: list[Received] = []
+
+        def step(event: Any, _: float) -> list[Any]:
+            if type(event) is Received:
+                spent[0] += DEFERRED_SECONDS / 2 if event.connection > 1 else 0.0
+                handled.append(event)
+            return []
+
+        core = Mock(step=step)
+        pump = RealPump(core, calls.append, lambda: spent[0], Mock())
+        pump.set_handlers({})
+        pump.attach(core)
+        connections = ClientConnections(pump, lambda: spent[0])
+        transports = [Transport() for _ in range(500)]
+        connections.adopt(transports[0], "json", False, 0.0, b"connect")  # type: ignore[arg-type]
+        calls.pop(0)()
+        for transport in transports[1:]:
+            connections.adopt(transport, "json", False, 0.0, b"")  # type: ignore[arg-type]
+        for number in range(2, 501):
+            for _ in range(4):  # reads of one turn of the loop
+                if "pause" not in transports[number - 1].calls:
+                    connections._open[number].data_received(bytes(262_144))
+        assert connections.unhandled.total > 100 * 2**20
+        handled.clear()
+        begin = spent[0]
+        for number in range(20):
+            connections._open[1].data_received(b"%d" % number)
+            assert transports[0].calls == []
+            calls.pop(0)()
+            assert handled[0] == Received(1, b"%d" % number)
+            handled.clear()
+        assert spent[0] - begin <= 20 * 2 * DEFERRED_SECONDS
+
+    def adopted(self, hosts: list[str], limit: int = 2**40) -> tuple[Pump, ClientConnections, list[Transport]]:
+        pump = Pump()
+        connections = ClientConnections(pump, lambda: 1.0, limit)  # type: ignore[arg-type]
+        transports = [Transport() for _ in hosts]
+        for transport, host in zip(transports, hosts, strict=True):
+            transport.host = host
+            connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
+        pump.turn()
+        pump.events.clear()
+        return pump, connections, transports
+
+    def test_client_with_much_unhandled_is_read_again_when_it_is_handled(self) -> None:
+        pump, connections, (flood, other) = self.adopted(["10.0.0.1"] * 2)
+        part = bytes(MAX_CLIENT_BYTES // 2)
+        for number in (1, 1, 1, 2):
+            connections._open[number].data_received(part)
+        assert (flood.calls, other.calls) == (["pause"], [])
+        pump.turn(2)
+        assert flood.calls == ["pause"]
+        pump.turn()
+        assert flood.calls == ["pause", "resume"]
+        assert pump.events == [*[Received(1, part)] * 3, Received(2, part)]
+        assert connections.unhandled.total == 0
+
+    def test_hold_of_the_edge_outlasts_unhandled_input(self) -> None:
+        pump, connections, (transport,) = self.adopted(["10.0.0.1"])
+        connections._open[1].data_received(bytes(MAX_CLIENT_BYTES))
+        connections.hold(Hold(1, True))
+        connections.hold(Hold(1, False))
+        assert transport.calls == ["pause", "pause"]
+        connections.hold(Hold(1, True))
+        pump.turn()
+        assert "resume" not in transport.calls
+        connections.hold(Hold(1, False))
+        assert transport.calls[-1] == "resume"
+
+    def test_largest_of_the_address_with_the_most_are_aborted_at_the_limit(self) -> None:
+        """Four connections of one address hold more than one with a longer message from another address."""
+        pump, connections, transports = self.adopted(["10.0.0.2", *["10.0.0.1"] * 4], limit=200_000)
+        connections._open[1].data_received(bytes(60_000))
+        for number, size in ((2, 30_000), (3, 40_000), (4, 50_000), (5, 20_000)):
+            connections._open[number].data_received(bytes(size))
+        assert [transport.calls for transport in transports] == [[], [], [], ["abort"], []]
+        assert (connections.evicted, connections.unhandled.total <= 175_000) == (1, True)
+        connections.lost(4)
+        pump.turn()
+        assert [(event.connection, len(event.data)) for event in pump.events[:-1]] == [
+            (1, 60_000), (2, 30_000), (3, 40_000), (5, 20_000),
+        ]  # fmt: skip
+        assert pump.events[-1] == Lost(4)
+
+    def test_input_of_a_connection_that_is_gone_goes_at_the_limit(self) -> None:
+        _, connections, transports = self.adopted(["10.0.0.1", "10.0.0.2"], limit=100_000)
+        connections._open[1].data_received(bytes(60_000))
+        connections.lost(1)
+        connections._open[2].data_received(bytes(50_000))
+        assert (transports[0].calls, transports[1].calls, connections.evicted) == ([], [], 1)
+        assert connections.unhandled.total < 51_000
+
+    @pytest.mark.parametrize("reset", [False, True])
+    def test_reset_before_the_first_bytes_are_handled_drops_them(self, reset: bool) -> None:
+        """An end without a reset, or after an answer, drops nothing: the client may have published."""
+        pump = Pump()
+        connections = ClientConnections(pump, lambda: 1.0)  # type: ignore[arg-type]
+        for _ in range(2):
+            connections.adopt(Transport(), "json", False, 0.5, b"connect")  # type: ignore[arg-type]
+        pump.turn(2)
+        connections._open[1].data_received(b"publish")
+        for number in (1, 2):
+            connections._open[number].connection_lost(ConnectionResetError() if reset else None)
+        pump.turn()
+        reads = [event.data for event in pump.events if type(event) is Received and event.connection == 2]
+        assert reads == ([] if reset else [b"connect"])
+        assert [event.data for event in pump.events if type(event) is Received and event.connection == 1] == [
+            b"connect", b"publish",
+        ]  # fmt: skip
+        assert [event for event in pump.events if type(event) is Lost] == [Lost(1), Lost(2)]
+        assert connections.unhandled.total == 0

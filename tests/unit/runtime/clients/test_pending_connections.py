@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from migratory_broker.core.edge.events import Lost, Opened, Paused, Received
+from migratory_broker.core.edge.events import Lost, Opened, Paused
 from migratory_broker.runtime.clients.handshake_queue import PendingConnections
+from migratory_broker.runtime.clients.unhandled import ClientInput
 
 
 class Pump:
@@ -48,14 +49,16 @@ def site() -> tuple[Pump, PendingConnections]:
 def test_established_connections_do_not_wait_for_pending_ones() -> None:
     pump, pending = site()
     pending.add(opened(1))
-    pending.post(1, pump.step_edge, Received(1, b"connect"))
+    pending.post(1, pump.step_edge, ClientInput(1))
     pump.work(pump.late)
     for number in range(2, 100):
         pending.add(opened(number))
-        pending.post(number, pump.step_edge, Received(number, b"connect"))
-    pending.post(1, pump.step_edge, Received(1, b"publish"))
-    assert pump.work(pump.line) == [Received(1, b"publish")]
+        pending.post(number, pump.step_edge, ClientInput(number))
+    publish = ClientInput(1)
+    pending.post(1, pump.step_edge, publish)
+    assert pump.work(pump.line) == [publish]
     assert len(pending) == 98
+    assert [pending.is_pending(number) for number in (1, 2)] == [False, True]
     assert len(pump.work(pump.late)) == 2 * 98
     assert len(pending) == 0
 
@@ -64,7 +67,8 @@ def test_actions_of_one_connection_keep_their_order() -> None:
     """The events of one connection reach the edge in order: they stay in the late queue until it has no action of
     the connection left, and only then use the common queue."""
     pump, pending = site()
-    events: list[Any] = [opened(1), Received(1, b"con"), Received(1, b"nect"), Paused(1), Received(1, b"ping")]
+    read = ClientInput(1)  # the same object for each read
+    events: list[Any] = [opened(1), read, read, Paused(1), read]
     pending.add(events[0])
     for event in events[1:4]:
         pending.post(1, pump.step_edge, event)
@@ -72,8 +76,8 @@ def test_actions_of_one_connection_keep_their_order() -> None:
     pending.post(1, pump.step_edge, events[4])
     assert pump.line == []
     assert pump.work(pump.late) == events[2:]
-    pending.post(1, pump.step_edge, Received(1, b"more"))
-    assert pump.work(pump.line) == [Received(1, b"more")]
+    pending.post(1, pump.step_edge, read)
+    assert pump.work(pump.line) == [read]
 
 
 def test_a_pending_connection_lost_without_data_is_forgotten() -> None:

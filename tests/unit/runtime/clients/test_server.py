@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp.web_protocol import RequestHandler
 from migratory_broker.core.edge import events as edge_events
+from migratory_broker.core.logic.events import Note
 from migratory_broker.runtime.accepting.http import HANDLER_BYTES, HEAD_COPIES
 from migratory_broker.runtime.accepting.limits import AcceptRate
 from migratory_broker.runtime.accepting.listener import Listener, bind, listen
@@ -45,7 +46,9 @@ class Site:
         rate: int = 1000,
         room: Any = lambda: 1000,
         tokens: TokenPlaces | None = None,
+        clock: Any = time.monotonic,
     ) -> None:
+        self.notes: list[Note] = []
         loop = asyncio.get_running_loop()
         self.errors: list[Exception] = []
         self.pump = Pump(core(), loop.call_soon, time.monotonic, self.errors.append)
@@ -57,9 +60,10 @@ class Site:
             self.connections,
             policy or OriginPolicy(["*"], ["*"]),
             servers_page(lambda: [Server("ws://a/ws", 50)]),
-            time.monotonic,
+            clock,
             handshake_limit=limit,
             tokens=tokens,
+            on_note=self.notes.append,
             max_held=max_held,
             compression=compression,
         )
@@ -303,6 +307,30 @@ async def test_origin_and_host_are_checked_on_every_page(sites: Any) -> None:
             assert head.split()[1] == status, (path, text)
             assert b"Access-Control" not in head
             writer.close()
+
+
+async def test_refused_sources_are_counted_and_logged_at_a_bounded_rate(sites: Any) -> None:
+    """Regression: a web page or a Host that was refused left no trace."""
+    now = [1.0]
+    policy = OriginPolicy(["https://app.example.com"], ["push.example.com"])
+    site = sites(policy=policy, clock=lambda: now[0], limit=1000.0)
+    served = REQUEST.replace("localhost", "push.example.com")
+    for text in (
+        served + "Origin: https://evil.test\r\n\r\n",
+        REQUEST + "\r\n",
+        served + "Origin: https://a\r\nOrigin: https://b\r\n\r\n",
+        REQUEST + "\r\n",
+        served + "\r\n",
+    ):
+        _, writer, _ = await site.request(text)
+        writer.close()
+        now[0] += 4
+    assert site.server.refused == {"origin": 1, "host": 2, "repeated": 1}
+    first, second = (note.fields for note in site.notes)
+    assert {note.event for note in site.notes} == {"request_refused"}
+    assert (first["origin"], first["host"], first["others"]) == ("https://evil.test", "push.example.com", 0)
+    assert (second["host"], second["others"], second["remote"], second["path"]) == ("localhost", 2, "127.0.0.1", "/ws")
+    assert "spec.security.hosts" in second["reason"]
 
 
 async def test_the_server_list_is_served_over_http(sites: Any) -> None:

@@ -1,0 +1,93 @@
+"""The bytes that were read from client connections and that the edge has not handled yet, counted for each client.
+
+Only who holds much is affected: a client with more than `MAX_CLIENT_BYTES` is not read until these are handled
+(connection.py), and over the limit of all clients together the largest of the address with the most are dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+MAX_CLIENT_BYTES = 65_536
+"""Bytes of a client that were read and not handled, above which its socket is not read. What an established client
+sends is handled within a few turns, so that this holds up a flood and nobody else."""
+
+READ_BYTES = 256
+"""Bytes of memory of a read besides its data: objects, and the place in a queue."""
+
+
+class ClientInput:
+    """The reads of client `number` that the edge has not handled, oldest first. `size` is their bytes of memory;
+    `paused`: the socket is not read because of them."""
+
+    __slots__ = ("number", "paused", "reads", "size")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.reads: list[bytes] = []
+        self.size = 0
+        self.paused = False
+
+
+class UnhandledInput:
+    """The unhandled reads of all clients of this process, at most `limit` bytes of memory. `total` is their number."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._clients: dict[int, ClientInput] = {}
+        self.total = 0
+
+    def add(self, number: int, data: bytes) -> ClientInput:
+        """Add a read of client `number`, and return what it holds now."""
+        held = self._clients.get(number)
+        if held is None:
+            held = self._clients[number] = ClientInput(number)
+        size = len(data) + READ_BYTES
+        held.reads.append(data)
+        held.size += size
+        self.total += size
+        return held
+
+    def take(self, held: ClientInput) -> bytes | None:
+        """Remove and return the client's oldest read, None if it was dropped."""
+        if not held.reads:
+            return None
+        data = held.reads.pop(0)
+        size = len(data) + READ_BYTES
+        held.size -= size
+        self.total -= size
+        if not held.reads:
+            del self._clients[held.number]
+        return data
+
+    def is_paused(self, number: int) -> bool:
+        """Return whether the client is not read because of what it holds."""
+        held = self._clients.get(number)
+        return held is not None and held.paused
+
+    def drop(self, number: int) -> None:
+        """Drop all reads of a client."""
+        held = self._clients.pop(number, None)
+        if held is not None:
+            self.total -= held.size
+            held.reads.clear()
+            held.size = 0
+
+    def drop_largest(self, host: Callable[[int], str]) -> list[int]:
+        """If all clients together hold more than the limit, drop the reads of the largest clients of the address with
+        the most until an eighth of the limit is free, so that the search is not repeated for each read. Return the
+        clients' numbers. `host` returns the address of a client."""
+        if self.total <= self._limit:
+            return []
+        hosts = {number: host(number) for number in self._clients}
+        totals: Counter[str] = Counter()
+        for number, held in self._clients.items():
+            totals[hosts[number]] += held.size
+        dropped = []
+        largest_first = sorted(self._clients.values(), key=lambda held: (totals[hosts[held.number]], held.size))
+        while self.total > self._limit - self._limit // 8:
+            number = largest_first.pop().number
+            dropped.append(number)
+            self.drop(number)
+        return dropped
