@@ -24,7 +24,7 @@ RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/do
 FROM base AS zookeeper
 COPY --from=build-zookeeper /opt/java /opt/java
 COPY --from=build-zookeeper /opt/zookeeper/lib /opt/zookeeper/lib
-COPY docker/zookeeper/member docker/zookeeper/has-quorum /opt/zookeeper/bin/
+COPY docker/zookeeper/member docker/zookeeper/has-quorum docker/zookeeper/certificates /opt/zookeeper/bin/
 ENV PATH=/opt/java/bin:$PATH
 USER 10001:10001
 ENTRYPOINT ["/opt/zookeeper/bin/member"]

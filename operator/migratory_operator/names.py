@@ -31,8 +31,13 @@ CLIENTS_PORT = 8080
 PEERS_PORT = 8081
 ADMIN_PORT = 8082
 ZOOKEEPER_PORT = 2181
+ZOOKEEPER_TLS_PORT = 2281
+"""The clients' port of members that accept TLS alone. Their port 2181 is open inside of the pod only, for its probe."""
 QUORUM_PORT = 2888
 ELECTION_PORT = 3888
+
+TLS_VOLUME = "tls"
+"""The volume of a ZooKeeper member that accepts TLS alone."""
 
 BROKER = "broker"
 ZOOKEEPER = "zookeeper"

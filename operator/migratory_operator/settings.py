@@ -45,7 +45,8 @@ class OperatorSettings:
     """URLs of the Prometheus servers that reports may read, with * for a part of a host's name or of a path."""
     broker_secret: str = ""
     """Folder with the files `token`, for the brokers' status pages, and `ca.crt`, the authority of their certificates.
-    Empty, or without a file: none is sent, or none is checked."""
+    Empty, or without a file: none is sent, or none is checked. With `tls.crt` and `tls.key` the operator can ask
+    ZooKeeper's members that have TLS."""
 
 
 _PREFIX = "MIGRATORY_"

@@ -62,7 +62,6 @@ def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> 
          "spec.sla.objectives[0].target"),
         ({"sla": {"objectives": [{"name": "a", "type": "delivery", "target": "1"}] * 2}}, "spec.sla.objectives[1]"),
         ({"security": {"tokens": {"secretName": "t"}}}, 'unknown field "spec.security.tokens.secretName"'),
-        ({"security": {"tls": {"zookeeper": {"secretName": "t"}}}}, "spec.security.tls.zookeeper"),
         ({"security": {"origins": ["app.example.com"]}}, "spec.security.origins[0]"),
     ],
 )  # fmt: skip
@@ -80,6 +79,7 @@ def test_invalid_resources_are_rejected_with_the_field(shared: Kubectl, spec: Ob
         {"topics": {"cache": {"maxBytes": 8388608, "maxAge": "1h30m"}}},
         {"zookeeper": {"external": "zk-0.zk:2181,zk-1.zk:2181", "chroot": "/east"}},
         {"zookeeper": {"external": "zk:2281"}, "security": {"tls": {"zookeeper": {"secretName": "zk"}}}},
+        {"security": {"tls": {"zookeeper": {"secretName": "zk"}}}},
         {"security": {"zookeeper": {"passwordSecret": {"name": "zk", "key": "password"}}}},
         {"brokers": {"expose": {"type": "Template", "urlTemplate": "wss://{pod}.example.com/ws"}}},
         {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}, "zookeeper": {"replicas": 1}},
@@ -97,6 +97,7 @@ def test_valid_resources_are_accepted(shared: Kubectl, spec: Object) -> None:
         ({"zookeeper": {"storage": {"size": "2Gi"}}}, "spec.zookeeper.storage.size"),
         ({"zookeeper": {"storage": {"className": "fast"}}}, "spec.zookeeper.storage.className"),
         ({"zookeeper": {"external": "zk:2181"}}, "spec.zookeeper.external"),
+        ({"security": {"tls": {"zookeeper": {"secretName": "t"}}}}, "spec.security.tls.zookeeper"),
     ],
 )
 def test_immutable_fields_cannot_be_changed(shared: Kubectl, change: Object, expected: str) -> None:

@@ -137,6 +137,11 @@ class CertificateSection(_Section, frozen=True):
     key: Annotated[str, Meta(min_length=1)]
     ca: str = ""
 
+    def of_broker(self, name: str) -> CertificateSection:
+        """Return the paths of the broker of this name."""
+        paths = (path.replace("{broker}", name) for path in (self.cert, self.key, self.ca))
+        return CertificateSection(*paths)
+
 
 class TlsSection(_Section, frozen=True):
     """The section `tls`: certificates for the listeners of clients and administration, for links between brokers, and

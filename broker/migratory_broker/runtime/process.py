@@ -178,7 +178,7 @@ class Broker:
             ZooKeeperCredentials.load(credentials)
             if (credentials := config.zookeeper.credentials) is not None
             else None,
-            config.tls.zookeeper,
+            config.tls.zookeeper.of_broker(name) if config.tls.zookeeper is not None else None,
         )
         self._metrics = BrokerMetrics(config.cluster, name, self._metric_values)
         self._memory = MemoryReader(clock)

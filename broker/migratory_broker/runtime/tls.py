@@ -55,7 +55,8 @@ class Certificate:
         self._name = name
         self._log = log
         self._on_refused = on_refused
-        self._paths = [Path(path.replace("{broker}", name)) for path in (files.cert, files.key, files.ca) if path]
+        own = files.of_broker(name)
+        self._paths = [Path(path) for path in (own.cert, own.key, own.ca) if path]
         self._next_check = 0.0
         self._logged_at = -60.0
         self.failures = 0

@@ -100,7 +100,7 @@ def _end(code: int) -> NoReturn:
 @click.option(
     "--dev-tls",
     is_flag=True,
-    help="Make an authority and certificates for development in the work folder: TLS for clients and between brokers.",
+    help="Make an authority and certificates for development in the work folder: TLS for clients, brokers, ZooKeeper.",
 )
 def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape: Path | None, dev_tls: bool) -> None:
     """Run the cluster of a file on this machine, until Ctrl-C.

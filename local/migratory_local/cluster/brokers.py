@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migratory_resources import MigratoryCluster, broker_config
+from migratory_resources.cluster.tls import CertificateFiles
 
 from migratory_local import LocalError
 from migratory_local.processes.network import LOCAL_PLACEMENT, HttpClient, Placement
@@ -112,15 +113,20 @@ class LocalBroker:
         return answer is not None and answer[0] == 200
 
 
-def write_config(cluster: MigratoryCluster, zookeeper_servers: str, folder: Path) -> Path:
+def write_config(
+    cluster: MigratoryCluster, zookeeper_servers: str, folder: Path, zookeeper_tls: CertificateFiles | None = None
+) -> Path:
     """Write the configuration file `broker.json` of all brokers into the folder, and return its path.
 
     :param zookeeper_servers: ZooKeeper's connection string.
+    :param zookeeper_tls: what the brokers show to ZooKeeper, and the authority that they trust there; None for no TLS.
     :raises LocalError: the folder cannot be written.
     """
     path = folder / "broker.json"
     try:
         config = broker_config(cluster, zookeeper_servers, default_hosts=LOOPBACK_HOSTS)
+        if zookeeper_tls is not None:
+            config.setdefault("tls", {})["zookeeper"] = zookeeper_tls.model_dump()
         path.write_text(json.dumps(config, indent=2) + "\n")
     except OSError as error:
         raise LocalError(f"cannot write {path}: {error.strerror}") from error

@@ -65,17 +65,30 @@ class DevelopmentAuthority:
         return built.public_bytes(Encoding.PEM), private
 
 
-def write_certificates(folder: Path, authority: DevelopmentAuthority, brokers: Sequence[str], host: str) -> None:
+def write_certificates(
+    folder: Path, authority: DevelopmentAuthority, brokers: Sequence[str], host: str, members: Sequence[str] = ()
+) -> None:
     """Write `ca.crt`, and `NAME.crt` and `NAME.key` for each broker, into the folder. A broker's certificate has its
-    name, for its peers, and `localhost` and the address `host`, for clients."""
+    name, for its peers, and `localhost` and the address `host`, for clients.
+
+    :param members: addresses of ZooKeeper's members, for which `zookeeper.pem` is written: a key and its certificate.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / "ca.crt").write_bytes(authority.certificate)
     for broker in brokers:
         certificate, key = authority.issue([broker, "localhost", host])
         (folder / f"{broker}.crt").write_bytes(certificate)
-        descriptor = os.open(folder / f"{broker}.key", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(key)
+        _write_private(folder / f"{broker}.key", key)
+    if members:
+        certificate, key = authority.issue(members)
+        _write_private(folder / "zookeeper.pem", key + certificate)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its user can read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
 
 
 def _certificate(

@@ -40,7 +40,7 @@ from migratory_local.cluster.state import (
     own_start_time,
     write_secret,
 )
-from migratory_local.cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperMember
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperMember, ZooKeeperTls
 from migratory_local.metrics.exposition import SeriesTable
 from migratory_local.processes.java import Java, find_java
 from migratory_local.processes.network import (
@@ -82,13 +82,16 @@ def _with_zookeeper_user(resource: MigratoryCluster, password_file: Path) -> Mig
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"security": security})})
 
 
+def _certificates(folder: Path) -> CertificateFiles:
+    """Return the files of the brokers that `write_certificates` writes into this folder."""
+    return CertificateFiles(
+        cert=str(folder / "{broker}.crt"), key=str(folder / "{broker}.key"), ca=str(folder / "ca.crt")
+    )
+
+
 def _with_tls(resource: MigratoryCluster, folder: Path) -> MigratoryCluster:
     """Return the resource with certificates for all listeners in this folder, one for each broker."""
-    source = FileSource(
-        files=CertificateFiles(
-            cert=str(folder / "{broker}.crt"), key=str(folder / "{broker}.key"), ca=str(folder / "ca.crt")
-        )
-    )
+    source = FileSource(files=_certificates(folder))
     return _with_security(resource, tls=TlsSpec(clients=source, peers=source, administration=source))
 
 
@@ -113,7 +116,8 @@ class LocalCluster:
     :param on_event: called with each event of the supervisor, such as a process that ended or was started again.
     :param java: the Java runtime; by default the first suitable one that `find_java` returns.
     :param broker_command: the command that runs a broker, without the word `broker`.
-    :param dev_tls: True to make certificates in the work folder, for all listeners, instead of those of the resource.
+    :param dev_tls: True to make certificates in the work folder, for all listeners and ZooKeeper, instead of those of
+        the resource.
     """
 
     ready_seconds: ClassVar[float] = READY_SECONDS
@@ -204,25 +208,30 @@ class LocalCluster:
         self.clear_workdir()
         ports = self._choose_ports(on_step)
         started_at = time.monotonic()
+        placements = [self.placement(f"zookeeper-{number}") for number in range(spec.zookeeper.replicas)]
+        authority = self.authority
         ensemble = ZooKeeperEnsemble(
             self.workdir,
             spec.zookeeper.replicas,
             java=java,
             first_port=None if self._ports is None else self._ports + _ZOOKEEPER_OFFSET,
-            placements=[self.placement(f"zookeeper-{number}") for number in range(spec.zookeeper.replicas)],
+            placements=placements,
+            tls=None if authority is None else ZooKeeperTls(authority.with_name("zookeeper.pem"), authority),
         )
         self._ensemble = ensemble
-        if self.authority is not None:
+        zookeeper_tls = None
+        if authority is not None:
             # needs a library of its own, and only here
             from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
 
-            write_certificates(
-                self.authority.parent, DevelopmentAuthority(), self.resource.broker_names, LOCAL_PLACEMENT.address
-            )
+            folder, brokers = authority.parent, self.resource.broker_names
+            members = sorted({placement.address for placement in placements})
+            write_certificates(folder, DevelopmentAuthority(), brokers, LOCAL_PLACEMENT.address, members)
+            zookeeper_tls = _certificates(folder)
         user = spec.security.zookeeper
         if user is not None and user.password_file == str(self.zookeeper_password):
             write_secret(self.zookeeper_password, secrets.token_urlsafe(32))
-        config = write_config(self.resource, ensemble.servers, self.workdir)
+        config = write_config(self.resource, ensemble.servers, self.workdir, zookeeper_tls)
         if self._token:
             write_secret(self.token_file, self._token)
         scheme = "wss" if spec.security.tls.clients is not None else "ws"

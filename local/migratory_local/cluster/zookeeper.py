@@ -6,16 +6,19 @@ quorum, one without a quorum answers "not currently serving requests". ("ruok" s
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, cast
 
-from migratory_resources.cluster.process_config import ZOOKEEPER_LOG4J, zookeeper_config
+from migratory_resources.cluster.process_config import ZOOKEEPER_LOG4J, zookeeper_config, zookeeper_tls_lines
 
 from migratory_local import LocalError
 from migratory_local.processes.java import Java, find_java, spark_jars
@@ -36,21 +39,43 @@ _GRACE_SECONDS = 3.0
 """Seconds for members to end after SIGTERM. They save nothing that the next start needs."""
 
 
+@dataclass(frozen=True)
+class ZooKeeperTls:
+    """PEM files with which members, and those who ask them, prove to each other who they are."""
+
+    identity: Path
+    """The private key, followed by the certificate, which has the members' addresses."""
+    authority: Path
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return the context of a connection to a member. Raise OSError if a file cannot be used."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        context.load_cert_chain(self.identity)
+        return context
+
+
 class ZooKeeperMember:
     """A member of the ensemble: its ports, its data folder and its process. `number` counts from 1, as ZooKeeper's
     `myid` does.
 
     :param ports: the ports for clients, quorum and election.
     :param placement: the network in which the process runs.
+    :param tls: None for ports without TLS.
     """
 
     def __init__(
-        self, number: int, folder: Path, ports: tuple[int, int, int], placement: Placement = LOCAL_PLACEMENT
+        self,
+        number: int,
+        folder: Path,
+        ports: tuple[int, int, int],
+        placement: Placement = LOCAL_PLACEMENT,
+        tls: ZooKeeperTls | None = None,
     ) -> None:
         self.number = number
         self.name = f"zookeeper-{number - 1}"
         self.folder = folder
         self.placement = placement
+        self._tls = tls
         self.port, self.quorum_port, self.election_port = ports
         self.process: Process
 
@@ -60,7 +85,8 @@ class ZooKeeperMember:
 
     def mode(self) -> Mode | None:
         """Return the member's current mode, or None while it is down or has no quorum."""
-        match = _MODE.search(four_letter_command(self.port, "srvr", self.placement.address))
+        context = None if self._tls is None else self._tls.client_context()
+        match = _MODE.search(four_letter_command(self.port, "srvr", self.placement.address, context))
         return None if match is None else cast(Mode, match.group(1))
 
 
@@ -72,6 +98,7 @@ class ZooKeeperEnsemble:
     :param first_port: the first of three ports per member (client, quorum, election); free ports by default.
     :param placements: the network of each member; this machine's loopback address by default.
     :param min_session: the shortest session that a client may request, in seconds.
+    :param tls: the certificate of all members, for mutual TLS on all their ports; no TLS by default.
     :raises LocalError: the size is not allowed, a port is in use, Java or the jars are missing, or the folder cannot be
         written.
     """
@@ -85,10 +112,12 @@ class ZooKeeperEnsemble:
         first_port: int | None = None,
         placements: Sequence[Placement] | None = None,
         min_session: float = 1.0,
+        tls: ZooKeeperTls | None = None,
     ) -> None:
         if size not in SIZES:
             raise LocalError(f"{size} ZooKeeper members are not allowed; use 1, 3 or 5")
         self.folder = folder
+        self._tls = tls
         self._min_session_ms = round(min_session * 1000)
         ports = list(range(first_port, first_port + 3 * size)) if first_port is not None else free_ports(3 * size)
         for port in ports:
@@ -99,6 +128,7 @@ class ZooKeeperEnsemble:
                 folder / f"zookeeper-{index}",
                 (ports[3 * index], ports[3 * index + 1], ports[3 * index + 2]),
                 placement,
+                tls,
             )
             for index, placement in enumerate(placements or [LOCAL_PLACEMENT] * size)
         ]
@@ -176,9 +206,15 @@ class ZooKeeperEnsemble:
         self.stop()
 
     def _write_files(self, member: ZooKeeperMember) -> None:
-        address = [f"clientPortAddress={member.placement.address}"]
+        address, port, tls = member.placement.address, member.port, self._tls
         members = [f"{other.placement.address}:{other.quorum_port}:{other.election_port}" for other in self.members]
-        text = zookeeper_config(str(member.folder), member.port, address, members, self._min_session_ms)
+        if tls is None:
+            lines = [f"clientPortAddress={address}"]
+        else:
+            lines = zookeeper_tls_lines(port, str(tls.identity), str(tls.authority))
+            lines.append(f"secureClientPortAddress={address}")
+        plain = port if tls is None else None
+        text = zookeeper_config(str(member.folder), plain, lines, members, self._min_session_ms)
         try:
             member.folder.mkdir(parents=True, exist_ok=True)
             (member.folder / "myid").write_text(f"{member.number}\n")
@@ -202,15 +238,21 @@ class ZooKeeperEnsemble:
         ]
 
 
-def four_letter_command(port: int, command: str, host: str = LOOPBACK) -> str:
+def four_letter_command(port: int, command: str, host: str = LOOPBACK, context: ssl.SSLContext | None = None) -> str:
     """Return the answer to a ZooKeeper four-letter command such as `srvr`, or "" if the member does not answer within a
-    second."""
-    try:
-        with socket.create_connection((host, port), timeout=_REQUEST_TIMEOUT) as connection:
+    second.
+
+    :param context: the TLS context of the connection; None for no TLS.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            connection = stack.enter_context(socket.create_connection((host, port), timeout=_REQUEST_TIMEOUT))
+            if context is not None:
+                connection = stack.enter_context(context.wrap_socket(connection, server_hostname=host))
             connection.sendall(command.encode())
             parts = []
             while part := connection.recv(4096):
                 parts.append(part)
-    except OSError:
-        return ""
+        except OSError:
+            return ""
     return b"".join(parts).decode(errors="replace")

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 
 from migratory_operator.api.broker_status import BrokerStatusPage
-from migratory_operator.names import ADMIN_PORT, ZOOKEEPER_PORT, Object
+from migratory_operator.names import ADMIN_PORT, TLS_VOLUME, ZOOKEEPER, ZOOKEEPER_PORT, Object, pod_host
 
 _BROKER_TIMEOUT = 3.0
 """Seconds for a status page. A broker that hangs delays one reconciliation by this time."""
@@ -87,22 +87,38 @@ class BrokerStatusClient:
         await self._session.close()
 
 
-async def member_modes(pods: Sequence[Object], port: int = ZOOKEEPER_PORT) -> dict[str, str]:
+async def member_modes(pods: Sequence[Object], secret: str = "") -> dict[str, str]:
     """Return `leader`, `follower` or `standalone` by pod name, from ZooKeeper's command `srvr`. Members that do not
     answer, or do not say their mode, are left out.
 
-    The modes are only a hint, for a rollout to replace the leader last: a network policy may block the operator, and
-    the rollout goes on without them.
+    The modes are only a hint, for a rollout to replace the leader last: a network policy may block the operator, or
+    members may accept certificates of another authority, and the rollout goes on without them.
+
+    :param secret: see `OperatorSettings.broker_secret`. Without `tls.crt`, `tls.key` and `ca.crt` in it, members with
+        TLS are left out.
     """
-    addresses = _addresses(pods)
-    modes = await asyncio.gather(*(_member_mode(name, address, port) for name, address in addresses.items()))
+    addresses, by_name = _addresses(pods), {str(pod["metadata"]["name"]): pod for pod in pods}
+    try:
+        tls = await asyncio.to_thread(_member_context, secret) if any(map(_has_tls, pods)) else None
+    except OSError as error:
+        _log.warning("%s cannot be used for ZooKeeper: %s", secret, error)
+        tls = None
+    modes = await asyncio.gather(*(_member_mode(by_name[name], address, tls) for name, address in addresses.items()))
     return {name: mode for name, mode in zip(addresses, modes, strict=True) if mode}
 
 
-async def _member_mode(name: str, address: str, port: int) -> str:
+async def _member_mode(pod: Object, address: str, tls: ssl.SSLContext | None) -> str:
+    name = str(pod["metadata"]["name"])
+    host = pod_host(name, name.rpartition("-")[0], pod["metadata"]["namespace"])
+    if not _has_tls(pod):
+        tls, host = None, ""
+    elif tls is None:
+        return ""
     try:
         async with asyncio.timeout(_MEMBER_TIMEOUT):
-            reader, writer = await asyncio.open_connection(address, port)
+            reader, writer = await asyncio.open_connection(
+                address, _member_port(pod), ssl=tls, server_hostname=host or None
+            )
             try:
                 writer.write(b"srvr")
                 answer = await reader.read()  # a member closes the connection after its answer
@@ -113,6 +129,27 @@ async def _member_mode(name: str, address: str, port: int) -> str:
         return ""
     lines = answer.decode("ascii", "replace").splitlines()
     return next((line.removeprefix("Mode: ").strip() for line in lines if line.startswith("Mode: ")), "")
+
+
+def _member_context(secret: str) -> ssl.SSLContext | None:
+    """Return the TLS context of connections to members, or None without a certificate. Raise OSError if a file cannot
+    be used."""
+    certificate, key, authority = (Path(secret, name) for name in ("tls.crt", "tls.key", "ca.crt"))
+    if not (secret and certificate.exists()):
+        return None
+    context = ssl.create_default_context(cafile=str(authority))
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def _has_tls(member: Object) -> bool:
+    return any(volume["name"] == TLS_VOLUME for volume in member.get("spec", {}).get("volumes", ()))
+
+
+def _member_port(member: Object) -> int:
+    """Return the port of the pod's container that is named for ZooKeeper."""
+    ports = (port for each in member.get("spec", {}).get("containers", ()) for port in each.get("ports", ()))
+    return next((int(port["containerPort"]) for port in ports if port.get("name") == ZOOKEEPER), ZOOKEEPER_PORT)
 
 
 def _scheme(pod: Object) -> str:

@@ -7,6 +7,7 @@ from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner, build_object
+from migratory_operator.objects import zookeeper
 from migratory_operator.settings import OperatorSettings
 
 
@@ -18,7 +19,8 @@ def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: Operator
         _broker_policy(owner, settings),
     ]
     if cluster.spec.zookeeper.external is None:
-        built.append(_zookeeper_policy(owner, settings))
+        clients_port = zookeeper.clients_port(cluster)
+        built.append(_zookeeper_policy(owner, settings, clients_port))
     return built
 
 
@@ -46,7 +48,7 @@ def _monitor(namespace: str, label: str) -> Object:
     return {"namespaceSelector": labels} | ({"podSelector": {"matchLabels": {name: value}}} if label else {})
 
 
-def _zookeeper_policy(owner: ResourceOwner, settings: OperatorSettings) -> Object:
+def _zookeeper_policy(owner: ResourceOwner, settings: OperatorSettings, clients_port: int) -> Object:
     members = {"podSelector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)}}
     brokers = {"podSelector": {"matchLabels": names.selector(owner.name, names.BROKER)}}
     # The operator asks for the leader before it replaces members.
@@ -56,7 +58,7 @@ def _zookeeper_policy(owner: ResourceOwner, settings: OperatorSettings) -> Objec
         names.ZOOKEEPER,
         owner,
         [
-            {"from": clients, "ports": [_tcp(names.ZOOKEEPER_PORT)]},
+            {"from": clients, "ports": [_tcp(clients_port)]},
             {"from": [members], "ports": [_tcp(names.QUORUM_PORT), _tcp(names.ELECTION_PORT)]},
         ],
     )

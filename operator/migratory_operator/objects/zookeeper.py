@@ -7,7 +7,7 @@ for its first member, which waits for a quorum. The size is immutable. A member'
 from __future__ import annotations
 
 from migratory_resources.cluster.kubernetes import KubernetesCluster
-from migratory_resources.cluster.process_config import ZOOKEEPER_LOG4J, zookeeper_config
+from migratory_resources.cluster.process_config import ZOOKEEPER_LOG4J, zookeeper_config, zookeeper_tls_lines
 from migratory_resources.quantities import format_size
 
 from migratory_operator import names
@@ -23,6 +23,11 @@ _MEMORY_LIMIT = 512 * 2**20
 _MEMBER = "/opt/zookeeper/bin/member"
 _HAS_QUORUM = "/opt/zookeeper/bin/has-quorum"
 
+_SECRET = "/etc/zookeeper-tls"
+"""The folder with the Secret of `spec.security.tls.zookeeper`. From it the member's command writes the files that
+ZooKeeper reads, in the next folder, and again when the Secret changes."""
+_CERTIFICATES = "/run/zookeeper-tls"
+
 # Java caches a failed DNS lookup for ten seconds, which would delay the members' start by that time.
 _JAVA_SECURITY = "networkaddress.cache.ttl=1\nnetworkaddress.cache.negative.ttl=0\n"
 
@@ -33,7 +38,12 @@ def servers(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
     external = cluster.spec.zookeeper.external
     if external is not None:
         return external
-    return ",".join(f"{host}:{names.ZOOKEEPER_PORT}" for host in _hosts(cluster, owner))
+    return ",".join(f"{host}:{clients_port(cluster)}" for host in _hosts(cluster, owner))
+
+
+def clients_port(cluster: KubernetesCluster) -> int:
+    """Return the port of the cluster's own members for brokers and the operator."""
+    return names.ZOOKEEPER_PORT if cluster.spec.security.tls.zookeeper is None else names.ZOOKEEPER_TLS_PORT
 
 
 def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> list[Object]:
@@ -49,7 +59,7 @@ def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: Operator
     name = names.zookeeper_name(owner.name)
     built = [
         build_object("v1", "ConfigMap", name, names.ZOOKEEPER, owner, data=configuration),
-        _service(name, owner),
+        _service(name, owner, clients_port(cluster)),
         _stateful_set(name, cluster, owner, configuration, settings),
     ]
     if cluster.spec.zookeeper.replicas > 1:
@@ -71,17 +81,22 @@ def _zoo_cfg(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
         # A pod's own name may not resolve yet when it starts, or to the address of the previous pod.
         "quorumListenOnAllIPs=true",
     ]
+    if cluster.spec.security.tls.zookeeper is not None:
+        # The probe's own port: no Secret has a certificate for a command inside of the pod.
+        extra_lines.append("clientPortAddress=127.0.0.1")
+        files = f"{_CERTIFICATES}/member.pem", f"{_CERTIFICATES}/ca.crt"
+        extra_lines += zookeeper_tls_lines(names.ZOOKEEPER_TLS_PORT, *files)
     members = [f"{host}:{names.QUORUM_PORT}:{names.ELECTION_PORT}" for host in _hosts(cluster, owner)]
     return zookeeper_config("/data", names.ZOOKEEPER_PORT, extra_lines, members)
 
 
-def _service(name: str, owner: ResourceOwner) -> Object:
+def _service(name: str, owner: ResourceOwner, clients_port: int) -> Object:
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": names.selector(owner.name, names.ZOOKEEPER),
         "ports": [
-            service_port("zookeeper", names.ZOOKEEPER_PORT),
+            service_port("zookeeper", clients_port),
             service_port("quorum", names.QUORUM_PORT),
             service_port("election", names.ELECTION_PORT),
         ],
@@ -106,6 +121,17 @@ def _stateful_set(
         {"name": "config", "configMap": {"name": name}},
         {"name": "tmp", "emptyDir": {}},
     ]
+    mounts: list[Object] = []
+    if (certificate := cluster.spec.security.tls.zookeeper) is not None:
+        # Keys are written to memory alone, as Kubernetes writes Secrets.
+        volumes += [
+            {"name": names.TLS_VOLUME, "secret": {"secretName": certificate.secret_name, "defaultMode": 0o440}},
+            {"name": "certificates", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        ]
+        mounts += [
+            {"name": names.TLS_VOLUME, "mountPath": _SECRET, "readOnly": True},
+            {"name": "certificates", "mountPath": _CERTIFICATES},
+        ]
     claims: list[Object] = []
     if zookeeper.storage.ephemeral:
         volumes.append({"name": "data", "emptyDir": {"sizeLimit": format_size(zookeeper.storage.size)}})
@@ -120,7 +146,7 @@ def _stateful_set(
         command=[_MEMBER],
         env=[from_field("POD_NAME", "metadata.name")],
         ports=[
-            port("zookeeper", names.ZOOKEEPER_PORT),
+            port("zookeeper", clients_port(cluster)),
             port("quorum", names.QUORUM_PORT),
             port("election", names.ELECTION_PORT),
         ],
@@ -141,6 +167,7 @@ def _stateful_set(
             {"name": "config", "mountPath": "/etc/zookeeper"},
             {"name": "data", "mountPath": "/data"},
             {"name": "tmp", "mountPath": "/tmp"},
+            *mounts,
         ],
     )
     spec: Object = {

@@ -104,7 +104,8 @@ class ClusterReconciler:
             pods=tuple(pods),
         )
         pages, modes = await asyncio.gather(
-            self._brokers.pages(observed.pods_of(names.BROKER)), member_modes(outdated_members(observed))
+            self._brokers.pages(observed.pods_of(names.BROKER)),
+            member_modes(outdated_members(observed), self._settings.broker_secret),
         )
         return replace(observed, pages=pages, modes=modes)
 

@@ -84,15 +84,41 @@ def broker_config(
     return config | {name: value for name, value in optional.items() if value}
 
 
+def zookeeper_tls_lines(port: int, identity: str, authority: str) -> list[str]:
+    """Return the settings of a ZooKeeper member that accepts clients and other members by mutual TLS alone. The member
+    reads the files again when they are replaced.
+
+    Members check the name in the certificate of a member to which they connect. That of one that connects to them is
+    not checked: pods have no reliable reverse names.
+
+    :param port: the port for clients.
+    :param identity: the PEM file with the member's private key (PKCS #8) and certificate.
+    :param authority: the PEM file with the authorities whose certificates the member accepts.
+    """
+    stores = {"keyStore.location": identity, "keyStore.type": "PEM"}
+    stores |= {"trustStore.location": authority, "trustStore.type": "PEM"}
+    return [
+        f"secureClientPort={port}",
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "client.certReload=true",
+        "sslQuorum=true",
+        "sslQuorumReloadCertFiles=true",
+        # Its other mode does not check names.
+        "fips-mode=false",
+        "ssl.quorum.clientHostnameVerification=false",
+        *(f"{prefix}.{name}={value}" for prefix in ("ssl", "ssl.quorum") for name, value in stores.items()),
+    ]
+
+
 def zookeeper_config(
-    data: str, port: int, extra_lines: Sequence[str], members: Sequence[str], min_session_ms: int = 1000
+    data: str, port: int | None, extra_lines: Sequence[str], members: Sequence[str], min_session_ms: int = 1000
 ) -> str:
     """Return the text of a ZooKeeper member's `zoo.cfg`.
 
     On Kubernetes a changed text replaces the pods: another order of lines would restart every ensemble.
 
     :param data: the folder of the member's data.
-    :param port: the port for clients.
+    :param port: the port for clients without TLS; None for no such port.
     :param extra_lines: settings that depend on where the member runs.
     :param members: all members as HOST:QUORUM:ELECTION, in the order of their ids. They are left out if there is only
         one.
@@ -103,7 +129,7 @@ def zookeeper_config(
         "initLimit=20",
         "syncLimit=10",
         f"dataDir={data}",
-        f"clientPort={port}",
+        *([] if port is None else [f"clientPort={port}"]),
         f"minSessionTimeout={min_session_ms}",
         "maxSessionTimeout=60000",
         "maxClientCnxns=0",

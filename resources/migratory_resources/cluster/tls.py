@@ -53,7 +53,9 @@ class KubernetesTlsSpec(ResourceModel):
     clients: SecretSource | None = Field(default=None, description="TLS for clients; by default they connect without")
     peers: SecretSource | None = Field(default=None, description="Mutual TLS between brokers, which prove their names")
     administration: SecretSource | None = Field(default=None, description=_ADMINISTRATION)
-    zookeeper: SecretSource | None = Field(default=None, description="Mutual TLS to the ensemble zookeeper.external")
+    zookeeper: SecretSource | None = Field(
+        default=None, description="Mutual TLS to ZooKeeper, and between the members of the cluster's own ensemble"
+    )
 
 
 def certificate_sections(tls: TlsSpec | KubernetesTlsSpec, mount: str) -> dict[str, dict[str, str]]:

@@ -109,7 +109,8 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
         rule(f"{size('self.limits.queueTotal')}.asInteger() >= self.brokers.ioProcesses * "
              f"{size('self.limits.queuePerClient')}.asInteger()",
              "must be brokers.ioProcesses x limits.queuePerClient or more", "limits.queueTotal"),
-        rule("!has(self.security.tls.zookeeper) || has(self.zookeeper.external)", "requires zookeeper.external",
+        rule("has(self.zookeeper.external) || has(self.security.tls.zookeeper) == has(oldSelf.security.tls.zookeeper)",
+             "is immutable: delete and create the cluster to change it, unless it has zookeeper.external",
              "security.tls.zookeeper"),
         _outlasts_takeover("topics.cache.minAge", BACKOFF_SECONDS, "a client's longest backoff"),
         _outlasts_takeover("delivery.duplicateWindow", RESENDING_SECONDS, "a client's publish timeout"),

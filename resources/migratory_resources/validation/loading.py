@@ -31,7 +31,7 @@ KUBERNETES_ONLY = {
     "spec.brokers.image": "the brokers are processes of this installation",
     "spec.brokers.podTemplate": "there are no pods",
     "spec.zookeeper.external": "the runner starts its own ensemble",
-    "spec.security.tls.zookeeper": "the runner starts its own ensemble",
+    "spec.security.tls.zookeeper": "the runner starts its own ensemble; `up --dev-tls` gives it TLS",
     "spec.zookeeper.chroot": "the runner starts its own ensemble",
     "spec.zookeeper.storage": "the data is in the work folder",
     "spec.zookeeper.resources": "the processes share this machine",

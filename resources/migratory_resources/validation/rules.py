@@ -156,12 +156,6 @@ def _certificates(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[Field
     peers, path = repaired.cluster.spec.security.tls.peers, "security.tls.peers"
     if isinstance(peers, FileSource) and peers.files.ca is None and _are_intact(repaired, path):
         yield FieldProblem(f"spec.{path}.files.ca", None, "the file of the authority that signs the brokers")
-    cluster = repaired.cluster
-    path = "security.tls.zookeeper"
-    if isinstance(cluster, KubernetesCluster) and _are_intact(repaired, path, "zookeeper"):
-        certificate = cluster.spec.security.tls.zookeeper
-        if certificate is not None and cluster.spec.zookeeper.external is None:
-            yield FieldProblem(f"spec.{path}", certificate.secret_name, "a Secret only with zookeeper.external")
 
 
 def _objectives(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:

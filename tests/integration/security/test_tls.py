@@ -16,6 +16,7 @@ import pytest
 import yaml
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.handlers.threading import KazooTimeoutError
 from migratory_broker.runtime.peers.links import MAX_TLS_HANDSHAKES
 from migratory_client import Client, ConnectError, LinkDown, Subscription
 from migratory_client.notifications import Status
@@ -125,9 +126,15 @@ async def test_strangers_get_nowhere_and_everything_is_replaced_under_load(
     urls = [broker.url for broker in cluster.brokers]
     assert all(url.startswith("wss://") for url in urls)
 
-    # A program of another user, which cannot read the password that was made for ZooKeeper.
-    assert cluster.zookeeper_password.stat().st_mode & 0o777 == 0o600
-    stranger = KazooClient(cluster.ensemble.servers)
+    # A program of another user, which cannot read the password and the key that were made for ZooKeeper.
+    for secret in (cluster.zookeeper_password, folder / "zookeeper.pem", folder / f"{names[0]}.key"):
+        assert secret.stat().st_mode & 0o777 == 0o600
+    stranger = KazooClient(cluster.ensemble.servers, timeout=2.0)
+    with pytest.raises(KazooTimeoutError):
+        await asyncio.to_thread(stranger.start, 2.0)
+    # Even with a certificate it needs the password.
+    pair = {"certfile": str(folder / f"{names[0]}.crt"), "keyfile": str(folder / f"{names[0]}.key")}
+    stranger = KazooClient(cluster.ensemble.servers, use_ssl=True, ca=str(cluster.authority), **pair)
     await asyncio.to_thread(stranger.start)
     for attempt in (stranger.get, stranger.get_children, stranger.delete):
         with pytest.raises(NoAuthError):
@@ -161,7 +168,7 @@ async def test_strangers_get_nowhere_and_everything_is_replaced_under_load(
         before = await metric(cluster, "migratory_certificate_expiry_timestamp_seconds")
         after = DevelopmentAuthority()
         both = cluster.authority.read_bytes() + after.certificate
-        write_certificates(folder, after, names, "127.0.0.1")
+        write_certificates(folder, after, names, "127.0.0.1", ["127.0.0.1"])
         cluster.authority.write_bytes(both)
         os.utime(cluster.authority)
         context.load_verify_locations(cluster.authority)

@@ -295,6 +295,41 @@ def test_certificate_for_an_external_zookeeper_is_mounted() -> None:
     assert json.loads(data["broker.json"])["tls"] == {"zookeeper": certificate}
 
 
+def test_own_ensemble_with_tls_has_no_port_without_it() -> None:
+    """The port of the readiness probe listens inside of the pod alone."""
+    built = build(cluster(spec={"security": {"tls": {"zookeeper": {"secretName": "quotes-zookeeper-tls"}}}}))
+    by_key = {key_of(item): item for item in built}
+    settings = by_key["ConfigMap", "quotes-zookeeper"]["data"]["zoo.cfg"].splitlines()
+    assert {
+        "clientPort=2181",
+        "clientPortAddress=127.0.0.1",
+        "secureClientPort=2281",
+        "sslQuorum=true",
+        "fips-mode=false",
+        "ssl.keyStore.location=/run/zookeeper-tls/member.pem",
+        "ssl.trustStore.location=/run/zookeeper-tls/ca.crt",
+        "ssl.quorum.keyStore.location=/run/zookeeper-tls/member.pem",
+        "ssl.quorum.trustStore.location=/run/zookeeper-tls/ca.crt",
+    } <= set(settings)
+    pod = by_key["StatefulSet", "quotes-zookeeper"]["spec"]["template"]["spec"]
+    (member,) = pod["containers"]
+    assert {entry["name"]: entry["containerPort"] for entry in member["ports"]}["zookeeper"] == 2281
+    mounts = {mount["mountPath"]: mount["name"] for mount in member["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes[mounts["/etc/zookeeper-tls"]]["secret"] == {
+        "secretName": "quotes-zookeeper-tls",
+        "defaultMode": 0o440,
+    }
+    assert volumes[mounts["/run/zookeeper-tls"]]["emptyDir"]["medium"] == "Memory"
+    ports = {entry["name"]: entry["port"] for entry in by_key["Service", "quotes-zookeeper"]["spec"]["ports"]}
+    assert ports == {"zookeeper": 2281, "quorum": 2888, "election": 3888}
+    policy = by_key["NetworkPolicy", "quotes-zookeeper"]["spec"]["ingress"]
+    assert [[entry["port"] for entry in rule["ports"]] for rule in policy] == [[2281], [2888, 3888]]
+    config = json.loads(by_key["ConfigMap", "quotes-broker"]["data"]["broker.json"])
+    assert {server.rpartition(":")[2] for server in config["zookeeper"]["servers"].split(",")} == {"2281"}
+    assert config["tls"]["zookeeper"]["ca"] == "/etc/migratory-tls/zookeeper/ca.crt"
+
+
 def test_administration_with_tls_is_probed_and_scraped_with_it() -> None:
     digest = "0" * 64
     security = {"tls": {"administration": {"secretName": "quotes-admin"}}, "administration": {"tokens": [digest]}}

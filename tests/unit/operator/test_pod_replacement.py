@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from migratory_local.cluster.certificates import DevelopmentAuthority
 from migratory_operator import names
 from migratory_operator.api.broker_status import BrokerStatusPage
 from migratory_operator.api.cluster_pods import BrokerStatusClient, member_modes
@@ -114,14 +117,20 @@ async def test_another_pod_of_the_same_name_is_not_deleted(kube: FakeKube) -> No
         await api.close()
 
 
-async def member_server(answer: bytes) -> asyncio.Server:
+def listening(member: Object, port: int, *volumes: str) -> Object:
+    """Return the pod with a container that listens for ZooKeeper's clients, and with these volumes."""
+    container = {"name": "zookeeper", "ports": [{"name": "zookeeper", "containerPort": port}]}
+    return {**member, "spec": {"containers": [container], "volumes": [{"name": name} for name in volumes]}}
+
+
+async def member_server(answer: bytes, tls: ssl.SSLContext | None = None) -> asyncio.Server:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.readexactly(4) == b"srvr"
         writer.write(answer)
         await writer.drain()
         writer.close()
 
-    return await asyncio.start_server(serve, "127.0.0.1", 0)
+    return await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +145,33 @@ async def member_server(answer: bytes) -> asyncio.Server:
 async def test_a_members_mode_is_read_from_srvr(answer: bytes, mode: str | None) -> None:
     async with await member_server(answer) as server:
         port = server.sockets[0].getsockname()[1]
-        member = pod("quotes-zookeeper-0", names.ZOOKEEPER, podIP="127.0.0.1")
-        elsewhere = pod("quotes-zookeeper-1", names.ZOOKEEPER, podIP="127.0.0.2")
-        nowhere = pod("quotes-zookeeper-2", names.ZOOKEEPER, podIP="")
-        modes = await member_modes([member, elsewhere, nowhere], port)
+        members = [
+            listening(pod(f"quotes-zookeeper-{number}", names.ZOOKEEPER, podIP=address), port)
+            for number, address in enumerate(("127.0.0.1", "127.0.0.2", ""))
+        ]
+        modes = await member_modes(members)
     assert modes == ({} if mode is None else {"quotes-zookeeper-0": mode})
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_member_with_tls_is_asked_with_the_operators_certificate(known: bool, tmp_path: Path) -> None:
+    """The member's certificate must have its name, and the operator's one the member's authority."""
+    authority, secret = DevelopmentAuthority(), tmp_path / "secret"
+    secret.mkdir()
+    certificate, key = authority.issue(["quotes-zookeeper-0.quotes-zookeeper.market.svc"])
+    own, own_key = authority.issue(["migratory-operator"])
+    (tmp_path / "member.pem").write_bytes(key + certificate)
+    (secret / "ca.crt").write_bytes(authority.certificate)
+    if known:
+        (secret / "tls.crt").write_bytes(own)
+        (secret / "tls.key").write_bytes(own_key)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(secret / "ca.crt"))
+    tls.load_cert_chain(tmp_path / "member.pem")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    async with await member_server(b"Mode: leader\n", tls) as server:
+        port = server.sockets[0].getsockname()[1]
+        members = [
+            listening(pod(f"quotes-zookeeper-{number}", names.ZOOKEEPER, podIP="127.0.0.1"), port, names.TLS_VOLUME)
+            for number in range(2)
+        ]
+        assert await member_modes(members, str(secret)) == ({"quotes-zookeeper-0": "leader"} if known else {})

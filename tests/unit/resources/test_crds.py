@@ -160,7 +160,6 @@ def test_every_rule_is_in_the_schema() -> None:
         ({"zookeeper": {"external": "zk"}}, "spec.zookeeper.external"),
         ({"zookeeper": {"external": "zk:2181", "chroot": "/a/../b"}}, "spec.zookeeper.chroot"),
         ({"zookeeper": {"chroot": "/a"}}, "spec.zookeeper"),
-        ({"security": {"tls": {"zookeeper": {"secretName": "a"}}}}, "spec.security.tls.zookeeper"),
         ({"security": {"zookeeper": {}}}, "spec.security.zookeeper.passwordSecret"),
         ({"zookeeper": {"storage": {"size": "1Ki"}}}, "spec.zookeeper.storage.size"),
     ],
