@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test quick check lint types layers unit js fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,12 +59,27 @@ layers: $(VENV)/.tests ## which part may import what
 	$(BIN)/lint-imports
 
 COVERED := tests/unit/core tests/unit/protocol tests/scenarios tests/conformance
-unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full branch coverage of protocol and cores
+unit: $(VENV)/.tests js ## unit, property, scenario and conformance tests; full branch coverage of protocol and cores
 	rm -f .coverage.unit*
 	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest $(COVERED) -n $(WORKERS) --dist worksteal \
 	    --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 	$(BIN)/python -m pytest tests/unit tests/properties --ignore tests/unit/core --ignore tests/unit/protocol \
 	    --ignore tests/unit/benchmarks -n $(WORKERS) --dist worksteal
+
+# Node.js and npm of PATH where they are new enough, else from PyPI: Debian 12 has Node.js 18.
+JS := clients/js
+WITH_NODE := PATH=$(abspath $(BIN)):$$PATH
+$(VENV)/.node: pyproject.toml $(VENV)/.tests
+	@command -v npm >/dev/null && node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null \
+	    || $(BIN)/python -m pip install --quiet --group js
+	@touch $@
+
+$(JS)/node_modules/.installed: $(JS)/package-lock.json $(VENV)/.node
+	cd $(JS) && $(WITH_NODE) npm ci --silent --ignore-scripts
+	@touch $@
+
+js: $(JS)/node_modules/.installed ## the JavaScript client: types, size, unit tests, conformance
+	cd $(JS) && $(WITH_NODE) npm run --silent types && $(WITH_NODE) npm test --silent
 
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)
@@ -208,5 +223,5 @@ bench-sla: $(VENV)/.tests debian ## samples per second of the Prometheus source,
 	$(BIN)/python -m benchmarks.sla $(if $(MILLIONS),--millions $(MILLIONS)) $(if $(DATA),--data $(DATA)) $(if $(JSON),--json $(JSON))
 
 clean: ## remove what make and the tests made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist out
+	rm -rf $(VENV) $(JS)/node_modules $(JS)/dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -132,7 +132,8 @@ def _convert(kind: Any, name: str, wires: dict[type[Struct], JsonKind]) -> tuple
     """Return for a field of type `kind` its type in JSON, and the functions that convert a value to and from JSON
     (None: unchanged)."""
     if kind == After:
-        return object, None, None  # any JSON value is harmless, see `messages.After`
+        # Any JSON value is harmless, see `messages.After`.
+        return object, lambda after: str(after) if isinstance(after, Position) else after, None
     if kind is Position:
         return str, str, lambda text: _read_position(name, text)
     if kind is SequenceNumber:

@@ -48,9 +48,11 @@ class CoreDriver:
         settings: Settings = DEFAULTS,
         token: str | None = None,
         codec: Codec = MSGPACK,
+        core: ClientCore | None = None,
     ) -> None:
+        """Create a driver of a new core, or of `core`."""
         usable, self.malformed = parse_servers(servers)
-        self.core = ClientCore(
+        self.core = core or ClientCore(
             usable,
             chance or random.Random(seed).random,
             client="c",

@@ -14,14 +14,18 @@ from __future__ import annotations
 import random
 from collections import deque
 from itertools import pairwise
+from typing import cast
 
 import pytest
 from migratory_client.core import events as ev
+from migratory_client.core.session import ClientCore
 from migratory_client.core.settings import Settings
 from migratory_protocol import messages as wire
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Server
 from migratory_protocol.positions import Position, parse_position
 from migratory_testing.clientcore import CoreDriver, welcome
+from migratory_testing.corejson import ForeignCore
+from migratory_testing.javascript import CLIENT, node
 
 TOPIC = "t"
 SEEDS = range(30)
@@ -30,9 +34,9 @@ SEEDS = range(30)
 class Model:
     """A broker model with one history and any number of links."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, core: ClientCore | None = None) -> None:
         self.chance = random.Random(seed)
-        self.driver = CoreDriver(seed=seed, settings=Settings(publish_timeout=40.0))
+        self.driver = CoreDriver(seed=seed, settings=Settings(publish_timeout=40.0), core=core)
         self.log: list[wire.Message] = []
         self.ids: list[int] = []  # of the log's entries, 0 for what others published
         self.epoch = 1
@@ -220,7 +224,21 @@ class Model:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_run_loses_repeats_and_reorders_nothing(seed: int) -> None:
-    model = Model(seed)
+    check_run(Model(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_random_run_of_the_javascript_core_loses_repeats_and_reorders_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    numbers = [chance.random() for _ in range(1000)]
+    command = [node(), str(CLIENT / "test" / "adapter.js")]
+    settings = {"publishTimeout": 40.0}
+    servers = [f"ws://{name}/ws" for name in "abc"]
+    with ForeignCore(command, servers, numbers, client="c", publisher="p", settings=settings) as core:
+        check_run(Model(seed, cast(ClientCore, core)))
+
+
+def check_run(model: Model) -> None:
     model.step(ev.SubscribeTopic(TOPIC))
     model.step(ev.Open())
     for _ in range(1500):

@@ -559,3 +559,9 @@ class TestLargeFrames:
         assert "Expected `int` <= 1" in error.text
         broken = codec.encode(m.Unsubscribed(1, ["t" * 200]))[:-5]
         assert refusal(codec, broken, "broker").closes
+
+
+def test_resume_position_is_text_in_json() -> None:
+    request = Subscribe(1, [TopicRequest("t", Position(3, 2**53 + 1)), TopicRequest("u")])
+    text = b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":"3:9007199254740993"},{"topic":"u"}]}'
+    assert JSON.encode(request) == text
