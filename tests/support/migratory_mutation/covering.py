@@ -10,7 +10,7 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
@@ -71,9 +71,13 @@ class Covering:
 
 
 class _FirstFailure:
-    """A plugin of pytest that notes the first test that fails."""
+    """A plugin of pytest that notes the first test that fails, or the module of tests that cannot be imported."""
 
     test = ""
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self.test:
+            self.test = report.nodeid
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.test:
@@ -87,6 +91,6 @@ def first_failure(tests: Sequence[str]) -> str:
         return ""
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:xdist", "--timeout=60"]
     failure = _FirstFailure()
-    with redirect_stdout(StringIO()), chdir(ROOT):
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()), chdir(ROOT):
         status = pytest.main([*options, *tests], plugins=[failure])
     return failure.test or (f"pytest ends with {status!r}" if status else "")

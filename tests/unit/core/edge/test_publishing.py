@@ -102,7 +102,7 @@ def test_bad_publication_is_refused_and_the_next_accepted(message: Publish, code
     bench = Bench(EdgeConfig(max_payload=8, max_name=4))
     reader = bench.client()
     message = Publish(message.topic, message.payload, qos, message.publisher, message.id, message.mark)
-    reader.send(message, Publish("t", b"x" * 8, 1, "p", 2, 2))
+    reader.send(message, Publish("t", b"x" * 8, 1, "pppp", 2, 2))  # payload and publisher have the largest size
     assert [request.id for request in bench.published()] == [2]
     if qos:
         (nack,) = reader.take(Nack)

@@ -79,6 +79,15 @@ def test_eviction_during_a_replay_is_reported() -> None:
     assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "truncated", 3, 5)]
 
 
+def test_eviction_of_all_before_the_first_page_is_reported_from_the_first_position() -> None:
+    bench = Bench()
+    reader = bench.client()
+    bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), done=False)
+    page = bench.request_of(NextPage)
+    bench.page(page, *publications(6, 9), receipt="truncated", position=Position(1, 9), first=1, last=5)
+    assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "truncated", 1, 5)]
+
+
 def test_eviction_during_a_replay_may_end_it() -> None:
     bench = Bench()
     reader = bench.client()
