@@ -224,7 +224,10 @@ class Client:
         world = self.world
         if world.tracing:
             world.trace(self.name, "<-", event)
-        for effect in self.core.step(event, world.scheduler.now):
+        effects = self.core.step(event, world.scheduler.now)
+        if any(isinstance(effect, ev.PublishFailed) for effect in effects):
+            self._check_sent_again(event, effects)
+        for effect in effects:
             if world.tracing:
                 world.trace(self.name, "=>", effect)
             self._execute(effect)
@@ -232,6 +235,27 @@ class Client:
         if deadline < self._armed:
             self._armed = deadline
             world.scheduler.at(deadline, self._tick, deadline)
+
+    def _check_sent_again(self, event: ev.Event, effects: list[ev.Effect]) -> None:
+        """Check a promise of the core: when a publication fails, the others of its topic that wait are sent again at
+        once from the lowest, because the coordinator accepts none of them before it knows that an id was given up."""
+        if isinstance(event, ev.Submit) or not self.core.connected:
+            return
+        ended: set[object] = set()
+        due: dict[str, int] = {}  # topic -> the id that is to be sent next, as the mark
+        for effect in effects:
+            if isinstance(effect, (ev.PublishFailed, ev.Acknowledged)):
+                key = effect.ticket
+                ended.add(key)
+                if isinstance(effect, ev.PublishFailed) and isinstance(key, Key) and key.id:
+                    waiting = (other.id for other in self.waiting[key.topic] if other not in ended)
+                    due[key.topic] = min(waiting, default=0)
+            elif isinstance(effect, ev.Send):
+                for message in effect.messages:
+                    if isinstance(message, wire.Publish) and message.id == message.mark == due.get(message.topic):
+                        del due[message.topic]
+        if late := {topic: number for topic, number in due.items() if number}:
+            raise Violation(7, f"{self.name}: earlier ids were given up, and the next ones are not sent: {late}")
 
     def _tick(self, armed: float) -> None:
         if armed == self._armed:

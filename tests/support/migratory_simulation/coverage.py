@@ -13,6 +13,7 @@ REQUIRED = (
     "hung processes ended",
     "takeovers",
     "adopted suffixes",
+    "answers below the source",
     "relistings",
     "promotions",
     "histories",
@@ -23,6 +24,7 @@ REQUIRED = (
     "halts",
     "brokers rolled",
     "rollouts finished",
+    "minCopies changed",
     "brokers left",
     # what clients observed
     "published",
@@ -30,6 +32,7 @@ REQUIRED = (
     "delivered",
     "replayed",
     "resumes",
+    "resumes from made-up positions",
     "truncated",
     "reset",
     "gap answers",

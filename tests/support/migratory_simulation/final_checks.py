@@ -174,6 +174,8 @@ def _check_group(world: World, processes: list[Process], group: int) -> None:
     if [process.identity for process in coordinating] != [tuple(record.owner)]:
         raise Violation(5, f"group {group}: {[process.label for process in coordinating]} coordinate; {record}")
     owner = coordinating[0]
+    if record.copies != owner.logic.config.min_copies:
+        raise Violation(1, f"group {group}: {record.copies} copies, not {owner.logic.config.min_copies}: {record}")
     node = world.ensemble.nodes.get(f"{COORDINATORS}/{group}")
     session = owner.zk.session
     if node is None or session is None or node.owner != session.number:

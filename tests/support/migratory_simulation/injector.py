@@ -113,6 +113,8 @@ class Injector:
             return self._silence(fault)
         if isinstance(fault, plans.FallBehind):
             return self._behind(fault)
+        if isinstance(fault, plans.LeaveBehind):
+            return self._leave_behind(fault)
         if isinstance(fault, plans.RollingRestart):
             return self.rollouts.roll(fault)
         if isinstance(fault, plans.Grow):
@@ -248,6 +250,46 @@ class Injector:
             process.zk.lose_connection()
             delay = self.world.random.choice((0.05, 0.7)) * self.world.random.random()
             self.world.scheduler.after(delay, self._lose_connection, process, times - 1)
+
+    def _leave_behind(self, fault: plans.LeaveBehind) -> bool:
+        """Begin the fault, or try again a little later while the group has no coordinator."""
+        world = self.world
+        record = world.internal.latest.get(fault.group)
+        process = None if record is None or not record.activated else world.internal.process_of(record.owner)
+        if process is None or process.replaced:
+            world.scheduler.after(0.1 * world.options.tempo, self.inject, fault)
+            return False
+        world.network.block(ways([process], world.running(), back=False))
+        world.scheduler.after(fault.tail, self._cut_off, fault, process)
+        return True
+
+    def _cut_off(self, fault: plans.LeaveBehind, process: Process) -> None:
+        """Cut the coordinator off from all brokers and ZooKeeper, which ends its session."""
+        if process.running and not self.world.healed:
+            self.world.network.block(ways([process], self.world.running()))
+            process.zk.set_cut(True)
+            process.zk.expire_session()
+            self._succeed(fault, process)
+
+    def _succeed(self, fault: plans.LeaveBehind, process: Process) -> None:
+        """Once another broker coordinates the group, crash that one where the plan allows it, and let the others hear
+        the first coordinator again. Poll until then."""
+        world = self.world
+        if not process.running or world.healed:
+            return
+        record = world.internal.latest[fault.group]
+        successor = world.internal.process_of(record.owner) if record.activated else None
+        if successor is None or successor is process:
+            world.scheduler.after(0.02, self._succeed, fault, process)
+            return
+        rest = [other for other in world.running() if other is not successor]
+        world.network.unblock(ways([process], rest))
+        if not world.options.plan.safe or world.internal.may_lose(successor):
+            successor.zk.expire_session()
+            world.process_ends(successor, "crash", restart=fault.downtime)
+        else:
+            world.network.unblock(ways([process], [successor]))
+        world.scheduler.after(fault.late, process.zk.set_cut, False)
 
     def _behind(self, fault: plans.FallBehind) -> bool:
         world = self.world

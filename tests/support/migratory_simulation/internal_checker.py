@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.membership.records import GroupRecord, decode_group
 from migratory_broker.core.logic.replication.topic_log import TopicLog
-from migratory_protocol.peer import BrokerId
+from migratory_protocol.peer import BrokerId, Promise
 from migratory_protocol.positions import Position
 
 from migratory_simulation.epochs import Committed, EpochState, Incarnations
@@ -45,8 +45,8 @@ class InternalChecker:
         self.removed: dict[tuple[str, int], Position] = {}  # (topic, first) -> floor of its last removal
         self.unrecorded: set[int] = set()  # groups whose records ZooKeeper has lost
         self._seen: dict[int, dict[int, tuple[int, int]]] = {}  # process -> group -> promised, synced
-        # process -> topic -> last, base, publishers in its table
-        self._lasts: dict[int, dict[str, tuple[int, int, int]]] = {}
+        # process -> topic -> last, base, publishers in its table, committed
+        self._lasts: dict[int, dict[str, tuple[int, int, int, int]]] = {}
         world.ensemble.on_commit.append(self._changed)
 
     # ---- records
@@ -303,8 +303,12 @@ class InternalChecker:
             for topic, log in replica.topics.items():
                 known = lasts.get(topic)
                 rows = len(log.table.rows)
+                if known is not None and known[3] != log.committed:
+                    lasts[topic] = (*known[:3], log.committed)
+                    if view.term is not None:
+                        process.progress.committed_at[group] = process.local_now()
                 if known is None or known[0] != log.last or known[1] != log.base or known[2] != rows:
-                    lasts[topic] = (log.last, log.base, rows)
+                    lasts[topic] = (log.last, log.base, rows, log.committed)
                     if known is not None and rows < known[2]:
                         self.check_forgotten(process, group, state, log)
                     self._grown(process, group, state, log, known)
@@ -314,11 +318,22 @@ class InternalChecker:
                     ):
                         raise Violation(5, f"{process.label} takes {topic} for committed up to {log.committed}")
 
+    def answered(self, candidate: Process, promise: Promise) -> None:
+        """Count a promise that a candidate gets in time from a log that is not synced to its source, and that it
+        therefore must not merge."""
+        term = candidate.logic.groups[promise.group].term
+        source = None if term is None else term.record.source
+        if term is None or source is None or term.phase != "preparing" or term.epoch != promise.epoch:
+            return
+        if promise.last and promise.synced < source.epoch:
+            self.world.coverage["answers below the source"] += 1
+
     def check_forgotten(self, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
         """Check FORGET-ALIKE for a publisher table that has become shorter in the epoch `state` (promised, synced).
 
-        A coordinator forgets a publisher that was silent for the duplicate window by its own clock. Another
-        broker that holds the same log of the same epoch may have forgotten only publishers that the coordinator forgot.
+        A coordinator forgets a publisher that was silent for the duplicate window by its own clock, and whose last
+        publication is committed. Another broker that holds the same log of the same epoch may have forgotten only
+        publishers that the coordinator forgot.
         """
         term = self.epochs.get((group, state[1]))
         if term is None or state[0] != state[1]:
@@ -329,9 +344,13 @@ class InternalChecker:
             now = process.local_now()
             for publisher, numbered in term.publishers.get(log.name, {}).items():
                 silent = now - numbered
-                if publisher not in rows and silent < self.world.options.duplicate_window - SLACK:
-                    where = f"{process.label} forgets {publisher} in {log.name}"
+                if publisher in rows:
+                    continue
+                where = f"{process.label} forgets {publisher} in {log.name}"
+                if silent < self.world.options.duplicate_window - SLACK:
                     raise Violation(4, f"{where} {silent:.1f} s after its last publication")
+                if any(entry.id and entry.publisher == publisher for entry in log.between(log.committed, log.last)):
+                    raise Violation(4, f"{where}, whose last publication is not committed")
         elif owner is not None:
             replica = owner.replica(group)
             theirs = replica.topics.get(log.name)
@@ -347,7 +366,7 @@ class InternalChecker:
         group: int,
         before: tuple[int, int],
         state: tuple[int, int],
-        lasts: dict[str, tuple[int, int, int]],
+        lasts: dict[str, tuple[int, int, int, int]],
     ) -> None:
         """Record that a replica promised a higher epoch or synced to another one. Raise Violation if the promised
         epoch falls."""
@@ -368,7 +387,7 @@ class InternalChecker:
         group: int,
         state: tuple[int, int],
         log: TopicLog,
-        known: tuple[int, int, int] | None,
+        known: tuple[int, int, int, int] | None,
     ) -> None:
         """Record a log that changed: evictions, new sequence numbers, and the broker's vote."""
         promised, synced = state
@@ -539,6 +558,12 @@ class InternalChecker:
             )
         if (self.world.external.group_of[topic], first) in self.over:
             raise Violation(1, f"{process.label} acknowledges {key} at {position}, in a history that is over")
+
+    def committed_epoch(self, topic: str, first: int, sequence: int) -> int:
+        """Return the epoch of the publication that is committed at a sequence number of a history, 0 if it is not
+        known."""
+        committed = self.committed.get((topic, first))
+        return committed.entries.get(sequence, (0, None))[0] if committed else 0
 
     def committed_at(self, key: Key, first: int) -> Position | None:
         """Return the position at which a publication is committed in a history, None if it is not."""

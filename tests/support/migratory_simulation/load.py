@@ -6,11 +6,15 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from migratory_protocol.codec import CODECS
+from migratory_protocol.positions import Position
 
 from migratory_simulation.clients import Client
 
 if TYPE_CHECKING:
     from migratory_simulation.world import World
+
+PROBES = 0.05
+"""The share of publications that are followed by a resume from a made-up position."""
 
 Quiet = dict[str, tuple[float, float]]
 """Per topic, the begin and end, in virtual seconds, of the interval in which its publisher publishes nothing."""
@@ -24,6 +28,7 @@ class Load:
         self.options = world.options
         self.scheduler = world.scheduler
         self._misuse = Random(f"misuse load {self.options.seed}")
+        self._probing = Random(f"probes {self.options.seed}")
         self._quietly = 0.5 if self.options.conflation else 0.1  # share of QoS 0 publications
         self.clients = self._make()
 
@@ -77,7 +82,22 @@ class Load:
             client.give_up_something()
         if self._misuse.random() < self.options.misuse:
             self._misuse.choice(self.clients).misuse(client, topic, self._misuse)
+        if self._probing.random() < PROBES:
+            self._probe(topic)
         self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)
+
+    def _probe(self, topic: str) -> None:
+        """Ask a broker to continue at a position that was never shown: one near the beginning of its cache, of an epoch
+        beside the right one."""
+        random = self._probing
+        process = random.choice(self.world.running() or [None])
+        log = None if process is None else process.log(topic)
+        if process is not None and log is not None and log.base_epoch and not process.frozen:
+            sequence = log.base + random.choice((0, 0, 0, 1))
+            epoch = (log.epoch_at(sequence) or log.base_epoch) + random.choice((-1, -1, 1))
+            first = process.replica(self.world.external.group_of[topic]).first
+            self.world.coverage["resumes from made-up positions"] += 1
+            process.run(process.probe, topic, Position(max(epoch, first), sequence))
 
     def _churn(self, client: Client) -> None:
         """Leave a random topic for a while, and schedule the next change. Stop when the faults end."""

@@ -13,7 +13,19 @@ from typing import Literal, TypedDict
 
 from migratory_protocol.topics import topic_group
 
-from migratory_simulation.plans import ALL, WEIGHTS, Plan, Scope, draw_plan, with_data_losses, with_extras, with_hangs
+from migratory_simulation.plans import (
+    ALL,
+    WEIGHTS,
+    ClockJump,
+    Plan,
+    Scope,
+    draw_plan,
+    with_data_losses,
+    with_extras,
+    with_hangs,
+    with_left_behind,
+    with_other_copies,
+)
 
 SHAPES = ((3, 2), (4, 2), (5, 2), (5, 3), (3, 1), (6, 2), (7, 3), (7, 4))
 """Brokers and `minCopies` of short seeds. A step of seven brokers costs five times one of three."""
@@ -23,6 +35,16 @@ SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
 Profile = Literal["long", "short", "mixed", "losses"]
 LONG_EACH = 50
 """One in this many seeds is long in the profiles `mixed` and `losses`."""
+LEFT_BEHIND_SHARE = 0.06
+"""The share of short seeds in which a coordinator is left behind."""
+LEFT_BEHIND = 9.0
+"""Seconds, scaled by the tempo, by which these seeds are longer: two takeovers."""
+SWARM_SHARE = 0.2
+"""The share of short seeds with one of `SWARM`."""
+SWARM = ("bounds", "window", "topics", "load")
+"""The kinds of excess of these seeds: topics that keep one or two publications, a duplicate window that passes within
+the run, more topics than the cache has bytes for, or so much load that some publications always wait for their
+commit."""
 IDLE_SHARE = 0.12
 """The share of seeds in which topics are removed when they are idle."""
 FINAL_CHECKS_EACH = 16
@@ -103,13 +125,38 @@ def draw_options(seed: int, profile: Profile = "long") -> Options:
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
     plan = with_hangs(Random(f"hangs {seed}"), options.plan, options.brokers, options.tempo)
     plan = with_data_losses(Random(f"data losses {seed}"), plan, options.tempo, always=profile == "losses")
+    plan = with_other_copies(Random(f"copies {seed}"), plan, len(options.brokers), options.min_copies)
     misuse = Random(f"misuse {seed}").choice((0.0, 0.0, 0.1, 0.5))
     options = replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan, misuse=misuse)
     idle = Random(f"idle {seed}")
     if idle.random() < IDLE_SHARE:
         topic_idle = idle.choice((0.2, 0.5, 2.0))
         options = replace(options, topic_idle=topic_idle, max_age=idle.choice((0.3, 1.0)))
-    return options
+    return _with_more(Random(f"swarm {seed}"), options) if options.profile == "short" else options
+
+
+def _with_more(random: Random, options: Options) -> Options:
+    """Return the options of a short seed, for a part of the seeds with a coordinator that is left behind, or with one
+    of `SWARM`."""
+    if options.plan.faults and random.random() < LEFT_BEHIND_SHARE:
+        plan = with_left_behind(random, options.plan, options.groups, options.tempo)
+        options = replace(options, plan=plan, faults_end=options.faults_end + LEFT_BEHIND * options.tempo)
+    if random.random() >= SWARM_SHARE:
+        return options
+    kind = random.choice(SWARM)
+    if kind == "bounds":
+        return replace(options, messages_per_topic=random.choice((1, 2)), min_age=0.0)
+    if kind == "topics":
+        topics = _topics(options.groups, random.randint(8, 14))
+        return replace(options, topics=topics, max_bytes=random.choice((600, 1500)))
+    if kind == "load":
+        return replace(options, rate=random.choice((60.0, 120.0)), publishers=random.choice((2, 3)))
+    # A publication that a slow or frozen broker holds must arrive before its publisher is forgotten.
+    if any(isinstance(fault, ClockJump) and fault.ahead for _, fault in options.plan.faults):
+        return options
+    window = 15.0 * options.tempo
+    settle = options.settle + window
+    return replace(options, duplicate_window=window, give_up=1.5 * options.tempo, settle=settle, final_checks=True)
 
 
 def _draw_long(seed: int) -> Options:

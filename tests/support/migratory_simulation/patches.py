@@ -72,6 +72,12 @@ def _sources() -> dict[Path, str]:
 
 
 @cache
+def _names(path: Path) -> tuple[str, ...]:
+    """Return the qualified names of all symbols of a module."""
+    return tuple(name for name, _ in symbols(ast.parse(_sources()[path])))
+
+
+@cache
 def _resolve(at: str) -> tuple[Path, str]:
     """Return the module's path and the qualified name in it of the one symbol whose dotted name ends with `at`."""
     *_, last = at.split(".")
@@ -79,8 +85,8 @@ def _resolve(at: str) -> tuple[Path, str]:
     candidates = [
         (path, name)
         for path, source in _sources().items()
-        if mentions.search(source)
-        for name, _ in symbols(ast.parse(source))
+        if last in source and mentions.search(source)
+        for name in _names(path)
         if f".{module_name(path)}.{name}".endswith(f".{at}")
     ]
     if len(candidates) != 1:

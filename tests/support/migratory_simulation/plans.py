@@ -266,13 +266,27 @@ class FallBehind(BrokerFault):
     crash: str
 
 
+@_fault("broker left behind")
+class LeaveBehind(Fault):
+    """A group's coordinator numbers publications that reach no other broker for `tail` seconds, and is then cut off, so
+    that another broker takes over. That one crashes as well, for `downtime` seconds, while brokers hear the first one
+    again, which hears ZooKeeper only `late` seconds later."""
+
+    group: int
+    tail: float
+    late: float
+    downtime: float
+
+
 @_fault("rolling restart", 4, extra=True)
 class RollingRestart(Fault):
     """Every broker in turn drains, ends when it is drained or after `period` seconds (in a safe plan not before its
-    loss is tolerated), and starts again after `downtime` seconds; the next one only when all report ready."""
+    loss is tolerated), and starts again after `downtime` seconds; the next one only when all report ready. `copies`:
+    `minCopies` of the restarted brokers, 0 for the same as before."""
 
     period: float
     downtime: float
+    copies: int = 0
 
 
 @_fault("broker added", 3, extra=True)
@@ -395,6 +409,27 @@ def with_data_losses(random: Random, plan: Plan, tempo: float, *, always: bool) 
         emptied = not plan.safe or random.random() < 0.5
         faults.append((moment, ZooKeeperEmptied(lasts) if emptied else ZooKeeperRolledBack(lasts, age)))
     return replace(plan, loses_data=True, faults=tuple(sorted(faults, key=lambda entry: entry[0])))
+
+
+def with_left_behind(random: Random, plan: Plan, groups: int, tempo: float) -> Plan:
+    """Return the plan with one more fault of the kind `LeaveBehind`."""
+    moment = random.uniform(plan.faults[0][0], plan.faults[-1][0])
+    tail, late, downtime = (tempo * random.uniform(0.3, longest) for longest in (1.5, 6.0, 8.0))
+    fault = LeaveBehind(random.randrange(groups), tail, late, downtime)
+    return replace(plan, faults=tuple(sorted((*plan.faults, (moment, fault)), key=lambda entry: entry[0])))
+
+
+def with_other_copies(random: Random, plan: Plan, brokers: int, copies: int) -> Plan:
+    """Return the plan with rolling restarts that change `minCopies` from `copies`, as an operator may, or, in half of
+    the cases, unchanged. A cluster that loses a broker for good stays as it is, because it may get too small."""
+    allowed = [other for other in range(1, (brokers + 1) // 2 + 1) if other != copies]
+    if random.random() < 0.5 or not allowed or any(isinstance(fault, Shrink) for _, fault in plan.faults):
+        return plan
+    faults = [
+        (moment, replace(fault, copies=random.choice(allowed)) if isinstance(fault, RollingRestart) else fault)
+        for moment, fault in plan.faults
+    ]
+    return replace(plan, faults=tuple(faults))
 
 
 def _draw(random: Random, kind: type, scope: Scope, safe: bool) -> Fault:

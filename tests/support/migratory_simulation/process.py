@@ -22,10 +22,20 @@ from migratory_broker.core.logic.replication.replica import Replica
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_broker.runtime.watchdog import WATCH_INTERVAL, LoopProgress, stall_limit
 from migratory_protocol.messages import Ack
-from migratory_protocol.peer import BrokerId, ForwardReplies, Publication, decode_peer, encode_peer
+from migratory_protocol.peer import (
+    BrokerId,
+    EpochRefused,
+    ForwardReplies,
+    Promise,
+    Publication,
+    decode_peer,
+    encode_peer,
+)
+from migratory_protocol.positions import Position
 
 from migratory_simulation.external_checker import Violation, key_of
 from migratory_simulation.network import End
+from migratory_simulation.progress_checker import ProgressChecker
 from migratory_simulation.receipt_checker import ReceiptChecker
 from migratory_simulation.zookeeper import ZkClient
 
@@ -36,6 +46,8 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Virtual seconds between two ticks of the logic."""
 LOGIC_REQUESTS = (*get_args(edge_events.LogicRequest), edge_events.Detach)
+PROBING_EDGE = -1
+"""The number of an edge that does not exist, which asks for subscriptions from made-up positions."""
 _FLUSH = logic_events.Flush()
 _TICK = logic_events.Tick()
 
@@ -155,6 +167,7 @@ class Process:
         self.fenced = False
         self.draining = False
         self.receipts = ReceiptChecker(self)
+        self.progress = ProgressChecker(self)
         self.interest = TopicInterest()
         self.replaced = False  # a newer process of this name was started while this one runs
         self._ticks = 0
@@ -162,6 +175,7 @@ class Process:
         self._backlog: deque[tuple[object, tuple[object, ...]]] = deque()
         self._flush_due = False
         self._next_edge = 0
+        self._probes = 0
         self.edges: list[EdgeProcess] = []
         for _ in range(world.options.edges):
             self.add_edge()
@@ -279,7 +293,10 @@ class Process:
         self.run(self._peer_received, peer, data)
 
     def _peer_received(self, peer: str, data: bytes) -> None:
-        self.step(logic_events.PeerReceived(peer, (decode_peer(data),)))
+        message = decode_peer(data)
+        if isinstance(message, Promise):
+            self.world.internal.answered(self, message)
+        self.step(logic_events.PeerReceived(peer, (message,)))
 
     # ---- effects
 
@@ -288,6 +305,8 @@ class Process:
         if isinstance(effect, logic_events.SendPeer):
             if isinstance(effect.message, ForwardReplies):
                 world.coverage["duplicates answered"] += sum(not reply.code for reply in effect.message.replies)
+            elif isinstance(effect.message, EpochRefused):
+                self.progress.refuses(effect.message)
             if world.tracing:
                 world.trace(self.label, "->", effect)
             world.network.send(self, effect.peer, encode_peer(effect.message))
@@ -309,6 +328,8 @@ class Process:
                 if edge.number == effect.edge:
                     edge.to_edge(effect)
         elif isinstance(effect, (logic_events.ZkGet, logic_events.ZkChildren, logic_events.ZkCommit)):
+            if isinstance(effect, logic_events.ZkCommit):
+                self.progress.commits(effect)
             self.zk.request(effect)
             if world.injector.ambushes and isinstance(effect, logic_events.ZkCommit):
                 world.injector.passing(self, "ZkCommit", "")
@@ -336,6 +357,8 @@ class Process:
                 world.coverage["live gaps"] += 1
                 if effect.receipt == "truncated":
                     self.receipts.truncated(effect)
+            elif isinstance(effect, logic_events.DrainClients):
+                self.progress.drains_clients(effect)
             self._to_edges(effect)
 
     def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswers) -> None:
@@ -367,6 +390,7 @@ class Process:
         """Count a note or metric. Raise Violation for a note that reports a fault of the broker."""
         if isinstance(effect, logic_events.Note):
             self.world.coverage[f"note {effect.event}"] += 1
+            self.progress.noted(effect)
             if effect.event == "history_lost_halted":
                 self.world.halts(self, int(str(effect.fields["group"])))
             if effect.event.startswith("unreported") or effect.event == "entries_without_source":
@@ -463,7 +487,19 @@ class Process:
     def drain(self, period: float) -> None:
         """Begin a planned stop that may last `period` seconds."""
         self.draining = True
-        self.run(self.step, logic_events.DrainRequest(period))
+        self.run(self._drain, logic_events.DrainRequest(period))
+
+    def _drain(self, request: logic_events.DrainRequest) -> None:
+        self.progress.drains(request.period)
+        self.step(request)
+
+    def probe(self, topic: str, after: Position) -> None:
+        """Ask for a subscription from any position, as a client may, for an edge that does not exist. The answer is
+        checked and dropped."""
+        self._probes += 1
+        event = logic_events.Attach(PROBING_EDGE, self._probes, topic, after)
+        self.receipts.asks(event)
+        self.step(event)
 
     def end(self) -> None:
         """End the process at once, with its memory, edges, links and connection to ZooKeeper."""

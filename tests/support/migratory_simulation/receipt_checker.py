@@ -33,8 +33,20 @@ class ReceiptChecker:
         after = self._asked.pop((answer.edge, answer.reference), None)
         if answer.receipt == "reset" and after is not None:
             self._reset(answer, after)
+        elif answer.receipt == "complete" and after is not None:
+            self._complete(answer, after)
         elif answer.receipt == "truncated":
             self.truncated(answer)
+
+    def _complete(self, answer: Attached, after: Position) -> None:
+        """Check RESUME: a client is continued only from a position that was committed."""
+        world = self._process.world
+        first = world.external.history_of(answer.topic, answer.position.epoch)
+        epoch = world.internal.committed_epoch(answer.topic, first, after.sequence)
+        if epoch and epoch != after.epoch:
+            raise Violation(
+                1, f"{self._process.label} continues a client at {answer.topic} {after}; committed there is {epoch}"
+            )
 
     def truncated(self, receipt: Attached | Page | Gap) -> None:
         """Check GAP-TOLD and RESUME: the reported publications lie before the beginning of the broker's cache."""

@@ -56,7 +56,7 @@ class Rollouts:
         """Drain a broker and remove it for good. Return false when the state of the cluster does not allow it now."""
         world, name = self.world, fault.broker
         process = world.process_of(name)
-        least = max(2 * world.options.min_copies - 1, 2)
+        least = max(2 * world.most_copies - 1, 2)
         if name not in world.names or len(world.names) <= least or process is None or process.draining:
             return False
         if self.rolling or any(other.draining for other in world.running()):
@@ -88,7 +88,7 @@ class Rollouts:
         if not process.running:
             return  # it crashed while it drained
         # With one copy no listed broker may ever end by that count; its own report decides.
-        if process.logic.drained and (world.options.min_copies == 1 or world.internal.may_lose(process)):
+        if process.logic.drained and (process.logic.config.min_copies == 1 or world.internal.may_lose(process)):
             world.process_ends(process, "leaves for good")
             world.coverage["brokers left"] += 1
             return
@@ -136,6 +136,9 @@ class Rollouts:
             if process.logic.drained or (over and (not world.options.plan.safe or world.internal.may_lose(process))):
                 if world.process_of(process.name) is process:  # else its successor already runs the old revision
                     world.revisions[process.name] = f"revision {self._revision}"
+                    if fault.copies:
+                        world.copies[process.name] = fault.copies
+                        world.coverage["minCopies changed"] += 1
                 world.process_ends(process, "rolled", restart=fault.downtime)
                 world.coverage["brokers rolled"] += 1
             else:

@@ -44,6 +44,25 @@ def superseded_tail(cluster: ScriptedCluster) -> Steps:
     yield cluster.taken_over(second, 20.0)
 
 
+@schedule(25.0, publishers=4)
+def superseded_answer(cluster: ScriptedCluster) -> Steps:
+    """The old coordinator is heard by brokers again before it hears ZooKeeper, and the new coordinator crashes. The old
+    one cannot become a candidate, but answers one, with superseded entries that outnumber those committed since. The
+    checkers check that its answer is not merged."""
+    first = yield from _leave_behind(cluster)
+    second = cluster.current()
+    (third,) = cluster.others(first, second)
+    yield cluster.commit(second, 6.0)
+    cluster.unblock(first, third)
+    yield cluster.until(lambda: cluster.linked(third, first), 6.0, "link to the one left behind")
+    cluster.crash(second, 8.0)
+    asked = cluster.world.coverage["answers below the source"]
+    yield cluster.taken_over(second, 12.0)
+    yield cluster.until(lambda: cluster.world.coverage["answers below the source"] > asked, 0.0, "answer")
+    yield cluster.random.uniform(0.0, 3.0) * cluster.tempo
+    cluster.restore_zookeeper(first)
+
+
 @schedule(30.0, publishers=4)
 @schedule(30.0, name="one tail of two cut", topics=2, publishers=4)
 def tail_cut(cluster: ScriptedCluster) -> Steps:
@@ -247,3 +266,123 @@ def links_break(cluster: ScriptedCluster) -> Steps:
         cluster.trace(f"the link between {coordinator.label} and {member.label} breaks")
         cluster.world.network.break_link(coordinator.number, member.number)
         yield cluster.random.uniform(0.5, 1.5) * cluster.tempo
+
+
+@schedule(30.0, window=6.0, give_up=1.5)
+def undecided_for_a_window(cluster: ScriptedCluster) -> Steps:
+    """ZooKeeper is away, and the coordinator's messages reach nobody for longer than the duplicate window. The checkers
+    check that it forgets no publisher whose last publication it cannot commit. When the links are back, it must commit
+    them all."""
+    yield from cluster.settled()
+    first = cluster.current()
+    cluster.world.ensemble.set_available(False)
+    cluster.block(first, *cluster.others(first), both=False)
+    yield cluster.until(lambda: cluster.tail(first) > 0, 2.0, "tail")
+    yield 9.0 * cluster.tempo
+    cluster.unblock(first, *cluster.others(first))
+    yield cluster.no_tail(first)
+    cluster.world.ensemble.set_available(True)
+
+
+@schedule(22.0, publishers=4, rate=40.0, link_delay=0.02, edges=1)
+def steady_load(cluster: ScriptedCluster) -> Steps:
+    """With so much load that some publications always wait for their commit, and no fault, nothing may change: the
+    coordinator of the first epoch that lists all brokers keeps it."""
+    yield from cluster.settled()
+    record = cluster.record()
+    yield 8.0 * cluster.tempo
+    cluster.demand(cluster.record() == record, f"after {record} without a fault: {cluster.record()}")
+
+
+@schedule(45.0)
+def resigned_and_back(cluster: ScriptedCluster) -> Steps:
+    """The coordinator is cut off from the other brokers, but not from ZooKeeper, and resigns. When all are listed
+    again, its successor crashes, so that it becomes the coordinator again. It must stay that."""
+    yield from cluster.settled()
+    first = cluster.current()
+    cluster.block(first, *cluster.others(first))
+    yield cluster.taken_over(first, 12.0)
+    cluster.unblock(first, *cluster.others(first))
+    yield cluster.at_rest()
+    second = cluster.current()
+    cluster.crash(second, 12.0)
+    yield cluster.until(lambda: cluster.coordinator() is first, 8.0, "return of the first coordinator")
+    yield 3.0 * cluster.tempo
+    cluster.demand(cluster.coordinator() is first, f"{first.label} lost the group again without a fault")
+
+
+@schedule(25.0)
+def asked_twice(cluster: ScriptedCluster) -> Steps:
+    """The link between a candidate and the member that it needs breaks when the member has promised, and before its
+    answer arrives. The checkers check that the member answers the repeated request."""
+    yield from cluster.settled()
+    before, old = cluster.record(), cluster.current()
+    for one in cluster.others(old):
+        for other in cluster.others(old, one):
+            cluster.clog(one, other, 0.3)
+    cluster.expire_session(old)
+    cluster.crash(old, 8.0)
+    yield cluster.next_record(before)
+    record, candidate = cluster.record(), cluster.owner()
+    if record is None or candidate is None:
+        return
+    (member,) = cluster.others(old, candidate)
+    yield cluster.until(lambda: member.replica(0).promised == record.epoch, 2.0, "promise")
+    cluster.world.network.break_link(candidate.number, member.number)
+    yield cluster.expect(lambda: cluster.coordinator() is candidate, 1.9, "the repeated request is not answered")
+
+
+def _restart_others(cluster: ScriptedCluster, coordinator: Process, copies: int) -> Steps:
+    """Restart all brokers but the coordinator with another `minCopies`, one after the other, as a rolling update that
+    has come to its last broker."""
+    for other in cluster.others(coordinator):
+        cluster.world.copies[other.name] = copies
+        cluster.crash(other, 0.3)
+        yield cluster.tempo
+        yield cluster.at_rest()
+
+
+@schedule(70.0, brokers=5)
+def copies_raised(cluster: ScriptedCluster) -> Steps:
+    """Of five brokers, all but the coordinator run with minCopies 3 instead of 2. What it commits then is held by one
+    more broker. It crashes, and that one is not heard. The checkers check that a candidate waits for it, as the list of
+    the last epoch has two copies, and not three."""
+    yield from cluster.settled()
+    first = cluster.current()
+    yield from _restart_others(cluster, first, 3)
+    if cluster.coordinator() is not first:
+        return
+    holder, *rest = cluster.others(first)
+    cluster.block(first, *rest, both=False)
+    yield cluster.commit(holder, 1.0)
+    cluster.block(holder, *rest)
+    cluster.world.copies[first.name] = 3
+    cluster.expire_session(first)  # so that the takeover begins while that broker is still linked
+    cluster.crash(first, 10.0)
+    yield 7.0 * cluster.tempo
+    cluster.unblock(holder, *rest)
+    yield cluster.expect(
+        lambda: cluster.coordinator() not in (None, first), 15.0, "nobody coordinates after the change"
+    )
+
+
+@schedule(60.0, brokers=5, min_copies=3)
+def copies_lowered(cluster: ScriptedCluster) -> Steps:
+    """Of five brokers, all but the coordinator run with minCopies 2 instead of 3, and most of them are reached late.
+    The checkers check that none of them delivers at its own accept, as the coordinator's list has three copies. In the
+    end the last broker changes as well, and lists have two copies."""
+    yield from cluster.settled()
+    first = cluster.current()
+    yield from _restart_others(cluster, first, 2)
+    if cluster.coordinator() is not first:
+        return
+    for other in cluster.others(first)[1:]:
+        cluster.clog(first, other, 0.6)
+    yield 3.0 * cluster.tempo
+    cluster.world.copies[first.name] = 2
+    cluster.crash(first, 0.3)
+    yield cluster.expect(
+        lambda: (record := cluster.record()) is not None and record.activated and record.copies == 2,
+        15.0,
+        "no list has two copies",
+    )

@@ -91,6 +91,7 @@ class World:
         self._names = len(options.brokers)  # names ever assigned
         self.wall_skews: dict[str, float] = {}  # of a broker's next processes, seconds
         self.revisions: dict[str, str] = {}  # of a broker's next process
+        self.copies: dict[str, int] = {}  # `minCopies` of a broker's next process, if it was changed
         self.on_history_loss = options.on_history_loss
         self.halted: set[int] = set()  # groups that wait for an operator
         self.external = ExternalChecker(self.coverage)
@@ -132,7 +133,7 @@ class World:
             min_age=min(options.min_age, options.max_age),
             max_age=options.max_age,
             max_bytes=options.max_bytes,
-            min_copies=options.min_copies,
+            min_copies=self.copies.get(name, options.min_copies),
             duplicate_window=options.duplicate_window,
             max_pending=options.max_pending,
             topic_idle_timeout=options.topic_idle,
@@ -165,6 +166,11 @@ class World:
     def revision(self, name: str) -> str:
         """Return the revision with which the broker's next process runs."""
         return self.revisions.get(name, "first")
+
+    @property
+    def most_copies(self) -> int:
+        """Return the largest `minCopies` that any broker may have."""
+        return max(self.options.min_copies, *self.copies.values(), 1)
 
     @staticmethod
     def url(name: str) -> str:
