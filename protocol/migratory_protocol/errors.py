@@ -24,6 +24,7 @@ NOT_ALLOWED: Final = "not_allowed"
 ID_REUSED: Final = "id_reused"
 ID_TOO_HIGH: Final = "id_too_high"
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
+RATE_LIMITED: Final = "rate_limited"
 GAP: Final = "gap"
 RETRY: Final = "retry"
 

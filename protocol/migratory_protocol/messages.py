@@ -241,13 +241,14 @@ class Drain(Struct, array_like=True, tag_field="op", tag=39):
 
 class Error(Struct, array_like=True, tag_field="op", tag=40):
     """From a broker: an error. `request` or `topic` name what is refused, when it can be named. `closes`: the broker
-    ends the connection."""
+    ends the connection. `retry_after`: with `rate_limited`, the seconds until the broker reads on."""
 
     code: Text
     text: Text
     request: Integer | None = None
     topic: Text | None = None
     closes: bool = False
+    retry_after: Seconds | None = None
 
 
 class Pong(Struct, array_like=True, tag_field="op", tag=41):

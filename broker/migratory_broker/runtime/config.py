@@ -68,8 +68,20 @@ class TopicsSection(_Section, frozen=True):
     cache: CacheSection = field(default_factory=CacheSection)
 
 
-class AddressesSection(_Section, frozen=True):
-    """The limits of each client address: connections at a time, and new ones a second; 0: no limit. `exempt` are
+Rate = Annotated[int, Meta(ge=0, le=2**46)]
+
+
+class RatesSection(_Section, frozen=True):
+    """The rates of each connection, or of each identity, in a second: publications, bytes of their payloads, and topics
+    of subscribe requests; 0: no limit."""
+
+    publications_per_second: Rate = 0
+    bytes_per_second: Rate = 0
+    subscriptions_per_second: Rate = 0
+
+
+class AddressesSection(RatesSection, frozen=True):
+    """The limits of each client address: connections at a time, new ones a second, and rates; 0: no limit. `exempt` are
     networks without these limits, such as those of proxies."""
 
     connections: Annotated[int, Meta(ge=0, le=2**31)] = 0
@@ -91,7 +103,14 @@ class LimitsSection(_Section, frozen=True):
     topics_per_client: Count = 10_000
     heartbeat: Annotated[float, Meta(ge=0.1, le=3600)] = 15.0
     handshake: Annotated[float, Meta(ge=0.1, le=300)] = 10.0
+    clients: RatesSection = field(default_factory=RatesSection)
+    identities: RatesSection = field(default_factory=RatesSection)
     addresses: AddressesSection = field(default_factory=AddressesSection)
+
+    @property
+    def reloadable(self) -> dict[str, Struct]:
+        """The limits that a running broker applies, by field."""
+        return {"clients": self.clients, "identities": self.identities, "addresses": self.addresses}
 
 
 class BatchingSection(_Section, frozen=True):
@@ -318,6 +337,8 @@ _SECTIONS: dict[str, type[Struct]] = {
     "topics": TopicsSection,
     "topics.cache": CacheSection,
     "limits": LimitsSection,
+    "limits.clients": RatesSection,
+    "limits.identities": RatesSection,
     "limits.addresses": AddressesSection,
     "delivery": DeliverySection,
     "delivery.batching": BatchingSection,

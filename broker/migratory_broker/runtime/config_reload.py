@@ -1,5 +1,5 @@
-"""Reloading the configuration file while the broker runs: the cluster's members and the limits of client addresses may
-change, everything else needs a restart.
+"""Reloading the configuration file while the broker runs: the cluster's members, and the limits of client addresses
+and of rates, may change; everything else needs a restart.
 
 Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when it changed, and
 again while it cannot be read.
@@ -23,7 +23,7 @@ CHECK_INTERVAL = 2.0
 
 
 class ConfigReloader:
-    """A watcher of the configuration file. When `brokers`, `leaving` or `limits.addresses` changed, it calls
+    """A watcher of the configuration file. When `brokers`, `leaving` or `LimitsSection.reloadable` changed, it calls
     `on_change` with the running configuration in which only these are replaced; brokers only unless too few would stay
     for the copies. It logs what needs a restart or is wrong."""
 
@@ -64,7 +64,7 @@ class ConfigReloader:
     @staticmethod
     def _applicable(source: BrokerConfig, rest: BrokerConfig) -> dict[str, Any]:
         """Return the sections that a running broker applies: as `source` has them, other limits as `rest` has them."""
-        limits = replace(rest.limits, addresses=source.limits.addresses)
+        limits = replace(rest.limits, **source.limits.reloadable)
         return {"brokers": source.brokers, "leaving": source.leaving, "limits": limits}
 
     def _load(self) -> BrokerConfig | None:

@@ -419,9 +419,13 @@ class Broker:
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         before, self._config = self._config, config
+        if config.limits != before.limits:
+            self._clients.set_limits(config)
         if config.limits.addresses != before.limits.addresses:
-            self._clients.set_address_limits(config)
             self._log("info", "address_limits_configured", **msgspec.to_builtins(config.limits.addresses))
+        rates = {"clients": config.limits.clients, "identities": config.limits.identities}
+        if rates != {"clients": before.limits.clients, "identities": before.limits.identities}:
+            self._log("info", "rate_limits_configured", **msgspec.to_builtins(rates))
         if (config.brokers, config.leaving) != (before.brokers, before.leaving):
             self._peers.set_brokers(config.brokers)  # brokers that leave keep their links to the end
             self._pump.to_logic(events.BrokersConfigured(config.staying(self._identity.name)))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from migratory_resources.cluster.identity import secrets_of
 from migratory_resources.cluster.kubernetes import KubernetesCluster
-from migratory_resources.cluster.process_config import TLS_FOLDER, broker_config
+from migratory_resources.cluster.process_config import RELOADED_LIMITS, TLS_FOLDER, broker_config
 
 from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner, build_object
@@ -64,9 +64,9 @@ def objects(
         "broker.json": json.dumps(config, indent=2) + "\n",
         **{f"url.{broker}": urls[broker] for broker in cluster.broker_names},
     }
-    # Brokers re-read "brokers", "leaving" and "limits.addresses" while they run; a change of the rest replaces them.
+    # Brokers re-read "brokers", "leaving" and these limits while they run; a change of the rest replaces them.
     fixed = {key: value for key, value in config.items() if key != "leaving"}
-    fixed["limits"] = {key: value for key, value in config["limits"].items() if key != "addresses"}
+    fixed["limits"] = {key: value for key, value in config["limits"].items() if key not in RELOADED_LIMITS}
     common = digest({"broker.json": json.dumps({**fixed, "brokers": []})})
     url_hashes = [digest({"url": urls[broker]})[:8] for broker in cluster.broker_names]
     stateful_set = _stateful_set(name, cluster, owner, {"common": common, "urls": ",".join(url_hashes)}, settings)

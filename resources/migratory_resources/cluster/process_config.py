@@ -23,6 +23,9 @@ DEFAULT_ZOOKEEPER_PATH = "/migratory/{cluster}"
 """The node below which the nodes of a cluster are, unless its configuration names another one. It suits an ensemble
 that belongs to the cluster."""
 
+RELOADED_LIMITS = ("clients", "identities", "addresses")
+"""The fields of the limits that brokers apply while they run."""
+
 ZOOKEEPER_LOG4J = """\
 status = error
 appender.console.type = Console
@@ -54,7 +57,7 @@ def broker_config(
     """
     spec = cluster.spec
     # Absent at their defaults, as `leaving` below: a broker of the previous release rejects unknown fields.
-    recent = {"input_total", "subscriptions_total", "addresses"}
+    recent = {"input_total", "subscriptions_total", *RELOADED_LIMITS}
     limits = spec.limits.model_dump(by_alias=True, exclude=recent)
     limits |= spec.limits.model_dump(by_alias=True, include=recent, exclude_defaults=True)
     zookeeper: dict[str, Any] = {"servers": zookeeper_servers, "sessionTimeout": spec.zookeeper.session_timeout}

@@ -118,7 +118,22 @@ class TopicsSpec(ResourceModel):
     )
 
 
-class AddressLimitsSpec(ResourceModel):
+class RatesSpec(ResourceModel):
+    """Rates of each client or of each identity: `spec.limits.clients`, `spec.limits.identities`. Over a rate a client
+    is read on when the rate allows it, and told when that is."""
+
+    publications_per_second: Annotated[int, WholeNumber(0, 10_000_000)] = Field(
+        default=0, description="Publications per second, of both QoS, to a broker; 0: no limit"
+    )
+    bytes_per_second: Annotated[int, ByteSize("0", "1Ti")] = Field(
+        default=0, description="Bytes of publications' payloads per second to a broker; 0: no limit"
+    )
+    subscriptions_per_second: Annotated[int, WholeNumber(0, 10_000_000)] = Field(
+        default=0, description="Topics of subscribe requests per second to a broker; 0: no limit"
+    )
+
+
+class AddressLimitsSpec(RatesSpec):
     """Limits of each address of clients: `spec.limits.addresses`."""
 
     connections: Annotated[int, WholeNumber(0, 1_000_000)] = Field(
@@ -173,9 +188,16 @@ class LimitsSpec(ResourceModel):
     handshake: Annotated[float, Duration("1s", "5m")] = Field(
         default=10.0, description="Time limit from the accepted connection to the client's first message"
     )
+    clients: RatesSpec = Field(
+        default=RatesSpec(), description="Rates of each connection of a client; changed without a restart"
+    )
+    identities: RatesSpec = Field(
+        default=RatesSpec(),
+        description="Rates of all connections with the same subject in their tokens; changed without a restart",
+    )
     addresses: AddressLimitsSpec = Field(
         default=AddressLimitsSpec(),
-        description="Limits of each client address, checked before a handshake; changed without a restart",
+        description="Limits of each client address, those of connections before a handshake; changed without a restart",
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from migratory_client import Client
 from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 from migratory_testing.processes import Broker, Brokers
 from migratory_testing.rawclient import RawClient, request
@@ -143,6 +145,29 @@ async def poll_apart_async(condition: Any) -> None:
             await asyncio.sleep(0.2)
 
 
+async def test_rates_change_while_the_broker_runs_and_nothing_is_lost(broker: Broker, bystander: Any) -> None:
+    """A client that publishes faster than its new rate waits, gets every acknowledgement, and delivers each publication
+    once and in order; others go on."""
+    label = "migratory_rate_limited_total", "client_publications"
+    set_limits(broker, clients={"publicationsPerSecond": 20})
+    broker.event("rate_limits_configured")
+    statuses: list[Any] = []
+    async with Client([broker.url], on_status=statuses.append) as client:
+        stream = client.subscribe("rates/all")
+        await client.publish("rates/all", b"first")
+        assert (await asyncio.wait_for(anext(stream), 10)).payload == b"first"
+        before, begin = labelled(broker, *label), time.monotonic()
+        publications = [asyncio.create_task(client.publish("rates/all", b"%d" % number)) for number in range(80)]
+        await bystander.unharmed()
+        await asyncio.wait_for(asyncio.gather(*publications), 60)
+        assert time.monotonic() - begin > (80 - 20) / 20 - 1  # a burst of a second, and then the rate
+        received = [await asyncio.wait_for(anext(stream), 10) for _ in range(80)]
+        assert [message.payload for message in received] == [b"%d" % number for number in range(80)]
+        assert labelled(broker, *label) > before
+        assert "rate_limited" in {getattr(status, "code", "") for status in statuses}
+        set_limits(broker, clients={})
+
+
 async def test_limits_of_addresses_change_while_the_broker_runs(broker: Broker, bystander: Any) -> None:
     source = "127.0.0.3"
 
@@ -161,11 +186,11 @@ async def test_limits_of_addresses_change_while_the_broker_runs(broker: Broker, 
         return found
 
     assert await statuses() == [101, 101]
-    set_addresses(broker, {**ADDRESSES, "connections": 1})
+    set_limits(broker, addresses={**ADDRESSES, "connections": 1})
     await poll_apart_async(lambda: _is(statuses, [101]))
-    set_addresses(broker, {**ADDRESSES, "connections": 1, "exempt": [f"{source}/32"]})
+    set_limits(broker, addresses={**ADDRESSES, "connections": 1, "exempt": [f"{source}/32"]})
     await poll_apart_async(lambda: _is(statuses, [101, 101]))
-    set_addresses(broker, ADDRESSES)
+    set_limits(broker, addresses=ADDRESSES)
     await bystander.unharmed()
     assert broker.event("address_limits_configured")["connections"] == 1
 
@@ -174,11 +199,10 @@ async def _is(statuses: Any, wanted: list[int]) -> bool:
     return [status for status in await statuses() if status == 101] == wanted
 
 
-def set_addresses(broker: Broker, addresses: dict[str, Any]) -> None:
-    """Write `addresses` as `limits.addresses` into the broker's configuration file, which is replaced as a whole, as
-    Kubernetes does."""
+def set_limits(broker: Broker, **limits: dict[str, Any]) -> None:
+    """Write these limits into the broker's configuration file, which is replaced as a whole, as Kubernetes does."""
     config = json.loads(broker.config.read_text())
-    config["limits"]["addresses"] = addresses
+    config["limits"] |= limits
     fresh = broker.config.with_suffix(".new")
     fresh.write_text(json.dumps(config))
     fresh.rename(broker.config)

@@ -457,3 +457,58 @@ def test_expired_ones_among_the_deferred_are_not_sent() -> None:
 def test_outcome_unknown_is_an_exception_of_its_own() -> None:
     error = publish_error(ev.PublishFailed("a", "outcome_unknown", "x"))
     assert (type(error), error.code) == (OutcomeUnknown, "outcome_unknown")
+
+
+def limited(seconds: float | None) -> wire.Error:
+    return wire.Error("rate_limited", "limit of publications of one client reached (10 a second)", retry_after=seconds)
+
+
+def test_nothing_is_sent_until_the_broker_reads_on_and_nothing_twice() -> None:
+    """At a rate the broker keeps what it has and reads on later. Nothing is sent again meanwhile, and what the
+    application publishes meanwhile follows in order."""
+    driver = CoreDriver()
+    link = driver.open()
+    for ticket in "ab":
+        submit(driver, ticket)
+    submit(driver, "other", topic="u")
+    driver.receive(link, limited(5.0))
+    assert [each.code for each in driver.of(ev.Problem)] == ["rate_limited"]
+    submit(driver, "c")
+    submit(driver, "d")
+    driver.receive(link, ack(1))
+    submit(driver, "new", topic="v")
+    driver.wait(4.9)
+    assert ids(driver) == []
+    driver.wait(0.2)
+    assert [(item.topic, item.id) for item in driver.published()] == [("t", 3), ("t", 4), ("v", 1)]
+    submit(driver, "e")
+    assert ids(driver) == [(5, 2)]
+    driver.wait(1.5)
+    assert ids(driver) == []  # the time for an answer began when the broker read on
+    driver.wait(0.5)
+    assert [(item.topic, item.id) for item in driver.published()] == [
+        *[("t", number) for number in (2, 3, 4, 5)], ("u", 1), ("v", 1),
+    ]  # fmt: skip
+
+
+def test_pause_of_a_topic_that_backs_off_ends_with_its_resend() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    driver.receive(link, nack(1, "retry", 0.5), limited(2.0))
+    submit(driver, "b")
+    driver.wait(1.9)
+    assert ids(driver) == []
+    driver.wait(2.2)
+    assert ids(driver) == [(1, 1), (2, 1)]
+
+
+def test_new_link_ends_a_pause() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    driver.receive(link, limited(None))
+    driver.receive(link, limited(8.0))
+    driver.step(ev.Disconnected(link))
+    driver.accept(driver.next_dial())
+    assert ids(driver) == [(1, 1)]

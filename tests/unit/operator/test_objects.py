@@ -113,7 +113,8 @@ def test_the_hash_changes_only_with_the_configuration_that_pods_read() -> None:
     usual = hashes({})
     assert hashes({"brokers": {"resources": {"requests": {"cpu": "1"}}}}) == usual
     addresses = {"connections": 9, "exempt": ["10.0.0.0/8"]}  # applied by running brokers
-    assert hashes({"limits": {"addresses": addresses}}) == usual
+    rates = {"publicationsPerSecond": 9}
+    assert hashes({"limits": {"addresses": addresses, "clients": rates, "identities": rates}}) == usual
     changed = hashes({"limits": {"heartbeat": "5s"}})
     assert changed[0] == usual[0], "ZooKeeper does not read heartbeats"
     assert changed[1] != usual[1]

@@ -486,13 +486,17 @@ def test_broker_config_has_seconds_and_bytes() -> None:
 
 def test_limits_of_memory_and_addresses_reach_the_broker_config() -> None:
     """They are absent at their defaults: a broker of the previous release rejects unknown fields."""
-    recent = ("inputTotal", "subscriptionsTotal", "addresses")
+    recent = ("inputTotal", "subscriptionsTotal", "addresses", "clients", "identities")
     plain = broker_config(load_cluster(cluster_file()).cluster, "zk:2181")["limits"]
     assert not [name for name in recent if name in plain]
     addresses = "{connections: 9, exempt: ['10.0.0.0/8', '::1']}"
-    text = f"{{limits: {{inputTotal: 1Gi, subscriptionsTotal: 2Gi, addresses: {addresses}}}}}"
+    rates = "clients: {publicationsPerSecond: 5, bytesPerSecond: 1Ki}, identities: {subscriptionsPerSecond: 7}"
+    text = f"{{limits: {{inputTotal: 1Gi, subscriptionsTotal: 2Gi, addresses: {addresses}, {rates}}}}}"
     limits = broker_config(load_cluster(cluster_file(text)).cluster, "zk:2181")["limits"]
-    assert [limits[name] for name in recent] == [2**30, 2**31, {"connections": 9, "exempt": ["10.0.0.0/8", "::1"]}]
+    assert [limits[name] for name in recent] == [
+        2**30, 2**31, {"connections": 9, "exempt": ["10.0.0.0/8", "::1"]},
+        {"publicationsPerSecond": 5, "bytesPerSecond": 1024}, {"subscriptionsPerSecond": 7},
+    ]  # fmt: skip
 
 
 def test_targets_of_objectives_are_exact_decimals() -> None:

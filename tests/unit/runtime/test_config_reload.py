@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from migratory_broker.core.edge.events import RateLimits, Rates
+from migratory_broker.runtime.clients.service import rate_limits
 from migratory_broker.runtime.config import BrokerConfig, load
 from migratory_broker.runtime.config_reload import CHECK_INTERVAL, ConfigReloader
 
@@ -86,6 +88,17 @@ def test_the_reloader_applies_limits_of_addresses_without_a_restart(file: File) 
     assert applied[1].limits.addresses.connections == 8
     assert (applied[1].limits.heartbeat, applied[1].brokers) == (15.0, ("a", "b", "c"))
     assert file.log.lines[0]["sections"] == ["limits", "delivery"]
+
+
+def test_the_reloader_applies_rates_without_a_restart(file: File) -> None:
+    applied: list[BrokerConfig] = []
+    file.rereading = ConfigReloader(file.path, load(file.path), "a", file.log, applied.append)
+    rates = {"publicationsPerSecond": 7, "bytesPerSecond": 8, "subscriptionsPerSecond": 9}
+    file.write(THREE, limits={"clients": rates, "identities": {"bytesPerSecond": 5}})
+    file.look()
+    (config,) = applied
+    assert rate_limits(config) == RateLimits(client=Rates(7, 8, 9), identity=Rates(bytes=5))
+    assert file.log.events() == []
 
 
 def test_the_reloader_names_changed_fields_that_need_a_restart(file: File) -> None:

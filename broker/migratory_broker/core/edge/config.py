@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from migratory_protocol import limits
 
+from migratory_broker.core.edge.events import NO_RATES, RateLimits
+
 
 @dataclass(slots=True, frozen=True)
 class ConflationRule:
@@ -62,6 +64,7 @@ class EdgeConfig:
     conflation: tuple[ConflationRule, ...] = ()  # the first rule that matches a topic applies
     batch_delay: float = 0.0  # 0: every publication is written at once, on its own
     batch_bytes: int = 16_384  # a batch of this size is written early: a larger one would save little more
+    rates: RateLimits = NO_RATES  # what is normal is the operator's to say
     replay_cache: int = 4_194_304  # bytes of encoded replay messages: many clients resume from the same position
 
     @property

@@ -6,7 +6,8 @@ order, before the next step. `Paused` may be stepped a few effects late: the tra
 then. `step` does not raise, whatever a client sends.
 
 Read on in lifecycle.py (the state machine of a connection), inbox.py (input in order), subscriptions.py, splice.py
-(from replay to live publications), delivery.py (fan-out and queues), publishing.py, identity.py and admission.py.
+(from replay to live publications), delivery.py (fan-out and queues), publishing.py, identity.py, rates.py and
+admission.py.
 state.py has the data of each connection and topic.
 """
 
@@ -25,6 +26,7 @@ from migratory_broker.core.edge.delivery import CLIENT_LIMIT, EdgeDelivery, queu
 from migratory_broker.core.edge.identity import IdentityChecks
 from migratory_broker.core.edge.lifecycle import ConnectionLifecycle, log_fields
 from migratory_broker.core.edge.publishing import PublishHandler
+from migratory_broker.core.edge.rates import RateLimiter
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.edge.state import ClientConnection, State
 from migratory_broker.core.edge.subscriptions import SubscriptionTable
@@ -62,6 +64,7 @@ class Edge:
         self._publishing = PublishHandler(config, number, self._delivery, self._identities)
         self._gate = AdmissionGate(config)
         self._rebalancer = Rebalancer(number, self._delivery)
+        self._rates = RateLimiter(config.rates, self._delivery)
         self._connections = ConnectionLifecycle(
             config,
             self._delivery,
@@ -70,6 +73,7 @@ class Edge:
             self._gate,
             self._rebalancer,
             self._identities,
+            self._rates,
         )
         self._handlers: dict[type, Any] = {
             events.Opened: self._connections.opened,
@@ -81,6 +85,7 @@ class Edge:
             events.Resumed: self._resumed,
             Tick: self._tick,
             events.Credentials: self._set_credentials,
+            events.RateLimits: self._set_rates,
             Fanout: self._splice.fanout,
             Gap: self._splice.handle_gap,
             Attached: self._attached,
@@ -155,6 +160,7 @@ class Edge:
     def _handle_timer(self, event: events.Later) -> None:
         self._delivery.handle_timer(event)
         self._splice.conflator.handle_timer()
+        self._rates.handle_timer()
 
     # ---- the broker ------------------------------------------------------------------------------------------
 
@@ -177,10 +183,15 @@ class Edge:
         self._identities.update(event)
         self._connections.close_revoked()
 
+    def _set_rates(self, event: events.RateLimits) -> None:
+        open_or_opening = [each for each in self._connections.table.values() if each.state <= State.OPEN]
+        self._rates.change(event, open_or_opening)
+
     def _tick(self, event: Tick) -> None:
         if event.wall:
             self._identities.wall_offset = event.wall - self._delivery.now
         self._identities.tick()
+        self._rates.tick()
         self._connections.tick()
         self._rebalancer.report()
         self._close_all_when_due()

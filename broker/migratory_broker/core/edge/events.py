@@ -33,6 +33,7 @@ class Opened(Struct, frozen=True, gc=False):
     deflate      whether permessage-deflate was negotiated
     opened       the time of the TCP accept, None for now; `connect` must come within the handshake limit from it
     token        the credential of the request, for a `connect` without one
+    address      what the connection counts as for the rates of addresses, "" if it does not
     """
 
     connection: int
@@ -41,6 +42,7 @@ class Opened(Struct, frozen=True, gc=False):
     deflate: bool = False
     opened: float | None = None
     token: str | None = None
+    address: str = ""
 
 
 class Received(Struct, frozen=True, gc=False):
@@ -94,7 +96,28 @@ class Credentials(EdgeMessage, frozen=True, gc=False):
     fetched: bool = False
 
 
-Event = Opened | Received | Paused | Resumed | Lost | More | Later | Tick | Credentials | EdgeEffect
+class Rates(Struct, frozen=True, gc=False, array_like=True):
+    """The amounts that may be used in a second: publications, bytes of their payloads, and topics of subscribe
+    requests; 0: no limit."""
+
+    publications: int = 0
+    bytes: int = 0
+    subscriptions: int = 0
+
+
+class RateLimits(EdgeMessage, frozen=True):
+    """Event: rates of each connection, of each identity and of each address (rates.py) replace the former ones.
+    `addresses` are what open connections count as, by their numbers: all but those that do not count."""
+
+    client: Rates = Rates()
+    identity: Rates = Rates()
+    address: Rates = Rates()
+    addresses: dict[int, str] = {}
+
+
+NO_RATES = RateLimits()
+
+Event = Opened | Received | Paused | Resumed | Lost | More | Later | Tick | Credentials | RateLimits | EdgeEffect
 
 
 class Recipients(Struct, frozen=True, eq=False, weakref=True):

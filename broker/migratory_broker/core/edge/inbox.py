@@ -19,6 +19,7 @@ only when it is handled, because it may become a thousand times as long.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from operator import length_hint
 
 from migratory_protocol import frames
@@ -28,6 +29,7 @@ from migratory_protocol.errors import CloseCode
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.events import Hold, More
+from migratory_broker.core.edge.rates import RateLimiter
 from migratory_broker.core.edge.state import Backlog, ClientConnection, State
 from migratory_broker.core.edge.subscriptions import SubscriptionTable
 
@@ -112,6 +114,7 @@ class Inbox:
         handle: Callable[[ClientConnection, object], None],
         close: CloseConnection,
         closed_by_peer: Callable[[ClientConnection, frames.CloseReceived], None],
+        rates: RateLimiter,
     ) -> None:
         self._config = config
         self._delivery = delivery
@@ -119,6 +122,7 @@ class Inbox:
         self._handle = handle
         self._close = close
         self._closed_by_peer = closed_by_peer
+        self._rates = rates
         self.unprocessed = UnprocessedBytes(config.input_total)
         self._budget = 0  # messages and topics that this step may still handle
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
@@ -175,9 +179,9 @@ class Inbox:
 
     def resume(self, connection: ClientConnection) -> None:
         """Handle the next part of the connection's backlog, and emit `More` if a part remains that can be handled.
-        Without a backlog, or while the connection is paused: nothing."""
-        backlog = connection.backlog
-        if backlog is None or connection.queue is not None:
+        Without a backlog, or while the connection is paused or waits for its rate: nothing."""
+        backlog, meter = connection.backlog, connection.meter
+        if backlog is None or connection.queue is not None or (meter is not None and meter.is_blocked):
             return
         connection.heard_at = self._delivery.coarse_now  # while `Hold` stops its socket it cannot show that it is alive
         self._budget = self._config.messages_per_turn
@@ -187,7 +191,10 @@ class Inbox:
     def _resume(self, connection: ClientConnection, backlog: Backlog) -> None:
         if connection.request is not None:
             self._subscriptions.resume(connection, connection.request)
-        if connection.request is not None or not self._handle_messages(connection, backlog.messages):
+        if connection.request is not None:
+            return
+        limited, backlog.limited = backlog.limited, None
+        if not self._handle_messages(connection, backlog.messages, limited):
             return
         if not self._handle_events(connection, backlog.frames):
             return
@@ -329,13 +336,22 @@ class Inbox:
             self._budget -= len(event.data) // BYTES_PER_BAD_MESSAGE
         return iter(messages)
 
-    def _handle_messages(self, connection: ClientConnection, messages: Iterator[object]) -> bool:
-        """Handle the messages of a frame. Return False if a subscribe request is pending or the turn's number of
-        messages is used up: then the rest is in the backlog. Otherwise return True; once the connection is closing,
-        further messages are ignored."""
-        for message in messages:
+    def _handle_messages(
+        self, connection: ClientConnection, messages: Iterator[object], limited: object = None
+    ) -> bool:
+        """Handle the messages of a frame, before them the one that waited for its rate, if any.
+
+        Return False if a subscribe request is pending, a rate is reached or the turn's number of messages is used up:
+        then the rest is in the backlog. Otherwise return True; once the connection is closing, further messages are
+        ignored."""
+        for message in messages if limited is None else chain((limited,), messages):
             if connection.state > State.OPEN:
                 return True
+            meter = connection.meter
+            if meter is not None and not self._rates.admit(connection, meter, message):
+                backlog = self._backlog_of(connection)
+                backlog.limited, backlog.messages = message, messages
+                return False
             self._handle(connection, message)
             self._budget -= 1
             if connection.request is not None:

@@ -38,6 +38,7 @@ from migratory_broker.core.edge.formats import Formats
 from migratory_broker.core.edge.identity import REFUSALS, IdentityChecks
 from migratory_broker.core.edge.inbox import Inbox
 from migratory_broker.core.edge.publishing import PublishHandler
+from migratory_broker.core.edge.rates import RateLimiter
 from migratory_broker.core.edge.state import ClientConnection, State
 from migratory_broker.core.edge.subscriptions import SubscriptionTable
 from migratory_broker.core.edge.timers import TimerWheel
@@ -64,6 +65,7 @@ class ConnectionLifecycle:
         gate: AdmissionGate,
         rebalancer: Rebalancer,
         identities: IdentityChecks,
+        rates: RateLimiter,
     ) -> None:
         self._config = config
         self._delivery = delivery
@@ -72,8 +74,11 @@ class ConnectionLifecycle:
         self._gate = gate
         self._rebalancer = rebalancer
         self._identities = identities
+        self._rates = rates
         self._formats = Formats(config.replay_cache)
-        self.inbox = Inbox(config, delivery, subscriptions, self._handle_message, self.close, self._closed_by_peer)
+        self.inbox = Inbox(
+            config, delivery, subscriptions, self._handle_message, self.close, self._closed_by_peer, rates
+        )
         self._wheel = TimerWheel()
         self._ticked_at: float | None = None
         self._woke_at = 0.0
@@ -97,6 +102,7 @@ class ConnectionLifecycle:
         format = self._formats.get(event.wire, event.deflate)
         connection = ClientConnection(event.connection, format, event.remote, self._delivery.coarse_now)
         self.table[event.connection] = connection
+        self._rates.add(connection, event.address)
         accepted = self.now if event.opened is None else event.opened
         self._wheel.schedule(connection, accepted + self._config.handshake)
         if self._admit(connection) and event.token is not None:
@@ -165,6 +171,7 @@ class ConnectionLifecycle:
         if connection.state is State.OPEN:
             self.clients -= 1
             self._rebalancer.remove(connection)
+        self._rates.remove(connection)
         self._subscriptions.drop_all(connection)
         self.inbox.drop_backlog(connection)
         if connection.queue is not None:
@@ -230,6 +237,7 @@ class ConnectionLifecycle:
         if refusal is not None:
             self._refuse(connection, errors.OVERLOADED, refusal, CloseCode.TRY_ANOTHER, "refused")
             return
+        self._rates.identify(connection)
         connection.client = message.client
         connection.remote = ""
         connection.token = None
@@ -276,6 +284,10 @@ class ConnectionLifecycle:
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)
             return False
+        meter = connection.meter
+        if meter is not None and meter.waits_for is not None:  # its socket is not read
+            connection.heard_at = self.now
+            self._rates.remind(connection, meter)
         silent = self.now - max(connection.heard_at, self._woke_at)
         if silent >= 2 * self._config.heartbeat:
             self._end_dead(connection, silent)

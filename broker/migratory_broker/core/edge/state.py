@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from migratory_protocol.frames import FrameEvent, FrameParser, ProtocolError
 from migratory_protocol.messages import TopicReceipt
@@ -21,6 +21,9 @@ from migratory_protocol.positions import Position
 from migratory_broker.core.edge.events import Recipients
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.security.authorizer import ClientAccess
+
+if TYPE_CHECKING:
+    from migratory_broker.core.edge.rates import RateMeter
 
 WANTED_BYTES = 512
 """Bytes of memory of a topic that waits in a subscribe request: a name of 255 bytes and a position."""
@@ -124,13 +127,15 @@ class SubscribeRequest:
 class Backlog:
     """The input of a client that waits: for a pending request, or for the other connections' turn.
 
-    It is handled in this order: `messages`, the rest of a frame; `frames`, the other frames of the same read; `chunks`,
-    unparsed bytes. `size` is the number of bytes in `chunks`, `parsed` the bytes of memory of the first two.
+    It is handled in this order: `limited`, a message that waits for its rate; `messages`, the rest of a frame;
+    `frames`, the other frames of the same read; `chunks`, unparsed bytes. `size` is the number of bytes in `chunks`,
+    `parsed` the bytes of memory of all others.
     """
 
-    __slots__ = ("chunks", "frames", "messages", "parsed", "size")
+    __slots__ = ("chunks", "frames", "limited", "messages", "parsed", "size")
 
     def __init__(self) -> None:
+        self.limited: object = None
         self.messages: Iterator[object] = iter(())
         self.frames: Iterator[FrameEvent | ProtocolError] = iter(())
         self.chunks: deque[bytes] = deque()
@@ -149,6 +154,7 @@ class ClientConnection:
         "format",
         "heard_at",
         "last_chunk",
+        "meter",
         "moves",
         "number",
         "paged_replays",
@@ -174,6 +180,7 @@ class ClientConnection:
         self.state = State.OPENING
         self.client = ""
         self.access: ClientAccess | None = None  # None as well where everything is allowed
+        self.meter: RateMeter | None = None  # None where no rate is limited
         self.token: str | None = None  # of the request; until `connect`
         self.moves = 0  # see `admission.Rebalancer`
         self.heard_at = now  # the last sign of life

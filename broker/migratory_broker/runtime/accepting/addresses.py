@@ -36,6 +36,20 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return address if mapped is None else mapped
 
 
+class CountedAddresses:
+    """The addresses that count for limits: all outside the `exempt` networks. Raises ValueError for what is not a
+    network."""
+
+    def __init__(self, exempt: Sequence[str]) -> None:
+        self._exempt: tuple[Network, ...] = tuple(ipaddress.ip_network(network) for network in exempt)
+
+    def key(self, host: str) -> str:
+        """Return the name under which an address counts, "" if it does not."""
+        if not host or any(_address(host) in network for network in self._exempt):
+            return ""
+        return address_key(host)
+
+
 class AddressLease:
     """The place of one connection within the limit of its address. `release` gives it back, once."""
 
@@ -70,7 +84,7 @@ class AddressLimits:
         self._clock = clock
         self._max_connections = 0
         self._rate = 0
-        self._exempt: tuple[Network, ...] = ()
+        self._counted = CountedAddresses(())
         self._connections: Counter[str] = Counter()
         self._due: dict[str, float] = {}  # when an address that stays at its rate may connect next
         self._max_due = MIN_RATES
@@ -79,16 +93,16 @@ class AddressLimits:
     def configure(self, connections: int, rate: int, exempt: Sequence[str]) -> None:
         """Set the limits: connections at a time and a second, and the networks without limits. Raises ValueError for
         what is not a network."""
-        self._exempt = tuple(ipaddress.ip_network(network) for network in exempt)
+        self._counted = CountedAddresses(exempt)
         self._max_connections, self._rate = connections, rate
 
     def admit(self, host: str) -> AddressLease | AddressRefusal | None:
         """Count a connection from `host`, and return its lease, None when it does not count, or its refusal."""
         if not (self._max_connections or self._rate):
             return None
-        if any(_address(host) in network for network in self._exempt):
+        key = self._counted.key(host)
+        if not key:
             return None
-        key = address_key(host)
         refusal = self._refusal(key)
         if refusal is not None:
             self.refused[refusal.limit] += 1

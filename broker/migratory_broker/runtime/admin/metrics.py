@@ -22,6 +22,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from migratory_broker.core.edge.rates import KINDS
 from migratory_broker.core.logic.events import Observe
 from migratory_broker.runtime.tls import Certificate, Purpose
 
@@ -46,6 +47,9 @@ REFUSAL_LIMITS = (
     "input_total", "descriptors", "address_connections", "address_rate",
 )  # fmt: skip
 """Exported at zero from the start, as the reasons above. Limits that close a client are among these reasons."""
+
+RATE_LIMITS = tuple(f"{scope}_{kind}" for scope in ("client", "identity", "address") for kind in KINDS)
+"""The labels of `migratory_rate_limited_total`, exported at zero from the start."""
 
 Kind = Literal["gauge", "counter", "histogram"]
 
@@ -73,6 +77,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_client_bytes": ("gauge", "kind", "Memory that the clients of this broker take."),
     "migratory_client_bytes_limit": ("gauge", "kind", "Memory that the clients of this broker may take."),
     "migratory_refusals_total": ("counter", "limit", "What clients were refused, by the limit that they reached."),
+    "migratory_rate_limited_total": ("counter", "limit", "Times that a client had to wait for a rate, by its limit."),
     "migratory_published_total": ("counter", "", "Publications taken from clients of this broker."),
     "migratory_committed_total": ("counter", "", "Publications committed, as seen by this broker."),
     "migratory_delivered_total": ("counter", "", "Publications written, once for each subscriber."),
@@ -131,6 +136,7 @@ class BrokerMetrics(Collector):
         self._sums["migratory_closed_total"] = dict.fromkeys(CLOSED_REASONS, 0.0)
         self._sums["migratory_peer_messages_refused_total"] = dict.fromkeys(PEER_REASONS, 0.0)
         self._sums["migratory_refusals_total"] = dict.fromkeys(REFUSAL_LIMITS, 0.0)
+        self._sums["migratory_rate_limited_total"] = dict.fromkeys(RATE_LIMITS, 0.0)
         self._buckets = [0] * (len(TAKEOVER_BUCKETS) + 1)
         self._seconds = 0.0
         self._registry = CollectorRegistry(auto_describe=False)

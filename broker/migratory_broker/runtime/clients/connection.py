@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
-from migratory_broker.runtime.accepting.addresses import AddressLease, address_key
+from migratory_broker.runtime.accepting.addresses import AddressLease, CountedAddresses, address_key
 from migratory_broker.runtime.clients.handshake_queue import HandshakeTransport, PendingConnections
 from migratory_broker.runtime.clients.multicast import Multicaster, address
 from migratory_broker.runtime.clients.unhandled import MAX_CLIENT_BYTES, ClientInput, UnhandledInput
@@ -86,6 +86,7 @@ class ClientConnections:
         self._closing: deque[tuple[float, int]] = deque()
         self._held: set[int] = set()
         self._leases: dict[int, AddressLease] = {}  # of the connections that count for their address
+        self.counted: CountedAddresses | None = None  # where there are rates of addresses
         self.unhandled = UnhandledInput(max_unhandled)
         self.evicted = 0
         self._throttled: dict[int, int] | None = None  # bytes read of each client since throttling began; None: off
@@ -125,7 +126,8 @@ class ClientConnections:
         self.empty.clear()
         if direct is not None:
             self.multicaster.note(connection)  # the handshake's answer went to its transport
-        self.pending.add(Opened(number, wire, self.remote(number), deflate, opened, token))
+        address = "" if self.counted is None else self.counted.key(self._host(number))
+        self.pending.add(Opened(number, wire, self.remote(number), deflate, opened, token, address))
         if early:
             connection.data_received(early)
 
@@ -172,13 +174,20 @@ class ClientConnections:
             read = self._throttled[number] = self._throttled.get(number, 0) + len(data)
             if read > THROTTLED_BYTES:
                 connection.transport.pause_reading()
-        for largest in self.unhandled.drop_largest(self._host):
+        for largest in self.unhandled.drop_largest(lambda number: address_key(self._host(number))):
             self.evicted += 1
             if (ended := self._open.get(largest)) is not None:
                 ended.transport.abort()
 
     def _host(self, number: int) -> str:
-        return address_key(self.remote(number).rpartition(":")[0])
+        return self.remote(number).rpartition(":")[0]
+
+    def counted_addresses(self) -> dict[int, str]:
+        """Return what the open connections count as for the rates of addresses, by number, those that count only."""
+        if self.counted is None:
+            return {}
+        keys = {number: self.counted.key(self._host(number)) for number in self._open}
+        return {number: key for number, key in keys.items() if key}
 
     def _deliver(self, held: ClientInput) -> None:
         data = self.unhandled.take(held)

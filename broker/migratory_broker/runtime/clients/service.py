@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
+from msgspec import structs
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
@@ -23,13 +24,13 @@ from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import MAX_PENDING_BYTES
 from migratory_broker.core.security.authorizer import Authorizer
-from migratory_broker.runtime.accepting.addresses import AddressLimits
+from migratory_broker.runtime.accepting.addresses import AddressLimits, CountedAddresses
 from migratory_broker.runtime.accepting.limits import AcceptRate, connection_capacity
 from migratory_broker.runtime.accepting.listener import TLS_HANDSHAKE_BYTES, Acceptor, ConnectionStarter
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
 from migratory_broker.runtime.clients.server import REFUSAL_REASONS, ClientServer, TokenPlaces, servers_page
-from migratory_broker.runtime.config import BrokerConfig
+from migratory_broker.runtime.config import BrokerConfig, RatesSection
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.security.config import security_config
@@ -69,9 +70,22 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
         batch_delay=config.delivery.batching.max_delay,
         batch_bytes=config.delivery.batching.max_bytes,
         conflation=tuple(ConflationRule(rule.topics, rule.interval) for rule in config.delivery.conflation),
+        rates=rate_limits(config),
     )
     room = limits.input_total // share - unhandled_bytes(config)
     return replace(edge, input_total=max(room, MIN_INCOMING_MESSAGES * edge.max_message))
+
+
+def rate_limits(config: BrokerConfig) -> edge_events.RateLimits:
+    """Return the rates of clients, identities and addresses, for each edge."""
+
+    def rates(section: RatesSection) -> edge_events.Rates:
+        return edge_events.Rates(
+            section.publications_per_second, section.bytes_per_second, section.subscriptions_per_second
+        )
+
+    limits = config.limits
+    return edge_events.RateLimits(rates(limits.clients), rates(limits.identities), rates(limits.addresses))
 
 
 def unhandled_bytes(config: BrokerConfig) -> int:
@@ -167,6 +181,7 @@ class ClientService:
                 wrap=lambda http, accepted, lease: DeferredHandshake(http, None, pump.defer, lease),
             )
         self.edge: Edge | None = None
+        self._set_counted_addresses(config)
         self._checks_identity = config.security is not None
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
@@ -194,6 +209,18 @@ class ClientService:
         for client in status["slow"]:
             client["remote"] = self.connections.remote(client["connection"])
         return status
+
+    def set_rate_limits(self, config: BrokerConfig) -> None:
+        """Apply changed rates to all connections, open ones included."""
+        self._config = config
+        self._set_counted_addresses(config)
+        if self.edge is not None:
+            addresses = self.connections.counted_addresses()
+            self._pump.to_edge(structs.replace(rate_limits(config), addresses=addresses))
+
+    def _set_counted_addresses(self, config: BrokerConfig) -> None:
+        is_limited = rate_limits(config).address != edge_events.Rates()
+        self.connections.counted = CountedAddresses(config.limits.addresses.exempt) if is_limited else None
 
     def _later(self, effect: edge_events.Later) -> None:
         delay = max(0.0, effect.at - self._clock())
@@ -267,8 +294,8 @@ class ClientBackend(Protocol):
 
     addresses: AddressLimits
 
-    def set_address_limits(self, config: BrokerConfig) -> None:
-        """Apply the limits of each client address to new connections."""
+    def set_limits(self, config: BrokerConfig) -> None:
+        """Apply changed limits: those of addresses to new connections, and rates to all."""
 
     @property
     def not_ready_reason(self) -> str:
@@ -331,7 +358,7 @@ class LocalClients(ClientService):
         self._log = log
         self._acceptor: Acceptor | None = None
         self.addresses = AddressLimits(clock)
-        self.set_address_limits(config)
+        configure_addresses(self.addresses, config)
 
     @property
     def not_ready_reason(self) -> str:
@@ -348,8 +375,9 @@ class LocalClients(ClientService):
             addresses=self.addresses,
         )
 
-    def set_address_limits(self, config: BrokerConfig) -> None:
+    def set_limits(self, config: BrokerConfig) -> None:
         configure_addresses(self.addresses, config)
+        self.set_rate_limits(config)
 
     pids: Sequence[int] = ()
 

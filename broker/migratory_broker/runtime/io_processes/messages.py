@@ -38,6 +38,12 @@ class Begin(EdgeMessage, frozen=True, gc=False):
     fencing: float
 
 
+class LimitsChanged(EdgeMessage, frozen=True, gc=False):
+    """Limits of clients changed. `config` is the configuration, as JSON."""
+
+    config: bytes
+
+
 class Beat(EdgeMessage, frozen=True, gc=False):
     """A sign of life from the broker's process, without content."""
 
@@ -78,7 +84,7 @@ class EdgeReport(EdgeMessage, frozen=True):
     server: dict[str, int]
 
 
-ToIo = EdgeEffect | Credentials | Begin | Beat
+ToIo = EdgeEffect | Credentials | Begin | LimitsChanged | Beat
 FromIo = LogicRequest | Detach | KeysNeeded | Observe | Note | IoHello | SocketCounts | ReleasedAddresses | EdgeReport
 
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode

@@ -34,6 +34,7 @@ from migratory_broker.runtime.io_processes.messages import (
     Begin,
     EdgeReport,
     IoHello,
+    LimitsChanged,
     ReleasedAddresses,
     SocketCounts,
     encode,
@@ -110,7 +111,7 @@ class IoProcessPool:
         self._empty = asyncio.Event()
         self._memory = MemoryReader(clock)
         self.addresses = AddressLimits(clock)
-        self.set_address_limits(config)
+        configure_addresses(self.addresses, config)
         self._start_due(clock())
 
     # ---- as the edge of the pump ---------------------------------------------------------------------------------
@@ -285,8 +286,12 @@ class IoProcessPool:
         rate = AcceptRate(self._config.limits.connects_per_second, self._clock)
         self._dealer = SocketDispatcher(listening, self._serving, self._clock, rate, self._log, self.addresses)
 
-    def set_address_limits(self, config: BrokerConfig) -> None:
+    def set_limits(self, config: BrokerConfig) -> None:
+        self._config = config
         configure_addresses(self.addresses, config)
+        for process in self._serving():
+            process.channel.put(encode(LimitsChanged(msgspec.json.encode(config))))
+            process.channel.flush()
 
     def tick(self, now: float) -> None:
         stalled = now - self._ticked > 1.0

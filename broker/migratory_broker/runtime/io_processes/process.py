@@ -36,6 +36,7 @@ from migratory_broker.runtime.io_processes.messages import (
     Begin,
     EdgeReport,
     IoHello,
+    LimitsChanged,
     ReleasedAddresses,
     SocketCounts,
     ToIo,
@@ -120,6 +121,9 @@ class IoProcess:
             kind = type(message)
             if kind is Begin:
                 self._start_serving(message)
+            elif kind is LimitsChanged:
+                if self._clients is not None:
+                    self._clients.set_rate_limits(parse(message.config))
             elif kind is not Beat:
                 if kind is events.ServerList and self._clients is not None:
                     self._clients.servers = message.servers

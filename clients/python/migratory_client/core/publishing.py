@@ -9,6 +9,7 @@ The publisher's side of docs/concepts/replication.md, "Normal case":
   from the lowest, because the coordinator accepts an id only after the one before it, or as the mark. The first ones
   are sent at once, and each answer sends two more. To send thousands again at each `retry` would keep a busy broker
   from ever answering.
+- After `rate_limited` nothing is sent until the broker reads on. It refuses nothing then, so nothing is sent again.
 - Giving up is final: the id leaves `pending`, and answers to ids that are not pending are ignored.
 - The last id of a topic is remembered for ever: an id used twice would be answered as a repeat, and its payload lost.
 """
@@ -75,7 +76,7 @@ class TopicQueue:
         self.ack_timeout = ack_timeout  # the current wait for an answer; doubles while none arrives
         self.backing_off = False  # after `retry`: new publications wait for the resend, too
         self.must_resend = False  # after `gap`: an answer must not postpone the resend
-        self.deferred: deque[int] = deque()  # ids that the last resend left for its answers, rising; new ones follow
+        self.deferred: deque[int] = deque()  # ids that a resend left for its answers, or a pause; new ones follow
         self.gap_resend_after = 0.0  # no resend for `gap` before
 
 
@@ -84,7 +85,10 @@ class Publisher:
     earliest time at which `tick` may have something to do. `codec` is that of the driver: the size of a message depends
     on it."""
 
-    __slots__ = ("_codec", "_last", "_settings", "deadline", "duplicate_window", "name", "queues", "resends", "waiting")
+    __slots__ = (
+        "_codec", "_last", "_settings", "deadline", "duplicate_window", "name", "paused_until", "queues", "resends",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(self, name: str, settings: Settings, codec: Codec) -> None:
         self.name = name
@@ -95,6 +99,7 @@ class Publisher:
         self.waiting = 0  # pending publications of all topics
         self.resends = 0
         self.deadline = inf
+        self.paused_until = 0.0  # the broker reads nothing before: a rate is reached
         self.duplicate_window = inf  # seconds for which the cluster recognises a repeat, by its `welcome`
 
     def submit(self, event: Submit, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
@@ -128,7 +133,7 @@ class Publisher:
         queue = self.queues.get(topic)
         if queue is None:
             ack_timeout = self._settings.ack_timeout
-            queue = self.queues[topic] = TopicQueue(topic, now + ack_timeout, ack_timeout)
+            queue = self.queues[topic] = TopicQueue(topic, max(now, self.paused_until) + ack_timeout, ack_timeout)
             self.deadline = min(self.deadline, queue.resend_at)
         expires_at = now + self._settings.publish_timeout
         self.deadline = min(self.deadline, expires_at)
@@ -136,7 +141,7 @@ class Publisher:
             event.ticket, event.payload, _sendable(event.sent), expires_at
         )
         self.waiting += 1
-        if queue.deferred:
+        if queue.deferred or (link and now < self.paused_until and not queue.backing_off):
             queue.deferred.append(number)
         elif link and not queue.backing_off:
             out.append(Send(link, [self._publish(queue, number, publication, now)]))
@@ -150,9 +155,9 @@ class Publisher:
         out.append(Acknowledged(self._remove(queue, ack.id).ticket, ack.position))
         queue.ack_timeout = self._settings.ack_timeout
         if not queue.backing_off and not queue.must_resend:
-            queue.resend_at = now + queue.ack_timeout
-            if queue.deferred and link:
-                self._send_deferred(queue, link, now, out)
+            queue.resend_at = max(now, self.paused_until) + queue.ack_timeout
+            if queue.deferred and link and now >= self.paused_until:
+                self._send_deferred(queue, link, now, out, 2)
 
     def accept_nack(self, nack: Nack, link: int, now: float, out: list[Effect]) -> None:
         """Schedule a resend after `gap` or `retry`; after any other code end the publication with `PublishFailed` and
@@ -173,6 +178,14 @@ class Publisher:
             self._schedule_resend(queue, now)  # the later ids wait behind one that will never be published
         self.tick(link, now, out)
 
+    def pause(self, seconds: float, now: float) -> None:
+        """Send nothing for `seconds`, because the broker reads on only then. What it has received already it handles
+        and answers later, so that nothing is sent again meanwhile."""
+        self.paused_until = now + min(seconds, self._settings.backoff_cap)
+        for queue in self.queues.values():
+            queue.resend_at = max(queue.resend_at, self.paused_until + queue.ack_timeout)
+        self.deadline = min(self.deadline, self.paused_until)
+
     def give_up(self, ticket: object, link: int, now: float, out: list[Effect]) -> None:
         """Drop the publication with this ticket, and send the others of its topic again. Nothing happens if it is not
         pending."""
@@ -187,6 +200,7 @@ class Publisher:
     def resend_all(self, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
         """Send all pending publications on a new link, the first of each topic at once. End those above the broker's
         limit, `max_payload` in bytes, with `PublishFailed`."""
+        self.paused_until = 0.0
         for queue in list(self.queues.values()):
             for number, publication in list(queue.pending.items()):
                 if too_large := self._too_large(queue.topic, publication.payload, max_payload):
@@ -209,16 +223,21 @@ class Publisher:
         `deadline`."""
         if now < self.deadline:
             return
-        self.deadline = inf
+        self.deadline = self.paused_until if now < self.paused_until else inf
+        resumes = 0.0 < self.paused_until <= now
+        if resumes:
+            self.paused_until = 0.0
         for queue in list(self.queues.values()):
             self._expire(queue, now, out)
             if not queue.pending:
                 continue
-            if link and queue.resend_at <= now:
+            if link and queue.resend_at <= now and not self.paused_until:
                 self._resend(queue, link, now, out)
+            elif link and resumes and queue.deferred and not queue.backing_off:
+                self._send_deferred(queue, link, now, out, RESEND_WINDOW)
             self.deadline = min(self.deadline, next(iter(queue.pending.values())).expires_at)
             if link:
-                self.deadline = min(self.deadline, queue.resend_at)
+                self.deadline = min(self.deadline, max(queue.resend_at, self.paused_until))
 
     def _expire(self, queue: TopicQueue, now: float, out: list[Effect]) -> None:
         expired = []
@@ -247,11 +266,11 @@ class Publisher:
         queue.resend_at = now + queue.ack_timeout
         queue.ack_timeout = min(queue.ack_timeout * 2, self._settings.resend_cap)
 
-    def _send_deferred(self, queue: TopicQueue, link: int, now: float, out: list[Effect]) -> None:
-        """Send the next two publications of the topic that the last resend left out. Answered and expired ones are
-        skipped."""
+    def _send_deferred(self, queue: TopicQueue, link: int, now: float, out: list[Effect], count: int) -> None:
+        """Send the next `count` publications of the topic that a resend or a pause left out. Answered and expired ones
+        are skipped."""
         messages: list[ClientMessage] = []
-        while queue.deferred and len(messages) < 2:
+        while queue.deferred and len(messages) < count:
             number = queue.deferred.popleft()
             publication = queue.pending.get(number)  # None: answered, from an earlier sending
             if publication is not None and publication.expires_at > now:

@@ -314,6 +314,9 @@ class ClientCore:
     def _handle_error(self, link: LinkState, message: wire.Error, now: float, out: list[Effect]) -> None:
         if message.closes:
             link.broker_error = f"{message.code}: {message.text}"
+        if message.code == errors.RATE_LIMITED and link is self._current:
+            self.publisher.pause(message.retry_after or 0.0, now)
+            self._recompute_deadline()
         refused = message.code == errors.UNAUTHENTICATED and message.closes  # reported as the link ends
         if not self._requests.accept_error(message, out) and not refused:
             out.append(ev.Problem(message.code, message.text, message.closes))

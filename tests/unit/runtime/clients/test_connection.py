@@ -7,12 +7,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from migratory_broker.core.edge.events import Hold, Lost, Opened, Received, Send
+from migratory_broker.core.edge.events import Hold, Lost, Opened, RateLimits, Rates, Received, Send
 from migratory_broker.core.logic.events import Note
 from migratory_broker.runtime.clients.connection import THROTTLED_BYTES, ClientConnections
 from migratory_broker.runtime.clients.service import ClientService
 from migratory_broker.runtime.clients.unhandled import MAX_CLIENT_BYTES
-from migratory_broker.runtime.config import parse
+from migratory_broker.runtime.config import BrokerConfig, parse
 from migratory_broker.runtime.pump import DEFERRED_SECONDS
 from migratory_broker.runtime.pump import Pump as RealPump
 
@@ -318,3 +318,37 @@ class TestUnhandledInput:
         ]  # fmt: skip
         assert [event for event in pump.events if type(event) is Lost] == [Lost(1), Lost(2)]
         assert connections.unhandled.total == 0
+
+
+async def test_rates_of_addresses_reach_open_and_new_connections() -> None:
+    """Connections count as their address, or as none from an exempt network or while there are no such rates."""
+    settings: dict[str, Any] = {
+        "cluster": "c", "brokers": ["a"], "zookeeper": {"servers": "127.0.0.1:1"}, "delivery": {"minCopies": 1},
+    }  # fmt: skip
+
+    def config(**addresses: Any) -> BrokerConfig:
+        return parse(json.dumps({**settings, "limits": {"addresses": addresses}}).encode())
+
+    pump = Pump()
+    service = ClientService(config(), "a", pump, lambda: 1.0)  # type: ignore[arg-type]
+    service.set_rate_limits(config(publicationsPerSecond=5))  # before there is an edge
+    service.set_rate_limits(config())
+    service.edge = Mock()
+
+    def adopt(host: str) -> Opened:
+        transport = Transport()
+        transport.host = host
+        service.connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
+        pump.turn()
+        event = pump.events.pop()
+        assert isinstance(event, Opened)
+        return event
+
+    for host in ("10.0.0.1", "2001:db8::7", "10.9.0.1"):
+        assert adopt(host).address == ""
+    service.set_rate_limits(config(publicationsPerSecond=5, exempt=["10.9.0.0/16"]))
+    assert pump.events.pop() == RateLimits(address=Rates(publications=5), addresses={1: "10.0.0.1", 2: "2001:db8::/64"})
+    assert [adopt(host).address for host in ("10.0.0.2", "10.9.0.2")] == ["10.0.0.2", ""]
+    service.set_rate_limits(config())
+    assert pump.events.pop() == RateLimits()
+    assert adopt("10.0.0.3").address == ""

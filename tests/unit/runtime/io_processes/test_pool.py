@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from migratory_broker.core.edge.events import Detach
 from migratory_broker.core.logic.events import (
@@ -18,9 +19,9 @@ from migratory_broker.core.logic.events import (
     Observe,
     ServerList,
 )
-from migratory_broker.runtime.config import parse
+from migratory_broker.runtime.config import LimitsSection, RatesSection, parse
 from migratory_broker.runtime.io_processes import pool as manyprocesses
-from migratory_broker.runtime.io_processes.messages import Begin, IoHello
+from migratory_broker.runtime.io_processes.messages import Begin, IoHello, LimitsChanged
 from migratory_protocol.messages import Server
 from migratory_protocol.positions import Position
 from migratory_testing.ioprocesses import fanout
@@ -42,6 +43,20 @@ async def test_a_process_gets_the_present_state_first(site: Any) -> None:
     late = await here.up(here.started[1])
     assert late.got[1:] == [Admission(True), ServerList(servers)]
     assert here.log.events().count("io_process_up") == 2
+
+
+async def test_changed_limits_reach_running_and_later_processes(site: Any) -> None:
+    here = site()
+    here.open()
+    first = await here.up(here.started[0])
+    config = msgspec.structs.replace(
+        here.clients._config, limits=LimitsSection(clients=RatesSection(publications_per_second=7))
+    )
+    here.clients.set_limits(config)
+    late = await here.up(here.started[1])
+    await until(lambda: first.of(LimitsChanged))
+    for encoded in (first.of(LimitsChanged)[0].config, late.of(Begin)[0].config):
+        assert parse(encoded).limits.clients.publications_per_second == 7
 
 
 async def test_clients_wait_for_the_last_process_up_to_a_limit(site: Any) -> None:

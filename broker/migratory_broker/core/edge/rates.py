@@ -1,0 +1,280 @@
+"""The rates at which clients may publish and subscribe, in the edge core: token buckets of each connection, of each
+identity and of each address.
+
+A client over a rate is refused nothing. Its next message waits, and its socket is not read, until the rate allows it;
+an `error` with `rate_limited` says which limit, and when the broker reads on. So its publications keep their order, and
+a flood costs the broker no more than the rate (Kafka's quotas do the same: KIP-219).
+
+A message is admitted while each bucket that it counts for has tokens left, and may then take more than there are: the
+largest one passes as well. Those that wait for a bucket have their turns in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import islice
+
+from migratory_protocol import errors
+from migratory_protocol.messages import Error, Publish, Subscribe
+
+from migratory_broker.core.edge.delivery import EdgeDelivery
+from migratory_broker.core.edge.events import NO_RATES, More, RateLimits, Rates
+from migratory_broker.core.edge.state import ClientConnection
+from migratory_broker.core.logic.events import Note, Observe
+
+REFILL = 0.25
+"""Seconds of a rate that must be free before those at the limit have their turns: fewer, larger steps. A bucket holds
+one second of its rate."""
+
+MIN_DELAY = 0.01
+"""Seconds between two turns of a bucket for which clients wait, at least."""
+
+MAX_TURNS = 64
+"""Clients that have their turn at once."""
+
+MAX_UNUSED = 10_000
+"""Buckets of identities and addresses without a connection that are kept until they are full again, so that nobody gets
+a full one by connecting again."""
+
+LOG_INTERVAL = 1.0
+"""Seconds between two log lines about clients at a limit."""
+
+KINDS = ("publications", "bytes", "subscriptions")
+"""The kinds of rates: of publications, of the bytes of their payloads, and of the topics of subscribe requests."""
+
+
+class Bucket:
+    """The tokens of one rate, for those that share it. `key` is its place in the table of shared buckets, None if it is
+    of one connection; `users` is the number of connections that count for it; `waiting` are those at the limit, the
+    longest there first."""
+
+    __slots__ = ("filled_at", "has_timer", "key", "kind", "level", "rate", "scope", "users", "waiting")
+
+    def __init__(self, scope: str, kind: str, rate: int, now: float, key: tuple[str, str, str] | None) -> None:
+        self.scope = scope
+        self.kind = kind
+        self.rate = rate
+        self.key = key
+        self.level = float(rate)
+        self.filled_at = now
+        self.users = 0
+        self.waiting: dict[ClientConnection, None] = {}
+        self.has_timer = False
+
+    def fill(self, now: float) -> None:
+        self.level = min(float(self.rate), self.level + (now - self.filled_at) * self.rate)
+        self.filled_at = now
+
+    def delay(self) -> float:
+        """Return the seconds from the last `fill` until the next turn of those that wait."""
+        return max(MIN_DELAY, REFILL - self.level / self.rate)
+
+
+class RateMeter:
+    """The buckets that a connection counts for. `waits_for` is the one at whose limit it waits. With `has_turn` it may
+    go on, if tokens are left, and need not wait behind others."""
+
+    __slots__ = ("address", "buckets", "has_turn", "waits_for")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.buckets: tuple[Bucket, ...] = ()
+        self.has_turn = False
+        self.waits_for: Bucket | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while the connection waits and has no turn."""
+        return self.waits_for is not None and not self.has_turn
+
+
+class RateLimiter:
+    """The rates of all clients of an edge. Without any limit no connection has a meter, and nothing is counted."""
+
+    def __init__(self, limits: RateLimits, delivery: EdgeDelivery) -> None:
+        self._limits = limits
+        self._delivery = delivery
+        self._shared: dict[tuple[str, str, str], Bucket] = {}
+        self._unused: dict[tuple[str, str, str], None] = {}  # keys of those without users, oldest first
+        self._timers: list[tuple[float, int, Bucket]] = []  # a heap
+        self._timer_count = 0
+        self._logged_at = float("-inf")
+        self._not_logged = 0
+
+    # ---- connections -----------------------------------------------------------------------------------------
+
+    def add(self, connection: ClientConnection, address: str) -> None:
+        """RateMeter a connection, where there are limits. `address` is what it counts as, "" if it does not."""
+        if self._limits != NO_RATES:
+            connection.meter = RateMeter(address)
+            self.identify(connection)
+
+    def identify(self, connection: ClientConnection) -> None:
+        """Count a connection that is metered for its present identity."""
+        meter = connection.meter
+        if meter is None:
+            return
+        subject = "" if connection.access is None else connection.access.subject
+        own = [bucket for bucket in meter.buckets if bucket.key is None]
+        buckets = [
+            *(own or self._buckets("client", "", self._limits.client)),
+            *(self._buckets("identity", subject, self._limits.identity) if subject else ()),
+            *(self._buckets("address", meter.address, self._limits.address) if meter.address else ()),
+        ]
+        for bucket in buckets:
+            bucket.users += 1
+        self._release(meter)
+        meter.buckets = tuple(buckets)
+
+    def remove(self, connection: ClientConnection) -> None:
+        """Stop metering a connection that ends."""
+        meter, connection.meter = connection.meter, None
+        if meter is not None:
+            if meter.waits_for is not None:
+                del meter.waits_for.waiting[connection]
+            self._release(meter)
+
+    def change(self, limits: RateLimits, connections: Iterable[ClientConnection]) -> None:
+        """Replace the limits, also for `connections`, which are all. Buckets are full at first, and those that wait
+        have their turns."""
+        self._limits = limits
+        self._shared.clear()
+        self._unused.clear()
+        for connection in connections:
+            waits = connection.meter is not None and connection.meter.waits_for is not None
+            self.remove(connection)
+            self.add(connection, limits.addresses.get(connection.number, ""))
+            if waits:
+                self._delivery.emit(More(connection.number))
+        self._unused.clear()  # of the limits before
+
+    def _buckets(self, scope: str, name: str, rates: Rates) -> Iterator[Bucket]:
+        for kind, rate in zip(KINDS, (rates.publications, rates.bytes, rates.subscriptions), strict=True):
+            if not rate:
+                continue
+            key = (scope, kind, name) if name else None
+            if key is None:
+                yield Bucket(scope, kind, rate, self._delivery.now, None)
+                continue
+            if key not in self._shared:
+                self._shared[key] = Bucket(scope, kind, rate, self._delivery.now, key)
+            self._unused.pop(key, None)
+            yield self._shared[key]
+
+    def _release(self, meter: RateMeter) -> None:
+        for bucket in meter.buckets:
+            bucket.users -= 1
+            if bucket.key is not None and not bucket.users:
+                self._unused[bucket.key] = None
+        if len(self._unused) > MAX_UNUSED:
+            self._forget(next(iter(self._unused)))
+
+    def _forget(self, key: tuple[str, str, str]) -> None:
+        del self._unused[key]
+        del self._shared[key]
+
+    def tick(self) -> None:
+        """Forget buckets without a connection that are full again."""
+        while self._unused:
+            key = next(iter(self._unused))
+            bucket = self._shared[key]
+            bucket.fill(self._delivery.now)
+            if bucket.level < bucket.rate:
+                return
+            self._forget(key)
+
+    # ---- messages --------------------------------------------------------------------------------------------
+
+    def admit(self, connection: ClientConnection, meter: RateMeter, message: object) -> bool:
+        """Return whether a message of a metered connection may be handled, and count it. If not, the connection waits:
+        it gets an `error` that names the limit, and later the effect `More`."""
+        if isinstance(message, Publish):
+            costs = {"publications": 1, "bytes": len(message.payload)}
+        elif isinstance(message, Subscribe):
+            costs = {"subscriptions": len(message.topics)}
+        else:
+            return True
+        now = self._delivery.now
+        for bucket in meter.buckets:
+            if bucket.kind in costs:
+                bucket.fill(now)
+                if bucket.level <= 0 or (bucket.waiting and not meter.has_turn):
+                    self._wait(connection, meter, bucket)
+                    return False
+        for bucket in meter.buckets:
+            bucket.level -= costs.get(bucket.kind, 0)
+        if meter.waits_for is not None:
+            del meter.waits_for.waiting[connection]
+            meter.waits_for = None
+        return True
+
+    def _wait(self, connection: ClientConnection, meter: RateMeter, bucket: Bucket) -> None:
+        meter.has_turn = False
+        self._set_timer(bucket)
+        if meter.waits_for is bucket:
+            return  # others before it took all tokens: it keeps its place
+        if meter.waits_for is not None:
+            del meter.waits_for.waiting[connection]
+        meter.waits_for = bucket
+        bucket.waiting[connection] = None
+        self._delivery.emit(Observe("migratory_rate_limited_total", label=f"{bucket.scope}_{bucket.kind}"))
+        self.remind(connection, meter)
+        self._log(connection, meter, bucket)
+
+    def remind(self, connection: ClientConnection, meter: RateMeter) -> None:
+        """Tell a client that waits at a limit which one it is, and when the broker reads on."""
+        bucket = meter.waits_for
+        assert bucket is not None, "only a client that waits is told"
+        delay = bucket.delay()
+        text = (
+            f"limit of {bucket.kind} of one {bucket.scope} reached ({bucket.rate} a second); "
+            f"nothing is refused, the broker reads on in {delay:.2f} s"
+        )
+        self._delivery.reply(connection, Error(errors.RATE_LIMITED, text, retry_after=round(delay, 3)))
+
+    def _log(self, connection: ClientConnection, meter: RateMeter, bucket: Bucket) -> None:
+        now = self._delivery.now
+        if now - self._logged_at < LOG_INTERVAL:
+            self._not_logged += 1
+            return
+        fields: dict[str, object] = {
+            "client": connection.client, "connection": connection.number,
+            "subject": "" if connection.access is None else connection.access.subject,
+            "limit": f"{bucket.scope}_{bucket.kind}", "rate": bucket.rate, "others": self._not_logged,
+        }  # fmt: skip
+        self._logged_at, self._not_logged = now, 0
+        self._delivery.emit(Note("warning", "client_rate_limited", fields, connection.number))
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, bucket: Bucket) -> None:
+        if not bucket.has_timer:
+            bucket.has_timer = True
+            self._timer_count += 1
+            at = self._delivery.now + bucket.delay()
+            heappush(self._timers, (at, self._timer_count, bucket))
+            self._delivery.set_timer(self._timers[0][0])
+
+    def handle_timer(self) -> None:
+        """Give turns to clients that wait for buckets which have tokens again, and set the timer for the next."""
+        now = self._delivery.now
+        while self._timers and self._timers[0][0] <= now:
+            _, _, bucket = heappop(self._timers)
+            bucket.has_timer = False
+            bucket.fill(now)
+            if bucket.delay() <= MIN_DELAY:
+                self._give_turns(bucket)
+            if bucket.waiting:
+                self._set_timer(bucket)
+        if self._timers:
+            self._delivery.set_timer(self._timers[0][0])
+
+    def _give_turns(self, bucket: Bucket) -> None:
+        for connection in list(islice(bucket.waiting, MAX_TURNS)):
+            if connection.queue is not None:  # it handles nothing before its transport takes bytes again
+                del bucket.waiting[connection]
+                bucket.waiting[connection] = None
+            assert connection.meter is not None, "a connection that ends waits no more"
+            connection.meter.has_turn = True
+            self._delivery.emit(More(connection.number))
