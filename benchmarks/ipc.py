@@ -42,6 +42,7 @@ class ReceiverSetup(Struct, frozen=True, kw_only=True):
     reconnects: bool = False  # a lost connection is opened again with its position; else it voids the run
     seed: int = 1
     authority: str = ""  # the file of the authority that signed the servers' certificates; empty: no TLS
+    token: str = ""  # what all clients show of themselves
 
 
 class PublisherSetup(Struct, frozen=True, kw_only=True):
@@ -54,6 +55,7 @@ class PublisherSetup(Struct, frozen=True, kw_only=True):
     prefix: str = "bench"
     payload: int = 140
     authority: str = ""  # as of a receiver
+    token: str = ""
 
 
 class AttackerSetup(Struct, frozen=True, kw_only=True):

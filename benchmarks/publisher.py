@@ -137,7 +137,7 @@ class BenchmarkPublisher:
     def __init__(self, setup: ipc.PublisherSetup) -> None:
         self._setup = setup
         self._names = ipc.topic_names(setup.topics, setup.prefix)
-        protocol = find_protocol(setup.protocol)
+        protocol = find_protocol(setup.protocol, setup.token)
         run = os.urandom(4).hex()
         count = min(setup.connections, setup.topics)
         addresses = setup.addresses

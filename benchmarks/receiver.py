@@ -86,7 +86,7 @@ class Receiver:
 
     def __init__(self, setup: ipc.ReceiverSetup) -> None:
         self._setup = setup
-        self._protocol = find_protocol(setup.protocol)
+        self._protocol = find_protocol(setup.protocol, setup.token)
         self._names = ipc.topic_names(setup.topics, setup.prefix)
         random = Random(f"{setup.seed}/{setup.first}")
         self._poll = select.epoll()

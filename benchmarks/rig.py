@@ -13,6 +13,10 @@ from benchmarks.processes import MeasurementFailed
 from benchmarks.receivers import Receivers, ReceiverTotals
 from benchmarks.systems import System, Workload
 
+MAX_PENDING, MAX_TLS_PENDING = 200, 10
+"""Connections of a receiver that may be opening at the same time, without and with TLS. TLS handshakes block one
+another, and a server waits for each 10 s at most."""
+
 
 class RoundResult(Struct, kw_only=True):
     """The publishing of one system in one round: its counts, and the CPU seconds of the system's processes in
@@ -92,7 +96,8 @@ class Rig:
             setup = ipc.ReceiverSetup(
                 protocol=self.system.protocol, addresses=self.system.addresses,
                 connections=self.work.subscribers, topics=self.work.topics, reconnects=self._reconnects,
-                authority=self.system.authority,
+                authority=self.system.authority, token=self.system.token,
+                max_pending=MAX_TLS_PENDING if self.system.authority else MAX_PENDING,
             )  # fmt: skip
             self._receivers = Receivers(setup, self._client_core)
             await self._receivers.start()

@@ -46,6 +46,9 @@ TARGETS = (
     ),
     PerformanceTarget("attack.others_disconnected", 0, "others that lost their link under attack"),
     PerformanceTarget("attack.memory_ratio", 1.0, "memory under attack, of its limit (the worst of all limits)"),
+    PerformanceTarget("tls.ratio_raw", 1.3, "CPU per delivery with TLS, of the raw TLS loop's"),
+    PerformanceTarget("tls.kib_per_client", 12.0, "KiB per idle subscribed client with TLS"),
+    PerformanceTarget("identity.share_of_delivery", 0.02, "CPU of tokens and rules, of a delivery's"),
     PerformanceTarget("cycles.growth_ratio", 1.05, "memory after many cycles, of that after few"),
 )
 

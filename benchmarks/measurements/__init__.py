@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from benchmarks.benchmark import Benchmark
-from benchmarks.measurements import attack, failover, fanout, latency, memory, options, publish, storm
+from benchmarks.measurements import attack, failover, fanout, latency, memory, options, publish, security, storm
 
 
 class Measurement(NamedTuple):
@@ -32,5 +32,9 @@ ALL: dict[str, Measurement] = {
     "storm": Measurement("many clients reconnect at once", storm.measure),
     "failover": Measurement("one of three brokers is killed", failover.measure),
     "cycles": Measurement("memory over cycles of connecting and disconnecting", memory.measure_cycles),
+    "tls": Measurement(
+        "CPU per delivery and memory of an idle client with TLS", security.measure_tls, by_default=False
+    ),
+    "identity": Measurement("CPU of tokens and rules", security.measure_identity, by_default=False),
     "attack": Measurement("others' latency while a broker is attacked", attack.measure, by_default=False),
 }

@@ -51,7 +51,7 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
     peers = {}
     for system in bench.peers():
         try:
-            peers[system.name] = await _measure_system(bench, system, sizes.peer_clients)
+            peers[system.name] = await measure_system(bench, system, sizes.peer_clients)
         except MeasurementFailed as reason:
             bench.drop(system.name, reason)
     first = next(iter(by_clients.values()))
@@ -71,10 +71,11 @@ async def _measure_product(bench: Benchmark, clients: int) -> dict[str, Any]:
     # More clients than a process has descriptors for need several I/O processes.
     several = clients > MAX_PER_PROCESS
     spec = {"brokers": {"ioProcesses": -(-clients // MAX_PER_PROCESS)}} if several else {}
-    return await _measure_system(bench, Product(spec=spec), clients, find_rate=several)
+    return await measure_system(bench, Product(spec=spec), clients, find_rate=several)
 
 
-async def _measure_system(bench: Benchmark, system: System, clients: int, *, find_rate: bool = False) -> dict[str, Any]:
+async def measure_system(bench: Benchmark, system: System, clients: int, *, find_rate: bool = False) -> dict[str, Any]:
+    """Measure the memory of an idle client of a system with this many, and with `find_rate` the highest rate."""
     topics = min(bench.sizes.topics, clients)
     work = Workload(subscribers=clients - clients % topics, topics=topics, payload=bench.sizes.payload, rate=0.0)
     rig = Rig(system, work, pinned=not find_rate)

@@ -26,11 +26,11 @@ _ALL: tuple[type[ClientProtocol], ...] = (
 )
 
 
-def find_protocol(name: str) -> ClientProtocol:
-    """Return the protocol of this name. Raise ValueError when there is none."""
+def find_protocol(name: str, token: str = "") -> ClientProtocol:
+    """Return the protocol of this name, whose clients send the token. Raise ValueError when there is none."""
     for protocol in _ALL:
         if protocol.name == name:
-            return protocol()
+            return protocol(token)
     raise ValueError(f"no protocol {name!r}; there are {', '.join(protocol.name for protocol in _ALL)}")
 
 

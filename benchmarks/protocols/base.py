@@ -52,7 +52,8 @@ class Conversation:
 
 
 class ClientProtocol:
-    """One server's protocol. With `websocket` False the client sends nothing, and bytes arrive once it is connected."""
+    """One server's protocol. `token` is what clients show of themselves, where the protocol has such a thing; empty for
+    nothing. With `websocket` False the client sends nothing, and bytes arrive once it is connected."""
 
     name: ClassVar[str]
     websocket: ClassVar[bool] = True
@@ -69,6 +70,9 @@ class ClientProtocol:
 
     resumes: ClassVar[bool] = False
     """True if a client that reconnects sends its position and receives what it missed."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
 
     def subscriber(self, client: str, topic: str, after: Position | None = None) -> Conversation:
         """Return the conversation of a subscriber, which resumes after `after` if the protocol `resumes`."""

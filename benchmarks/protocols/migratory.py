@@ -15,14 +15,16 @@ from benchmarks.protocols.base import ClientProtocol, Conversation, RefusedBySer
 class _ProductSubscriber(Conversation):
     """A subscriber of one topic, which checks that a resume is complete."""
 
-    def __init__(self, client: str, topic: str, after: Position | None) -> None:
+    def __init__(self, client: str, topic: str, after: Position | None, token: str) -> None:
         self._client = client
+        self._token = token
         self._topic = topic
         self._after = after
 
     def greeting(self) -> list[bytes]:
         topics = [wire.TopicRequest(self._topic, self._after)]
-        return [MSGPACK.encode(wire.Connect(client=self._client)), MSGPACK.encode(wire.Subscribe(1, topics))]
+        connect = wire.Connect(client=self._client, token=self._token or None)
+        return [MSGPACK.encode(connect), MSGPACK.encode(wire.Subscribe(1, topics))]
 
     def received(self, message: bytes) -> list[bytes]:
         for decoded in MSGPACK.decode_broker(message):
@@ -44,13 +46,14 @@ class _ProductSubscriber(Conversation):
 class _ProductPublisher(Conversation):
     """A publisher whose ids rise per topic. Its mark is the lowest id without an answer."""
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, token: str) -> None:
         self._client = client
+        self._token = token
         self._sent: dict[str, int] = {}
         self._answered: dict[str, int] = {}
 
     def greeting(self) -> list[bytes]:
-        return [MSGPACK.encode(wire.Connect(client=self._client))]
+        return [MSGPACK.encode(wire.Connect(client=self._client, token=self._token or None))]
 
     def received(self, message: bytes) -> list[bytes]:
         for decoded in MSGPACK.decode_broker(message):
@@ -83,10 +86,10 @@ class ProductProtocol(ClientProtocol):
     resumes = True
 
     def subscriber(self, client: str, topic: str, after: Position | None = None) -> Conversation:
-        return _ProductSubscriber(client, topic, after)
+        return _ProductSubscriber(client, topic, after, self.token)
 
     def publisher(self, client: str) -> Conversation:
-        return _ProductPublisher(client)
+        return _ProductPublisher(client, self.token)
 
     def positions(self, message: bytes) -> Iterable[tuple[bytes, Position]]:
         for decoded in MSGPACK.decode_broker(message):

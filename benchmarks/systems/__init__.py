@@ -22,6 +22,6 @@ PEERS: dict[str, Callable[[], System]] = {"mosquitto": Mosquitto, "nats": Nats, 
 """The peers of most comparisons, by the name in `peers.py`."""
 
 __all__ = [
-    "C_LOOP", "PEERS", "JetStream", "Product", "RawLoop", "System", "UnsupportedField", "Workload", "c_loop",
-    "python_loop",
+    "C_LOOP", "PEERS", "Centrifugo", "JetStream", "Nats", "Product", "RawLoop", "System", "UnsupportedField",
+    "Workload", "c_loop", "python_loop",
 ]  # fmt: skip

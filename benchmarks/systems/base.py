@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar
 
+from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
+from migratory_local.processes.network import LOOPBACK
 from migratory_local.processes.process import Process
 from msgspec import Struct
 
@@ -39,11 +41,13 @@ class System:
     publish_protocol: ClassVar[str] = ""
     addresses: list[ipc.Address]
     authority: str  # the file of the authority of its certificates; empty: no TLS
+    token: str  # what its clients show of themselves
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.addresses = []
         self.authority = ""
+        self.token = ""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._processes: list[Process] = []
         self._publisher: HelperProcess | None = None
@@ -54,6 +58,13 @@ class System:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="migratory-bench-")
         return Path(self._folder.name)
+
+    def make_certificate(self) -> tuple[Path, Path]:
+        """Make an authority, which clients will trust, and a certificate of the loopback address. Return the files of
+        certificate and key."""
+        write_certificates(self.folder, DevelopmentAuthority(), ["server"], LOOPBACK)
+        self.authority = str(self.folder / "ca.crt")
+        return self.folder / "server.crt", self.folder / "server.key"
 
     @property
     def pids(self) -> list[int]:
@@ -88,6 +99,7 @@ class System:
         setup = ipc.PublisherSetup(
             protocol=self.publish_protocol or self.protocol, addresses=self.addresses, connections=connections,
             topics=work.topics, payload=work.payload, authority=self.authority,
+            token=self.token,
         )  # fmt: skip
         self._publisher = await HelperProcess.start("benchmarks.publisher", setup, core)
         await self._publisher.ready(60.0)

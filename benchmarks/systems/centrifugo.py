@@ -12,12 +12,13 @@ from benchmarks.systems.base import System, Workload
 
 
 class Centrifugo(System):
-    """One Centrifugo server."""
+    """One Centrifugo server, with TLS if it is asked for."""
 
     protocol = "centrifuge"
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
         super().__init__("centrifugo")
+        self._tls = tls
 
     async def start(self, work: Workload, core: int | None) -> None:
         program = peers.find("centrifugo")
@@ -27,8 +28,12 @@ class Centrifugo(System):
         path = self.folder / "config.json"
         allowed = ("allow_subscribe_for_client", "allow_publish_for_client", "allow_subscribe_for_anonymous",
                    "allow_publish_for_anonymous")  # fmt: skip
+        server: dict[str, object] = {"address": "127.0.0.1", "port": port}
+        if self._tls:
+            certificate, key = self.make_certificate()
+            server["tls"] = {"enabled": True, "cert_pem": str(certificate), "key_pem": str(key)}
         config = {
-            "http_server": {"address": "127.0.0.1", "port": port},
+            "http_server": server,
             "client": {
                 "insecure": True,
                 "allowed_origins": ["*"],

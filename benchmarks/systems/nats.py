@@ -15,7 +15,7 @@ from benchmarks.systems.base import System, Workload
 SERVER = """\
 server_name: node{number}
 listen: "127.0.0.1:{port}"
-websocket {{ listen: "127.0.0.1:{web}", no_tls: true }}
+websocket {{ listen: "127.0.0.1:{web}", {tls} }}
 max_connections: 200000
 ping_interval: "30m"
 """
@@ -39,12 +39,13 @@ ELECTION_TIMEOUT = 60.0
 
 
 class Nats(System):
-    """One NATS server."""
+    """One NATS server, with TLS if it is asked for."""
 
     protocol = "nats"
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
         super().__init__("nats")
+        self._tls = tls
 
     async def start(self, work: Workload, core: int | None) -> None:
         port, web = free_ports(2)
@@ -56,7 +57,11 @@ class Nats(System):
         if program is None:
             raise MeasurementFailed("nats-server is not installed; run `make bench-peers`")
         path = self.folder / f"nats-{number}.conf"
-        path.write_text(SERVER.format(number=number, port=port, web=web) + more)
+        tls = "no_tls: true"
+        if self._tls:
+            certificate, key = self.make_certificate()
+            tls = f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}'
+        path.write_text(SERVER.format(number=number, port=port, web=web, tls=tls) + more)
         process = self._run([program, "-c", str(path)], core)
         if not more:
             await wait_for_port(process, web)

@@ -37,14 +37,16 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 class Product(System):
     """A cluster of the product with a number of brokers. `spec` overrides fields of its cluster file. With `dev_tls` it
-    has certificates of an authority of its own."""
+    has certificates of an authority of its own. All clients show `token`."""
 
     protocol = "product"
 
     def __init__(
-        self, name: str = "product", *, brokers: int = 1, spec: Mapping[str, Any] | None = None, dev_tls: bool = False
-    ) -> None:
+        self, name: str = "product", *, brokers: int = 1, spec: Mapping[str, Any] | None = None, dev_tls: bool = False,
+        token: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(name)
+        self.token = token
         own = {
             "brokers": {"replicas": brokers},
             "zookeeper": {"replicas": 1},

@@ -31,13 +31,14 @@ def frame(work: Workload) -> bytes:
 
 
 class RawLoop(System):
-    """A raw loop; `command` runs rawsend.c or rawsend.py."""
+    """A raw loop; `command` runs rawsend.c or rawsend.py, which can have TLS."""
 
     protocol = "raw"
 
-    def __init__(self, name: str, command: list[str]) -> None:
+    def __init__(self, name: str, command: list[str], *, tls: bool = False) -> None:
         super().__init__(name)
         self._command = command
+        self._tls = tls
         self._process: LineProcess | None = None
 
     @property
@@ -48,8 +49,9 @@ class RawLoop(System):
     async def start(self, work: Workload, core: int | None) -> None:
         path = self.folder / "frame"
         path.write_bytes(frame(work))
+        certificate = map(str, self.make_certificate()) if self._tls else ()
         self._process = await LineProcess.start(
-            *self._command, str(path), str(work.subscribers), str(work.topics), core=core
+            *self._command, str(path), str(work.subscribers), str(work.topics), *certificate, core=core
         )
         self.addresses = [("127.0.0.1", int((await self._process.read_line(30.0)).split()[1]))]
 

@@ -103,3 +103,15 @@ async def test_storm_replays_missed_publications(tmp_path: Path) -> None:
     assert result["storm"]["returned"] == result["sizes"]["storm_clients"]
     assert result["storm"]["live_quiet_p99_ms"] > 0
     assert len(result["cycles"]["with_mib"]) == result["sizes"]["cycles"]
+
+
+@pytest.mark.timeout(LIMIT + 30)
+async def test_costs_of_tls_and_of_tokens(tmp_path: Path) -> None:
+    result, _ = await bench(tmp_path, "--only", "tls", "--only", "identity")
+    tls, identity = result["tls"], result["identity"]
+    with_tls = {peer.name for peer in peers.PEERS if peers.find(peer.name)} & {"nats", "centrifugo"}
+    assert tls["peers"].keys() == with_tls
+    assert tls["ratio_raw"] > 0
+    assert tls["kib_per_client"] > 1
+    assert identity["ratio_open"] > 0
+    assert identity["us_per_connect"] > identity["decision_us"] > 0

@@ -250,7 +250,7 @@ async def test_memory_of_lost_clients_fails_the_measurement(tmp_path: Path, monk
     monkeypatch.setattr(memory, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(memory, "Rig", Loses)
     with pytest.raises(MeasurementFailed, match="product: 37 of 40 clients are connected"):
-        await memory._measure_system(bench(tmp_path), System("product"), 40)
+        await memory.measure_system(bench(tmp_path), System("product"), 40)
 
 
 async def test_max_rate_is_the_scheduled_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

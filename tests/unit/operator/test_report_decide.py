@@ -347,6 +347,7 @@ def test_pods_are_restricted_limited_and_have_minimal_permissions() -> None:
     submitter = built[f"Job {RUN}"]["spec"]["template"]
     for template in (driver, executor, submitter):
         assert template["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert template["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         (container,) = template["spec"]["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

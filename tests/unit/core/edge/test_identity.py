@@ -11,8 +11,8 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.events import Credentials
 from migratory_broker.core.edge.identity import CONNECT_COST, MAX_MISSING_KEYS
 from migratory_broker.core.logic.events import Note, Observe, PublishRequest, Tick
-from migratory_broker.core.security.authorizer import Authorizer, SecurityConfig
-from migratory_broker.core.security.rules import Rule
+from migratory_broker.core.security.authorizer import Authorizer, ClientAccess, SecurityConfig
+from migratory_broker.core.security.rules import Operation, Rule
 from migratory_broker.core.security.tokens import KeySource, TokenConfig
 from migratory_protocol import frames
 from migratory_protocol.errors import CloseCode
@@ -479,6 +479,30 @@ def test_token_that_does_not_say_when_it_was_issued_is_revoked_with_its_subject(
     on.step(Credentials((SECRET.encode(),), b'{"subjects": {"ann": 1}}'))
     assert attempt(on, token()) == DENIED
     assert attempt(on, token("bob")) == "welcome"
+
+
+# ---- cost ------------------------------------------------------------------------------------------------------
+
+
+def test_a_publication_costs_one_decision_and_a_delivery_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = bench()
+    readers = [connected(on, token(role="reader")) for _ in range(5)]
+    for reader in readers:
+        reader.subscribe_live("quotes/a")
+    publisher = connected(on, token())
+    decisions = []
+    allows = ClientAccess.allows
+
+    def counted(access: ClientAccess, operation: Operation, topic: str) -> bool:
+        decisions.append((operation, topic))
+        return allows(access, operation, topic)
+
+    monkeypatch.setattr(ClientAccess, "allows", counted)
+    for number in (1, 2, 3):
+        publisher.send(Publish("quotes/a", b"", 1, "p", number, 1))
+        on.fanout("quotes/a", publication(number))
+    assert all(reader.sequences("quotes/a") == [1, 2, 3] for reader in readers)
+    assert decisions == [("publish", "quotes/a")] * 3
 
 
 # ---- logs ------------------------------------------------------------------------------------------------------
