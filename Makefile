@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test quick check lint types layers unit js fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test quick check lint types layers unit js browser fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,9 +117,12 @@ debian:
 # Most of these tests wait for sessions to expire and processes to start, so one worker more than cores still leaves cores
 # idle. A file stays on one worker: its tests share clusters and the Spark session.
 REAL := tests/integration tests/chaos --ignore tests/integration/benchmarks
-integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
+integration: $(VENV)/.tests debian $(JS)/node_modules/.installed ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
 	$(BIN)/python -m pytest $(REAL) -m 'not alone' -n $(INTEGRATION_WORKERS) --dist loadfile --durations=30
 	$(BIN)/python -m pytest $(REAL) -m alone
+
+browser: $(VENV)/.tests debian $(JS)/node_modules/.installed ## the JavaScript client on real brokers, in Node.js and Chromium; part of integration
+	$(BIN)/python -m pytest tests/integration/browser
 
 chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories checked (MINUTES=2 JSON=FILE SEED=N CHAOS='--mix network')
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_chaos run --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) \

@@ -28,7 +28,7 @@ class OriginRefusal:
 class _Pattern:
     scheme: str  # "" for a Host
     name: str  # a host name, or "*.example.org": every name below that one, not itself
-    port: str  # "" in a Host pattern: any
+    port: str  # "": any
 
     def matches(self, scheme: str, name: str, port: str) -> bool:
         if scheme != self.scheme or self.port not in ("", port):
@@ -41,7 +41,8 @@ class _Pattern:
 class OriginPolicy:
     """The allowed origins and hosts of a listener, parsed once.
 
-    origins          "https://app.example.com", "https://*.example.org" (names below it), "*" for all
+    origins          "https://app.example.com", "https://*.example.org" (names below it), "http://localhost:*" (any
+                     port), "*" for all
     hosts            "push.example.com" (with any port), "localhost:8080", "*.example.org", "*" for all
     without_origin   whether requests without Origin are allowed: programs send none, browsers always send one
     addresses        whether a Host that is an IP address is allowed in any case: DNS rebinding needs a name
@@ -111,13 +112,15 @@ def _split_host(text: str) -> tuple[str, str, str] | None:
 
 
 def _origin_pattern(index: int, entry: str) -> _Pattern:
-    origin = _split_origin(entry.replace("://*.", "://", 1))
+    any_port = entry.endswith(":*")
+    origin = _split_origin(entry.removesuffix(":*").replace("://*.", "://", 1))
     if origin is None:
         raise ValueError(
-            f'allowed[{index}]: {entry!a} is not an origin; use "https://NAME[:PORT]", "https://*.NAME[:PORT]" or "*"'
+            f'allowed[{index}]: {entry!a} is not an origin; use "https://NAME[:PORT]", "https://*.NAME[:PORT]" or "*"; '
+            'the port "*" is any'
         )
     scheme, name, port = origin
-    return _Pattern(scheme, f"*.{name}" if "://*." in entry else name, port)
+    return _Pattern(scheme, f"*.{name}" if "://*." in entry else name, "" if any_port else port)
 
 
 def _host_pattern(index: int, entry: str) -> _Pattern:

@@ -140,8 +140,8 @@ class DrainSection(_Section, frozen=True):
 
 class OriginsSection(_Section, frozen=True):
     """The section `origins`. `allowed`: origins from which browsers may connect, none by default: `*`,
-    `https://app.example.com`, `https://*.example.org`. `hosts`: allowed Host headers. `without_origin`: whether
-    requests without Origin are allowed."""
+    `https://app.example.com`, `https://*.example.org`, `http://localhost:*` (any port). `hosts`: allowed Host headers.
+    `without_origin`: whether requests without Origin are allowed."""
 
     allowed: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ("*",)

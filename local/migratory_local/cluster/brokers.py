@@ -22,6 +22,8 @@ _POLL_SECONDS = 0.1
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """Host headers that brokers serve when the cluster names none: a web page that resolves its own name to this machine
 (DNS rebinding) sends another one."""
+LOOPBACK_ORIGINS = tuple(f"{scheme}://{host}:*" for scheme in ("http", "https") for host in LOOPBACK_HOSTS)
+"""Web pages that may connect when the cluster names none: those that this machine serves to itself, on any port."""
 MIGRATORY_COMMAND = (sys.executable, "-c", "from migratory_cli.main import main; main()")
 """The `migratory` command in this interpreter's environment, whatever is on PATH."""
 
@@ -124,7 +126,9 @@ def write_config(
     """
     path = folder / "broker.json"
     try:
-        config = broker_config(cluster, zookeeper_servers, default_hosts=LOOPBACK_HOSTS)
+        config = broker_config(
+            cluster, zookeeper_servers, default_hosts=LOOPBACK_HOSTS, default_origins=LOOPBACK_ORIGINS
+        )
         if zookeeper_tls is not None:
             config.setdefault("tls", {})["zookeeper"] = zookeeper_tls.model_dump()
         path.write_text(json.dumps(config, indent=2) + "\n")

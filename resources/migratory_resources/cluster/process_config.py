@@ -42,6 +42,7 @@ def broker_config(
     zookeeper_servers: str,
     leaving: Sequence[str] = (),
     default_hosts: Sequence[str] = ("*",),
+    default_origins: Sequence[str] = (),
     secrets_folder: str = "",
     zookeeper_path: str | None = None,
 ) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def broker_config(
     :param leaving: the brokers of the cluster that will be removed.
     :param default_hosts: the values of the header Host that brokers accept if the cluster's spec names none; "*" for
         all.
+    :param default_origins: the origins of web pages that may connect if the cluster's spec names none.
     :param secrets_folder: the folder in which each Secret of the tokens is a folder of its name.
     :param zookeeper_path: the node below which the cluster's nodes are; None for `DEFAULT_ZOOKEEPER_PATH`.
     """
@@ -72,7 +74,10 @@ def broker_config(
         "limits": limits,
         "delivery": spec.delivery.model_dump(by_alias=True, exclude={"compression"}),
         "compression": spec.delivery.compression,
-        "origins": {"allowed": list(spec.security.origins), "hosts": list(spec.security.hosts or default_hosts)},
+        "origins": {
+            "allowed": list(spec.security.origins or default_origins),
+            "hosts": list(spec.security.hosts or default_hosts),
+        },
         "weights": dict(spec.brokers.weights),
         "drain": spec.brokers.drain.model_dump(by_alias=True),
         "ioProcesses": spec.brokers.io_processes,

@@ -7,24 +7,37 @@ import json
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from migratory_local.cluster import local_cluster
 from migratory_local.cluster.brokers import write_config
 from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_local.cluster.up import ClusterFileWatcher
+from migratory_protocol.origins import OriginPolicy
 from migratory_resources import load_cluster
 
 CLUSTER = "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: quotes}\n"
 
 
+def origins(text: str, folder: Path) -> Any:
+    return json.loads(write_config(load_cluster(text).cluster, "127.0.0.1:1", folder).read_text())["origins"]
+
+
 def test_brokers_on_one_machine_serve_loopback_hosts_unless_the_file_names_others(tmp_path: Path) -> None:
-    default, named = load_cluster(CLUSTER).cluster, load_cluster(CLUSTER + "spec: {security: {hosts: [lan]}}\n").cluster
-    assert json.loads(write_config(default, "127.0.0.1:1", tmp_path).read_text())["origins"] == {
-        "allowed": [],
-        "hosts": ["localhost", "127.0.0.1", "[::1]"],
-    }
-    assert json.loads(write_config(named, "127.0.0.1:1", tmp_path).read_text())["origins"]["hosts"] == ["lan"]
+    assert origins(CLUSTER, tmp_path)["hosts"] == ["localhost", "127.0.0.1", "[::1]"]
+    assert origins(CLUSTER + "spec: {security: {hosts: [lan]}}\n", tmp_path)["hosts"] == ["lan"]
+
+
+def test_brokers_on_one_machine_allow_pages_of_loopback_hosts_unless_the_file_names_others(tmp_path: Path) -> None:
+    default = origins(CLUSTER, tmp_path)
+    policy = OriginPolicy(default["allowed"], default["hosts"])
+    for origin in ("http://localhost:5173", "http://127.0.0.1:8080", "https://[::1]"):
+        assert policy.check([origin], ["127.0.0.1:8800"]) is None
+    for origin in ("http://evil.test", "http://localhost.evil.test:8080", "http://10.0.0.1:8080", "null"):
+        assert policy.check([origin], ["127.0.0.1:8800"]) is not None
+    named = CLUSTER + "spec: {security: {origins: ['https://a.example']}}\n"
+    assert origins(named, tmp_path)["allowed"] == ["https://a.example"]
 
 
 def test_changed_cluster_file_causes_one_warning(tmp_path: Path) -> None:

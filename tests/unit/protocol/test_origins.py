@@ -91,8 +91,28 @@ def test_patterns_may_have_ports_and_addresses() -> None:
     assert status(policy, ["http://localhost"], ["example.org"]) == 421
 
 
+def test_origin_on_any_port() -> None:
+    policy = OriginPolicy(["http://localhost:*", "http://[::1]:*"], ["*"])
+    for origin in ("http://localhost", "http://localhost:80", "http://LOCALHOST:8080", "http://[::1]:5173"):
+        assert status(policy, [origin], HOST) == 101
+    for origin in ("https://localhost:8080", "http://localhost:*", "http://localhost.evil.test:8080", "http://a:8080"):
+        assert status(policy, [origin], HOST) == 403
+
+
 @pytest.mark.parametrize(
-    "entry", ["app.example.com", "https://", "https://a/", "https://a.*.b", "https://*", "null", ""]
+    "entry",
+    [
+        "https://a:*:1",
+        "*:*",
+        ":*",
+        "app.example.com",
+        "https://",
+        "https://a/",
+        "https://a.*.b",
+        "https://*",
+        "null",
+        "",
+    ],
 )
 def test_malformed_origin_entry_is_named(entry: str) -> None:
     with pytest.raises(ValueError, match=r"allowed\[0\]: .* is not an origin; use"):

@@ -390,8 +390,8 @@ def test_tokens_and_rules_reach_the_broker_config() -> None:
 def test_no_web_page_may_connect_unless_the_cluster_names_its_origin() -> None:
     cluster = load_cluster(cluster_file()).cluster
     assert broker_config(cluster, "zk:2181")["origins"] == {"allowed": [], "hosts": ["*"]}
-    local = broker_config(cluster, "zk:2181", default_hosts=["localhost"])
-    assert local["origins"] == {"allowed": [], "hosts": ["localhost"]}
+    local = broker_config(cluster, "zk:2181", default_hosts=["localhost"], default_origins=["http://localhost:*"])
+    assert local["origins"] == {"allowed": ["http://localhost:*"], "hosts": ["localhost"]}
 
 
 def test_batching_conflation_and_compression_reach_the_broker_config() -> None:

@@ -1,0 +1,385 @@
+"""The JavaScript client on three real brokers, in Node.js and in Chromium: brokers are killed, the tab is frozen and
+put into the back-forward cache, tokens expire. Every publication arrives once and in order, and pages say what
+happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+import pytest
+from migratory_client import LinkUp, SyncClient
+from migratory_client.notifications import Status
+from migratory_local.cluster.state import ClusterState, running_clusters
+from migratory_protocol.topics import topic_group
+from migratory_testing.chromium import Chromium
+from migratory_testing.javascript import CLIENT, node
+from migratory_testing.processes import descendants, runs
+from migratory_testing.tokens import SECRET, sign
+from migratory_testing.waiting import poll
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+ROOT = Path(__file__).parents[3]
+LIMIT = 60.0
+GROUPS = 8
+TOKEN_LIFE = 8.0
+"""Seconds for which a token of the page is accepted. The broker asks for another one after three quarters of it."""
+FROZEN = float(os.environ.get("MIGRATORY_FROZEN", TOKEN_LIFE + 1.5))
+"""Seconds for which the tab is frozen: longer than its token lives."""
+
+CLUSTER = """\
+apiVersion: migratory.dev/v1alpha1
+kind: MigratoryCluster
+metadata: {{name: pages}}
+spec:
+  brokers: {{replicas: 3}}
+  topics: {{groups: {groups}}}
+  security:
+    anonymous: true
+    tokens: {{leeway: 0s, keys: [{{algorithms: [HS256], file: {secret}}}]}}
+    rules:
+      - {{anonymous: true, topics: ["**"], allow: [subscribe, publish, history]}}
+"""
+
+
+class Cluster:
+    """Three brokers that `migratory up` runs, and starts again when they are killed. Clients may come without a token,
+    or with one. `urls` has the brokers' addresses by name."""
+
+    def __init__(self, folder: Path) -> None:
+        secret = folder / "secret"
+        secret.write_text(SECRET)
+        file = folder / "cluster.yaml"
+        file.write_text(CLUSTER.format(secret=secret, groups=GROUPS))
+        states = folder / "state"
+        command = [sys.executable, "-m", "migratory_cli.main", "up", "-f", str(file), "--workdir", str(folder / "work")]
+        environment = {**os.environ, "XDG_STATE_HOME": str(states)}
+        with (folder / "output").open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--metrics", "none"], stdout=output, stderr=output, env=environment, start_new_session=True
+            )
+
+        def running() -> list[ClusterState]:
+            assert self.process.poll() is None, (folder / "output").read_text()
+            return running_clusters(states / "migratory")
+
+        try:
+            self._brokers = poll(running, "the cluster runs", 120)[0].brokers
+        except BaseException:
+            self.end()
+            raise
+        self.urls = {broker.name: broker.url for broker in self._brokers}
+
+    def bystander(self, topic: str, publisher: str) -> str:
+        """Return the name of a broker that does not coordinate the topic, and is not the publisher's: publications go
+        on when it is killed."""
+        self.wait_ready()
+        number = topic_group(topic, GROUPS)
+
+        def coordinator() -> str:
+            with urllib.request.urlopen(f"{self._brokers[0].admin}/v1/status", timeout=5) as answer:
+                groups = json.load(answer)["logic"]["groups"]
+            return next(str(group["coordinator"] or "") for group in groups if group["group"] == number)
+
+        taken = poll(coordinator, f"{topic} has a coordinator", LIMIT)
+        return next(name for name in self.urls if name not in (taken, publisher))
+
+    def wait_ready(self) -> None:
+        """Wait until all brokers are ready. With one of three a cluster stands still."""
+        poll(lambda: all(is_ready(broker.admin) for broker in self._brokers), "all brokers are ready", LIMIT)
+
+    def kill(self, broker: str) -> None:
+        """Kill the broker's process."""
+        (process,) = [child for child in descendants(self.process.pid) if runs(child, f"--name={broker}")]
+        process.kill()
+
+    def end(self) -> None:
+        """End the cluster with all its processes."""
+        children = descendants(self.process.pid) if self.process.poll() is None else []
+        self.process.terminate()
+        self.process.wait(60)
+        psutil.wait_procs(children, timeout=10)
+
+
+def is_ready(admin: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{admin}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    running = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield running
+    running.end()
+
+
+class Counter:
+    """A publisher of 1, 2, 3, … on a topic. `last` is the last number that was acknowledged, `broker` the name of its
+    broker."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.last = 0
+        self.broker = ""
+        self._servers = list(cluster.urls.values())
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._publish)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(LIMIT)
+        assert not self._thread.is_alive()
+
+    def _publish(self) -> None:
+        with SyncClient(self._servers, on_status=self._note_broker) as client:
+            while not self._stop.wait(0.01):
+                client.publish(self._topic, str(self.last + 1))
+                self.last += 1
+
+    def _note_broker(self, status: Status) -> None:
+        if isinstance(status, LinkUp):
+            self.broker = status.broker
+
+    def more(self, count: int) -> None:
+        """Wait until `count` more numbers are published."""
+        target = self.last + count
+        poll(lambda: self.last >= target, f"{count} more publications", LIMIT)
+
+
+def in_order(texts: list[str]) -> bool:
+    """Return whether the texts are consecutive numbers."""
+    numbers = [int(text) for text in texts]
+    return bool(numbers) and numbers == list(range(numbers[0], numbers[-1] + 1))
+
+
+# ---- Node.js -----------------------------------------------------------------------------------------------------
+
+
+class Follower:
+    """A program of Node.js that follows a topic, at first at the broker `url`. `texts` are the messages, `states` the
+    events of its client."""
+
+    def __init__(self, topic: str, url: str) -> None:
+        command = [node(), str(Path(__file__).parent / "follow.js"), topic, url]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.texts: list[str] = []
+        self.states: list[dict[str, Any]] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            content = json.loads(line)
+            if "text" in content:
+                self.texts.append(content["text"])
+            else:
+                self.states.append(content)
+
+    def end(self) -> None:
+        """Let the program close its client. Raise AssertionError when it does not end by itself."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(20) == 0
+        self._thread.join(10)
+
+    def kill(self) -> None:
+        """Kill the program if it runs, and wait until all that it printed was read."""
+        self.process.kill()
+        self._thread.join(10)
+        with self.process:  # closes its pipes
+            pass
+
+
+@contextmanager
+def follower(topic: str, url: str) -> Iterator[Follower]:
+    running = Follower(topic, url)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def test_node_loses_nothing_when_its_broker_is_killed(cluster: Cluster) -> None:
+    with Counter(cluster, "node") as counter:
+        counter.more(1)
+        broker = cluster.bystander("node", counter.broker)
+        with follower("node", cluster.urls[broker]) as program:
+            follow_over_a_kill(cluster, broker, counter, program)
+
+
+def follow_over_a_kill(cluster: Cluster, broker: str, counter: Counter, program: Follower) -> None:
+    poll(lambda: len(program.texts) > 20, "messages arrive", LIMIT)
+    cluster.kill(broker)
+    poll(lambda: len(program.states) == 5, "connected again", LIMIT)
+    counter.more(50)
+    counter.stop()
+    poll(lambda: program.texts[-1] == str(counter.last), "the last message", LIMIT)
+    program.end()
+    assert in_order(program.texts)
+    names = [state["state"] for state in program.states]
+    assert names == ["connecting", "connected", "disconnected", "connecting", "connected", "disconnected"]
+    lost, closed = program.states[2], program.states[5]
+    assert (lost["code"], lost["final"]) == (1006, False)
+    assert (closed["code"], closed["final"]) == (1000, True)
+
+
+def test_documented_program_runs(cluster: Cluster) -> None:
+    page = (ROOT / "docs" / "reference" / "client-js.md").read_text()
+    (program,) = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
+    urls = iter(cluster.urls.values())
+    program = re.sub(r"ws://127\.0\.0\.1:880\d/ws", lambda _: next(urls), program)
+    command = [node(), "--input-type=module"]
+    done = subprocess.run(command, input=program, cwd=CLIENT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"published at (\d+:1)\nquotes/eur \1 1\.0842\n", done.stdout)
+
+
+# ---- Chromium ----------------------------------------------------------------------------------------------------
+
+FOLLOW = """(async ({servers, tokens, life}) => {
+    const {Client} = await import('/clients/js/src/index.js');
+    Object.assign(globalThis, {texts: [], states: [], gaps: [], asked: 0, shown: []});
+    const token = () => {
+        asked += 1;
+        return tokens.find(([end]) => end > Date.now() / 1000 + life)[1];
+    };
+    globalThis.follower = new Client(servers, {token});
+    for (const state of ['connecting', 'connected', 'disconnected']) {
+        follower.addEventListener(state, ({final}) => states.push(state + (final === undefined ? '' : ` ${final}`)));
+    }
+    addEventListener('pageshow', ({persisted}) => shown.push(persisted));
+    follower.connect();
+    const stream = follower.subscribe('page');
+    stream.addEventListener('message', ({message}) => texts.push(message.text));
+    stream.addEventListener('gap', ({kind}) => gaps.push(kind));
+})"""
+AGAIN = ["disconnected false", "connecting", "connected"]
+
+
+@pytest.fixture
+def example(cluster: Cluster) -> Iterator[str]:
+    """Run the publisher of the example and yield the URL of its page."""
+    command = [sys.executable, str(ROOT / "examples" / "prices" / "publish.py"), "--port", "0"]
+    options = [part for url in cluster.urls.values() for part in ("--server", url)]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("open http://127.0.0.1:"), line
+        yield line.removeprefix("open ").strip()
+    finally:
+        process.kill()
+        with process:  # closes its pipe
+            pass
+
+
+class Page:
+    """The example's page, with a second client that follows a topic and counts."""
+
+    def __init__(self, browser: Chromium, counter: Counter) -> None:
+        self.ask = browser.ask
+        self._counter = counter
+
+    def text(self, name: str) -> str:
+        """Return the text of an element of the example."""
+        return str(self.ask(f"document.getElementById('{name}').innerText"))
+
+    def catch_up(self, what: str) -> None:
+        """Wait until the page has received all that is published now. Check that nothing is missing or doubled."""
+        last = self._counter.last
+        poll(lambda: self.ask(f"follower.state === 'connected' && +texts.at(-1) >= {last}"), what, LIMIT)
+        assert self.ask("gaps") == []
+        assert in_order(self.ask("texts")), what
+
+
+def no_exception(browser: Chromium) -> bool:
+    """Return whether no exception of the page was uncaught. Chromium also reports refused connections."""
+    return not [line for line in browser.console if "exceptionDetails" in line]
+
+
+def test_page_loses_nothing_when_brokers_die_tabs_freeze_and_tokens_expire(
+    cluster: Cluster, example: str, tmp_path: Path
+) -> None:
+    with Counter(cluster, "page") as counter, Chromium(tmp_path) as browser:
+        page = Page(browser, counter)
+        counter.more(1)
+        broker = cluster.bystander("page", counter.broker)
+        address = example.partition("?")[0]
+        browser.open(f"{address}?server={cluster.urls[broker]}")
+        poll(lambda: page.ask("document.querySelectorAll('#prices td').length") == 9, "three prices", LIMIT)
+        assert sorted(line.split()[0] for line in page.text("prices").splitlines()) == ["CHF", "GBP", "USD"]
+        assert page.text("state") == "connected"
+        assert page.text("detail") == broker
+
+        ends = [time.time() + second for second in range(int(FROZEN) + 300)]
+        tokens = [(end, sign({"sub": "page", "exp": end}, "HS256")) for end in ends]
+        arguments = {"servers": [cluster.urls[broker]], "tokens": tokens, "life": TOKEN_LIFE - 1}
+        page.ask(f"{FOLLOW}({json.dumps(arguments)})")
+        poll(lambda: page.ask("texts.length") > 20, "messages arrive", LIMIT)
+
+        # Both clients of the page have the same broker, which is killed.
+        cluster.kill(broker)
+        poll(lambda: page.ask("states.length") == 5, "connected again", LIMIT)
+        counter.more(50)
+        page.catch_up("after the kill")
+        assert page.ask("states") == ["connecting", "connected", *AGAIN]
+        poll(lambda: page.text("state") == "connected", "the example is connected again", LIMIT)
+        log = page.text("log")
+        assert f"connected: {broker}" in log
+        assert "disconnected: 1006" in log
+        assert "the client reconnects" in log
+
+        # The token expires on a connection that stays.
+        asked = page.ask("asked")
+        poll(lambda: page.ask("asked") > asked, "the token was renewed", LIMIT)
+        counter.more(50)
+        page.catch_up("after the renewal")
+        assert page.ask("states.length") == 5
+
+        # Frozen for longer than its token lives.
+        asked = page.ask("asked")
+        browser.freeze(True)
+        frozen_at = time.monotonic()
+        counter.more(100)
+        poll(lambda: time.monotonic() - frozen_at > FROZEN, "the token has expired", FROZEN + 10)
+        browser.freeze(False)
+        page.catch_up("after the freeze")
+        assert page.ask("asked") > asked
+        assert page.ask("states")[5:] == AGAIN
+
+        assert no_exception(browser)
+
+        # Away and back: the page comes from the back-forward cache, as it was.
+        browser.open(address + "none.html")
+        counter.more(50)
+        browser.go_back()
+        page.catch_up("from the back-forward cache")
+        assert page.ask("shown") == [True]
+        assert page.ask("states")[8:] == AGAIN
+        counter.stop()
+        page.catch_up("the last message")
+        assert page.ask("texts.at(-1)") == str(counter.last)
+        poll(lambda: page.text("state") == "connected", "the example is connected again", LIMIT)
+        assert no_exception(browser)
