@@ -46,15 +46,19 @@ NICENESS = 10
 """Attackers give way to the others' processes, whose latency must be the broker's and not their own core's."""
 
 
+ADDRESS_RATES = {"publicationsPerSecond": 1000, "subscriptionsPerSecond": 1000}
+"""Rates of an attacker's address, where it has limits: a twentieth of what the floods send."""
+
+
 def spec(address_connections: int) -> dict[str, Any]:
     """Return the fields of the cluster file that are set: the rate of connects has its default, and compression is on,
     without which compressed frames would be refused unseen. With a limit of connections, each address but that of the
-    others may also open a quarter as many a second."""
+    others may also open a quarter as many a second, and has `ADDRESS_RATES`."""
     limits: dict[str, Any] = {"connectsPerSecond": 5000}
     if address_connections:
         limits["addresses"] = {
             "connections": address_connections, "connectsPerSecond": max(1, address_connections // 4),
-            "exempt": ["127.0.0.1/32"],
+            "exempt": ["127.0.0.1/32"], **ADDRESS_RATES,
         }  # fmt: skip
     return {"delivery": {"compression": True}, "limits": limits}
 

@@ -116,7 +116,7 @@ def test_exempt_addresses_are_networks() -> None:
     assert parsed("limits", "addresses", {"exempt": ["10.0.0.0/8", "2001:db8::1"]}).limits.addresses.connections == 0
     with pytest.raises(ConfigError, match=r"limits\.addresses\.exempt: '10\.0\.0\.0/40' .*; allowed are networks"):
         parsed("limits", "addresses", {"exempt": ["10.0.0.0/40"]})
-    with pytest.raises(ConfigError, match=r"limits\.addresses\.network: unknown field; allowed are connections, "):
+    with pytest.raises(ConfigError, match=r"limits\.addresses\.network: unknown field; allowed are .*exempt"):
         parsed("limits", "addresses", {"network": []})
 
 
