@@ -38,7 +38,7 @@ MAX_EXAMINED = 64
 """The largest number of messages of one frame that are examined field by field: bad ones, and requests with malformed
 positions, of which only topics are refused. Each costs as much as ten valid ones."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]")
 _EXPECTED_ARRAY = (

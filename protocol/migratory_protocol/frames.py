@@ -14,9 +14,13 @@ from __future__ import annotations
 import zlib
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from migratory_protocol.errors import CloseCode, is_valid_close_code
+from migratory_protocol.frame_events import CloseReceived as CloseReceived
+from migratory_protocol.frame_events import DeflatedReceived as DeflatedReceived
+from migratory_protocol.frame_events import FrameEvent as FrameEvent
+from migratory_protocol.frame_events import MessageReceived as MessageReceived
+from migratory_protocol.frame_events import PingReceived as PingReceived
+from migratory_protocol.frame_events import PongReceived as PongReceived
 
 CONTINUATION: Final = 0
 TEXT: Final = 1
@@ -38,42 +42,6 @@ _CONTROL_LIMIT = 125
 
 _SYNC_TAIL = b"\x00\x00\xff\xff"  # ends a deflate block that is flushed; not sent (RFC 7692, 7.2.1)
 _FINAL_TAILS = (b"", _SYNC_TAIL, b"\x00" + _SYNC_TAIL)
-
-
-class MessageReceived(Struct, frozen=True, gc=False):
-    """Event: a complete message, unmasked, defragmented and inflated. The data of a `text` message are valid UTF-8."""
-
-    data: bytes
-    text: bool
-
-
-class DeflatedReceived(Struct, frozen=True, gc=False):
-    """Event: a complete message that is still compressed, from a parser with `inflate=False`. `inflate_message`
-    inflates it."""
-
-    data: bytes
-    text: bool
-
-
-class PingReceived(Struct, frozen=True, gc=False):
-    """Event: a ping frame. Answer with a pong of the same data before anything that answers later events."""
-
-    data: bytes
-
-
-class PongReceived(Struct, frozen=True, gc=False):
-    data: bytes
-
-
-class CloseReceived(Struct, frozen=True, gc=False):
-    """Event: a close frame, the last event of a connection: later bytes are ignored. `code` is None when the frame has
-    none. Answer with the same code, unless a close frame was sent before."""
-
-    code: int | None
-    reason: str
-
-
-FrameEvent = MessageReceived | DeflatedReceived | PingReceived | PongReceived | CloseReceived
 
 
 class ProtocolError(Exception):
@@ -347,8 +315,8 @@ def inflate_message(event: DeflatedReceived, limit: int) -> MessageReceived:
     text that is not UTF-8."""
     try:
         payload = inflate(event.data, limit)
-    except InflatedTooLarge as error:
-        raise ProtocolError(CloseCode.TOO_LARGE, str(error)) from None
+    except InflatedTooLarge as too_large:
+        raise ProtocolError(CloseCode.TOO_LARGE, str(too_large)) from None
     except ValueError as error:
         raise ProtocolError(CloseCode.INVALID_TEXT, str(error)) from None
     return _message(payload, event.text)

@@ -8,7 +8,7 @@ ignores them and an older writer omits them.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -65,7 +65,10 @@ class Connect(Struct, array_like=True, tag_field="op", tag=1):
     moves: Integer = 0
 
 
-After = str | Position | None
+if TYPE_CHECKING:  # and for the compiler of the cores: the codec lets any value through
+    After: TypeAlias = object
+else:
+    After = str | Position | None
 """The type of a position that a client sends, in one of its forms, or None. Not any object: MessagePack allows maps
 with arrays as keys, which become a dict of tuples. Their hashes can be made to collide, so that decoding a megabyte of
 them takes a minute."""

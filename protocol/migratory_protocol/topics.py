@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 from zlib import crc32
 
 from migratory_protocol import limits
 
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class BadTopic(ValueError):
     """The error for an invalid topic name. `code` is the error code for the client."""
 
-    code = "bad_topic"
+    code: ClassVar = "bad_topic"
 
 
 def check_topic(name: str, limit: int = limits.TOPIC) -> str:
@@ -31,7 +32,7 @@ def check_topic(name: str, limit: int = limits.TOPIC) -> str:
     if name.isprintable():  # fast path: a printable name has neither control characters nor surrogates
         pass
     elif match := _FORBIDDEN.search(name):
-        kind = "a lone surrogate" if match[0] >= "\ud800" else "the control character"
+        kind = "a lone surrogate" if ord(match[0]) >= 0xD800 else "the control character"
         raise BadTopic(
             f"topic {name[:40]!a:.60} holds {kind} U+{ord(match[0]):04X} at character {match.start()}; "
             "names are well-formed text without control characters"

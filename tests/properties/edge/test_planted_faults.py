@@ -12,6 +12,8 @@ from migratory_broker.core.edge.state import EdgeTopic, Replay
 from migratory_broker.core.logic.events import Attached
 from migratory_testing.machines import assert_caught, load_machine
 
+pytestmark = pytest.mark.interpreted
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

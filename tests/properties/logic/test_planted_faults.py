@@ -14,6 +14,8 @@ from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 from migratory_testing.machines import assert_caught, load_machine
 
+pytestmark = pytest.mark.interpreted
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 # ---- the cache

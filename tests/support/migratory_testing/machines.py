@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from migratory_broker.core.logic.context import InvariantError
 
 
 def load_machine(beside: str, file: str, name: str) -> Any:
@@ -25,8 +26,8 @@ def load_machine(beside: str, file: str, name: str) -> Any:
 
 
 def assert_caught(machine: Any, examples: int = 300, steps: int = 50) -> None:
-    """Run the machine until it fails with AssertionError, KeyError or ValueError. Fail the test when it does not within
-    `examples` runs of `steps` steps."""
+    """Run the machine until it fails with AssertionError, InvariantError, KeyError or ValueError. Fail the test when it
+    does not within `examples` runs of `steps` steps."""
     quick = settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -37,5 +38,5 @@ def assert_caught(machine: Any, examples: int = 300, steps: int = 50) -> None:
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
-    with pytest.raises((AssertionError, KeyError, ValueError)):
+    with pytest.raises((AssertionError, InvariantError, KeyError, ValueError)):
         run_state_machine_as_test(machine, settings=quick)

@@ -269,6 +269,7 @@ class TestLongFrames:
             events += parser.feed(data[start : start + self.PIECE])
         return events
 
+    @pytest.mark.interpreted
     def test_long_frame_is_unmasked_as_it_arrives(self, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes: list[int] = []
         unmask = frames.apply_mask

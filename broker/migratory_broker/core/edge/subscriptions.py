@@ -125,8 +125,8 @@ class SubscriptionTable:
         position, or a missing permission."""
         try:
             check_topic(request.topic, self._config.max_topic)
-        except BadTopic as error:
-            raise TopicRefused(errors.BAD_TOPIC, str(error)) from None
+        except BadTopic as bad_topic:
+            raise TopicRefused(errors.BAD_TOPIC, str(bad_topic)) from None
         access = connection.access
         if access is not None:
             if not access.allows("subscribe", request.topic):

@@ -11,7 +11,7 @@ from migratory_broker.core.logic.events import Effect, Note, Observe, SendPeer
 _MASK = 2**64 - 1
 
 
-class InvariantError(AssertionError):
+class InvariantError(Exception):
     """The error for a state that the rules of docs/concepts/replication.md exclude. The process must end."""
 
 

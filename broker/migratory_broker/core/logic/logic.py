@@ -370,9 +370,10 @@ class Logic:
         self.publishing.tick()
         self.resume.tick()
         self.cache.sweep(self.ctx.wall, 1 + self.cache.topics // SWEEP_TICKS)
-        for group in self.groups[self._ticks % EXPIRY_TICKS :: EXPIRY_TICKS]:
-            if group.term is not None and group.term.active:
-                group.term.sequencer.expire()
+        for number in range(self._ticks % EXPIRY_TICKS, len(self.groups), EXPIRY_TICKS):
+            term = self.groups[number].term
+            if term is not None and term.active:
+                term.sequencer.expire()
         self._update_readiness()
         self._drain_clients()
 

@@ -25,7 +25,6 @@ from migratory_protocol.codec import JSON, Codec
 from migratory_protocol.errors import GAP, RETRY, TOO_LARGE
 from migratory_protocol.messages import LARGEST_INTEGER, LARGEST_SECONDS, Ack, ClientMessage, Nack, Publish
 from migratory_protocol.topics import BadTopic, check_topic
-from msgspec import Struct
 
 from migratory_client.core.events import Acknowledged, Effect, PublishFailed, Send, Submit
 from migratory_client.core.settings import Settings
@@ -52,14 +51,17 @@ def _sendable(sent: float | None) -> float | None:
     return sent if sent is not None and 0 <= sent <= LARGEST_SECONDS else None
 
 
-class UnansweredPublication(Struct):
+class UnansweredPublication:
     """A publication that has an id and no answer yet. After `expires_at` it is given up."""
 
-    ticket: object
-    payload: bytes
-    sent: float | None
-    expires_at: float  # then it is given up
-    was_sent: bool = False  # from then on it may be stored
+    __slots__ = ("expires_at", "payload", "sent", "ticket", "was_sent")
+
+    def __init__(self, ticket: object, payload: bytes, sent: float | None, expires_at: float) -> None:
+        self.ticket = ticket
+        self.payload = payload
+        self.sent = sent
+        self.expires_at = expires_at
+        self.was_sent = False  # from then on it may be stored
 
 
 class TopicQueue:

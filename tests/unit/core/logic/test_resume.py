@@ -425,6 +425,7 @@ class TestUnreachablePositions:
         effects = logic.step(Attach(0, 9, "u", Position(2**62, 5)), cluster.now + 0.06)
         assert [effect.path for effect in effects if isinstance(effect, ZkGet)] == ["/groups/0"]
 
+    @pytest.mark.interpreted
     def test_waiting_subscriptions_are_not_tried_without_cause(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Waiting subscriptions are not tried in each tick, nor after a commit that does not reach their positions,
         but only every `RETRY_TICKS` ticks and when their time is over. Regression: 25,600 of them kept a broker busy

@@ -125,6 +125,7 @@ def test_promise_counts_with_its_last_part() -> None:
         assert (log.committed, len(log.entries)) == (7, 7)
 
 
+@pytest.mark.interpreted
 def test_member_refuses_lower_epochs_after_its_promise() -> None:
     """PROMISE: after its promise of an epoch a member stores no new entry and refuses Accept, InventoryRequest,
     Prepare and Sync of a lower epoch, naming the promised one."""
@@ -303,6 +304,7 @@ def test_candidate_numbers_nothing_before_activation() -> None:
     assert cluster.answers[reference].code == ""
 
 
+@pytest.mark.interpreted
 def test_messages_of_another_history_are_refused() -> None:
     cluster = Cluster().up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]

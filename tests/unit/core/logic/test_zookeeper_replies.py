@@ -114,6 +114,7 @@ def test_missing_incarnation_node_stops_no_broker() -> None:
     assert cluster.logic("a").zookeeper.age() < 1.0
 
 
+@pytest.mark.interpreted
 def test_presence_node_is_read_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An announcement while another one is under way reads nothing."""
     logic = Cluster().up().logic("a")
@@ -139,6 +140,7 @@ def test_candidate_reads_the_record_again_after_a_lost_reply() -> None:
     assert cluster.record().owner[0] == candidate
 
 
+@pytest.mark.interpreted
 def test_ephemeral_is_not_restored_while_a_request_for_its_group_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """RESTORE-EPHEMERAL waits for the reply to the earlier request."""
     cluster = Cluster().up()

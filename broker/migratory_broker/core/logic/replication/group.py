@@ -8,6 +8,8 @@ begins another history here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from migratory_protocol.peer import (
     Accept,
     Accepted,
@@ -335,16 +337,28 @@ class TopicGroup:
             self.ctx.send(view.owner[0], Accepted(self.number, self.replica.history, view.epoch, lasts))
 
 
-class GroupRegistry(list[TopicGroup]):
-    """The topic groups of this broker, a list whose index is the group's number.
+class GroupRegistry:
+    """The topic groups of this broker, in the order of their numbers.
 
     It is created empty, passed to everything that reads groups, and filled once, before the first event. So groups can
     be given a listener whose parts read the registry, and no reference has to be set later.
     """
 
+    def __init__(self) -> None:
+        self._groups: list[TopicGroup] = []
+
     def fill(self, groups: list[TopicGroup]) -> None:
-        must(not self, "the registry of groups is filled once")
-        self.extend(groups)
+        must(not self._groups, "the registry of groups is filled once")
+        self._groups = groups
+
+    def __getitem__(self, number: int) -> TopicGroup:
+        return self._groups[number]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[TopicGroup]:
+        return iter(self._groups)
 
     def active_terms(self) -> list[tuple[int, Term]]:
         """Return (group number, term) of each group that this broker coordinates in an activated epoch."""

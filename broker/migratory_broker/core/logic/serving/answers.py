@@ -9,9 +9,10 @@ payload, whatever its id.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from migratory_protocol.messages import Ack, Nack
 from migratory_protocol.peer import ForwardedPublication, ForwardReplies, ForwardReply, Publication, payload_digest
-from msgspec import Struct
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import PublishAnswers
@@ -25,7 +26,7 @@ PENDING_BYTES = 512
 places in tables."""
 
 
-class PendingAnswer(Struct, frozen=True):
+class PendingAnswer(NamedTuple):
     """The clients that wait for an answer to a publication, and until when. It is shared by all publications of one
     request that take the same route."""
 

@@ -6,9 +6,10 @@ publications that wait, `commits.py` the acknowledgement.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from migratory_protocol.peer import Forward, ForwardedPublication, ForwardReplies, ForwardReply
 from migratory_protocol.topics import topic_group
-from msgspec import Struct
 
 from migratory_broker.core.logic.context import Context, expect
 from migratory_broker.core.logic.events import PublishRequest
@@ -19,7 +20,7 @@ from migratory_broker.core.logic.serving.answers import PendingAnswer, PendingAn
 from migratory_broker.core.logic.serving.policy import ClientId, TopicQuota
 
 
-class PublishRoute(Struct):
+class PublishRoute(NamedTuple):
     """The route of those publications of one request that belong to one group.
 
     `pending` is None while the group has no coordinator. `sequencer` is set when this broker is the coordinator.
