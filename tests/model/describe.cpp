@@ -40,8 +40,8 @@ string logs(const Log* first) {
 string describe(const State& s, Action x, const State& z) {
   string of_a = " of " + to_string(x.a);
   switch (x.kind) {
-    case TAKE:
-      return name(s, x.a) + (x.c ? " (read it before its activation)" : "") + " writes record " + to_string(z.current) +
+    case TAKE: case SUSPECT:
+      return (x.kind == SUSPECT ? "suspecting the owner, " : "") + name(s, x.a) + (x.c ? " (read it before its activation)" : "") + " writes record " + to_string(z.current) +
              ", members " + set(z.epoch[z.current].members) + ", source " + set(z.epoch[z.current].source);
     case RELIST:
       return name(s, x.a) + " re-lists" + (x.b ? " and removes the idle topic" : "") + ": record " +

@@ -108,8 +108,7 @@ int rank_of(const State& s, const Action& x, const State& z) {
   switch (x.kind) {
     case ACKNOWLEDGE: case DUPLICATE: return 9;
     case EXPIRE: {
-      bool dead = !s.broker[x.a].alive || s.broker[x.a].life != s.ephemeral % LIVES;
-      return dead ? 0 : rules.resign ? LET_GO : -1;
+      return !lives(s, s.ephemeral) ? 0 : rules.resign ? LET_GO : -1;
     }
     case JOIN: return 0;
     case RESTORE: return z.epoch[z.current].members == living(s) ? 1 : -1;
@@ -216,6 +215,7 @@ size_t pick(const Steps& steps, std::mt19937_64& random, int frozen) {
     Action x = steps[chosen].first;
     if ((x.kind == CRASH || x.kind == EXPIRE || x.kind == GIVE_UP || x.kind == FORGET || x.kind == LOSE) && random() % 6) continue;
     if (x.kind == TAKE && random() % 4 == 0) continue;
+    if (x.kind == SUSPECT && random() % 12) continue;
     bool by_member = x.kind == PROMISE || x.kind == SYNC || x.kind == ACCEPT || x.kind == LEARN_COMMIT;
     if (by_member && x.b == frozen) continue;
     break;
@@ -241,6 +241,7 @@ int walk(const State& first) {
     budget.crashes = random() % (most.crashes + 1);
     budget.expiries = random() % (most.expiries + 1);
     budget.restarts = random() % (most.restarts + 1);
+    budget.suspicions = random() % (most.suspicions + 1);
     int frozen = -1;
     for (int i = 0; i < options.length; i++) {
       steps.clear();
@@ -307,7 +308,7 @@ std::map<string, std::function<void(const string&)>> arguments() {
   SWITCH(fresh_mark) SWITCH(mark_early) SWITCH(forget_early) SWITCH(ack_any)
   SWITCH(floor) SWITCH(removal_waits) SWITCH(removal_travels) SWITCH(removal_applied) SWITCH(keep_rows)
   SWITCH(fresh_mark) SWITCH(mark_early) SWITCH(forget_early) SWITCH(ack_any) SWITCH(restore_count)
-  SWITCH(restore_promises)
+  SWITCH(restore_promises) SWITCH(suspect_answers)
   SWITCH(restore_guard) SWITCH(restore_source) SWITCH(blind_bootstrap) SWITCH(lives_repeat) SWITCH(rollback)
 #undef SWITCH
   number("crashes", budget.crashes);
@@ -316,6 +317,7 @@ std::map<string, std::function<void(const string&)>> arguments() {
   number("given_up", budget.given_up);
   number("removals", budget.removals);
   number("losses", budget.losses);
+  number("suspicions", budget.suspicions);
   number("symmetric", options.symmetric);
   number("max_states", options.max_states);
   number("seconds", options.seconds);

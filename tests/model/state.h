@@ -95,6 +95,8 @@ struct Switches {
   bool removal_travels = true;
   bool removal_applied = true;
   bool keep_rows = true;
+  // suspicion
+  bool suspect_answers = true;  // SUSPECT: a suspected broker counts in n as any other
   // ZooKeeper without its records
   bool restore_count = true;    // RESTORE-COUNT: at most q - 1 brokers are not members of the highest synced epoch,
   bool restore_promises = true;  // or its owner and q - 1 other members have promised no higher one
@@ -107,7 +109,7 @@ struct Switches {
 extern Switches rules;
 
 struct Budget {
-  int crashes = 2, expiries = 2, restarts = 2, given_up = 9, removals = 0, losses = 0;
+  int crashes = 2, expiries = 2, restarts = 2, given_up = 9, removals = 0, losses = 0, suspicions = 0;
 };
 extern Budget budget;
 
@@ -148,7 +150,7 @@ constexpr u8 NOBODY = 255;
 struct State {
   Broker broker[BROKERS];
   Epoch epoch[EPOCHS + 1];
-  u8 current, ephemeral, crashes, expiries, restarts, removals;
+  u8 current, ephemeral, crashes, expiries, restarts, removals, suspicions;
   u8 losses, lost, lost_at, joined;  // ZooKeeper's: `lost`: it has no record; `joined`: brokers that know
   u8 ids[TOPICS][PUBLISHERS][IDS];
   Entry shown[TOPICS][SEQUENCES];  // delivered or acknowledged
@@ -173,10 +175,12 @@ inline u32 living(const State& s) {
   return set;
 }
 
-inline bool owner_lives(const State& s, const Epoch& e) {
-  int b = broker_of(e.owner);
-  return s.broker[b].alive && s.broker[b].life == e.owner % LIVES;
+inline bool lives(const State& s, int who) {
+  const Broker& b = s.broker[broker_of(who)];
+  return b.alive && b.life == who % LIVES;
 }
+
+inline bool owner_lives(const State& s, const Epoch& e) { return lives(s, e.owner); }
 
 // Return whether this incarnation of broker `b` is in `set` (BY-INCARNATION).
 inline bool counts_in(const State& s, u32 set, int b) {

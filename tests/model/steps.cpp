@@ -191,14 +191,18 @@ bool is_asked(const State& s, int epoch, int b) {
   return false;
 }
 
-// A candidate writes the next record, with itself and any running brokers.
+// A candidate writes the next record, with itself and any running brokers. SUSPECT: also while the ephemeral of another
+// broker exists, which the transaction replaces. That broker may live, and acts on until it promises the higher epoch.
 void take_over(const State& s) {
-  if (s.current >= EPOCHS || s.ephemeral != NOBODY || s.lost) return;
+  if (s.current >= EPOCHS || s.lost) return;
+  bool suspects = s.ephemeral != NOBODY, wrongly = suspects && lives(s, s.ephemeral);
+  if (suspects && (!budget.suspicions || s.suspicions + wrongly > budget.suspicions)) return;
   int who[BROKERS], n = 0;
   for (int b = 0; b < BROKERS; b++)
     if (s.broker[b].alive) who[n++] = incarnation(s, b);
   for (int b = 0; b < BROKERS; b++) {
     if (!s.broker[b].alive || s.broker[b].promised > s.current) continue;
+    if (suspects && incarnation(s, b) == s.ephemeral) continue;
     int copies = copies_of(s.current + 1);
     for (int chosen = 1; chosen < (1 << n); chosen++) {
       u32 list = 0;
@@ -219,6 +223,8 @@ void take_over(const State& s) {
         e.source = stale ? before.source : source_of(s);
         e.source_epoch = before.activated && !stale ? s.current : before.source_epoch;
         e.all_sources = !before.activated && before.all_sources;
+        if (suspects && !rules.suspect_answers) e.source &= ~bit(s.ephemeral);
+        z.suspicions += wrongly;
         z.ephemeral = e.owner;
         z.broker[b].promised = epoch;
         if (rules.skip_not_activated && !before.activated) e.no_promises = 1;
@@ -227,7 +233,7 @@ void take_over(const State& s) {
           e.answered |= bit(e.owner);
           merge(z, e, b);
         }
-        next(TAKE, b, chosen, stale, z);
+        next(suspects ? SUSPECT : TAKE, b, chosen, stale, z);
       }
     }
   }
@@ -696,7 +702,7 @@ void faults(const State& s) {
     }
   if (s.ephemeral == NOBODY) return;
   int b = broker_of(s.ephemeral);
-  bool dead = !s.broker[b].alive || s.broker[b].life != s.ephemeral % LIVES;
+  bool dead = !lives(s, s.ephemeral);
   if (dead || s.expiries < budget.expiries) {
     State z = s;
     z.expiries += !dead;
