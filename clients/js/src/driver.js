@@ -92,18 +92,7 @@ export class Driver {
     if (this.#performing) return;
     this.#performing = true;
     try {
-      while (this.#effects.length) {
-        const effects = this.#effects;
-        this.#effects = [];
-        for (const [index, effect] of effects.entries()) {
-          this.#perform(effect);
-          // What this effect led to comes behind the rest.
-          if (this.#effects.length) {
-            this.#effects.unshift(...effects.slice(index + 1));
-            break;
-          }
-        }
-      }
+      while (this.#effects.length) this.#perform(this.#effects.shift());
     } finally {
       this.#performing = false;
     }

@@ -3,7 +3,6 @@
 export class MigratoryError extends Error {
   constructor(code, text) {
     super(text);
-    this.name = new.target.name;
     this.code = code;
   }
 }
@@ -43,6 +42,9 @@ export class Closed extends MigratoryError {
     super("closed", "the client is closed: call `connect` first");
   }
 }
+
+const named = { MigratoryError, ConnectError, PublishError, SubscribeError, GapError, Closed };
+for (const name in named) named[name].prototype.name = name; // classes have other names once they are minified
 
 function describeGap({ topic, kind, position, before, first, last }) {
   if (kind !== "reset") return `${topic}: the publications ${first} to ${last} are missing (${kind})`;

@@ -48,7 +48,7 @@ for (const { name, json } of messages.filter(({ json: text }) => text.includes('
     const payload = makePayload(bytes);
     assert.equal(payload.size, bytes.length);
     const { op, topic, ...others } = rest;
-    assert.equal(encode({ op, topic, data: payload.data, data64: payload.data64, ...others }), json);
+    assert.equal(encode({ op, topic, ...payload.content, ...others }), json);
   });
 }
 

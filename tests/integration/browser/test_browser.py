@@ -44,7 +44,7 @@ kind: MigratoryCluster
 metadata: {{name: pages}}
 spec:
   brokers: {{replicas: 3}}
-  topics: {{groups: {groups}}}
+  topics: {{groups: {groups}, cache: {{minAge: 3m}}}}
   security:
     anonymous: true
     tokens: {{leeway: 0s, keys: [{{algorithms: [HS256], file: {secret}}}]}}

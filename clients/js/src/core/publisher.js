@@ -5,6 +5,7 @@
  * - Every publication carries the *mark*: the lowest id of its topic that is neither answered nor given up.
  * - After `gap`, `retry`, a timeout, a new link, a give-up or a final refusal, all pending ids of the topic are sent
  *   again from the lowest. The first ones are sent at once, and each answer sends two more.
+ * - After `rate_limited` nothing is sent until the broker reads on. It refuses nothing then, so nothing is sent again.
  * - Giving up is final. The last id of a topic is remembered for ever: an id used twice would be answered as a repeat.
  */
 
@@ -14,6 +15,7 @@ const DEFAULT_RETRY_AFTER = 0.1; // seconds until a resend after a `retry` that 
 const MIN_RETRY_AFTER = 0.01;
 const RESEND_WINDOW = 64; // ids that a resend sends at once
 const GAP_RESEND_INTERVAL = 0.2; // seconds: further `gap` answers are about what was sent before the resend
+const LARGEST_ID = Number.MAX_SAFE_INTEGER;
 const JSON_GROWTH = 6; // a control character becomes an escape of six characters
 
 export class Publisher {
@@ -21,6 +23,7 @@ export class Publisher {
   #turn;
   #last = new Map(); // topic -> last issued id
   #queues = new Map(); // topics with a pending publication
+  #pausedUntil = 0; // the broker reads nothing before: a rate is reached
   waiting = 0; // pending publications of all topics
   deadline = Infinity; // the earliest time at which `tick` may have something to do
   duplicateWindow = Infinity; // seconds for which the cluster recognises a repeat
@@ -44,7 +47,7 @@ export class Publisher {
         const text = "not connected, and QoS 0 publications are not stored";
         return this.#fail(ticket, "not_connected", text);
       }
-      this.#turn.send(link, { op: "publish", topic, data: payload.data, data64: payload.data64, sent });
+      this.#turn.send(link, { op: "publish", topic, ...payload.content, sent });
       return this.#turn.emit({ type: "acknowledged", ticket, position: null });
     }
     if (this.waiting >= this.#settings.maxWaiting) {
@@ -59,11 +62,11 @@ export class Publisher {
       queue = {
         topic,
         pending: new Map(), // by id, rising
-        resendAt: now + ackTimeout,
+        resendAt: Math.max(now, this.#pausedUntil) + ackTimeout,
         ackTimeout, // the current wait for an answer; doubles while none arrives
         backingOff: false, // after `retry`: new publications wait for the resend, too
         mustResend: false, // after `gap`: an answer must not postpone the resend
-        deferred: [], // ids that the last resend left for its answers, rising
+        deferred: [], // ids that a resend left for its answers, or a pause; rising
         gapResendAfter: 0, // no resend for `gap` before
       };
       this.#queues.set(topic, queue);
@@ -73,7 +76,8 @@ export class Publisher {
     queue.pending.set(id, publication);
     this.waiting += 1;
     this.#wakeAt(publication.expiresAt);
-    if (queue.deferred.length) queue.deferred.push(id);
+    const isPaused = link && now < this.#pausedUntil && !queue.backingOff;
+    if (queue.deferred.length || isPaused) queue.deferred.push(id);
     else if (link && !queue.backingOff) this.#turn.send(link, this.#publish(queue, id, publication));
   }
 
@@ -84,9 +88,14 @@ export class Publisher {
     this.#turn.emit({ type: "acknowledged", ticket: this.#remove(queue, ack.id).ticket, position: ack.position });
     queue.ackTimeout = this.#settings.ackTimeout;
     if (queue.backingOff || queue.mustResend) return;
-    queue.resendAt = now + queue.ackTimeout;
-    if (!link) return;
-    for (let sent = 0; queue.deferred.length && sent < 2;) {
+    queue.resendAt = Math.max(now, this.#pausedUntil) + queue.ackTimeout;
+    if (link && now >= this.#pausedUntil) this.#sendDeferred(queue, 2);
+  }
+
+  /** Send the next `count` publications that a resend or a pause left out. */
+  #sendDeferred(queue, count) {
+    const { link, now } = this.#turn;
+    for (let sent = 0; queue.deferred.length && sent < count;) {
       const id = queue.deferred.shift();
       const publication = queue.pending.get(id); // undefined: answered, from an earlier sending
       if (publication && publication.expiresAt > now) {
@@ -114,6 +123,15 @@ export class Publisher {
     this.tick();
   }
 
+  /** Send nothing for `seconds`, because the broker reads on only then. It answers later what it has received. */
+  pause(seconds) {
+    this.#pausedUntil = this.#turn.now + Math.min(seconds, this.#settings.backoffCap);
+    for (const queue of this.#queues.values()) {
+      queue.resendAt = Math.max(queue.resendAt, this.#pausedUntil + queue.ackTimeout);
+    }
+    this.#wakeAt(this.#pausedUntil);
+  }
+
   /** Drop the publication with this ticket, and send the others of its topic again. */
   giveUp(ticket) {
     for (const queue of this.#queues.values()) {
@@ -129,6 +147,7 @@ export class Publisher {
 
   /** Send all pending publications on a new link, whose broker may have another limit of the payload's size. */
   resendAll() {
+    this.#pausedUntil = 0;
     for (const queue of [...this.#queues.values()]) {
       for (const [id, { payload }] of [...queue.pending]) {
         const tooLarge = this.#sizeFault(queue.topic, payload);
@@ -153,13 +172,16 @@ export class Publisher {
   tick() {
     const { link, now } = this.#turn;
     if (now < this.deadline) return;
-    this.deadline = Infinity;
+    const resumes = this.#pausedUntil > 0 && this.#pausedUntil <= now;
+    if (resumes) this.#pausedUntil = 0;
+    this.deadline = this.#pausedUntil || Infinity;
     for (const queue of [...this.#queues.values()]) {
       this.#expire(queue);
       if (!queue.pending.size) continue;
-      if (link && queue.resendAt <= now) this.#resend(queue);
+      if (link && queue.resendAt <= now && !this.#pausedUntil) this.#resend(queue);
+      else if (link && resumes && !queue.backingOff) this.#sendDeferred(queue, RESEND_WINDOW);
       this.#wakeAt(queue.pending.values().next().value.expiresAt);
-      if (link) this.#wakeAt(queue.resendAt);
+      if (link) this.#wakeAt(Math.max(queue.resendAt, this.#pausedUntil));
     }
   }
 
@@ -193,10 +215,12 @@ export class Publisher {
       publication.expiresAt = Math.min(publication.expiresAt, this.#turn.now + this.duplicateWindow);
       this.#wakeAt(publication.expiresAt);
     }
-    const { data, data64 } = publication.payload;
     const mark = queue.pending.keys().next().value;
-    const sent = publication.sent;
-    return { op: "publish", topic: queue.topic, data, data64, qos: 1, publisher: this.name, id, mark, sent };
+    return this.#message(queue.topic, publication.payload, id, mark, publication.sent);
+  }
+
+  #message(topic, { content }, id, mark, sent) {
+    return { op: "publish", topic, ...content, qos: 1, publisher: this.name, id, mark, sent };
   }
 
   /** Return the queue in which the answer's publication is pending, or undefined: given up, or answered before. */
@@ -230,12 +254,11 @@ export class Publisher {
    * Return why the broker would refuse the publication as too large, or "". It is checked here because the broker would
    * close the link, and the message would be sent again on the next one.
    */
-  #sizeFault(topic, { size, data, data64 }) {
+  #sizeFault(topic, payload) {
+    const { size } = payload;
     if (size > this.maxPayload) return `the payload has ${size} bytes; this cluster takes at most ${this.maxPayload}`;
     if (size * JSON_GROWTH <= this.maxPayload) return "";
-    const large = Number.MAX_SAFE_INTEGER;
-    const message = { op: "publish", topic, data, data64, qos: 1, publisher: this.name, id: large, mark: large, sent: 1e12 };
-    const length = byteLength(encode(message));
+    const length = byteLength(encode(this.#message(topic, payload, LARGEST_ID, LARGEST_ID, 1e12)));
     const limit = this.maxPayload + ENVELOPE;
     if (length <= limit) return "";
     return `the publication has ${length} bytes in JSON; this cluster takes at most ${limit}`;

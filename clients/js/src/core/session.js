@@ -347,6 +347,7 @@ export class ClientCore {
   #error(link, message) {
     const { code, text, closes } = message;
     if (closes) link.brokerError = `${code}: ${text}`;
+    if (code === "rate_limited" && link === this.#current) this.publisher.pause(message.retry_after ?? 0);
     const refused = code === "unauthenticated" && closes; // reported as the link ends
     if (!this.subscriptions.acceptError(message) && !refused) this.#turn.problem(code, text, closes);
     this.#checkReady();
