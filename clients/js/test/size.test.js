@@ -8,15 +8,25 @@ import { buildSync } from "esbuild";
 
 const LIMIT = 12 * 1024;
 
+const entryPoints = [new URL("../src/index.js", import.meta.url).pathname];
+const options = { bundle: true, minify: true, format: "esm", target: "es2022", write: false, metafile: true };
+const { outputFiles, metafile } = buildSync({ entryPoints, ...options });
+
 test("the client has less than 12 KiB, and no dependencies", () => {
-  const entryPoints = [new URL("../src/index.js", import.meta.url).pathname];
-  const options = { bundle: true, minify: true, format: "esm", target: "es2022", write: false, metafile: true };
-  const { outputFiles, metafile } = buildSync({ entryPoints, ...options });
   const size = gzipSync(outputFiles[0].contents, { level: 9 }).length;
   assert.ok(size < LIMIT, `${size} bytes, which is not below ${LIMIT}`);
   for (const input of Object.keys(metafile.inputs)) assert.match(input, /^(.*\/)?src\//);
   const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
   assert.equal(manifest.dependencies, undefined);
+});
+
+test("a minified client has the same exports, and its errors their names", async () => {
+  const bundle = await import(`data:text/javascript;base64,${Buffer.from(outputFiles[0].contents).toString("base64")}`);
+  const source = await import("../src/index.js");
+  assert.deepEqual(Object.keys(bundle), Object.keys(source));
+  const errors = Object.keys(bundle).filter((name) => bundle[name].prototype instanceof Error);
+  assert.equal(errors.length, 6);
+  for (const name of errors) assert.equal(bundle[name].prototype.name, name);
 });
 
 test("the lock file names no registry", () => {

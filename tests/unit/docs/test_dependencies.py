@@ -70,6 +70,11 @@ def imports(folder: str) -> Iterator[tuple[str, str]]:
                     yield str(path.relative_to(ROOT)), name
 
 
+def test_groups_that_the_makefile_installs_are_declared() -> None:
+    installed = set(re.findall(r"--group (\w+)", (ROOT / "Makefile").read_text("utf-8")))
+    assert installed == set(PROJECT["dependency-groups"])
+
+
 @pytest.mark.parametrize("folder", EXTRAS)
 def test_every_import_is_declared_for_its_part(folder: str) -> None:
     libraries = declared(EXTRAS[folder])
