@@ -8,6 +8,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -16,13 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.sla import jobs, reading
+from benchmarks.sla import jobs, peers, reading
 from benchmarks.sla.backfill import parquet_files, prometheus_blocks
 from benchmarks.sla.samples import Fleet
 from benchmarks.sla.server import prometheus
 
 READER_GOAL = 3_000_000  # samples per CPU second of one process
 MEMORY_GOAL = 8 * 2**30  # bytes of driver, executors and Python workers together
+PROMQL_GOAL = 5.0  # a report's CPU time of that of PromQL's, without Spark's start
 WORKERS = 14  # 10,710 series
 
 
@@ -34,14 +36,18 @@ WORKERS = 14  # 10,710 series
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Samples are kept here and used again; without it they are made anew. 100 M take 0.4 GB in "
               "Prometheus and about 20 minutes to make.")  # fmt: skip
-@click.option("--rounds", default=3, help="Rounds of the reader alone; the best counts.")
+@click.option(
+    "--rounds",
+    default=3,
+    help="Rounds: of the reader alone the best counts, of reports the median. 0 leaves the reader out.",
+)
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write all figures here.")  # fmt: skip
 def main(
     millions: str, cores: str, sources: tuple[str, ...], data: Path | None, rounds: int, json_path: Path | None
 ) -> None:
-    """Measure how fast samples are read and reports are made, and with how much memory. Needs prometheus and
-    promtool."""
+    """Measure how fast samples are read and reports are made, and with how much memory, beside PromQL and pandas. Needs
+    prometheus and promtool."""
     console = Console()
     with ExitStack() as stack:
         if data is None:
@@ -56,7 +62,7 @@ def main(
 def run(
     sizes: list[float], cores: list[int], sources: tuple[str, ...], data: Path, rounds: int, console: Console
 ) -> tuple[dict[str, Any], bool]:
-    results: dict[str, Any] = {"machine": machine.describe(), "reader": [], "reports": []}
+    results: dict[str, Any] = {"machine": machine.describe(), "reader": [], "reports": [], "peers": []}
     met = True
     for number, size in enumerate(sizes):
         fleet = Fleet(WORKERS, round(size * 1_000_000 / len(Fleet(WORKERS, 1).series)))
@@ -72,22 +78,56 @@ def run(
             if "parquet" in sources:
                 make_once(folder / "parquet", lambda to, fleet=fleet: parquet_files(fleet, to), console)
                 places["parquet"] = str(folder / "parquet")
-            for source, location in places.items():
-                for count in cores:
-                    row = jobs.measure(fleet, source, location, count, folder / "work")
-                    fits = row.memory <= MEMORY_GOAL
-                    met &= fits
-                    word = "reached" if fits else "MISSED"
-                    console.print(
-                        f"report of {row.samples / 1e6:,.1f} M samples from {source} on {count} cores: "
-                        f"{row.seconds:,.1f} s ({row.samples / row.seconds / 1e6:.2f} M/s), {row.cpu:,.1f} s of CPU, "
-                        f"{row.memory / 2**30:.2f} GiB, goal {MEMORY_GOAL / 2**30:g}: {word}",
-                        highlight=False, soft_wrap=True,
-                    )  # fmt: skip
-                    entry = asdict(row)
-                    entry["verdict"] = entry.pop("report")["verdict"]
-                    results["reports"].append(entry)
+            for round_ in range(max(1, rounds)):
+                of_round: list[peers.PeerCosts] = []
+                if "prometheus" in places:
+                    of_round.append(peers.promql(fleet, places["prometheus"], pid))
+                if "parquet" in places:
+                    of_round.append(peers.pandas(fleet, Path(places["parquet"])))
+                results["peers"] += [{"round": round_, **asdict(costs)} for costs in of_round]
+                for source, location in places.items():
+                    for count in cores:
+                        row = jobs.measure(fleet, source, location, count, folder / "work")
+                        met &= row.memory <= MEMORY_GOAL
+                        entry = asdict(row)
+                        entry["verdict"] = entry.pop("report")["verdict"]
+                        entry["round"] = round_
+                        entry["of_peers"] = {costs.peer: row.cpu / costs.cpu for costs in of_round}
+                        results["reports"].append(entry)
+            table, within = reports(fleet, results)
+            met &= within
+            console.print(table)
     return results, met
+
+
+def reports(fleet: Fleet, results: dict[str, Any]) -> tuple[Table, bool]:
+    """Return the table of reports and peers of the fleet's size, with medians of the rounds, and whether reports from
+    Prometheus reach the goal beside PromQL."""
+    table = Table(title=f"Totals of {fleet.samples / 1e6:,.1f} M samples", title_justify="left")
+    for column in ("what", "cores", "CPU s", "M samples/s of all cores", "wall s", "start: CPU s", "wall s", "GiB",
+                   "CPU of PromQL's", "CPU of pandas'"):  # fmt: skip
+        table.add_column(column, justify="left" if column == "what" else "right")
+    met = True
+    for peer in ("promql", "pandas"):
+        rows = [row for row in results["peers"] if (row["peer"], row["samples"]) == (peer, fleet.samples)]
+        if rows:
+            cpu, wall = (median(row[key] for row in rows) for key in ("cpu", "seconds"))
+            table.add_row(peer, "", f"{cpu:.1f}", "", f"{wall:.1f}", "", "", "", "", "")
+    mine = [row for row in results["reports"] if row["samples"] == fleet.samples]
+    for source, cores in dict.fromkeys((row["source"], row["cores"]) for row in mine):
+        rows = [row for row in mine if (row["source"], row["cores"]) == (source, cores)]
+        middle = {key: median(row[key] for row in rows)
+                  for key in ("cpu", "seconds", "start_cpu", "start_seconds", "memory")}  # fmt: skip
+        ratios = {peer: median(row["of_peers"][peer] for row in rows) for peer in rows[0]["of_peers"]}
+        if source == "prometheus":
+            met &= ratios["promql"] <= PROMQL_GOAL
+        table.add_row(
+            f"report from {source}", str(cores), f"{middle['cpu']:.1f}",
+            f"{fleet.samples * cores / middle['cpu'] / 1e6:.2f}", f"{middle['seconds']:.1f}",
+            f"{middle['start_cpu']:.1f}", f"{middle['start_seconds']:.1f}", f"{middle['memory'] / 2**30:.2f}",
+            *(f"{ratios[peer]:.2f}" if peer in ratios else "" for peer in ("promql", "pandas")),
+        )  # fmt: skip
+    return table, met
 
 
 def make_once(folder: Path, make: Any, console: Console) -> None:

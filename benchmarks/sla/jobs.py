@@ -21,7 +21,7 @@ _EVERY = 0.25  # seconds between two looks at memory
 class ReportCosts:
     """The result of one report. `memory` is bytes: the highest sum of PSS of driver, executors and Python workers at
     one moment. `seconds` is the wall-clock time. `cpu` is the CPU seconds of all these processes, by which sizes can be
-    compared on a busy machine."""
+    compared on a busy machine. Both begin when Spark has started; `start_seconds` and `start_cpu` are those before."""
 
     source: str
     samples: int
@@ -29,6 +29,8 @@ class ReportCosts:
     seconds: float
     cpu: float
     memory: int
+    start_seconds: float
+    start_cpu: float
     report: dict[str, Any]
 
 
@@ -53,10 +55,10 @@ def measure(fleet: Fleet, source: str, location: str, cores: int, work: Path) ->
     began = time.monotonic()
     with (work / "report.log").open("wb") as log:
         process = subprocess.Popen([*command, str(work), str(result)], stdout=log, stderr=log)
-    memory, used = 0, 0.0
+    memory = 0
     try:
         while process.poll() is None:
-            memory, used = max(memory, _memory(process.pid)), max(used, _cpu(process.pid))
+            memory = max(memory, _memory(process.pid))
             if time.monotonic() - began > LIMIT:
                 raise RuntimeError(f"the report took longer than {LIMIT:g} s")
             time.sleep(_EVERY)
@@ -64,12 +66,14 @@ def measure(fleet: Fleet, source: str, location: str, cores: int, work: Path) ->
         if process.poll() is None:
             process.kill()
             process.wait(30)
-    seconds = time.monotonic() - began
     if process.returncode:
         raise RuntimeError(f"the report failed: {(work / 'report.log').read_text()[-3000:]}")
-    report: dict[str, Any] = json.loads(result.read_text())
+    found: dict[str, Any] = json.loads(result.read_text())
+    report, start, rest = found["report"], found["start_up"], found["rest"]
     _compare(fleet, report)
-    return ReportCosts(source, fleet.samples, cores, seconds, used, memory, report)
+    return ReportCosts(
+        source, fleet.samples, cores, rest["seconds"], rest["cpu"], memory, start["seconds"], start["cpu"], report
+    )
 
 
 def _compare(fleet: Fleet, report: dict[str, Any]) -> None:
@@ -92,11 +96,3 @@ def _memory(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         # One ended between being listed and being looked at; the next look is soon.
         return 0
-
-
-def _cpu(pid: int) -> float:
-    """Return the CPU seconds of a process and its descendants; 0 if the process has ended."""
-    try:
-        return machine.cpu([pid]).total
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0

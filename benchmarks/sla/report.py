@@ -4,8 +4,12 @@ does."""
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from migratory_local.processes.java import find_java, spark_home
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
@@ -13,9 +17,20 @@ from migratory_spark.jobs.inputs import PrometheusServers, RecorderFolder
 from migratory_spark.report.build import as_plain, build_report
 from migratory_spark.session import local_session
 
+from benchmarks.machine import cpu
+
+
+def pass_through(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
+
 
 def main(source: str, location: str, start_ms: int, end_ms: int, cores: int, work: Path, result: Path) -> None:
+    began = time.monotonic()
     with local_session(spark_home(find_java(), work), work, cores) as session:
+        # An empty task on each core ends the start: the JVM has loaded its classes, and the Python workers run.
+        session.range(0, cores, 1, cores).mapInArrow(pass_through, "id long").toArrow()
+        start_up = {"seconds": time.monotonic() - began, "cpu": cpu([os.getpid()]).total}
+        began = time.monotonic()
         sample_input = (
             RecorderFolder(Path(location), None)
             if source == "parquet"
@@ -24,7 +39,8 @@ def main(source: str, location: str, start_ms: int, end_ms: int, cores: int, wor
         samples = sample_input.samples(session)
         # The first samples are all zero, so a window that begins a step before them has the same truth.
         report = as_plain(build_report(session, samples, start_ms / 1000 - 1, end_ms / 1000, DEFAULT_OBJECTIVES))
-    result.write_text(json.dumps(report, allow_nan=False))
+        rest = {"seconds": time.monotonic() - began, "cpu": cpu([os.getpid()]).total - start_up["cpu"]}
+    result.write_text(json.dumps({"report": report, "start_up": start_up, "rest": rest}, allow_nan=False))
 
 
 if __name__ == "__main__":

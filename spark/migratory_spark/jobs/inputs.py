@@ -163,26 +163,22 @@ class PrometheusServers:
         """Return the servers' samples of the cluster (without one: of all), and those of metrics without the label
         `cluster`, as a source for a report.
 
-        The source has a row per series, so that labels come once and not with every sample. Ask the servers for the
-        number of samples, from which the length of a partition follows.
+        Ask the servers for the number of samples, from which the length of a task's interval follows.
         """
-        from dataclasses import replace
-
-        from migratory_spark.prometheus import FORMAT, partitions, preflight, register
+        from migratory_spark.prometheus import partitions, preflight
         from migratory_spark.prometheus.options import parse_options
-        from migratory_spark.read.samples import table_source
+        from migratory_spark.read.samples import prometheus_source
 
-        register(session)
-        columns = self.options["columns"].replace("timestamp,value,series", "timestamps,values")
-        options = {**self.options, "shape": "series", "columns": columns}
+        options = parse_options(self.options)
         selectors = " ".join(f"{name}{{{self._cluster_matcher}}}" for name in self._metrics)
         samples = preflight.count_samples(
-            parse_options({**options, "matchers": f"{selectors} {' '.join(metrics.SHARED)}"})
+            parse_options({**self.options, "matchers": f"{selectors} {' '.join(metrics.SHARED)}"})
         )
-        if samples is not None:
-            length = partitions.length_for(self.end_ms - self.first_ms, samples, _TASK_SAMPLES)
-            options = {"partition": f"{length}ms", **options}
-        return replace(table_source(session.read.format(FORMAT).options(**options).load()), samples=samples)
+        start_ms, end_ms = preflight.window(options)
+        length = options.partition_ms
+        if length is None and samples is not None:
+            length = partitions.length_for(end_ms - start_ms, samples, _TASK_SAMPLES)
+        return prometheus_source(session, options, partitions.cut(start_ms, end_ms, length), samples)
 
     def read(self, session: SparkSession) -> DataFrame:
         """Return a table with a row per sample of the cluster; of all clusters if none is given."""

@@ -48,7 +48,7 @@ class SeriesId:
         return int.from_bytes(digest.digest(), "big", signed=True)
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 17)
 def decode_labels(labels: bytes) -> SeriesId:
     """Return the identity of the series whose labels are encoded in protobuf. Raises BadProtobuf.
 

@@ -1,8 +1,11 @@
-"""Sources of samples: Parquet files of the local recorder, and Spark tables of two shapes.
+"""Sources of samples: Parquet files of the local recorder, Prometheus servers, and Spark tables of two shapes.
 
 The shape SCHEMA has a row per sample: metric string, labels map<string,string>, timestamp long (ms, UTC), value double.
 The shape SERIES has a row per series, with arrays timestamps and values. The recorder writes the first, the Prometheus
 data source both. Rows may come in any order and more than once and hold NaN; `merge.py` handles that.
+
+Files and servers are read by tasks of this module and not by Spark's own readers, which would move every sample through
+the JVM before it is packed.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
 
 from migratory_spark.errors import BadSamples, NoSamples, one_line
+from migratory_spark.prometheus import partitions
+from migratory_spark.prometheus.options import SourceOptions
+from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batches, pack_blocks
 
 SCHEMA = StructType(
     [
@@ -51,20 +57,21 @@ _ARROW = pa.schema(
     ]
 )
 
-ReadBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+PackRows = Callable[[Iterator[pa.RecordBatch], SampleQuery], Iterator[SeriesPack]]
+"""A function that packs the samples of rows that a query selects. It runs on executors and must pickle."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSource:
-    """The samples that a report reads: a Spark table of samples, or of tasks that `read` turns into batches of samples
-    on the executors.
+    """The samples that a report reads: a Spark table of samples, or of numbers of tasks, which `pack` turns into packs
+    of samples on the executors.
 
     `samples` is the approximate number of samples, None if unknown.
     """
 
     frame: DataFrame
     samples: int | None
-    read: ReadBatches = iter
+    pack: PackRows = pack_batches
 
 
 def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
@@ -108,7 +115,18 @@ def parquet_source(session: SparkSession, directory: Path) -> SampleSource:
         tasks.extend([(str(path), part, parts)] for part in range(1, parts))
         free -= size
     numbers = session.range(0, len(tasks), 1, len(tasks))
-    return SampleSource(numbers, sum(size for _, size in sizes) // _BYTES_PER_SAMPLE, partial(_read_tasks, tasks))
+    return SampleSource(numbers, sum(size for _, size in sizes) // _BYTES_PER_SAMPLE, partial(_pack_files, tasks))
+
+
+def prometheus_source(
+    session: SparkSession, options: SourceOptions, intervals: Sequence[tuple[int, int]], samples: int | None
+) -> SampleSource:
+    """Return the samples that Prometheus servers have in each interval [start, end) (ms since 1970), a task for each.
+
+    :param samples: the approximate number of samples, None if unknown.
+    """
+    numbers = session.range(0, len(intervals), 1, len(intervals))
+    return SampleSource(numbers, samples, partial(_pack_servers, options, tuple(intervals)))
 
 
 def table_source(samples: DataFrame) -> SampleSource:
@@ -126,6 +144,20 @@ def table_source(samples: DataFrame) -> SampleSource:
     columns = [*(SERIES if series else SCHEMA).names, *(["source"] if "source" in samples.columns else [])]
     # Counting rows lets a small table be a small report. The lengths of arrays are not known before they are read.
     return SampleSource(samples.select(*columns), None if series else samples.count())
+
+
+def _pack_servers(
+    options: SourceOptions, intervals: Sequence[tuple[int, int]], batches: Iterator[pa.RecordBatch], query: SampleQuery
+) -> Iterator[SeriesPack]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from pack_blocks(partitions.read(options, *intervals[number]), query)
+
+
+def _pack_files(
+    tasks: Sequence[Sequence[tuple[str, int, int]]], batches: Iterator[pa.RecordBatch], query: SampleQuery
+) -> Iterator[SeriesPack]:
+    return pack_batches(_read_tasks(tasks, batches), query)
 
 
 def _read_tasks(

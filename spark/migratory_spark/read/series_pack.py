@@ -1,8 +1,9 @@
 """Packing: rows of samples become packs, which hold each series once and its samples in flat arrays.
 
-Both table shapes are read: a row per sample, and a row per series with arrays. Metrics, times and clusters that a
-report does not need are dropped here, so that later stages never see them. Uses Arrow and numpy only; runs on Spark's
-executors and anywhere else that yields record batches.
+Both table shapes are read: a row per sample, and a row per series with arrays. Blocks of samples, as Prometheus servers
+send them, are packed without a table. Metrics, times and clusters that a report does not need are dropped here, so that
+later stages never see them. Uses Arrow and numpy only; runs on Spark's executors and anywhere else that yields record
+batches or blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from migratory_spark.metrics import SHARED, role_of
-from migratory_spark.prometheus.blocks import SeriesId
+from migratory_spark.prometheus.blocks import SampleBlock, SeriesId
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -171,6 +172,42 @@ def pack_batches(batches: Iterable[pa.RecordBatch], query: SampleQuery) -> Itera
         yield _pack(pending, query)
 
 
+def pack_blocks(blocks: Iterable[SampleBlock], query: SampleQuery) -> Iterator[SeriesPack]:
+    """Yield packs of the samples that `query` selects, each of about PACK_SAMPLES samples. The block's `source` tells
+    several servers apart."""
+    pending: list[SeriesPack] = []
+    samples = 0
+    for block in blocks:
+        pending.append(_pack_block(block, query))
+        samples += len(pending[-1].times)
+        if samples >= PACK_SAMPLES:
+            yield _joined(pending)
+            pending, samples = [], 0
+    if samples:
+        yield _joined(pending)
+
+
+def _pack_block(block: SampleBlock, query: SampleQuery) -> SeriesPack:
+    source = block.source
+    # Both ends of a block's interval differ from those of a query's: it includes its start and excludes its end.
+    block = block.between(query.after_ms + 1, query.until_ms + 1)
+    keys = [_series_key(series_id, source, query) for series_id in block.series]
+    selected = np.array([key is not None for key in keys], dtype=bool)
+    selected_keys = [key for key in keys if key is not None]
+    series = np.array([_fingerprint(key.metric, key.labels) for key in selected_keys], dtype=np.int64)
+    if selected.all():
+        return SeriesPack(selected_keys, series, block.counts, block.times, block.values)
+    samples = index_ranges((np.cumsum(block.counts) - block.counts)[selected], block.counts[selected])
+    return SeriesPack(selected_keys, series, block.counts[selected], block.times[samples], block.values[samples])
+
+
+def _joined(packs: Sequence[SeriesPack]) -> SeriesPack:
+    series, counts, times, values = (
+        np.concatenate([getattr(pack, name) for pack in packs]) for name in ("series", "counts", "times", "values")
+    )
+    return SeriesPack([key for pack in packs for key in pack.keys], series, counts, times, values)
+
+
 def _pack(tables: Sequence[pa.Table], query: SampleQuery) -> SeriesPack:
     # Files with and without the column `source` may lie in one folder.
     table = pa.concat_tables(tables, promote_options="default").combine_chunks()
@@ -199,13 +236,20 @@ def _series_keys(table: pa.Table, query: SampleQuery) -> Iterator[SeriesKey | No
     metrics, label_rows = table["metric"].to_pylist(), table["labels"].to_pylist()
     for row, (metric, pairs) in enumerate(zip(metrics, label_rows, strict=True)):
         # A label with an empty value is no label, as in Prometheus.
-        labels = {name: value for name, value in pairs or () if value}
-        if not query.selects(metric, labels):
-            yield None
-            continue
-        replicas = [labels.pop(name, "") for name in query.replica_labels]
-        server = () if sources is None else (sources[row] or "",)
-        yield SeriesKey(metric, tuple(sorted(labels.items())), "/".join((*server, *replicas)))
+        labels = tuple(sorted(pair for pair in pairs or () if pair[1]))
+        yield _series_key(SeriesId(metric, labels), (sources[row] or "") if sources is not None else "", query)
+
+
+@lru_cache(maxsize=1 << 17)
+def _series_key(series_id: SeriesId, source: str, query: SampleQuery) -> SeriesKey | None:
+    """Return the key of a series that a server (`source`) exports, or None if the query does not select it."""
+    # Cached: a worker meets the same series in every pack.
+    labels = dict(series_id.labels)
+    if not query.selects(series_id.metric, labels):
+        return None
+    replicas = [labels.pop(name, "") for name in query.replica_labels]
+    servers = (source, *replicas) if source else replicas
+    return SeriesKey(series_id.metric, tuple(labels.items()), "/".join(servers))
 
 
 def _group_rows(table: pa.Table) -> tuple[Ints, Ints, Ints]:

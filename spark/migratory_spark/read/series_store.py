@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from migratory_spark.read.merge import MergedSeries, SeriesBatch, SeriesStats, merge_packs
-from migratory_spark.read.samples import ReadBatches, SampleSource
-from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batches
+from migratory_spark.read.samples import PackRows, SampleSource
+from migratory_spark.read.series_pack import SampleQuery, SeriesPack
 
 MAX_LOCAL_SAMPLES = 2_000_000
 """Samples up to which the work is done in this process: 32 MB, and some 200 MB while they are merged."""
@@ -97,7 +97,7 @@ def open_stores(
         source = replace(source, frame=source.frame.where(F.col("metric").isin(*query.metrics)))
     with _settings(session, source.frame.columns):
         if source.samples is not None and source.samples <= max_local_samples:
-            rows = source.frame.mapInArrow(partial(_pack_rows, source.read, query), "pack binary").toArrow()
+            rows = source.frame.mapInArrow(partial(_pack_rows, source.pack, query), "pack binary").toArrow()
             return local_stores([_load(row) for row in rows["pack"]], after_ms)
         return _spark_stores(session, source, query, after_ms)
 
@@ -114,7 +114,7 @@ def _spark_stores(
     if source.samples is not None:
         partitions = min(_MAX_PARTITIONS, max(_MIN_PARTITIONS, source.samples // _PARTITION_SAMPLES))
     packs = source.frame.mapInArrow(
-        partial(_pack_by_partition, source.read, query, partitions), "partition int, pack binary"
+        partial(_pack_by_partition, source.pack, query, partitions), "partition int, pack binary"
     ).repartitionById(partitions, F.col("partition"))
     rows = packs.mapInArrow(partial(_merge_partition, tuple(after_ms)), "store int, kind int, content binary").persist(
         StorageLevel.MEMORY_AND_DISK
@@ -177,15 +177,15 @@ def _settings(session: SparkSession, columns: Sequence[str]) -> Iterator[None]:
             session.conf.unset(name) if value is None else session.conf.set(name, value)
 
 
-def _pack_rows(read: ReadBatches, query: SampleQuery, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for pack in pack_batches(read(batches), query):
+def _pack_rows(pack_rows: PackRows, query: SampleQuery, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for pack in pack_rows(batches, query):
         yield _pickled_batch(pack=[pack])
 
 
 def _pack_by_partition(
-    read: ReadBatches, query: SampleQuery, partitions: int, batches: Iterator[pa.RecordBatch]
+    pack_rows: PackRows, query: SampleQuery, partitions: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for pack in pack_batches(read(batches), query):
+    for pack in pack_rows(batches, query):
         for partition, part in pack.split(partitions):
             row = _pickled_batch(pack=[part])
             yield pa.RecordBatch.from_arrays(
