@@ -16,7 +16,7 @@ import jsonschema
 import pyarrow as pa
 from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
 from migratory_spark.document import SlaReport
-from migratory_spark.read.series_pack import SampleQuery, pack_batches
+from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batches
 from migratory_spark.read.series_store import SeriesStore, local_stores
 from migratory_spark.report import build as spark_report
 from migratory_spark.report.build import as_plain, build_report
@@ -55,11 +55,23 @@ def of_batches(
 ) -> SlaReport:
     """Return the report that `build_report` makes of the batches that `found` returns, over [start, end) in wall-clock
     seconds."""
+    return of_packs(lambda wanted: pack_batches(found(), wanted), start, end, objectives, **options)
+
+
+def of_packs(
+    pack: Callable[[SampleQuery], Iterable[SeriesPack]],
+    start: float,
+    end: float,
+    objectives: Sequence[Objective] = (),
+    **options: Any,
+) -> SlaReport:
+    """Return the report that `build_report` makes of the packs that `pack` returns for a query, over [start, end) in
+    wall-clock seconds."""
 
     def open_stores(
         _session: object, _source: object, wanted: SampleQuery, after_ms: Sequence[int], _few: int
     ) -> list[SeriesStore]:
-        return local_stores(list(pack_batches(found(), wanted)), after_ms)
+        return local_stores(list(pack(wanted)), after_ms)
 
     with mock.patch.object(spark_report, "open_stores", open_stores), mock.patch.object(spark_report, "_sample_source"):
         return build_report(None, None, start, end, objectives, **options)  # type: ignore[arg-type]

@@ -2,7 +2,8 @@
 
 The clients of all clusters have equal jobs and instances. A label of the scraper, `region`, distinguishes them, also at
 the start times of their processes, which have no label `cluster`. Exporters restart, start late and end early, and
-objectives have windows of their own. Samples are read as rows of the recorder's files, and as a Prometheus sends them.
+objectives have windows of their own. Samples are read as rows of the recorder's files, and as a Prometheus sends them:
+by the report's own tasks, and as a table of the data source.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,9 +19,11 @@ import pytest
 from migratory_resources.objectives import Objective
 from migratory_spark.prometheus import chunk_stream
 from migratory_spark.prometheus.arrow import ArrowBatches
+from migratory_spark.prometheus.blocks import SampleBlock
+from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batches, pack_blocks
 from migratory_spark.report.build import LOOKBACK_MS
 from migratory_testing import prometheus_wire
-from migratory_testing.reports import Sample, batches, objective, of_batches
+from migratory_testing.reports import Sample, batches, objective, of_packs
 
 SEEDS = int(os.environ.get("MIGRATORY_SLA_SEEDS", "20"))
 """Random data sets to try."""
@@ -82,14 +84,18 @@ def truth(exporters: Exporters, cluster: str | None, start: int) -> tuple[int, i
     return acknowledged, acknowledged + failed
 
 
-def as_sent_by_prometheus(rows: list[Sample]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that the data source makes of a streamed response with these samples."""
+def sent_by_prometheus(rows: list[Sample]) -> Iterator[SampleBlock]:
+    """Yield the blocks that a reader makes of a streamed response with these samples."""
     by_series: dict[tuple[tuple[str, str], ...], list[tuple[int, float]]] = defaultdict(list)
     for metric, labels, at, value in rows:
         by_series[tuple(sorted({"__name__": metric, **labels}.items()))].append((at, value))
     data = prometheus_wire.streamed((dict(labels), sorted(points)) for labels, points in sorted(by_series.items()))
-    blocks = chunk_stream.blocks(chunk_stream.frames([data]), 0, NOW + 1)
-    yield from ArrowBatches("series", ("metric", "labels", "timestamps", "values")).from_blocks(blocks)
+    yield from chunk_stream.blocks(chunk_stream.frames([data]), 0, NOW + 1)
+
+
+def of_the_data_source(rows: list[Sample]) -> Iterator[pa.RecordBatch]:
+    columns = ("metric", "labels", "timestamps", "values")
+    yield from ArrowBatches("series", columns).from_blocks(sent_by_prometheus(rows))
 
 
 def served(name: str, hours: int | None) -> Objective:
@@ -115,8 +121,12 @@ def test_counts_of_federated_clusters_are_exact_in_every_window(seed: int) -> No
         name: truth(exporters, cluster, start if length is None else NOW - length * HOUR_MS)
         for name, length in hours.items()
     }
-    ways: list[Callable[[], Iterator[pa.RecordBatch]]] = [partial(batches, rows), partial(as_sent_by_prometheus, rows)]
-    for found in ways:
-        report = of_batches(found, start / 1000, NOW / 1000, objectives, cluster=cluster)
+    ways: list[Callable[[SampleQuery], Iterable[SeriesPack]]] = [
+        lambda query: pack_batches(batches(rows), query),
+        lambda query: pack_batches(of_the_data_source(rows), query),
+        lambda query: pack_blocks(sent_by_prometheus(rows), query),
+    ]
+    for pack in ways:
+        report = of_packs(pack, start / 1000, NOW / 1000, objectives, cluster=cluster)
         counts = {result.name: (result.good or 0, result.total or 0) for result in report.objectives}
         assert counts == expected
