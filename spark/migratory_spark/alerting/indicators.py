@@ -25,12 +25,21 @@ class Indicator:
     """The PromQL of bad and of all events per second, by cluster, as functions of a range such as `5m`.
 
     The expression `measured` has a value only if the objective's threshold is a bound of the histogram. It is None for
-    objectives without a threshold.
+    objectives without a threshold. `recorded` are the names and expressions of series that the others read, which are
+    recorded with the label `objective`.
     """
 
     bad: Expression
     total: Expression
     measured: Expression | None = None
+    recorded: tuple[tuple[str, str], ...] = ()
+
+
+UNRESUMED, LOST = "migratory_slo:unresumed_links", "migratory_slo:lost_links"
+"""Recorded series by exporter: links that were lost and not followed by a resume yet, and those of them that had the
+time for it."""
+_SETTLING_SECONDS = 120
+"""Seconds after its threshold in which a resume is scraped and recorded."""
 
 
 def le(seconds: float) -> str:
@@ -45,7 +54,7 @@ def indicator(objective: Objective) -> Indicator | None:
         case "latency" if objective.slices is None:
             return _within("migratory_delivery_latency_seconds", judged_labels(objective), objective.threshold)
         case "resume":
-            return _within("migratory_resume_seconds", "", objective.threshold)
+            return _resumes(objective)
         case "publish":
             return _within("migratory_publish_gap_seconds", "", objective.threshold)
         case "delivery":
@@ -61,6 +70,40 @@ def indicator(objective: Objective) -> Indicator | None:
                 total=lambda span: f"{BY} (rate({answered}[{span}])) + {BY} (rate({failed}[{span}]))",
             )
     return None
+
+
+def newly_lost(selector: str, span: str) -> str:
+    """Return the PromQL of the links by cluster that became lost links in the range: lost, and not followed by a resume
+    when a resume within the threshold would have been seen.
+
+    :param selector: PromQL label matchers of the recorded series LOST.
+    """
+    lost = f"{LOST}{{{selector}}}"
+    # A difference and not `increase`, which would estimate events beyond the samples at the ends of the range.
+    return f"{BY} (clamp_min({lost} - ({lost} offset {span} or {lost} * 0), 0))"
+
+
+def _resumes(objective: Objective) -> Indicator:
+    """Return the indicator of resumes and of links that were lost without a resume, which are bad."""
+    assert objective.threshold is not None
+    measured = _within("migratory_resume_seconds", "", objective.threshold)
+    exporter = "sum by (cluster, job, instance)"
+    unresumed = f"{exporter} (migratory_reconnects_total) - {exporter} (migratory_resume_seconds_count)"
+    settled = duration(objective.threshold + _SETTLING_SECONDS)
+    selector = f'objective="{objective.name}"'
+
+    def never(span: str) -> str:
+        return f"({newly_lost(selector, span)} / {seconds(span)} or {measured.total(span)} * 0)"
+
+    return Indicator(
+        bad=lambda span: f"{measured.bad(span)} + {never(span)}",
+        total=lambda span: f"{measured.total(span)} + {never(span)}",
+        measured=measured.measured,
+        recorded=(
+            (UNRESUMED, unresumed),
+            (LOST, f"min_over_time({UNRESUMED}{{{selector}}}[{settled}])"),
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +152,11 @@ def duration(seconds: float) -> str:
         if milliseconds % length == 0:
             return f"{milliseconds // length}{unit}"
     return f"{milliseconds}ms"
+
+
+def seconds(window: str) -> int:
+    """Return the seconds of a range such as `5m`, `1h` or `3d`."""
+    return int(window[:-1]) * {"m": 60, "h": 3600, "d": 86_400}[window[-1]]
 
 
 def _plain(value: Decimal) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from migratory_spark.alerting.indicators import JUDGED
+from migratory_spark.alerting.indicators import JUDGED, newly_lost
 from migratory_spark.alerting.rules import BUDGET, BURN, QUANTILES, RATIO
 
 CLUSTER = 'cluster="$cluster"'
@@ -146,6 +146,11 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Changes of broker", "As clients count them, by reason.",
             [("{{reason}}", _rate("migratory_reconnects_total", by="reason"))], "ops",
+        ),
+        Panel(
+            "Lost links without a resume",
+            "Clients that did not come back, within the last hour; they count as bad events of `resume`.",
+            [("clients", newly_lost(CLUSTER, "1h"))],
         ),
         Panel(
             "Received of expected", "By the load generator; they differ only while deliveries are on their way.",

@@ -16,7 +16,7 @@ import yaml
 from migratory_resources.objectives import Objective
 
 from migratory_spark.alerting.health import health_alerts, operator_alerts, runbook
-from migratory_spark.alerting.indicators import JUDGED, duration, indicator, slice_measure
+from migratory_spark.alerting.indicators import JUDGED, duration, indicator, seconds, slice_measure
 
 Rule = dict[str, Any]
 
@@ -132,12 +132,12 @@ def _events(objective: Objective) -> list[Rule]:
     events = indicator(objective)
     assert events is not None
     labels = {"objective": objective.name}
-    rules: list[Rule] = []
+    rules: list[Rule] = [{"record": name, "expr": expr, "labels": labels} for name, expr in events.recorded]
     for window in WINDOWS:
         bad, total = events.bad(window), events.total(window)
         # Without events there is no ratio, rather than NaN.
         rules.append({"record": f"{RATIO}_{window}", "expr": f"({bad}) / ({total} > 0)", "labels": labels})
-        rules.append({"record": f"{EVENTS}_{window}", "expr": f"({total}) * {_seconds(window)}", "labels": labels})
+        rules.append({"record": f"{EVENTS}_{window}", "expr": f"({total}) * {seconds(window)}", "labels": labels})
     rules.append({"record": f"{BAD}_5m", "expr": f"({events.bad('5m')}) * 300", "labels": labels})
     return rules
 
@@ -240,10 +240,6 @@ def _describe(objective: Objective) -> str:
 
 def _decimal(value: Decimal) -> str:
     return format(value.normalize(), "f")
-
-
-def _seconds(window: str) -> int:
-    return int(window[:-1]) * {"m": 60, "h": 3600, "d": 86_400}[window[-1]]
 
 
 class _PlainDumper(yaml.SafeDumper):
