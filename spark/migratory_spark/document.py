@@ -336,6 +336,44 @@ class ObjectiveResult(msgspec.Struct, frozen=True, kw_only=True):
     budget_over_time: list[BudgetPoint]
 
 
+class BrokenDownObjective(msgspec.Struct, frozen=True, kw_only=True):
+    """An objective's events of one combination of labels, over the objective's window. The verdict is that of the
+    objective if only these events had been counted. Null means unknown."""
+
+    name: str
+    good: int | None
+    total: int | None
+    compliance: float | None
+    budget_left: float | None
+    verdict: Verdict
+
+
+class BreakdownRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of the series with one combination of labels, in the report's window. `labels` are the values in the
+    order of the breakdown's labels, empty where a series does not have the label. A count is null if its metric was not
+    scraped. Objectives that count slices are missing."""
+
+    labels: list[str]
+    expected: int | None
+    received: int | None
+    lost: int | None
+    duplicates: int | None
+    reordered: int | None
+    reconnects: int | None
+    attempts: int | None
+    failures: int | None
+    latency_ms: DistributionSummary
+    resume_seconds: DistributionSummary
+    objectives: list[BrokenDownObjective]
+
+
+class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures by labels that the caller named: a row for each combination of their values, in the values' order."""
+
+    by: list[str]
+    rows: list[BreakdownRow]
+
+
 class SlaReport(msgspec.Struct, frozen=True, kw_only=True):
     """The SLA report of one cluster in one window of time."""
 
@@ -362,3 +400,5 @@ class SlaReport(msgspec.Struct, frozen=True, kw_only=True):
     incidents: list[Incident]
     objectives: list[ObjectiveResult]
     verdict: Verdict
+    breakdown: Breakdown | None = None
+    """Null unless labels were named."""

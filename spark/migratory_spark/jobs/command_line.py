@@ -6,6 +6,7 @@ A crash must not look like a verdict: Python exits with 1 after a crash, and 1 m
 from __future__ import annotations
 
 import math
+import re
 import time
 import traceback
 from collections.abc import Callable
@@ -117,6 +118,23 @@ class SettingParam(click.ParamType[tuple[str, str]]):
         return name, text
 
 
+class LabelsParam(click.ParamType[tuple[str, ...]]):
+    """An option that names labels, separated by commas, which become a tuple of distinct texts."""
+
+    name = "labels"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the labels. End the command with a message if one is no label's name, or is `le`, which distinguishes
+        the buckets of one histogram."""
+        if isinstance(value, tuple):
+            return value
+        labels = tuple(dict.fromkeys(label.strip() for label in value.split(",")))
+        for label in labels:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", label) or label == "le":
+                self.fail(f"{label!r} is not a label to break a report down by; use names such as region", param, ctx)
+        return labels
+
+
 def result_file(option: str, text: str, name: str | None = None) -> Callable[[Command], Command]:
     """Return a decorator that adds to a command an option for the file into which a result is written.
 
@@ -169,8 +187,12 @@ REPORT = (
     click.option("--zone", default="UTC", show_default=True, help="Time zone of the table by hour or day."),
     click.option("--replica-label", "replica_labels", multiple=True, metavar="LABEL",
                  help="A label by which only servers that scrape the same targets differ. May be given several times."),
+    click.option("--by", type=LabelsParam(), default=(), metavar="LABELS",
+                 help="Break figures and objectives down by these labels, such as region,topic_class."),
     result_file("--json", "Write the report to this file."),
     result_file("--html", "Write the report to this file as one page with plots."),
+    click.option("--csv", "csv_folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+                 help="Write the report's tables to files *.csv in this folder."),
     click.option("--history", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
                  help="Add the report's rows to Parquet tables in this folder, partitioned by day."),
 )  # fmt: skip

@@ -35,6 +35,14 @@ def check_folder(option: str, path: Path | None) -> None:
         raise BadInput(f"{option}: {path}: {existing} is not a writable folder")
 
 
+def make_folder(option: str, path: Path) -> None:
+    """Make a folder and those above it, unless there is one. Raises BadInput if it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{option}: {path}: {error.strerror or error}") from None
+
+
 def check_distinct(paths: Mapping[str, Path | None]) -> None:
     """Check that no two options name the same file; `paths` has the file by option. Raises BadInput."""
     options: dict[Path, str] = {}

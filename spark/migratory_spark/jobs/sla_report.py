@@ -24,6 +24,7 @@ from migratory_resources.validation.problems import ClusterFileError
 from migratory_spark.jobs import outputs
 from migratory_spark.jobs.command_line import REPORT, VERDICTS, BadInput, ExitOnError, options
 from migratory_spark.jobs.inputs import SampleInput, sample_input
+from migratory_spark.jobs.progress import task_progress
 from migratory_spark.jobs.spark_errors import OpenSession, spark_session
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class ReportOptions:
     json_file: Path | None
     html_file: Path | None
     history: Path | None
+    by: Sequence[str] = ()
+    csv_folder: Path | None = None
 
 
 def run_report(report_options: ReportOptions, open_session: OpenSession) -> int:
@@ -61,6 +64,8 @@ def run_report(report_options: ReportOptions, open_session: OpenSession) -> int:
     for option, path in (("--json", report_options.json_file), ("--html", report_options.html_file)):
         if path is not None:
             click.echo(f"{option.removeprefix('--')}: {path}")
+    if report_options.csv_folder is not None:
+        click.echo(f"csv: {report_options.csv_folder}")
     return VERDICTS[report.verdict]
 
 
@@ -115,6 +120,7 @@ def _check(report_options: ReportOptions, objectives: Sequence[Objective]) -> Sa
     for option, path in files.items():
         outputs.check_file(option, path)
     outputs.check_folder("--history", report_options.history)
+    outputs.check_folder("--csv", report_options.csv_folder)
     samples = sample_input(
         report_options.samples,
         report_options.prometheus,
@@ -133,11 +139,12 @@ def _build(
     from migratory_spark.report.build import build_report
 
     try:
-        with spark_session(open_session) as session:
+        with spark_session(open_session) as session, task_progress(session):
             return build_report(
                 session, samples.samples(session), report_options.start, report_options.end, objectives,
                 window_seconds=report_options.window, zone=report_options.zone,
                 replica_labels=report_options.replica_labels, cluster=report_options.cluster,
+                by=report_options.by,
             )  # fmt: skip
     except (NoSamples, ValueError) as error:
         raise BadInput(str(error)) from error
@@ -151,6 +158,12 @@ def _write(report_options: ReportOptions, report: SlaReport) -> None:
         from migratory_spark.render.page import render_page
 
         outputs.write("--html", report_options.html_file, render_page(report))
+    if report_options.csv_folder is not None:
+        from migratory_spark.report.csv_tables import csv_files
+
+        outputs.make_folder("--csv", report_options.csv_folder)
+        for name, text in csv_files(report).items():
+            outputs.write("--csv", report_options.csv_folder / name, text)
     add_to_history(report_options, report)
 
 

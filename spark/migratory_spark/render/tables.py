@@ -42,6 +42,8 @@ def render(report: dict[str, Any]) -> RenderableType:
     """
     parts: list[RenderableType] = [_latency(report), _interruptions(report), _delivery(report), _objectives(report)]
     parts += _reasons(report)
+    if report.get("breakdown"):
+        parts.append(_breakdown(report["breakdown"]))
     parts += [plain_text(f"- {note}") for note in report.get("notes", ())]
     verdict = report["verdict"]
     suffix = " (provisional)" if report["window"].get("provisional") else ""
@@ -119,6 +121,31 @@ def _objectives(report: dict[str, Any]) -> Table:
             Text(result["verdict"], style=COLORS[result["verdict"]]),
         )
     return table
+
+
+def _breakdown(breakdown: dict[str, Any]) -> Table:
+    table = Table(title=f"By {', '.join(breakdown['by'])}", title_justify="left", title_style="bold")
+    for label in breakdown["by"]:
+        table.add_column(plain_text(label), overflow="fold")
+    for column in ("expected", "lost", "P99, ms"):
+        table.add_column(column, justify="right", overflow="fold")
+    names = list(dict.fromkeys(each["name"] for row in breakdown["rows"] for each in row["objectives"]))
+    for name in names:
+        table.add_column(plain_text(name), justify="right", overflow="fold")
+    for row in breakdown["rows"]:
+        results = {each["name"]: each for each in row["objectives"]}
+        table.add_row(
+            *map(plain_text, row["labels"]),
+            number(row["expected"]), number(row["lost"]), number(row["latency_ms"]["p99"]),
+            *(_compliance(results.get(name)) for name in names),
+        )  # fmt: skip
+    return table
+
+
+def _compliance(result: dict[str, Any] | None) -> Text:
+    if result is None or result["compliance"] is None:
+        return Text("-")
+    return Text(f"{result['compliance']:.4%}", style=COLORS[result["verdict"]])
 
 
 def _reasons(report: dict[str, Any]) -> list[Text]:

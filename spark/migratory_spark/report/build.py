@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from migratory_resources.objectives import Objective, check_objectives
 from pyspark.sql import DataFrame, SparkSession
 
 from migratory_spark import metrics, times
+from migratory_spark.aggregate.breakdown import Combination, plan_breakdown
 from migratory_spark.aggregate.coverage import ALLOWED_INTERVALS, ScrapedExporters
 from migratory_spark.aggregate.exporter_timeline import (
     TimelinePass,
@@ -41,6 +42,7 @@ from migratory_spark.aggregate.series_catalog import SampleStatistics, SeriesCat
 from migratory_spark.aggregate.time_grid import TimeGrid, check_count
 from migratory_spark.aggregate.totals import AggregatePass, combine_results
 from migratory_spark.document import (
+    BrokenDownObjective,
     ObjectiveResult,
     ReportTarget,
     ReportWindow,
@@ -155,6 +157,7 @@ def build_report(
     zone: str = "UTC",
     replica_labels: Sequence[str] = (),
     cluster: str | None = None,
+    by: Sequence[str] = (),
     max_local_samples: int = MAX_LOCAL_SAMPLES,
 ) -> SlaReport:
     """Read samples, aggregate them, judge the objectives in the window [start, end), and return the report.
@@ -168,11 +171,13 @@ def build_report(
     :param zone: time zone of the calendar's hours and days.
     :param replica_labels: labels by which only servers that scrape the same targets differ.
     :param cluster: the only cluster whose series count; None for all.
+    :param by: labels of the breakdown; none for a report without one.
     :param max_local_samples: the number of samples up to which this process does the work without Spark's executors.
     :raises NoSamples: a folder has no Parquet files. Files or a table without samples of the window are no error; then
         the verdict is insufficient.
     :raises ValueError: the window is empty, the zone unknown, objectives contradict each other, there are too many
-        rows, or a table does not have the columns of samples. The message says what to do.
+        rows or combinations of the labels `by`, no series has one of these labels, or a table does not have the columns
+        of samples. The message says what to do.
     """
     plan = plan_report(start, end, objectives, window_seconds, zone)
     start_ms, end_ms, rows = plan.start_ms, plan.end_ms, plan.rows
@@ -200,14 +205,18 @@ def build_report(
         detected = find_incidents(steps, known_incidents, statistics.max_clients, first_client_at)
         aggregates = _aggregate(
             store, catalog, [*plan.edges(start_ms), *incident_impact.edges(detected, start_ms, end_ms)],
-            plan.judged_since(start_ms),
+            plan.judged_since(start_ms), by,
         )  # fmt: skip
+        broken_down = _judge_parts(plan.judged_since(start_ms), aggregates, in_window)
         results = _judge_all(plan.judged_since(start_ms), aggregates, in_window)
         for other_start, other_store in zip(plan.starts[1:], stores[1:], strict=True):
             judged = plan.judged_since(other_start)
             other_catalog, other_timeline = _read_timeline(other_store, other_start, end_ms)
-            other_aggregates = _aggregate(other_store, other_catalog, plan.edges(other_start), judged)
-            results |= _judge_all(judged, other_aggregates, exporters_within(other_timeline, 0))
+            other_aggregates = _aggregate(other_store, other_catalog, plan.edges(other_start), judged, by)
+            exporters = exporters_within(other_timeline, 0)
+            results |= _judge_all(judged, other_aggregates, exporters)
+            for combination, of_part in _judge_parts(judged, other_aggregates, exporters).items():
+                broken_down.setdefault(combination, []).extend(of_part)
     finally:
         for each in stores:
             each.close()
@@ -247,6 +256,7 @@ def build_report(
         incidents=incident_impact.incidents(detected, observations, readings, rows.whole, reading_validity_ms),
         objectives=in_order,
         verdict=overall_verdict(result.verdict for result in in_order),
+        breakdown=sections.breakdown(by, aggregates.parts, broken_down, rows.whole) if by else None,
     )
 
 
@@ -269,18 +279,25 @@ def _read_timeline(store: SeriesStore, start_ms: int, end_ms: int) -> tuple[Seri
 @dataclass(slots=True, frozen=True)
 class _Aggregates:
     """The sums of one store: totals by interval, gauge readings, the slices of each objective that counts them (by
-    name), and the number of restarts of counters."""
+    name), the number of restarts of counters, and by combination of the breakdown's labels the totals of its series in
+    the whole window."""
 
     observations: Observations
     readings: BrokerReadings
     slices: dict[str, SliceCounts]
     restarts: int
+    parts: dict[Combination, Observations]
 
 
 def _aggregate(
-    store: SeriesStore, catalog: SeriesCatalog, edges: Iterable[int], judged: Sequence[JudgedObjective]
+    store: SeriesStore,
+    catalog: SeriesCatalog,
+    edges: Iterable[int],
+    judged: Sequence[JudgedObjective],
+    by: Sequence[str],
 ) -> _Aggregates:
-    """Run the pass over all samples of a store that adds up totals, between `edges` (ms since 1970)."""
+    """Run the pass over all samples of a store that adds up totals, between `edges` (ms since 1970), and those of the
+    series with each combination of the labels `by`."""
     grid = TimeGrid.from_moments(edges)
     plan, group_rows = plan_totals(catalog, grid)
     slice_plans = [
@@ -288,7 +305,10 @@ def _aggregate(
         for objective, window in judged
         if objective.slices is not None
     ]
+    breakdown = plan_breakdown(catalog, TimeGrid.from_moments((grid.edges[0], grid.edges[-1])), by) if by else None
     plans = [plan, *(each for _, _, slice_plan in slice_plans for each in slice_plan.plans)]
+    if breakdown is not None:
+        plans.append(breakdown.plan)
     broker_of = [
         entry.stats.labels.get("broker", "") if entry.stats.metric == metrics.CLIENTS else None
         for entry in catalog.entries
@@ -304,7 +324,25 @@ def _aggregate(
         )
         for objective, window, slice_plan in slice_plans
     }  # fmt: skip
-    return _Aggregates(observations, readings_by_broker(brokers, result.readings), slices, result.restarts)
+    parts = {} if breakdown is None else breakdown.observations(next(totals))
+    return _Aggregates(observations, readings_by_broker(brokers, result.readings), slices, result.restarts, parts)
+
+
+def _judge_parts(
+    judged: Sequence[JudgedObjective], aggregates: _Aggregates, exporters: ScrapedExporters
+) -> dict[Combination, list[BrokenDownObjective]]:
+    """Return, by combination of the breakdown's labels, the results of the objectives that count events."""
+    by_combination: dict[Combination, list[BrokenDownObjective]] = {}
+    for combination, observations in aggregates.parts.items():
+        results = by_combination.setdefault(combination, [])
+        for objective, window in judged:
+            if objective.slices is None:
+                coverage = exporters.coverage(window.start, window.end, ROLES[objective.type])
+                counter = event_counter(objective, observations, coverage.interval)
+                result = judge(objective, replace(window, points=(), burns=()), counter, coverage, {})
+                names = msgspec.structs.fields(BrokenDownObjective)
+                results.append(BrokenDownObjective(**{each.name: getattr(result, each.name) for each in names}))
+    return by_combination
 
 
 def _judge_all(

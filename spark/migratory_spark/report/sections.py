@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -12,13 +12,17 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from migratory_spark import metrics
+from migratory_spark.aggregate.breakdown import Combination
 from migratory_spark.aggregate.distributions import Distribution
 from migratory_spark.aggregate.gauges import BrokerReadings, GaugeReading
 from migratory_spark.aggregate.observations import GroupFilter, Observations, any_group
 from migratory_spark.aggregate.series_catalog import SeriesGroup
-from migratory_spark.aggregate.time_grid import Interval, check_count
+from migratory_spark.aggregate.time_grid import Interval, TimeGrid, check_count
 from migratory_spark.document import (
     AvailabilityCounts,
+    Breakdown,
+    BreakdownRow,
+    BrokenDownObjective,
     BrokerConnections,
     BrokerDeliveryCounts,
     Calendar,
@@ -36,6 +40,8 @@ from migratory_spark.times import calendar_units, iso, local
 
 MILLISECONDS = 1000.0
 """Milliseconds of a second."""
+_BROKEN_DOWN = ("expected", "received", "lost", "duplicates", "reordered", "reconnects")
+"""Counts of deliveries that a breakdown has."""
 MAX_HEATMAP_BOUNDS = 40
 """Bounds of the heat map at most: more could not be distinguished in a plot."""
 
@@ -167,6 +173,33 @@ def delivery(observations: Observations, interval: Interval) -> DeliveryCounts:
             for name in sorted({name for metric in counted for name in observations.brokers(metric)})
         },
     )
+
+
+def breakdown(
+    by: Sequence[str],
+    figures: Mapping[Combination, Observations],
+    objectives: Mapping[Combination, list[BrokenDownObjective]],
+    interval: Interval,
+) -> Breakdown:
+    """Return the figures of each combination of the labels `by` in the interval, with the results of its objectives. A
+    combination may have only one of both, because objectives have windows of their own."""
+    nothing = Observations(TimeGrid(interval), {}, {})
+    rows = []
+    for combination in sorted({*figures, *objectives}):
+        observations = figures.get(combination, nothing)
+        counts, published = delivery(observations, interval), publish_events(observations, interval)
+        rows.append(
+            BreakdownRow(
+                labels=list(combination),
+                **{name: getattr(counts, name) for name in _BROKEN_DOWN},
+                attempts=published.total,
+                failures=None if published.total is None else published.total - (published.good or 0),
+                latency_ms=measured(observations, metrics.LATENCY, MILLISECONDS, interval, live()),
+                resume_seconds=measured(observations, metrics.RESUME, 1.0, interval),
+                objectives=objectives.get(combination, []),
+            )
+        )
+    return Breakdown(by=list(by), rows=rows)
 
 
 def availability(
