@@ -29,14 +29,13 @@ if (import.meta.filename === process.argv[1]) {
     const { event, now, ...created } = JSON.parse(line);
     core ??= createCore(created);
     const effects = event ? step(core, event, now) : [];
-    const { deadline, closed, reconnects, publisher, subscriptions } = core;
+    const { deadline, closed, reconnects, publisher } = core;
     console.log(JSON.stringify({
       effects,
       deadline: deadline === Infinity ? null : deadline,
       closed,
       reconnects: Object.values(reconnects).reduce((sum, count) => sum + count),
       waiting: publisher.waiting,
-      dropped: subscriptions.dropped,
     }));
   }
 }

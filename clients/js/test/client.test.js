@@ -324,6 +324,16 @@ test("iteration: break leaves the topics, and a later subscription goes on behin
   assert.deepEqual(socket.sent.at(-1).topics, [{ topic: "t", after: "1:2" }]);
 });
 
+test("iteration: readers that wait end when the stream is closed, or its client", async () => {
+  const client = create();
+  await connect(client);
+  const [first, second] = [client.subscribe("t"), client.subscribe("u")];
+  const waiting = [first.next(), first.next(), second.next()];
+  first.close();
+  await client.close();
+  assert.deepEqual(await Promise.all(waiting), Array(3).fill({ value: undefined, done: true }));
+});
+
 test("iteration: a slow reader's buffer is bounded, and nothing is lost", async () => {
   const client = create({ queue: 10 });
   const socket = await connect(client);
@@ -508,10 +518,10 @@ test("malformed servers are reported, and the others used", async () => {
   const client = new Client(["ws://a/ws", "nonsense"], { WebSocket: FakeSocket });
   clients.push(client);
   const problems = [];
-  client.addEventListener("problem", ({ code, text }) => problems.push([code, text]));
+  client.addEventListener("problem", ({ code, text, fatal }) => problems.push([code, text, fatal]));
   client.connect();
   assert.equal(problems.length, 1);
-  assert.match(problems[0].join(), /bad_server,server "nonsense"/);
+  assert.match(problems[0].join(), /bad_server,server "nonsense".*,false$/);
 });
 
 test("the page's life reaches the core", async (context) => {

@@ -198,7 +198,7 @@ def effect_from_json(effect: Notation) -> ev.Effect | None:
 
 class ForeignCore:
     """A client core that a process runs: a line of JSON for each step, {"event", "now"}, is answered by a line with
-    "effects", "deadline" (null: none), and the counts of the core.
+    "effects", "deadline" (null: none), "closed", "reconnects" and "waiting", the unanswered publications.
 
     Its surface is the part of `ClientCore` that the random runs use. `random` gives the numbers that it is created
     with, which it repeats in a circle.
@@ -207,7 +207,6 @@ class ForeignCore:
     def __init__(self, command: Sequence[str], servers: Sequence[str], random: Sequence[float], **options: Any):
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.publisher = SimpleNamespace(waiting=0)
-        self.subscriptions = SimpleNamespace(dropped=0)
         self._ask({"servers": list(servers), "random": list(random), "options": options})
 
     def __enter__(self) -> Self:
@@ -238,5 +237,4 @@ class ForeignCore:
         self.closed: bool = answer["closed"]
         self.reconnects: int = answer["reconnects"]
         self.publisher.waiting = answer["waiting"]
-        self.subscriptions.dropped = answer["dropped"]
         return answer

@@ -107,7 +107,6 @@ export class Subscriptions {
   #lastRequest = 0;
   #overloaded = [];
   active = new Map(); // topic -> TopicStream
-  dropped = 0; // publications that arrived twice, or after their topic was left
   deadline = Infinity;
   retryAt = Infinity;
 
@@ -214,9 +213,7 @@ export class Subscriptions {
   }
 
   acceptMessage(link, message) {
-    const effects = this.active.get(message.topic)?.acceptMessage(link, message) ?? [];
-    if (!effects.length) this.dropped += 1;
-    this.#turn.emit(...effects);
+    this.#turn.emit(...(this.active.get(message.topic)?.acceptMessage(link, message) ?? []));
   }
 
   acceptReceipts(link, { request, topics }) {
