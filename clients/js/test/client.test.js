@@ -334,6 +334,18 @@ test("iteration: readers that wait end when the stream is closed, or its client"
   assert.deepEqual(await Promise.all(waiting), Array(3).fill({ value: undefined, done: true }));
 });
 
+test("iteration: a stream that was closed unread resumes at its start", async () => {
+  const client = create();
+  const socket = await connect(client);
+  const stream = client.subscribe("t");
+  await turn();
+  socket.give(receipt(1, "t", "1:5"), message("t", "1:6"));
+  stream.close();
+  client.subscribe("t");
+  await turn();
+  assert.deepEqual(socket.sent.at(-1).topics, [{ topic: "t", after: "1:5" }]);
+});
+
 test("iteration: a slow reader's buffer is bounded, and nothing is lost", async () => {
   const client = create({ queue: 10 });
   const socket = await connect(client);
