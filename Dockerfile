@@ -35,7 +35,7 @@ COPY docker/certificates /build/docker/certificates
 COPY docker/install /build/docker/
 COPY docker/locks/build.txt docker/locks/broker.txt /build/docker/locks/
 RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/docker/install broker
-COPY pyproject.toml README.md LICENSE /build/
+COPY pyproject.toml hatch_build.py README.md LICENSE /build/
 COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients
@@ -60,7 +60,7 @@ COPY docker/certificates /build/docker/certificates
 COPY docker/install /build/docker/
 COPY docker/locks/build.txt docker/locks/operator.txt /build/docker/locks/
 RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/docker/install operator
-COPY pyproject.toml README.md LICENSE /build/
+COPY pyproject.toml hatch_build.py README.md LICENSE /build/
 COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients
@@ -81,7 +81,7 @@ ENTRYPOINT ["python3", "-m", "migratory_operator"]
 FROM build-zookeeper AS build-spark
 COPY docker/locks/spark.txt /build/docker/locks/
 RUN /build/docker/install spark
-COPY pyproject.toml README.md LICENSE /build/
+COPY pyproject.toml hatch_build.py README.md LICENSE /build/
 COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients

@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test quick check lint types layers unit js browser fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install compiled compiled-check demo test quick check lint types layers unit js browser fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,14 @@ $(VENV)/.tests: pyproject.toml $(VENV)/.product
 	@touch $@
 
 install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory
+
+# Some minutes of CPU time; needs a C compiler and Python's headers (docs/decisions/0008-compiled-cores.md).
+CORE_SOURCES := $(shell find protocol broker/migratory_broker/core clients/python/migratory_client/core -name '*.py')
+$(VENV)/.compiled: hatch_build.py pyproject.toml $(CORE_SOURCES) $(VENV)/.product
+	MIGRATORY_COMPILED=1 $(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+compiled: $(VENV)/.compiled ## compile protocol and cores; after an edit they run interpreted until the next time
 
 demo: install ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
 	$(BIN)/migratory demo --html demo.html $(DEMO)
@@ -81,13 +89,16 @@ $(JS)/node_modules/.installed: $(JS)/package-lock.json $(VENV)/.node
 js: $(JS)/node_modules/.installed ## the JavaScript client: types, size, unit tests, conformance
 	cd $(JS) && $(WITH_NODE) npm run --silent types && $(WITH_NODE) npm test --silent
 
+compiled-check: $(VENV)/.tests $(VENV)/.compiled ## unit, scenario and conformance tests of the compiled protocol and cores
+	MIGRATORY_COMPILED=1 $(BIN)/python -m pytest $(COVERED) -m 'not interpreted' -n $(WORKERS) --dist worksteal
+
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)
 
 fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and some thousand new ones for each fuzzer
 	$(BIN)/python -m pytest tests/fuzz -n $(WORKERS) --dist worksteal
 
-sim: $(VENV)/.tests ## simulated clusters under faults, on all cores (SEEDS=1000)
+sim: $(VENV)/.tests ## simulated clusters under faults, on all cores, compiled where that is there (SEEDS=1000)
 	$(BIN)/python -m pytest tests/simulation -n $(WORKERS) --dist worksteal
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds $(SEEDS)
 

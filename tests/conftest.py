@@ -1,4 +1,4 @@
-"""Rules for all tests: skips in CI, examples of properties, and SIGINT.
+"""Rules for all tests: skips in CI, examples of properties, SIGINT, and the form of the cores.
 
 In CI a skipped test is a failed one, unless it is about another platform. Properties are tried on the same examples in
 every run, so that a run says something about the change it is for; `pytest tests/properties
@@ -13,6 +13,9 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Coverage, planted faults and mutants need the sources. `make compiled-check` chooses the compiled form.
+os.environ.setdefault("MIGRATORY_COMPILED", "0")
 
 # No deadline: the machine may be busy with other tests. "Too slow" is what the first text drawn on a machine is, which
 # builds a table of all characters.

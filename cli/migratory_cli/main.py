@@ -20,6 +20,7 @@ from importlib import import_module, metadata
 from typing import Any, NamedTuple
 
 import click
+from migratory_compiled import activate
 
 
 class _CommandSpec(NamedTuple):
@@ -115,8 +116,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, spec.summary) for name, spec in COMMANDS.items()])
 
 
+def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"migratory, version {metadata.version('migratory')}, {activate()} cores")
+        context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(metadata.version("migratory"), prog_name="migratory")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Show the version, and whether the cores are compiled or interpreted, and exit.",
+)  # fmt: skip
 def main() -> None:
     """Publish/subscribe to very many clients over WebSocket, in order, with nothing lost when a broker dies.
 

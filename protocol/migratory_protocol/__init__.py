@@ -6,3 +6,7 @@ decoded. `positions.py` and `topics.py` are the values inside. Below them is Web
 `frames.py`. `errors.py` has the error codes and close codes, `limits.py` the default limits. `peer.py` defines the
 messages between brokers. Authors of clients read docs/reference/protocol.md.
 """
+
+from migratory_compiled import activate
+
+activate()

@@ -29,7 +29,9 @@ def test_run_fails_when_a_required_counter_is_zero() -> None:
     assert done.returncode == 3
     assert "never exercised: " in done.stderr
     last = done.stdout.splitlines()[-1]
-    assert re.fullmatch(r"2 seeds, [\d.]+ simulated hours, \d+ events per second, violations: 0", last)
+    assert re.fullmatch(
+        r"2 seeds of interpreted cores, [\d.]+ simulated hours, \d+ events per second, violations: 0", last
+    )
     assert run_command(*words, "--no-coverage").returncode == 0
 
 
@@ -57,7 +59,7 @@ def test_summary_adds_reports_up() -> None:
     summary = Summary()
     summary.add(report(1, events=100))
     summary.add(report(2, events=300, takeovers=2, violation="invariant 1: gone\nmore"))
-    assert summary.line().startswith("2 seeds, 0.0 simulated hours, ")
+    assert summary.line().startswith("2 seeds of interpreted cores, 0.0 simulated hours, ")
     assert summary.line().endswith(" violations: 1")
     (missing,) = [text for text in summary.shortages() if "never exercised" in text]
     assert "takeovers" not in missing

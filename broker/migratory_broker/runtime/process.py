@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 import uvloop
+from migratory_compiled import activate
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
@@ -496,6 +497,7 @@ class Broker:
             "broker": self._identity.name,
             "staying": self._config.staying(self._identity.name),
             "pid": os.getpid(),
+            "cores": activate(),
             "uptime_seconds": round(time.monotonic() - self._started, 3),
             "ready": not self._not_ready_reason(),
             "reason": self._not_ready_reason(),

@@ -54,7 +54,7 @@ class Covering:
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env=environment(COVERAGE_FILE=str(self._path)),
+            env=environment(COVERAGE_FILE=str(self._path), MIGRATORY_COMPILED="0"),
             capture_output=True,
             text=True,
             check=False,

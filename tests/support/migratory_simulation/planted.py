@@ -19,6 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from types import CodeType, ModuleType
 
+import migratory_compiled
+
 from migratory_simulation.patches import ROOT, Edit, patched
 
 PLANTED = ROOT / "tests" / "planted"
@@ -95,11 +97,14 @@ def plant(fault: PlantedFault) -> None:
 
 
 def install_sources(sources: dict[str, str]) -> None:
-    """Let later imports load these modules (name -> source) from these sources. Raise RuntimeError when one is
-    imported already."""
+    """Let later imports load these modules (name -> source) from these sources, and all others interpreted: compiled
+    code would not call the changed one. Raise RuntimeError when one is imported already, or the compiled form is."""
     for module in sources:
         if module in sys.modules:
             raise RuntimeError(f"{module} was imported before the fault was planted")
+    os.environ[migratory_compiled.SWITCH] = "0"
+    if migratory_compiled.activate() != "interpreted":
+        raise RuntimeError("the compiled form of the cores was imported before the fault was planted")
     sys.meta_path.insert(0, _Finder(sources))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from statistics import median
 
+from migratory_compiled import activate
+
 from migratory_simulation.coverage import Coverage
 from migratory_simulation.world import Report
 
@@ -67,6 +69,6 @@ class Summary:
         """Return a summary of one line."""
         rate = sum(self.events) / max(time.monotonic() - self.began, 1e-9)
         return (
-            f"{self.seeds} seeds, {self.seconds / 3600:.1f} simulated hours, {rate:.0f} events per second, "
-            f"violations: {self.violations}"
+            f"{self.seeds} seeds of {activate()} cores, {self.seconds / 3600:.1f} simulated hours, "
+            f"{rate:.0f} events per second, violations: {self.violations}"
         )

@@ -16,7 +16,10 @@ IGNORED = {line.strip("/") for line in (ROOT / ".gitignore").read_text("utf-8").
 WITH_MODULES = (
     "protocol", "broker", "clients", "loadtest", "resources", "local", "operator", "spark", "cli", "benchmarks", "tests"
 )  # fmt: skip
-MODULES = [str(path) for folder in (*WITH_MODULES, "docker") for path in (ROOT / folder).rglob("*.py")]
+MODULES = [
+    *(str(path) for folder in (*WITH_MODULES, "docker") for path in (ROOT / folder).rglob("*.py")),
+    *map(str, ROOT.glob("*.py")),
+]
 PACKAGES = [path for folder in WITH_MODULES for path in sorted((ROOT / folder).rglob("__init__.py"))]
 
 
