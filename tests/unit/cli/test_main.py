@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from importlib.util import find_spec
 
 import click
@@ -85,7 +86,8 @@ def test_unknown_command_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_version_is_that_of_the_package() -> None:
-    assert CliRunner().invoke(main, ["--version"]).output.startswith("migratory, version ")
+    output = CliRunner().invoke(main, ["--version"]).output
+    assert output == f"migratory, version {metadata.version('migratory')}, interpreted cores\n"
 
 
 @pytest.mark.parametrize("name", ["pub", "sub", "status"])
