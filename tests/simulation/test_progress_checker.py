@@ -6,8 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from migratory_broker.core.logic.events import DrainClients, Note, ZkCheck, ZkCommit, ZkDelete, ZkWrite
+from migratory_broker.core.logic.events import Attach, DrainClients, Note, ZkCheck, ZkCommit, ZkDelete, ZkWrite
 from migratory_broker.core.logic.membership.records import COORDINATORS, GROUPS, encode
+from migratory_broker.core.logic.serving.answers import PendingAnswer
+from migratory_broker.core.logic.serving.resume import WaitingSubscription
+from migratory_protocol.messages import Ack
 from migratory_protocol.peer import EpochRefused
 from migratory_simulation.external_checker import Violation
 from migratory_simulation.options import draw_options
@@ -78,3 +81,38 @@ def test_clients_are_asked_to_leave_after_the_hand_over(coordinator: Process) ->
         coordinator.progress.drains_clients(asks)
     coordinator.offset += 1.0  # a quarter of the period later
     coordinator.progress.drains_clients(asks)
+
+
+def test_publication_without_an_answer_in_time_is_a_violation(coordinator: Process) -> None:
+    key = ("t0", "somebody", 1)
+    coordinator.logic.answers.add(key, PendingAnswer("", 0.0, ()), b"")
+    coordinator.progress.ticked()
+    coordinator.offset += coordinator.logic.config.publish_wait
+    coordinator.progress.ticked()
+    coordinator.offset += 0.1
+    with pytest.raises(Violation, match="has not answered the publication"):
+        coordinator.progress.ticked()
+    coordinator.progress.answered([Ack(*key, None)])
+    coordinator.progress.ticked()  # it was sent again, and waits anew
+
+
+def test_takeover_that_is_left_alone_is_a_violation(coordinator: Process) -> None:
+    term = coordinator.logic.groups[0].term
+    assert term is not None
+    term.phase, term.started = "preparing", coordinator.local_now() - coordinator.logic.config.progress_timeout
+    coordinator.progress.ticked()
+    term.started -= 0.1
+    with pytest.raises(Violation, match=f"does nothing about its epoch {term.epoch}"):
+        coordinator.progress.ticked()
+    coordinator.logic.zookeeper.connected = False
+    coordinator.progress.ticked()
+
+
+def test_subscription_that_waits_without_end_is_a_violation(coordinator: Process) -> None:
+    begun = coordinator.local_now() - coordinator.logic.config.resume_limit
+    waiting = WaitingSubscription(Attach(0, 1, "t0", None), begun, begun)
+    coordinator.logic.resume.waiting[0] = {"t0": [waiting]}
+    coordinator.progress.ticked()
+    coordinator.offset += 0.1
+    with pytest.raises(Violation, match="lets a subscription to t0 wait for more than"):
+        coordinator.progress.ticked()

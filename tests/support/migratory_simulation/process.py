@@ -257,6 +257,8 @@ class Process:
             world.internal.after_step(self)
         if type(event) is logic_events.ZkReply:
             world.internal.heard(self)
+        elif event is _TICK:
+            self.progress.ticked()
         for effect in effects:
             self._execute(effect)
             if not self.running:
@@ -365,6 +367,7 @@ class Process:
         """Check an answer of the logic to an edge's request, and count it, before the edge gets it."""
         internal = self.world.internal
         if isinstance(effect, logic_events.PublishAnswers):
+            self.progress.answered(effect.answers)
             for answer in effect.answers:
                 if isinstance(answer, Ack):
                     internal.acknowledged(self, answer.topic, answer.publisher, answer.id, answer.position)

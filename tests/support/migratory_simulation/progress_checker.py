@@ -1,16 +1,18 @@
 """Checks that a broker delays its clients and groups only with a reason, and raises `Violation` when it does not.
 
 What a broker gives up without a reason breaks no order: another broker takes over or the client tries again, so that
-only time is lost. The checks are made where the logic decides, from what the broker knew then. So they need no limit in
-seconds that a slow run could exceed.
+only time is lost. The checks are made where the logic decides, or after its ticks, from what the broker knew then. So
+they hold however slow a run is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.events import DrainClients, Note, ZkCheck, ZkCommit, ZkCreate, ZkDelete, ZkWrite
 from migratory_broker.core.logic.membership.records import COORDINATORS, GROUPS, decode_group
+from migratory_protocol.messages import Ack, Nack
 from migratory_protocol.peer import EpochRefused
 
 from migratory_simulation.external_checker import Violation
@@ -29,6 +31,7 @@ class ProgressChecker:
         self._process = process
         self.committed_at: dict[int, float] = {}  # group -> when its coordinator, this broker, last committed
         self._resigned: set[int] = set()  # groups from which it resigned since it wrote their record
+        self._unanswered: dict[tuple[str, str, int], float] = {}  # publications, since when at the latest
         self._drains: tuple[float, float] | None = None  # moment and period of the first request to drain
 
     def _fail(self, text: str) -> None:
@@ -78,6 +81,30 @@ class ProgressChecker:
         silent = process.local_now() - self.committed_at.get(group, 0.0)
         if record.copies == term.record.copies and silent < process.logic.config.progress_timeout - SLACK:
             self._fail(f"writes the record of group {group} again, {silent:.2f} s after a commit")
+
+    def answered(self, answers: Iterable[Ack | Nack]) -> None:
+        """Record that publications are answered."""
+        for answer in answers:
+            self._unanswered.pop((answer.topic, answer.publisher, answer.id), None)
+
+    def ticked(self) -> None:
+        """Check, after each tick of the logic, that no wait with a limit is over: of publications for their answer, of
+        subscriptions for their receipt, and of takeovers that ZooKeeper does not delay."""
+        logic, now = self._process.logic, self._process.local_now()
+        for key in logic.answers.pending:
+            if now - self._unanswered.setdefault(key, now) > logic.config.publish_wait + SLACK:
+                self._fail(f"has not answered the publication {key} within {logic.config.publish_wait:.2f} s")
+        for topics in logic.resume.waiting.values():
+            for topic, waiting in topics.items():
+                if now - min(one.begun for one in waiting) > logic.config.resume_limit + SLACK:
+                    self._fail(f"lets a subscription to {topic} wait for more than {logic.config.resume_limit:.2f} s")
+        if logic.zookeeper.connected and logic.membership.registered:
+            for group, state in zip(logic.groups, logic.election.states, strict=True):
+                term = group.term
+                if term is None or term.active or term.phase == "over" or state.busy or now < state.not_before:
+                    continue
+                if now - term.started > logic.config.progress_timeout + SLACK and state.unsure is None:
+                    self._fail(f"does nothing about its epoch {term.epoch}, which is not activated in time")
 
     def drains(self, period: float) -> None:
         """Record a request to drain."""

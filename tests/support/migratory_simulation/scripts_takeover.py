@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from migratory_broker.core.logic.membership.records import rendezvous
+from migratory_protocol.positions import Position
 
 from migratory_simulation.process import Process
 from migratory_simulation.scripted import BROKERS, START, ScriptedCluster, Steps, Wait, schedule
@@ -292,6 +293,33 @@ def steady_load(cluster: ScriptedCluster) -> Steps:
     record = cluster.record()
     yield 8.0 * cluster.tempo
     cluster.demand(cluster.record() == record, f"after {record} without a fault: {cluster.record()}")
+
+
+@schedule(30.0)
+def slow_way(cluster: ScriptedCluster) -> Steps:
+    """Messages from a contact to the coordinator take longer and longer, in steps that no link notices. The checkers
+    check that publishers are answered in time, though they send their publications again meanwhile."""
+    yield from cluster.settled()
+    coordinator = cluster.current()
+    contact = max(cluster.others(coordinator), key=lambda process: process.clients)
+    for delay in (1.5, 3.0, 4.5, 6.0):
+        cluster.clog(contact, coordinator, delay)
+        yield 1.6 * cluster.tempo
+    yield 7.0 * cluster.tempo
+
+
+@schedule(45.0)
+def ahead_without_coordinator(cluster: ScriptedCluster) -> Steps:
+    """ZooKeeper is away and the coordinator is cut off, so that no coordinator is heard by a broker that is asked to
+    continue ahead of its committed mark. The checkers check that it answers within the limit all the same."""
+    yield from cluster.settled()
+    coordinator = cluster.current()
+    cluster.world.ensemble.set_available(False)
+    cluster.block(coordinator, *cluster.others(coordinator))
+    asked = cluster.others(coordinator)[0]
+    asked.probe(cluster.world.options.topics[0], Position(cluster.synced(asked), cluster.committed(asked) + 1000))
+    yield 33.0 * cluster.tempo
+    cluster.world.ensemble.set_available(True)
 
 
 @schedule(45.0)
