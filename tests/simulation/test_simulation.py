@@ -23,7 +23,9 @@ def test_seeds_draw_every_kind_of_fault(profile: Profile) -> None:
     drawn = [draw_options(seed, profile) for seed in range(1, 200)]
     kinds = {type(fault) for options in drawn for _, fault in options.plan.faults}
     drawn_apart = {plans.Hang, plans.ZooKeeperEmptied, plans.ZooKeeperRolledBack}
-    assert kinds == {*plans.ALL, *drawn_apart} == set(plans.NAMES)
+    only_short = {plans.LeaveBehind}
+    assert {*plans.ALL, *drawn_apart, *only_short} == set(plans.NAMES)
+    assert kinds == set(plans.NAMES) - (only_short if profile == "long" else set())
     assert len({options.plan.faults for options in drawn}) > 190
     assert {options.profile for options in drawn} == {profile}
     safe = [options for options in drawn if options.plan.safe]
@@ -68,6 +70,6 @@ def test_counters_that_are_zero_are_reported() -> None:
 def test_seed_that_failed_before_passes(seed: int, profile: Profile) -> None:
     """Each seed that once failed (docs/contributing/simulation.md, "Faults found") now passes and has acknowledged
     publications."""
-    report = run_seed(seed, options=draw_options(seed, profile))
+    report = run_seed(seed, options=draw_options(seed, profile, more=False))
     assert report.violation == ""
     assert report.coverage["acknowledged"] > 0

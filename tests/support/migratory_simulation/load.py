@@ -13,9 +13,6 @@ from migratory_simulation.clients import Client
 if TYPE_CHECKING:
     from migratory_simulation.world import World
 
-PROBES = 0.05
-"""The share of publications that are followed by a resume from a made-up position."""
-
 Quiet = dict[str, tuple[float, float]]
 """Per topic, the begin and end, in virtual seconds, of the interval in which its publisher publishes nothing."""
 
@@ -82,7 +79,7 @@ class Load:
             client.give_up_something()
         if self._misuse.random() < self.options.misuse:
             self._misuse.choice(self.clients).misuse(client, topic, self._misuse)
-        if self._probing.random() < PROBES:
+        if self._probing.random() < self.options.probes:
             self._probe(topic)
         self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)
 

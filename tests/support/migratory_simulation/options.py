@@ -35,12 +35,14 @@ SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
 Profile = Literal["long", "short", "mixed", "losses"]
 LONG_EACH = 50
 """One in this many seeds is long in the profiles `mixed` and `losses`."""
-LEFT_BEHIND_SHARE = 0.06
-"""The share of short seeds in which a coordinator is left behind."""
+MORE_SHARE = 0.3
+"""The share of short seeds that draw more than the others."""
+LEFT_BEHIND_SHARE = 0.2
+"""The share of these in which a coordinator is left behind."""
 LEFT_BEHIND = 9.0
 """Seconds, scaled by the tempo, by which these seeds are longer: two takeovers."""
-SWARM_SHARE = 0.2
-"""The share of short seeds with one of `SWARM`."""
+SWARM_SHARE = 0.6
+"""The share of these with one of `SWARM`."""
 SWARM = ("bounds", "window", "topics", "load")
 """The kinds of excess of these seeds: topics that keep one or two publications, a duplicate window that passes within
 the run, more topics than the cache has bytes for, or so much load that some publications always wait for their
@@ -101,6 +103,7 @@ class Options:
     queue_total: int = 268_435_456
     batch_delay: float = 0.0
     conflation: float = 0.0  # interval; 0: no conflation
+    probes: float = 0.0  # probability that a publication is followed by a resume from a made-up position
     misuse: float = 0.0  # probability that a publication is followed by another payload under its publisher's ids
     at_once: int = 8  # groups that change their list or are handed over at the same time
     topic_idle: float = 0.0  # seconds after which a topic is idle; 0: never
@@ -118,26 +121,31 @@ def profile_of(seed: int, profile: Profile) -> Literal["long", "short"]:
     return "long" if seed % LONG_EACH == 0 else "short"
 
 
-def draw_options(seed: int, profile: Profile = "long") -> Options:
-    """Return the options that the seed draws in this profile."""
+def draw_options(seed: int, profile: Profile = "long", *, more: bool = True) -> Options:
+    """Return the options that the seed draws in this profile. Without `more` they are as they were before there was
+    `MORE_SHARE`, so that a seed which failed then is the same run."""
     options = _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
     random = Random(f"delivery {seed}")  # a generator of its own keeps earlier draws unchanged
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
     plan = with_hangs(Random(f"hangs {seed}"), options.plan, options.brokers, options.tempo)
     plan = with_data_losses(Random(f"data losses {seed}"), plan, options.tempo, always=profile == "losses")
-    plan = with_other_copies(Random(f"copies {seed}"), plan, len(options.brokers), options.min_copies)
     misuse = Random(f"misuse {seed}").choice((0.0, 0.0, 0.1, 0.5))
     options = replace(options, batch_delay=batch_delay, conflation=conflation, plan=plan, misuse=misuse)
     idle = Random(f"idle {seed}")
     if idle.random() < IDLE_SHARE:
         topic_idle = idle.choice((0.2, 0.5, 2.0))
         options = replace(options, topic_idle=topic_idle, max_age=idle.choice((0.3, 1.0)))
-    return _with_more(Random(f"swarm {seed}"), options) if options.profile == "short" else options
+    random = Random(f"swarm {seed}")
+    if options.profile == "short" and more and random.random() < MORE_SHARE:
+        return _with_more(random, options)
+    return options
 
 
 def _with_more(random: Random, options: Options) -> Options:
-    """Return the options of a short seed, for a part of the seeds with a coordinator that is left behind, or with one
-    of `SWARM`."""
+    """Return the options of a short seed with resumes from made-up positions, and for a part of the seeds with other
+    `minCopies` after a rolling restart, a coordinator that is left behind, or one of `SWARM`."""
+    plan = with_other_copies(random, options.plan, len(options.brokers), options.min_copies)
+    options = replace(options, plan=plan, probes=0.05)
     if options.plan.faults and random.random() < LEFT_BEHIND_SHARE:
         plan = with_left_behind(random, options.plan, options.groups, options.tempo)
         options = replace(options, plan=plan, faults_end=options.faults_end + LEFT_BEHIND * options.tempo)

@@ -31,6 +31,7 @@ def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Pro
 
 
 @schedule(25.0, publishers=4)
+@schedule(25.0, name="made-up positions", publishers=4, messages_per_topic=4, probes=0.5)
 def superseded_tail(cluster: ScriptedCluster) -> Steps:
     """The old coordinator never gets the Sync of the new epoch, though it is listed there. Then the new coordinator
     crashes, and the old one answers the next candidate with its superseded entries. The checkers check that these do
@@ -302,9 +303,9 @@ def slow_way(cluster: ScriptedCluster) -> Steps:
     yield from cluster.settled()
     coordinator = cluster.current()
     contact = max(cluster.others(coordinator), key=lambda process: process.clients)
-    for delay in (1.5, 3.0, 4.5, 6.0):
-        cluster.clog(contact, coordinator, delay)
-        yield 1.6 * cluster.tempo
+    for step in range(1, 9):
+        cluster.clog(contact, coordinator, 0.8 * step)
+        yield 0.9 * cluster.tempo
     yield 7.0 * cluster.tempo
 
 
