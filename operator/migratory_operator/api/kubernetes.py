@@ -7,7 +7,7 @@ has expired.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -182,6 +182,27 @@ class KubernetesApi:
                     patch_type=PatchType.APPLY,
                     force=True,
                 ),
+            )
+
+    async def remove_fields(self, kind: ResourceKind, live: Object, pointers: Sequence[str]) -> None:
+        """Remove fields and entries of lists from exactly this version of an object.
+
+        :param pointers: JSON pointers of the fields, in the order in which the object has them.
+        :raises ApiError: among others with code 422 if the object has changed meanwhile.
+        """
+        metadata = live["metadata"]
+        patch: Any = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+            # From the last one, so that the numbers of the entries before it stay.
+            *({"op": "remove", "path": pointer} for pointer in reversed(pointers)),
+        ]
+        async with _limited():
+            await self._client.patch(
+                _class(kind),
+                metadata["name"],
+                patch,
+                namespace=metadata["namespace"],
+                patch_type=PatchType.JSON,
             )
 
     async def apply_status(

@@ -21,6 +21,7 @@ from migratory_operator.api.kubernetes import (
 )
 from migratory_operator.names import Object, ResourceOwner
 from migratory_operator.reconcile.decide import ClusterPlan, decide, required_keys, with_blocked_replacement
+from migratory_operator.reconcile.differences import first_difference, foreign_fields
 from migratory_operator.reconcile.observed import ObjectKey, ObservedCluster, key_of
 from migratory_operator.reconcile.rollout import outdated_members
 from migratory_operator.settings import OperatorSettings
@@ -61,11 +62,25 @@ class ClusterReconciler:
             return 0.0
         observed = await self._observe(resource)
         plan = decide(observed, self._settings)
-        errors = await self._apply(plan)
-        if errors:
-            rejected = {key: str(error) if error.is_permanent else "" for key, error in errors.items()}
-            after_errors = decide(replace(observed, rejected=rejected), self._settings)
-            plan = replace(plan, status=after_errors.status, events=after_errors.events)
+        applied, errors = await self._apply(plan, observed)
+        ineffective = {
+            key_of(item): path
+            for item in plan.apply
+            if (live := applied.get(key_of(item))) is not None and (path := first_difference(item, live)) is not None
+        }
+        if errors or ineffective:
+            for key, path in ineffective.items():
+                _log.warning("applying %s %s had no effect on %s", *key, path)
+            after = decide(
+                replace(
+                    observed,
+                    objects={**observed.objects, **{key: applied[key] for key in ineffective}},
+                    rejected={key: str(error) if error.is_permanent else "" for key, error in errors.items()},
+                    ineffective=ineffective,
+                ),
+                self._settings,
+            )
+            plan = replace(after, apply=plan.apply, delete=plan.delete)
         plan, replacement_errors = await self._replace_pods(plan)
         await self._write_status(observed, plan)
         self._metrics.count_changes(applied=len(plan.apply), deleted=len(plan.delete), replaced=len(plan.replace))
@@ -109,19 +124,23 @@ class ClusterReconciler:
         )
         return replace(observed, pages=pages, modes=modes)
 
-    async def _apply(self, plan: ClusterPlan) -> dict[ObjectKey, ApiError]:
-        """Apply and delete the objects of the plan. Return the errors by object: one failure does not stop the rest.
+    async def _apply(
+        self, plan: ClusterPlan, observed: ObservedCluster
+    ) -> tuple[dict[ObjectKey, Object], dict[ObjectKey, ApiError]]:
+        """Apply and delete the objects of the plan. Return the applied objects as the API server has them then, and the
+        errors by object: one failure does not stop the rest.
 
-        When the namespace is being deleted, stop and return no errors.
+        When the namespace is being deleted, stop and return nothing.
         """
-        errors = {}
+        applied: dict[ObjectKey, Object] = {}
+        errors: dict[ObjectKey, ApiError] = {}
         for item in plan.apply:
             try:
-                await self._api.apply(KINDS_BY_NAME[item["kind"]], item)
+                applied[key_of(item)] = await self._apply_object(item, observed.objects.get(key_of(item)))
                 _log.info("applied %s %s", *key_of(item))
             except ApiError as error:
                 if error.is_namespace_terminating:
-                    return {}
+                    return {}, {}
                 _log.warning("applying %s %s failed: %s", *key_of(item), error)
                 errors[key_of(item)] = error
         for item in plan.delete:
@@ -131,7 +150,22 @@ class ClusterReconciler:
             except ApiError as error:
                 _log.warning("deleting %s %s failed: %s", *key_of(item), error)
                 errors[key_of(item)] = error
-        return errors
+        return applied, errors
+
+    async def _apply_object(self, item: Object, live: Object | None) -> Object:
+        """Apply an object, and return the result. If the API server rejects it for its content, remove what others
+        added to it, and try once more: a foreign port may have the name of one that is missing."""
+        kind = KINDS_BY_NAME[item["kind"]]
+        try:
+            return await self._api.apply(kind, item)
+        except ApiError as error:
+            foreign = foreign_fields(item, live) if live is not None else []
+            if error.code != 422 or live is None or not foreign:
+                raise
+            _log.warning("applying %s %s failed: %s", *key_of(item), error)
+        await self._api.remove_fields(kind, live, [one.pointer for one in foreign])
+        _log.warning("removed from %s %s: %s", *key_of(item), ", ".join(one.path for one in foreign))
+        return await self._api.apply(kind, item)
 
     async def _replace_pods(self, plan: ClusterPlan) -> tuple[ClusterPlan, list[ApiError]]:
         """Evict or delete the pods that the plan replaces. Return the plan, and the errors of the requests.

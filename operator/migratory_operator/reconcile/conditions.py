@@ -23,6 +23,9 @@ from migratory_operator.reconcile.rollout import Rollout
 from migratory_operator.status import ConditionValue
 
 ROLLING_OUT, ROLLOUT_STOPPED, SETTLED, REJECTED = "RollingOut", "RolloutStopped", "Settled", "ObjectRefused"
+INEFFECTIVE, NO_PROBLEM = "ApplyIneffective", "NothingKnown"
+_MAX_FOREIGN_NAMED = 5
+"""Foreign fields that a message names; of more it has the number."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class ClusterProgress:
     rollout: Rollout
     unknown_fields: Sequence[str]
     """Fields of the spec that this operator does not know."""
+    foreign: Sequence[str]
+    """Fields and entries of lists that others added to the cluster's objects, as `kind name: path`."""
     data_loss: str
     """The problem of a cluster whose ZooKeeper lost its data; "" if there is none."""
 
@@ -125,6 +130,8 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
             return condition("Starting", f"{name}: {status.get('readyReplicas', 0)} of {replicas} pods are ready")
     if observed.permanently_rejected:
         return condition(REJECTED, _rejection(observed), "False")
+    if observed.ineffective:
+        return condition(INEFFECTIVE, _without_effect(observed), "False")
     if observed.rejected:
         kind, name = min(observed.rejected)
         return condition("Updating", f"applying {kind} {name} failed and will be retried")
@@ -134,6 +141,14 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
 def _rejection(observed: ObservedCluster) -> str:
     kind, name = min(observed.permanently_rejected)
     return f"the API server rejects {kind} {name}: {observed.permanently_rejected[kind, name]}"
+
+
+def _without_effect(observed: ObservedCluster) -> str:
+    kind, name = min(observed.ineffective)
+    return (
+        f"{kind} {name} was applied and {observed.ineffective[kind, name]} is still not as the operator sets it; "
+        "find the admission webhook or the controller that changes it"
+    )
 
 
 def _degraded(
@@ -157,6 +172,8 @@ def _degraded(
         return condition("NameTaken", message)
     if observed.permanently_rejected:
         return condition(REJECTED, _rejection(observed))
+    if observed.ineffective:
+        return condition(INEFFECTIVE, _without_effect(observed))
     if progressing.reason == ROLLOUT_STOPPED:
         return condition(ROLLOUT_STOPPED, progressing.message)
     waiting = sum(page.waiting_groups for page in observed.pages.values())
@@ -171,4 +188,9 @@ def _degraded(
             f"the operator is older than the custom resource definitions and ignores {fields}; upgrade the operator"
         )
         return condition("UnknownFields", message, "False")
-    return condition("NothingKnown", "no problem is known", "False")
+    if progress.foreign:
+        named = "; ".join(progress.foreign[:_MAX_FOREIGN_NAMED])
+        more = len(progress.foreign) - _MAX_FOREIGN_NAMED
+        message = f"set by others, and left as it is: {named}{f'; and {more} more' if more > 0 else ''}"
+        return condition("ForeignFields", message, "False")
+    return condition(NO_PROBLEM, "no problem is known", "False")

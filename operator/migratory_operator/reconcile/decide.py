@@ -18,12 +18,13 @@ from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner
 from migratory_operator.objects import brokers, desired, exposure
 from migratory_operator.reconcile.conditions import (
+    NO_PROBLEM,
     ROLLOUT_STOPPED,
     ClusterProgress,
     blocked_conditions,
     cluster_conditions,
 )
-from migratory_operator.reconcile.differences import differs
+from migratory_operator.reconcile.differences import differs, foreign_fields
 from migratory_operator.reconcile.health import data_loss_problem, ready_brokers, zookeeper_data
 from migratory_operator.reconcile.observed import ObjectKey, ObservedCluster, key_of
 from migratory_operator.reconcile.pods import is_ready
@@ -90,7 +91,12 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         for item in wanted
         if key_of(item) not in observed.conflicting and differs(item, observed.objects.get(key_of(item)))
     )
-    changing = [f"{kind} {name}" for kind, name in map(key_of, apply) if _affects_pods(kind, name, owner)]
+    changing = [
+        f"{kind} {name}"
+        for kind, name in map(key_of, apply)
+        # One more apply would change it as little, and nothing must wait for that.
+        if _affects_pods(kind, name, owner) and (kind, name) not in observed.ineffective
+    ]
     since = observed.status.get(ROLLOUT_SINCE)
     rollout = UNKNOWN_ROLLOUT
     if not changing and not step.waits_for_config:
@@ -102,6 +108,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         changing=changing,
         rollout=rollout,
         unknown_fields=unknown_cluster_fields(observed.resource),
+        foreign=_foreign(wanted, observed),
         data_loss=data_loss_problem(observed, zookeeper_data(observed)),
     )
     conditions = cluster_conditions(cluster, observed, progress)
@@ -161,6 +168,16 @@ def _keep_running(item: Object, observed: ObservedCluster) -> Object:
     if key != ("StatefulSet", names.brokers_name(observed.owner.name)):
         return item
     return brokers.keep_config_hash(item, observed.objects.get(key))
+
+
+def _foreign(wanted: Sequence[Object], observed: ObservedCluster) -> list[str]:
+    """Return what others added to the specs of the cluster's objects, as `kind name: path`."""
+    return [
+        f"{item['kind']} {item['metadata']['name']}: {found.path}"
+        for item in wanted
+        if (live := observed.objects.get(key_of(item))) is not None
+        for found in foreign_fields(item, live)
+    ]
 
 
 _BROKER_KINDS = ("ConfigMap", "StatefulSet", "PodDisruptionBudget")
@@ -231,7 +248,8 @@ def _plan(
 
 def _condition_events(conditions: Sequence[ConditionValue], previous: Sequence[Object]) -> list[KubernetesEvent]:
     """Return an Event for each of these changes: Ready became True or is no longer True, Degraded is True for a new
-    reason, the spec has fields that the operator does not know, the operator was paused, the rollout stopped."""
+    reason, the spec has fields that the operator does not know, others added something to an object, the operator was
+    paused, the rollout stopped."""
     previous_by_type = {condition.get("type"): condition for condition in previous}
     events = []
     for new in conditions:
@@ -241,9 +259,7 @@ def _condition_events(conditions: Sequence[ConditionValue], previous: Sequence[O
             events.append(KubernetesEvent("Normal", "Ready", new.message))
         elif new.type == "Ready" and status_changed and old.get("status") == "True":
             events.append(KubernetesEvent("Warning", "NotReady", new.message))
-        elif new.reason == "UnknownFields" and reason_changed:
-            events.append(KubernetesEvent("Warning", "UnknownFields", new.message))
-        elif new.type == "Degraded" and new.status == "True" and reason_changed:
+        elif new.type == "Degraded" and reason_changed and (new.status == "True" or new.reason != NO_PROBLEM):
             events.append(KubernetesEvent("Warning", new.reason, new.message))
         elif new.type == "Progressing" and new.reason == "Paused" and reason_changed:
             events.append(KubernetesEvent("Normal", "Paused", new.message))

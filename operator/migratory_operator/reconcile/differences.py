@@ -1,47 +1,187 @@
 """Comparison of a live object of Kubernetes with the wanted one, to decide whether to apply it; pure.
 
-Only the fields that a builder sets are compared, also within entries of lists: the API server adds defaults, and others
-add fields of their own. Lists must have the same length and order. A wanted false, 0, "", empty list or empty mapping
-equals an absent field, because the API server drops it.
+The operator owns the fields that it applied last, which the API server records in `metadata.managedFields`. What it
+owns must be what it wants: every wanted value must be there, and a field or an entry that it owns and no longer wants
+must go. Everything else is foreign: defaults of the API server, and what other writers have added.
+
+Whether a list has keys follows from the record, too. Entries with a key (`k:`) or a value (`v:`) are compared one by
+one, in any order, and foreign entries beside them are no difference, because an apply would leave them. Other lists
+belong to one writer as a whole: they must have the same length and order. A wanted false, 0, "", empty list or empty
+mapping equals an absent field, because the API server drops it.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from migratory_resources.fields import QUANTITY
 from migratory_resources.quantities import parse_amount
 
-from migratory_operator.names import Object
+from migratory_operator.names import FIELD_MANAGER, Object
+
+FieldTree = Mapping[str, Any]
+"""A set of fields as `managedFields` has it (FieldsV1): `f:` names a field, `k:` an entry of a list by its key, `v:`
+one by its value. The key `.` is the field itself."""
+
+
+@dataclass(frozen=True)
+class ForeignField:
+    """A field or an entry of a list that the operator neither wants nor has applied."""
+
+    path: str
+    """For people: `.spec.ports[port=9999,protocol=TCP]`."""
+    pointer: str
+    """For a JSON patch: `/spec/ports/1`."""
 
 
 def differs(wanted: Object, live: Object | None) -> bool:
-    """Return whether `wanted` must be applied: there is no live object, or it does not have every wanted value."""
+    """Return whether `wanted` must be applied: there is no live object, or `first_difference` finds something."""
     return live is None or first_difference(wanted, live) is not None
 
 
-def first_difference(wanted: Any, live: Any, path: str = "") -> str | None:
-    """Return the path of the first wanted value that the live object does not have, such as `.spec.ports[0].port`, or
-    None if it has all."""
+def first_difference(wanted: Object, live: Object) -> str | None:
+    """Return the path of the first field in which the live object is not as the operator wants it, such as
+    `.spec.ports[port=8080,protocol=TCP].targetPort`; None if there is none, "." if the operator never applied it."""
+    owned = [entry for entry in _managers(live) if _is_ours(entry)]
+    if not owned:
+        return "."
+    return next(_differences(wanted, live, owned[0].get("fieldsV1") or {}, ""), None)
+
+
+def foreign_fields(wanted: Object, live: Object) -> list[ForeignField]:
+    """Return what others have added to the spec of a live object: entries of lists with keys, and other fields that
+    have an owner. Labels and annotations are not reported, nor what belongs to the status."""
+    ours: FieldTree = next((entry.get("fieldsV1") or {} for entry in _managers(live) if _is_ours(entry)), {})
+    others = [
+        entry.get("fieldsV1") or {}
+        for entry in _managers(live)
+        if not _is_ours(entry) and entry.get("subresource", "") != "status"
+    ]
+    spec = "f:spec"
+    found = _foreign(
+        wanted.get("spec", {}),
+        live.get("spec", {}),
+        ours.get(spec, {}),
+        [tree[spec] for tree in others if spec in tree],
+        ForeignField(".spec", "/spec"),
+    )
+    return list(dict.fromkeys(found))
+
+
+def _managers(live: Object) -> Sequence[Object]:
+    managers: Sequence[Object] = live["metadata"].get("managedFields") or ()
+    return managers
+
+
+def _is_ours(entry: Object) -> bool:
+    return entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource")
+
+
+def _differences(wanted: Any, live: Any, owned: FieldTree, path: str) -> Iterator[str]:
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             # The API server drops empty mappings.
-            return None if not wanted and live is None else path or "."
-        parts: list[tuple[str, Any, Any]] = [(f"{path}.{key}", value, live.get(key)) for key, value in wanted.items()]
+            if wanted or live is not None:
+                yield path
+            return
+        for name, value in wanted.items():
+            yield from _differences(value, live.get(name), owned.get(f"f:{name}", {}), f"{path}.{name}")
+        for name in _fields(owned):
+            if name not in wanted and name in live:
+                yield f"{path}.{name}"
     elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
-        present = live if isinstance(live, Sequence) and not isinstance(live, str) else []
-        if len(wanted) != len(present):
-            return path or "."
-        parts = [
-            (f"{path}[{index}]", value, other) for index, (value, other) in enumerate(zip(wanted, present, strict=True))
-        ]
-    else:
-        is_same = _is_same_value(wanted, live) or (".resources." in path and _is_same_amount(wanted, live))
-        return None if is_same else path or "."
-    differences = (first_difference(value, other, part) for part, value, other in parts)
-    return next((difference for difference in differences if difference is not None), None)
+        entries = live if isinstance(live, Sequence) and not isinstance(live, str) else []
+        if _keys(owned):
+            yield from _differences_by_key(wanted, entries, owned, path)
+        elif len(wanted) != len(entries):
+            yield path
+        else:
+            for index, (value, other) in enumerate(zip(wanted, entries, strict=True)):
+                yield from _differences(value, other, {}, f"{path}[{index}]")
+    elif not (_is_same_value(wanted, live) or (".resources." in path and _is_same_amount(wanted, live))):
+        yield path
+
+
+def _differences_by_key(wanted: Sequence[Any], live: Sequence[Any], owned: FieldTree, path: str) -> Iterator[str]:
+    keys = _keys(owned)
+    for value in wanted:
+        key = _key_of(value, keys)
+        # Several entries of one key are possible, and the last one counts for most readers.
+        entries = [entry for entry in live if _has_key(entry, key)]
+        if not entries:
+            yield f"{path}{_key_text(key)}"
+        for entry in entries:
+            yield from _differences(value, entry, _below(owned, key), f"{path}{_key_text(key)}")
+    for key in keys:
+        is_wanted = any(_has_key(value, key) for value in wanted)
+        if not is_wanted and any(_has_key(entry, key) for entry in live):
+            yield f"{path}{_key_text(key)}"
+
+
+def _foreign(
+    wanted: Any, live: Any, owned: FieldTree, others: Sequence[FieldTree], at: ForeignField
+) -> Iterator[ForeignField]:
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
+        # A pod template's annotations are used by others on purpose: `kubectl rollout restart`.
+        names = [*wanted, *(name for tree in others for name in _fields(tree) if name in live and name not in wanted)]
+        for name in names:
+            if name == "metadata":
+                continue
+            here = ForeignField(f"{at.path}.{name}", f"{at.pointer}/{name.replace('~', '~0').replace('/', '~1')}")
+            if name not in wanted:
+                yield here
+                continue
+            below = [tree[f"f:{name}"] for tree in others if f"f:{name}" in tree]
+            yield from _foreign(wanted[name], live.get(name), owned.get(f"f:{name}", {}), below, here)
+    elif isinstance(live, Sequence) and not isinstance(live, str) and (keys := _keys(owned)):
+        for index, entry in enumerate(live):
+            key = _key_of(entry, keys)
+            here = ForeignField(f"{at.path}{_key_text(key)}", f"{at.pointer}/{index}")
+            ours = [value for value in wanted if _has_key(value, key)]
+            if not ours:
+                yield here
+                continue
+            yield from _foreign(ours[0], entry, _below(owned, key), [_below(tree, key) for tree in others], here)
+
+
+def _fields(tree: FieldTree) -> list[str]:
+    return [name[2:] for name in tree if name.startswith("f:")]
+
+
+def _keys(tree: FieldTree) -> list[Any]:
+    """Return the keys of a list's entries in a set of fields: mappings, or single values for a list that is a set;
+    empty if the list has no keys."""
+    return [json.loads(name[2:]) for name in tree if name.startswith(("k:", "v:"))]
+
+
+def _below(tree: FieldTree, key: Any) -> FieldTree:
+    """Return the part of a list's set of fields for the entry with this key."""
+    return next(
+        (part for name, part in tree.items() if name.startswith(("k:", "v:")) and json.loads(name[2:]) == key), {}
+    )
+
+
+def _key_of(entry: Any, keys: Sequence[Any]) -> Any:
+    """Return the key of an entry; `keys` are keys of the same list, of which the form is taken."""
+    if isinstance(entry, Mapping) and isinstance(keys[0], Mapping):
+        return {name: entry[name] for name in keys[0] if name in entry}
+    return entry
+
+
+def _has_key(entry: Any, key: Any) -> bool:
+    if isinstance(entry, Mapping) and isinstance(key, Mapping):
+        return all(entry.get(name) == value for name, value in key.items())
+    return bool(entry == key)
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, Mapping):
+        return f"[{','.join(f'{name}={value}' for name, value in key.items())}]"
+    return f"[{key}]"
 
 
 def _is_same_value(wanted: Any, live: Any) -> bool:

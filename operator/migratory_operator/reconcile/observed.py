@@ -29,6 +29,8 @@ class ObservedCluster:
     """Optional kinds that this API server does not know."""
     rejected: Mapping[ObjectKey, str] = field(default_factory=dict)
     """Objects whose change failed in this pass: rejected with a permanent error, the value; otherwise ""."""
+    ineffective: Mapping[ObjectKey, str] = field(default_factory=dict)
+    """Objects that were applied in this pass and still differ; the value is the path of a field that does."""
     pods: tuple[Object, ...] = ()
     pages: Mapping[str, BrokerStatusPage] = field(default_factory=dict)
     """Status pages of the brokers that answered, by pod name."""

@@ -1,4 +1,5 @@
-"""A fake API server: objects by path, server-side apply as a plain merge, lists by label.
+"""A fake API server: objects by path, server-side apply as a plain merge with a record of the fields, lists by
+label.
 
 Enough for the operator's requests. The behaviour of a real API server is tested on one (tests/cluster).
 """
@@ -15,13 +16,16 @@ from aiohttp import web
 from lightkube.config.kubeconfig import KubeConfig
 from migratory_operator.names import Object
 
+from migratory_testing.kubernetes import as_applied
+
 
 class FakeKube:
     """A fake API server.
 
     It answers only while `is_answering` is set. `refuse` maps a part of "METHOD path" to the HTTP status with which
     such requests are refused, with the message `reason`. If `token` is set, requests with another token are refused.
-    Pods in `protected` can't be evicted.
+    Pods in `protected` can't be evicted. `admit` maps paths to what an admission webhook sets in an object at each
+    apply. Applies of paths in `crowded` are rejected for their content until somebody removes a field there.
     """
 
     def __init__(self) -> None:
@@ -33,6 +37,8 @@ class FakeKube:
         self.refuse: dict[str, int] = {}
         self.reason = ""
         self.protected: set[str] = set()
+        self.admit: dict[str, Object] = {}
+        self.crowded: set[str] = set()
         self.token = ""
         self.is_answering = asyncio.Event()
         self.is_answering.set()
@@ -107,6 +113,8 @@ class FakeKube:
                 return _json(
                     {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": self._listed(path, request)}
                 )
+            case "PATCH" if request.content_type == "application/json-patch+json":
+                return self._remove(path, json.loads(await request.read()))
             case "PATCH":
                 return self._apply(path, json.loads(await request.read()), request.query.get("fieldManager", ""))
             case "POST" if path.endswith("/eviction"):
@@ -149,6 +157,8 @@ class FakeKube:
 
     def _apply(self, path: str, body: Object, manager: str) -> web.Response:
         at = path.removesuffix("/status")
+        if path in self.crowded:
+            return _status(422, "duplicate value")
         self.applied.append(body)
         if at != path:
             if at not in self.objects:
@@ -159,8 +169,28 @@ class FakeKube:
             status["conditions"] = [condition for part in parts.values() for condition in part.get("conditions", ())]
             self.put(at, {**self.objects[at], "status": status})
         else:
-            self.put(at, _merged(self.objects.get(at, {}), body))
+            live = self.objects.get(at, {})
+            applied = as_applied(body, manager)["metadata"]["managedFields"]
+            others = [
+                record for record in live.get("metadata", {}).get("managedFields", ()) if record["manager"] != manager
+            ]
+            merged = _merged(_merged(live, body), self.admit.get(at, {}))
+            self.put(at, {**merged, "metadata": {**merged["metadata"], "managedFields": [*others, *applied]}})
         return _json(self.objects[at])
+
+    def _remove(self, path: str, patch: list[Object]) -> web.Response:
+        item = copy.deepcopy(self.objects[path])
+        if patch[0]["value"] != item["metadata"]["resourceVersion"]:
+            return _status(422, "the server rejected our request due to an error in our request")
+        for step in patch[1:]:
+            *parents, last = (int(part) if part.isdigit() else part for part in step["path"].strip("/").split("/"))
+            parent: Any = item
+            for part in parents:
+                parent = parent[part]
+            del parent[last]
+        self.put(path, item)
+        self.crowded.discard(path)
+        return _json(item)
 
     async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
         queue: asyncio.Queue[Object] = asyncio.Queue()

@@ -4,6 +4,7 @@ about observed clusters: for tests of the operator."""
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -114,9 +115,34 @@ def pages_of(brokers: int = 3) -> dict[str, BrokerStatusPage]:
     return {f"quotes-broker-{number}": page(range(number, 100, brokers), brokers) for number in range(brokers)}
 
 
+def field_tree(wanted: Any) -> Object:
+    """Return the fields of an applied value as `managedFields` has them (FieldsV1). Lists whose entries have a name
+    have keys here, other lists have none."""
+    if isinstance(wanted, dict):
+        return {f"f:{name}": field_tree(value) for name, value in wanted.items()}
+    if isinstance(wanted, list) and wanted and all(isinstance(entry, dict) and "name" in entry for entry in wanted):
+        return {"k:" + json.dumps({"name": entry["name"]}): {".": {}, **field_tree(entry)} for entry in wanted}
+    return {}
+
+
+def as_applied(item: Object, manager: str = names.FIELD_MANAGER) -> Object:
+    """Return an object with the record that the manager has applied it."""
+    metadata = {key: value for key, value in item["metadata"].items() if key not in ("name", "namespace")}
+    owned = {key: value for key, value in item.items() if key not in ("apiVersion", "kind", "status")}
+    record = {
+        "manager": manager,
+        "operation": "Apply",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": field_tree({**owned, "metadata": metadata}),
+    }
+    return {**item, "metadata": {**item["metadata"], "managedFields": [record]}}
+
+
 def settled(item: Object) -> Object:
-    """Return an object as the API has it some time after it was applied. Only a StatefulSet changes: all its
-    replicas are ready and updated."""
+    """Return an object as the API has it some time after it was applied, with the record of it. All replicas of a
+    StatefulSet are ready and updated."""
+    if "managedFields" not in item["metadata"]:
+        item = as_applied(item)
     if item["kind"] != "StatefulSet":
         return item
     replicas = item["spec"]["replicas"]

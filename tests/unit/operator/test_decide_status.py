@@ -242,3 +242,62 @@ def test_messages_fit_the_schema() -> None:
     weights = {f"x{number}": number for number in range(90)}
     plan = decide(observe(cluster({"brokers": {"weights": weights}})), SETTINGS)
     assert all(len(entry["message"]) <= 1024 for entry in plan.status["conditions"])
+
+
+def add_foreign(live: Object) -> Object:
+    """Return the brokers' StatefulSet after somebody has added an environment variable and a container."""
+    edited = copy.deepcopy(live)
+    containers = edited["spec"]["template"]["spec"]["containers"]
+    containers[0]["env"].append({"name": "TRACE", "value": "1"})
+    containers.append({"name": "sidecar", "image": "example/sidecar"})
+    return edited
+
+
+def test_foreign_entries_are_named_and_change_nothing_else() -> None:
+    observed = healthy_cluster()
+    edited = add_foreign(observed.objects[BROKER_SET])
+    observed, plan = next_pass(observed, objects={**observed.objects, BROKER_SET: edited})
+    assert (plan.apply, condition(plan, "Progressing")) == ((), ("False", "Settled"))
+    assert condition(plan, "Degraded") == ("False", "ForeignFields")
+    where = "StatefulSet quotes-broker: .spec.template.spec.containers"
+    assert f"{where}[name=broker].env[name=TRACE]; {where}[name=sidecar]" in message(plan, "Degraded")
+    assert events_of(plan) == [("Warning", "ForeignFields")]
+    assert events_of(next_pass(observed)[1]) == []
+
+
+def test_a_change_reaches_the_pods_beside_foreign_entries() -> None:
+    observed = healthy_cluster()
+    objects = {**observed.objects, BROKER_SET: add_foreign(observed.objects[BROKER_SET])}
+    changed = {**observed.resource, "spec": {"brokers": {"image": "example/broker:2"}}}
+    observed, plan = next_pass(observed, objects=objects, resource=changed)
+    (applied,) = plan.apply
+    assert applied["spec"]["template"]["spec"]["containers"][0]["image"] == "example/broker:2"
+    live = copy.deepcopy(objects[BROKER_SET])
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = "example/broker:2"
+    live["status"]["updateRevision"] = "revision-3"
+    _, plan = next_pass(observed, objects={**objects, BROKER_SET: live})
+    assert condition(plan, "Progressing") == ("True", "RollingOut")
+    assert [replacement.pod["metadata"]["name"] for replacement in plan.replace] == ["quotes-broker-2"]
+
+
+def test_an_apply_without_effect_is_degraded_and_holds_no_rollout_up() -> None:
+    observed = healthy_cluster(pods=pods(revision=OLD))
+    live = copy.deepcopy(observed.objects[BROKER_SET])
+    live["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 1
+    path = ".spec.template.spec.terminationGracePeriodSeconds"
+    objects = {**observed.objects, BROKER_SET: live}
+    assert condition(decide(replace(observed, objects=objects), SETTINGS), "Progressing") == ("True", "Updating")
+    plan = decide(replace(observed, objects=objects, ineffective={BROKER_SET: path}), SETTINGS)
+    assert condition(plan, "Degraded") == ("True", "ApplyIneffective")
+    assert f"StatefulSet quotes-broker was applied and {path} is still" in message(plan, "Degraded")
+    assert condition(plan, "Progressing") == ("True", "RollingOut")
+    assert len(plan.replace) == 1
+    settled = decide(replace(observed, objects=objects, ineffective={BROKER_SET: path}, pods=pods()), SETTINGS)
+    assert condition(settled, "Progressing") == ("False", "ApplyIneffective")
+
+
+def test_a_removed_limit_is_removed_from_the_pods() -> None:
+    observed = healthy_cluster(cluster({"brokers": {"resources": {"limits": {"cpu": "1"}}}}))
+    plan = decide(replace(observed, resource={**observed.resource, "spec": {}}), SETTINGS)
+    (applied,) = plan.apply
+    assert "cpu" not in applied["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -175,3 +176,33 @@ async def test_a_member_with_tls_is_asked_with_the_operators_certificate(known: 
             for number in range(2)
         ]
         assert await member_modes(members, str(secret)) == ({"quotes-zookeeper-0": "leader"} if known else {})
+
+
+async def test_what_a_webhook_changes_back_is_reported_and_pods_are_replaced(
+    kube: FakeKube, reconcile: Reconcile
+) -> None:
+    brokers = f"{AT}/statefulsets/quotes-broker"
+    changed_back = {"spec": {"podManagementPolicy": "OrderedReady"}}
+    kube.admit[brokers] = changed_back
+    kube.put(brokers, {**kube.objects[brokers], "spec": {**kube.objects[brokers]["spec"], **changed_back["spec"]}})
+    await reconcile()
+    degraded = next(
+        entry
+        for entry in kube.objects[f"{AT}/migratoryclusters/quotes"]["status"]["conditions"]
+        if entry["type"] == "Degraded"
+    )
+    assert (degraded["status"], degraded["reason"]) == ("True", "ApplyIneffective")
+    assert ".spec.podManagementPolicy is still not" in degraded["message"]
+    assert pod_requests(kube) == [("POST", f"{BROKER}/eviction")]
+
+
+async def test_a_foreign_entry_for_which_an_apply_is_rejected_is_removed(kube: FakeKube, reconcile: Reconcile) -> None:
+    service = f"{AT}/services/quotes-clients"
+    theirs = copy.deepcopy(kube.objects[service])
+    theirs["spec"]["ports"] = [{**theirs["spec"]["ports"][0], "name": "extra", "port": 9999}]
+    kube.put(service, theirs)
+    kube.crowded.add(service)
+    await reconcile()
+    assert [port["name"] for port in kube.objects[service]["spec"]["ports"]] == ["clients"]
+    removals = [method for method, path in kube.requests if path == service and method == "PATCH"]
+    assert len(removals) == 4, "its creation, the rejected apply, the removal, the apply"

@@ -9,7 +9,7 @@ import pytest
 from migratory_operator.names import Object
 from migratory_operator.reconcile.decide import ClusterPlan, decide
 from migratory_operator.reconcile.observed import ObservedCluster, key_of
-from migratory_testing.kubernetes import SETTINGS, cluster, config_hash, healthy_cluster, observe, pods
+from migratory_testing.kubernetes import SETTINGS, as_applied, cluster, config_hash, healthy_cluster, observe, pods
 
 EXTERNAL: Object = {"external": "zk-0:2181,zk-1:2181"}
 CONFIG = ("ConfigMap", "quotes-broker")
@@ -71,7 +71,7 @@ def test_a_cluster_of_an_older_operator_keeps_its_node_and_its_pods() -> None:
 def test_the_node_stays_while_the_status_is_not_written_yet() -> None:
     resource = cluster({"zookeeper": EXTERNAL})
     first = decide(observe(resource), SETTINGS)
-    interrupted = observe(resource, objects={key_of(item): item for item in first.apply})
+    interrupted = observe(resource, objects={key_of(item): as_applied(item) for item in first.apply})
     again = decide(interrupted, SETTINGS)
     assert again.status["zookeeper"]["path"] == "/migratory.dev/market/quotes"
     assert CONFIG not in [key_of(item) for item in again.apply]
