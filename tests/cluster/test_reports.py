@@ -19,6 +19,8 @@ import pytest
 from migratory_node.kubectl import Kubectl, Object
 from migratory_node.pods import SMALLEST, Pods, make_cluster, urls
 from migratory_node.prometheus import CLIENT_LABELS, Prometheus, start_static_prometheus
+from migratory_operator.names import ResourceOwner
+from migratory_operator.reports.run import SLOT_ANNOTATION
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]  # late scrapes make a report insufficient
 SMALL: Object = {"cpu": "50m"}
@@ -68,10 +70,17 @@ def measured(shared: Kubectl) -> Measured:
 
 
 def report(measured: Measured, name: str, spark: Object) -> Object:
-    """Create a report on the load's window, wait until it has ended, and return its status."""
+    """Create a report on the load's window, as the cluster's schedule would, wait until it has ended, and return its
+    status."""
     kube = measured.kube
+    owner = ResourceOwner.of(kube.get("mgc", "quotes") or {})
+    metadata = {
+        "name": name,
+        "annotations": {SLOT_ANNOTATION: measured.window["end"]},
+        "ownerReferences": [owner.reference],
+    }
     spec = {"cluster": "quotes", **measured.window, "spark": spark}
-    kube.apply({"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": {"name": name}, "spec": spec})
+    kube.apply({"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": metadata, "spec": spec})
 
     def ended() -> Object | None:
         found: Object = (kube.get("slar", name) or {}).get("status", {})
@@ -136,6 +145,17 @@ def test_a_report_has_the_load_generators_counts_and_a_miss_is_reported(measured
     Pods(kube).start("look", "-c", listing, volumes=[claim], command=["python3"], volumeMounts=mounts)
     tables = Pods(kube).end("look")[1].split()
     assert {path.split("/")[2] for path in tables} == {"objectives", "latency"}, tables
+
+
+def test_a_report_made_by_hand_does_not_judge_the_cluster(measured: Measured) -> None:
+    kube = measured.kube
+    before = (kube.get("mgc", "quotes") or {})["status"]["lastReport"]
+    spec = {"cluster": "quotes", "spark": {"image": "nowhere.invalid/no/such:1"}}
+    by_hand = {"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": {"name": "by-hand"}}
+    kube.apply({**by_hand, "spec": spec})
+    kube.until(lambda: (kube.get("slar", "by-hand") or {}).get("status", {}).get("phase") == "Failed", "its end", 120)
+    assert (kube.get("mgc", "quotes") or {})["status"]["lastReport"] == before
+    assert kube.condition("quotes", "SLAMet") == ("False", "ObjectivesMissed")
 
 
 def test_a_met_objective_clears_condition_and_alert(measured: Measured) -> None:

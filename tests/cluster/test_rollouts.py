@@ -28,17 +28,30 @@ def leader(kube: Kubectl) -> str:
     return next(name for name in members if "Mode: leader" in kube("exec", name, "--", "bash", "-c", ASK))
 
 
-def happened(kube: Kubectl) -> list[str]:
-    return [event["reason"] for event in kube.list("events") if event["involvedObject"]["kind"] == "MigratoryCluster"]
+def happened(kube: Kubectl, *types: str) -> list[str]:
+    """Return the reasons of the Events about clusters; with `types`, of those types only."""
+    return [
+        event["reason"]
+        for event in kube.list("events")
+        if event["involvedObject"]["kind"] == "MigratoryCluster" and (not types or event["type"] in types)
+    ]
+
+
+def became_ready(kube: Kubectl) -> str:
+    """Return the time at which Ready became True."""
+    (ready,) = (one for one in (kube.get("mgc", "quotes") or {})["status"]["conditions"] if one["type"] == "Ready")
+    assert ready["status"] == "True", ready
+    return str(ready["lastTransitionTime"])
 
 
 @pytest.mark.usefixtures("kills_operator")
 def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kubectl, standing: Kubectl) -> None:
     """A new image, configuration and ZooKeeper setting under load: one pod is replaced at a time, ZooKeeper's leader
-    last of its members and then the brokers; nothing is lost and no client changes its broker more than twice. The
-    operator is killed meanwhile, unless it runs outside of the cluster."""
+    last of its members and then the brokers; nothing is lost, no client changes its broker more than twice, and the
+    cluster stays ready without a warning. The operator is killed meanwhile, unless it runs outside of the cluster."""
     kube = standing
     wait_settled(kube)
+    ready_since, warnings = became_ready(kube), happened(kube, "Warning")
     old, led = {**uids(kube, MEMBERS), **uids(kube, BROKERS)}, leader(kube)
     load(kube, "update")
     # Before the update: brokers would balance the clients of the load's start while ZooKeeper's members are replaced.
@@ -71,6 +84,7 @@ def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kube
     assert order[2] == led, "the leader last: one election"
     assert order[3:] == [f"quotes-broker-{number}" for number in (2, 1, 0)]
     assert {"RolloutStarted", "RolloutFinished"} <= set(happened(kube))
+    assert (became_ready(kube), happened(kube, "Warning")) == (ready_since, warnings), "a healthy roll alarms nobody"
 
     account = assert_nothing_lost(kube, "update", cease=True)
     assert set(account["reconnect_reasons"]) - {"moved"}, "nobody noticed"

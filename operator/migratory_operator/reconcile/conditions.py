@@ -5,13 +5,16 @@
 | CoordinationAvailable | ZooKeeper has a quorum and every topic group a coordinator |
 | Progressing | objects are being created or changed, or pods are starting or being replaced |
 | Degraded | something needs a person, or is less than desired although nothing is in progress |
-| Ready | every broker accepts clients and coordination is available |
+| Ready | clients are served as promised: enough brokers accept clients, and coordination is available |
+
+A planned step, such as the replacement of a pod, is something in progress, and Ready stays True beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 
@@ -20,10 +23,14 @@ from migratory_operator.reconcile.health import coordination_condition, ready_br
 from migratory_operator.reconcile.observed import ObservedCluster
 from migratory_operator.reconcile.pods import find_trouble
 from migratory_operator.reconcile.rollout import Rollout
-from migratory_operator.status import ConditionValue
+from migratory_operator.status import ConditionValue, parse_time
 
 ROLLING_OUT, ROLLOUT_STOPPED, SETTLED, REJECTED = "RollingOut", "RolloutStopped", "Settled", "ObjectRefused"
 INEFFECTIVE, NO_PROBLEM = "ApplyIneffective", "NothingKnown"
+ALL_READY = "AllReady"
+PLANNED_GAP = timedelta(seconds=30)
+"""Time for which coordination may be missing in a planned step while Ready stays True. A topic group's next coordinator
+takes over within seconds; ZooKeeper's members notice an election at their next probe."""
 _MAX_FOREIGN_NAMED = 5
 """Foreign fields that a message names; of more it has the number."""
 
@@ -41,6 +48,8 @@ class ClusterProgress:
     changing: Sequence[str]
     """StatefulSets, and ConfigMaps that pods read, that are being created or changed now, as `kind name`."""
     rollout: Rollout
+    is_planned_step: bool
+    """True while the operator replaces or removes pods, also while the rollout's state is not known."""
     unknown_fields: Sequence[str]
     """Fields of the spec that this operator does not know."""
     foreign: Sequence[str]
@@ -59,7 +68,7 @@ def cluster_conditions(
     coordination = coordination_condition(cluster, observed)
     progressing = _progressing(cluster, observed, progress)
     return [
-        _ready(cluster, observed, coordination),
+        _ready(cluster, observed, coordination, progress),
         progressing,
         _degraded(observed, progressing, coordination, progress),
         coordination,
@@ -77,13 +86,35 @@ def blocked_conditions(reason: str, message: str) -> list[ConditionValue]:
     ]
 
 
-def _ready(cluster: KubernetesCluster, observed: ObservedCluster, coordination: ConditionValue) -> ConditionValue:
+def _ready(
+    cluster: KubernetesCluster, observed: ObservedCluster, coordination: ConditionValue, progress: ClusterProgress
+) -> ConditionValue:
     wanted, ready = cluster.spec.brokers.replicas, len(ready_brokers(cluster, observed))
-    if ready < wanted:
+    if ready < _needed_brokers(cluster, observed):
         return ConditionValue("Ready", "False", "BrokersNotReady", f"{ready} of {wanted} brokers accept clients")
-    if coordination.status != "True":
+    if coordination.status != "True" and not _is_planned_gap(observed, coordination, progress):
         return ConditionValue("Ready", "False", coordination.reason, coordination.message)
-    return ConditionValue("Ready", "True", "AllReady", f"all {wanted} brokers accept clients")
+    if ready < wanted:
+        message = f"{ready} of {wanted} brokers accept clients, enough to serve them"
+        return ConditionValue("Ready", "True", "EnoughReady", message)
+    return ConditionValue("Ready", "True", ALL_READY, f"all {wanted} brokers accept clients")
+
+
+def _needed_brokers(cluster: KubernetesCluster, observed: ObservedCluster) -> int:
+    """Return how many brokers must accept clients for Ready: a majority of those on the topic groups' member lists, and
+    enough for the copies of a publication. New brokers are on no list at first."""
+    members = len(observed.listed_brokers & set(cluster.broker_names)) or cluster.spec.brokers.replicas
+    return max(members // 2 + 1, cluster.spec.delivery.min_copies)
+
+
+def _is_planned_gap(observed: ObservedCluster, coordination: ConditionValue, progress: ClusterProgress) -> bool:
+    """Return whether coordination is missing only for a moment of a planned step: pods are being replaced or removed,
+    the cluster was ready before, and PLANNED_GAP has not passed."""
+    previous = {condition["type"]: condition for condition in observed.status.get("conditions", ())}
+    before = previous.get(coordination.type)
+    if before is None or previous.get("Ready", {}).get("status") != "True" or not progress.is_planned_step:
+        return False
+    return before["status"] == "True" or observed.now - parse_time(before["lastTransitionTime"]) < PLANNED_GAP
 
 
 def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress: ClusterProgress) -> ConditionValue:

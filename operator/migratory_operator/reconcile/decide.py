@@ -18,6 +18,7 @@ from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner
 from migratory_operator.objects import brokers, desired, exposure
 from migratory_operator.reconcile.conditions import (
+    ALL_READY,
     NO_PROBLEM,
     ROLLOUT_STOPPED,
     ClusterProgress,
@@ -101,12 +102,14 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
     rollout = UNKNOWN_ROLLOUT
     if not changing and not step.waits_for_config:
         rollout = next_rollout_step(cluster, observed, since is not None)
+    is_removing = cluster.spec.brokers.replicas > spec_cluster.spec.brokers.replicas
     progress = ClusterProgress(
         desired_brokers=spec_cluster.spec.brokers.replicas,
         missing_urls=missing_urls,
         removal_blocker=step.blocked_by,
         changing=changing,
         rollout=rollout,
+        is_planned_step=since is not None or rollout.state == "rolling" or is_removing,
         unknown_fields=unknown_cluster_fields(observed.resource),
         foreign=_foreign(wanted, observed),
         data_loss=data_loss_problem(observed, zookeeper_data(observed)),
@@ -131,10 +134,9 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
     )
     events = [*_restored_events(observed, apply), *_rollout_events(since, new_since, rollout)]
     plan = _plan(observed, conditions, details, events)
-    removing_pods = rollout.state == "rolling" or cluster.spec.brokers.replicas > spec_cluster.spec.brokers.replicas
-    is_settled = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+    is_settled = any(condition.type == "Ready" and condition.reason == ALL_READY for condition in conditions)
     requeue_after = 0.0 if is_settled else _REQUEUE_UNTIL_READY
-    if removing_pods:
+    if is_removing or rollout.state == "rolling":
         requeue_after = _REQUEUE_FOR_PODS
     if missing_urls and apply:
         requeue_after = _REQUEUE_FOR_ADDRESSES

@@ -43,11 +43,7 @@ def decide_schedule(
     :param reports: all reports about this cluster.
     """
     owner = ResourceOwner.of(cluster)
-    scheduled = [
-        report
-        for report in reports
-        if SLOT_ANNOTATION in report["metadata"].get("annotations", {}) and owner.owns(report)
-    ]
+    scheduled = [report for report in reports if is_scheduled(owner, report)]
     scheduled.sort(key=_slot_of)
     ended = [report for report in scheduled if report.get("status", {}).get("phase") in FINAL_PHASES]
     delete = tuple(ended[: max(0, len(ended) - sla.history_limit)])
@@ -64,6 +60,11 @@ def decide_schedule(
     if len(ended) < len(scheduled):
         return ScheduleDecision(slot=last_slot, delete=delete)
     return ScheduleDecision(slot=format_time(newest), create=_report(owner, newest), delete=delete)
+
+
+def is_scheduled(cluster: ResourceOwner, report: Object) -> bool:
+    """Return whether a report was made by the schedule of this cluster, and not by hand."""
+    return SLOT_ANNOTATION in report["metadata"].get("annotations", {}) and cluster.owns(report)
 
 
 def newest_slot(cron: str, zone: str, now: datetime) -> datetime | None:

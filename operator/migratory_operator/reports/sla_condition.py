@@ -1,7 +1,7 @@
 """Derives a cluster's condition SLAMet, its last report, and Events when SLAMet becomes False or True again; pure.
 
-The newest ended report on the cluster's own objectives decides. A report with objectives of its own says nothing about
-what the cluster promises.
+The newest ended report of the cluster's own schedule decides. A report that somebody made by hand, about any window and
+with any settings, says nothing about what the cluster promises.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from datetime import datetime
 from migratory_resources.cluster.kubernetes import KubernetesSlaSpec
 from migratory_resources.report.status import FINAL_PHASES
 
-from migratory_operator.names import Object
+from migratory_operator.names import Object, ResourceOwner
+from migratory_operator.reports.schedule import is_scheduled
 from migratory_operator.status import ConditionValue, KubernetesEvent, condition_object
 
 SLA_MET = "SLAMet"
@@ -30,11 +31,12 @@ def sla_status(
     """
     previous = (cluster.get("status") or {}).get("conditions", [])
     generation = cluster["metadata"].get("generation", 1)
-    counted = sorted((report for report in reports if _counts(report)), key=_age_key)
+    owner = ResourceOwner.of(cluster)
+    counted = sorted((report for report in reports if _counts(owner, report)), key=_age_key)
     if not counted:
         if sla.schedule is None:
             return {}, ()
-        message = "no report on the cluster's objectives has ended yet"
+        message = "no report of the cluster's schedule has ended yet"
         condition = ConditionValue(SLA_MET, "Unknown", "NoReport", message)
         return {"conditions": [condition_object(condition, previous, generation, now)]}, ()
     newest = counted[-1]
@@ -64,8 +66,9 @@ def _judged_generation(newest: Object, cluster: Object, generation: int) -> int:
     return next(observed_generations, None) or generation
 
 
-def _counts(report: Object) -> bool:
-    return report.get("status", {}).get("phase") in FINAL_PHASES and not report.get("spec", {}).get("objectives")
+def _counts(cluster: ResourceOwner, report: Object) -> bool:
+    is_final = report.get("status", {}).get("phase") in FINAL_PHASES
+    return is_final and is_scheduled(cluster, report) and not report.get("spec", {}).get("objectives")
 
 
 def _age_key(report: Object) -> tuple[str, str]:

@@ -120,11 +120,12 @@ class Kubectl:
         return condition_of(self.get(kind, name) or {}, type_)
 
     def wait_ready(self, name: str, limit: float = 300.0) -> Object:
-        """Wait until the cluster is ready for its current spec, and return it. Fail after `limit` seconds."""
+        """Wait until all brokers of the cluster accept clients with its current spec, and return the cluster. Fail
+        after `limit` seconds."""
 
         def settled() -> Object | None:
             found = self.get("mgc", name) or {}
-            return found if is_current(found) and condition_of(found, "Ready")[0] == "True" else None
+            return found if is_current(found) and condition_of(found, "Ready") == ("True", "AllReady") else None
 
         return self.until(settled, f"{name} ready", limit) or {}
 

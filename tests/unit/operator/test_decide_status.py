@@ -35,7 +35,7 @@ def test_ready_and_not_ready_post_one_event_each() -> None:
     starting = healthy_cluster()
     starting.resource["status"] = decide(observe(cluster()), SETTINGS).status
     assert [event.reason for event in decide(starting, SETTINGS).events] == ["Ready"]
-    broken = healthy_cluster(pods=pods(brokers=2))
+    broken = healthy_cluster(pods=pods(brokers=1))
     assert [(event.type, event.reason) for event in decide(broken, SETTINGS).events] == [("Warning", "NotReady")]
     broken.resource["status"] = decide(broken, SETTINGS).status
     assert decide(broken, SETTINGS).events == ()
@@ -43,6 +43,56 @@ def test_ready_and_not_ready_post_one_event_each() -> None:
         0.0,
         True,
     )
+
+
+def test_ready_is_true_while_enough_brokers_serve() -> None:
+    observed, plan = next_pass(healthy_cluster(), pods=pods(brokers=2))
+    assert condition(plan, "Ready") == ("True", "EnoughReady")
+    assert events_of(plan) == []
+    assert plan.requeue_after > 0
+    assert condition(next_pass(observed, pods=pods(brokers=1))[1], "Ready") == ("False", "BrokersNotReady")
+
+
+def test_new_brokers_do_not_count_before_they_are_members() -> None:
+    more = cluster({"brokers": {"replicas": 9}})
+    observed = healthy_cluster(more, pods=pods(brokers=3))
+    assert condition(decide(observed, SETTINGS), "Ready") == ("True", "EnoughReady")
+    listed = {name: page(range(number, 100, 3), 9) for number, name in enumerate(HEALTHY_PAGES)}
+    plan = decide(replace(observed, pages=listed), SETTINGS)
+    assert condition(plan, "Ready") == ("False", "BrokersNotReady")
+
+
+def test_a_healthy_roll_keeps_ready_and_warns_of_nothing() -> None:
+    """One step of a roll: the pod is evicted, its groups have no coordinator for a moment, ZooKeeper elects a leader,
+    the pod comes back."""
+    rest = {name: each for name, each in HEALTHY_PAGES.items() if name != "quotes-broker-2"}
+    no_quorum = replace_pods(
+        pods(brokers=2),
+        *(pod(f"quotes-zookeeper-{number}", names.ZOOKEEPER, ready=False) for number in range(2)),
+    )
+    observed, events = healthy_cluster(), []
+    for changes in (
+        {"pods": pods(revision=OLD)},
+        {"pods": pods(brokers=2), "pages": rest},
+        {"pods": no_quorum, "pages": rest},
+        {"pods": pods(), "pages": HEALTHY_PAGES},
+    ):
+        later = observed.now + timedelta(seconds=5)
+        observed, plan = next_pass(observed, now=later, **changes)
+        assert condition(plan, "Ready")[0] == "True", changes
+        events += events_of(plan)
+    assert events == [("Normal", "RolloutStarted"), ("Normal", "RolloutFinished")]
+
+
+def test_coordination_that_stays_away_in_a_roll_ends_ready() -> None:
+    rest = {"quotes-broker-0": page(range(50))}
+    observed, _ = next_pass(healthy_cluster(), pods=pods(revision=OLD))
+    observed, plan = next_pass(observed, pages=rest)
+    assert condition(plan, "Ready")[0] == "True"
+    assert condition(plan, "CoordinationAvailable") == ("False", "GroupsWithoutCoordinator")
+    _, plan = next_pass(observed, now=observed.now + timedelta(seconds=31))
+    assert condition(plan, "Ready") == ("False", "GroupsWithoutCoordinator")
+    assert ("Warning", "NotReady") in events_of(plan)
 
 
 def test_an_invalid_spec_changes_nothing_and_names_the_field() -> None:
@@ -232,7 +282,7 @@ def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
     assert set(times.values()) == {"2020-01-01T00:00:00Z"}
     broken = {
         entry["type"]: entry["lastTransitionTime"]
-        for entry in decide(replace(observed, pods=pods(brokers=2)), SETTINGS).status["conditions"]
+        for entry in decide(replace(observed, pods=pods(brokers=1)), SETTINGS).status["conditions"]
     }
     assert broken["Ready"] == "2026-01-02T03:04:05Z"
     assert broken["Degraded"] == "2020-01-01T00:00:00Z"

@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 from migratory_cli.main import main
 from migratory_operator.api.kubernetes import ApiError, KubernetesApi
-from migratory_operator.names import Object
+from migratory_operator.names import Object, ResourceOwner
 from migratory_operator.reports.controller import ReportController
 from migratory_operator.reports.fetch import ReportUnavailable, fetch
-from migratory_operator.reports.run import ReportRun
+from migratory_operator.reports.run import SLOT_ANNOTATION, ReportRun
 from migratory_operator.reports.schedule import newest_slot
 from migratory_operator.telemetry.metrics import OperatorMetrics
 from migratory_testing.fakekube import FakeKube
@@ -49,7 +49,11 @@ ACCOUNT: Object = {
 async def kube() -> AsyncIterator[FakeKube]:
     async with FakeKube() as fake:
         fake.put(QUOTES, cluster(SPEC))
-        fake.put(WEEKLY, report())
+        scheduled = {
+            "annotations": {SLOT_ANNOTATION: "2026-01-02T03:03:05Z"},
+            "ownerReferences": [ResourceOwner.of(cluster()).reference],
+        }
+        fake.put(WEEKLY, report(metadata=scheduled))
         yield fake
 
 
@@ -152,6 +156,7 @@ async def test_an_error_with_one_cluster_blocks_no_other(
 
 
 async def test_a_due_slot_gets_a_report_and_is_recorded(kube: FakeKube, reports: ReportController) -> None:
+    del kube.objects[WEEKLY]
     every = {"sla": {**SPEC["sla"], "schedule": "* * * * *"}}
     kube.put(QUOTES, cluster(every))
     await reports.resync([kube.objects[QUOTES]], [])
@@ -207,8 +212,6 @@ async def test_a_removed_schedule_leaves_no_slot_in_the_status(kube: FakeKube, r
 
 async def test_all_objects_have_names_of_the_run(kube: FakeKube, reports: ReportController) -> None:
     await reports.reconcile("market", "weekly")
-    from migratory_operator.names import ResourceOwner
-
     assert ReportRun(ResourceOwner.of(report())).id == RUN
     assert len(run_objects(kube)) == 11
 

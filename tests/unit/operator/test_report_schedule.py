@@ -158,6 +158,16 @@ def test_edited_objectives_are_not_judged_by_an_earlier_report() -> None:
     assert later["conditions"][0]["observedGeneration"] == 2
 
 
+def test_a_report_made_by_hand_does_not_count() -> None:
+    by_hand = report("by-hand", end="2026-01-02T03:00:01Z", status={"phase": "Failed"})
+    of_another = judged("missed", "2026-01-02T03:00:01Z")
+    of_another["metadata"]["ownerReferences"][0]["uid"] = "another"
+    part, events = status_and_events(judged("met", "2026-01-02T02:00:00Z"), by_hand, of_another, before="True")
+    assert [entry["reason"] for entry in part["conditions"]] == ["ObjectivesMet"]
+    assert (part["lastReport"]["name"], events) == ("at-2026-01-02T02:00:00Z", [])
+    assert status_and_events(by_hand, spec={"sla": {}}) == ({}, [])
+
+
 def test_reports_with_own_objectives_or_in_progress_do_not_count() -> None:
     own = judged("missed", objectives=[{"name": "a"}])
     part, events = status_and_events(own, scheduled_report("2026-01-02T03:00:00Z", "Running"))
