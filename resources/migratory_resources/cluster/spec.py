@@ -36,6 +36,8 @@ ORIGIN_FORM = 'an origin such as "https://app.example.com" or "https://*.example
 HOST_PATTERN = rf"\*|{_AUTHORITY}"
 HOST_FORM = 'a host such as "push.example.com", "push.example.com:8443" or "*.example.org", or "*" for all'
 
+MAX_BROKERS = 99
+"""Brokers of a cluster. Their ordinals have two digits, which the length of names allows for."""
 MAX_NAME_LENGTH = 40
 """Characters of a cluster's name. Kubernetes adds "-broker-", an ordinal and a revision to it, within 63 characters."""
 
@@ -60,7 +62,7 @@ class DrainSpec(ResourceModel):
 class BrokersSpec(ResourceModel):
     """The broker processes: `spec.brokers`."""
 
-    replicas: Annotated[int, WholeNumber(1, 99)] = Field(
+    replicas: Annotated[int, WholeNumber(1, MAX_BROKERS)] = Field(
         default=3, description="Number of brokers; at least 2 x minCopies - 1"
     )
     io_processes: Annotated[int, WholeNumber(0, 64)] = Field(

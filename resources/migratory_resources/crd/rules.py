@@ -1,5 +1,5 @@
-"""The rules between fields in CEL, for the API server: those of `validation.rules`, except that weights name brokers of
-the cluster, and that objectives for the same events have the same target.
+"""The rules between fields in CEL, for the API server: those of `validation.rules`, except that names in weights begin
+with the cluster's, and that objectives for the same events have the same target.
 
 Also the rules that only an API server can check: immutable fields. Each rule names its field in the error.
 """
@@ -20,7 +20,7 @@ from migratory_resources.cluster.kubernetes import (
     PodResources,
     StorageSpec,
 )
-from migratory_resources.cluster.spec import MAX_NAME_LENGTH, CacheSpec, LimitsSpec, SecuritySpec, TopicsSpec
+from migratory_resources.cluster.spec import MAX_BROKERS, MAX_NAME_LENGTH, CacheSpec, LimitsSpec, SecuritySpec, TopicsSpec
 from migratory_resources.crd.field_schemas import Schema, millis, rule, size
 from migratory_resources.objectives import Objective, WindowSpec
 from migratory_resources.quantities import format_duration
@@ -88,8 +88,13 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
              "urlTemplate is required with type Template, and not allowed with other types"),
     ],
     KubernetesBrokersSpec: [
-        rule("self.weights.size() < self.replicas || self.weights.exists(name, self.weights[name] > 0)",
+        # Without a broker the number of brokers is what is wrong.
+        rule("self.replicas < 1 || self.weights.size() < self.replicas || "
+             "self.weights.exists(name, self.weights[name] > 0)",
              "at least one broker needs a weight above 0", "weights"),
+        rule(f"self.replicas < 1 || self.weights.all(name, [{', '.join(map(str, range(MAX_BROKERS)))}].exists(number, "
+             "number < self.replicas && name.endsWith('-broker-' + string(number))))",
+             "names must be those of this cluster's brokers, NAME-broker-0 to NAME-broker-(replicas - 1)", "weights"),
     ],
     PodResources: [_within_limit("cpu"), _within_limit("memory")],
     StorageSpec: [
@@ -109,6 +114,10 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
         rule(f"{size('self.limits.queueTotal')}.asInteger() >= self.brokers.ioProcesses * "
              f"{size('self.limits.queuePerClient')}.asInteger()",
              "must be brokers.ioProcesses x limits.queuePerClient or more", "limits.queueTotal"),
+        rule(f"!has(self.brokers.resources.limits.memory) || {size('self.brokers.resources.limits.memory')}.compareTo("
+             f"{size('self.topics.cache.maxBytes')}.add({size('self.limits.queueTotal')})) >= 0",
+             "must be topics.cache.maxBytes + limits.queueTotal or more; without a limit the operator sets one",
+             "brokers.resources.limits.memory"),
         rule("has(self.zookeeper.external) || has(self.security.tls.zookeeper) == has(oldSelf.security.tls.zookeeper)",
              "is immutable: delete and create the cluster to change it, unless it has zookeeper.external",
              "security.tls.zookeeper"),
@@ -151,4 +160,5 @@ CLUSTER_RULES: Sequence[Schema] = [
 ]
 """Rules of the resource as a whole, the only place where CEL sees its name.
 
-The operator checks that weights name brokers of this cluster: names of unbounded length exceed the cost of a rule."""
+The operator checks that names in weights begin with the cluster's: a text of unbounded length exceeds the cost of a
+rule, and only the ordinal at its end can be checked."""

@@ -1,6 +1,7 @@
 """Rules between fields of a cluster. Each broken rule gives a path, the value there and what is allowed instead.
 
-`crd.rules` has these rules in CEL for the API server, except two: the names in weights, and contradictory targets.
+`crd.rules` has these rules in CEL for the API server, except two: the beginning of names in weights, and contradictory
+targets.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_resources.cluster.spec import MigratoryCluster
 from migratory_resources.cluster.tls import FileSource
 from migratory_resources.objectives import find_contradictions
-from migratory_resources.quantities import format_duration, format_size
+from migratory_resources.quantities import format_duration, format_size, parse_amount
 from migratory_resources.validation.problems import FieldProblem
 from migratory_resources.validation.repairs import RepairedCluster
 
@@ -117,8 +118,25 @@ def _sizes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem
             format_size(limits.queue_total),
             f"brokers.ioProcesses ({processes}) x limits.queuePerClient, {format_size(minimum)}, or more",
         )
+    yield from _memory(repaired)
     if cache.max_bytes < limits.max_payload and _are_intact(repaired, "topics.cache.maxBytes", "limits.maxPayload"):
         yield FieldProblem("spec.topics.cache.maxBytes", format_size(cache.max_bytes), payload)
+
+
+def _memory(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    cluster, field = repaired.cluster, "brokers.resources.limits.memory"
+    if not isinstance(cluster, KubernetesCluster) or cluster.spec.brokers.resources.limits.memory is None:
+        return
+    cached, queued = cluster.spec.topics.cache.max_bytes, cluster.spec.limits.queue_total
+    paths = field, "topics.cache.maxBytes", "limits.queueTotal"
+    memory = cluster.spec.brokers.resources.limits.memory
+    if _are_intact(repaired, *paths) and parse_amount(memory) < cached + queued:
+        yield FieldProblem(
+            f"spec.{field}",
+            memory,
+            f"topics.cache.maxBytes ({format_size(cached)}) + limits.queueTotal ({format_size(queued)}), "
+            f"{format_size(cached + queued)}, or more; without a limit the operator sets one",
+        )
 
 
 def _security(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:

@@ -156,6 +156,8 @@ def test_every_rule_is_in_the_schema() -> None:
             {"zookeeper": {"resources": {"requests": {"cpu": "50m"}, "limits": {"cpu": "0.049"}}}},
             "spec.zookeeper.resources.limits.cpu",
         ),
+        ({"brokers": {"resources": {"limits": {"memory": "511Mi"}}}}, "spec.brokers.resources.limits.memory"),
+        ({"brokers": {"weights": {"q-broker-3": 1}}}, "spec.brokers.weights"),
         ({"brokers": {"image": "two words"}}, "spec.brokers.image"),
         ({"zookeeper": {"external": "zk"}}, "spec.zookeeper.external"),
         ({"zookeeper": {"external": "zk:2181", "chroot": "/a/../b"}}, "spec.zookeeper.chroot"),
