@@ -1,21 +1,24 @@
 """Starts the operator: kopf watches the resources and wakes the work queues, and the resync loop lists everything
 regularly.
 
-kopf runs standalone, without peering, because the Deployment ensures a single operator. Its handlers write no
-annotation and no finalizer, so a namespace can always be deleted.
+kopf runs standalone, without its peering: Leases decide which operator serves a namespace (`leases.py`). Its handlers
+write no annotation and no finalizer, so a namespace can always be deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
+import uuid
 from typing import Any
 
 import kopf
 
 from migratory_operator.api.cluster_pods import BrokerStatusClient
 from migratory_operator.api.kubernetes import CLUSTER, REPORT, KubernetesApi
+from migratory_operator.leases import Leases
 from migratory_operator.names import PREFIX
 from migratory_operator.reconcile.cluster import ClusterReconciler
 from migratory_operator.reconcile.queue import WorkQueue
@@ -49,10 +52,11 @@ async def operate(settings: OperatorSettings) -> None:
     metrics = OperatorMetrics()
     api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient(settings.broker_secret)
     reconciler = ClusterReconciler(api, brokers, settings, metrics)
-    queue = WorkQueue(reconciler.reconcile, metrics)
-    reports = ReportController(api, settings, metrics)
+    leases = Leases(api, settings.identity or f"outside/{socket.gethostname()}/{uuid.uuid4().hex[:8]}", metrics)
+    queue = WorkQueue(leases.guarded(reconciler.reconcile), metrics)
+    reports = ReportController(api, settings, metrics, leases)
     server = TelemetryServer(settings.listen, metrics)
-    loop = ResyncLoop(api, queue, reports, server, metrics, settings.resync)
+    loop = ResyncLoop(api, queue, reports, leases, server, metrics, settings.resync)
     resync = asyncio.create_task(loop.run(), name="resync")
     stop = asyncio.Event()
     resync.add_done_callback(lambda _: stop.set())
@@ -68,7 +72,8 @@ async def operate(settings: OperatorSettings) -> None:
         )
     finally:
         resync.cancel()
-        await asyncio.wait([resync], timeout=5)
+        # Its end gives the Leases up.
+        await asyncio.wait([resync], timeout=10)
         await queue.close()
         await reports.close()
         await server.close()

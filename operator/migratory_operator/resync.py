@@ -9,17 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from migratory_operator.api.kubernetes import CLUSTER, OWNED_KINDS, POD, REPORT, ApiError, KubernetesApi, ResourceKind
-from migratory_operator.names import FIELD_MANAGER
+from migratory_operator.leases import Leases
+from migratory_operator.names import FIELD_MANAGER, Object, ResourceOwner
 from migratory_operator.reconcile.queue import WorkQueue
 from migratory_operator.reports.controller import ReportController
 from migratory_operator.reports.run import REPORT_LABEL
+from migratory_operator.status import KubernetesEvent
+from migratory_operator.telemetry.events import post_events
 from migratory_operator.telemetry.metrics import OperatorMetrics
 from migratory_operator.telemetry.server import TelemetryServer
 
 _MANAGED = {"app.kubernetes.io/managed-by": FIELD_MANAGER}
+TWO_OPERATORS = "TwoOperators"
 _RETRY_SECONDS = 5.0
 """Seconds until a failed list or watch is retried."""
 _log = logging.getLogger(__name__)
@@ -29,6 +34,7 @@ class ResyncLoop:
     """The main loop of the operator, which wakes the work queues of clusters and reports.
 
     :param clusters: the work queue of clusters.
+    :param leases: the Leases of the namespaces. This loop also renews them.
     :param interval: seconds between two lists of all clusters and reports.
     """
 
@@ -37,6 +43,7 @@ class ResyncLoop:
         api: KubernetesApi,
         clusters: WorkQueue,
         reports: ReportController,
+        leases: Leases,
         server: TelemetryServer,
         metrics: OperatorMetrics,
         interval: float,
@@ -44,15 +51,18 @@ class ResyncLoop:
         self._api = api
         self._clusters = clusters
         self._reports = reports
+        self._leases = leases
+        self._told: set[tuple[str, str]] = set()
         self._server = server
         self._metrics = metrics
         self._interval = interval
 
     async def run(self) -> None:
         """Wake the queues until cancelled: for every listed cluster and unfinished report at each interval, and for one
-        when an object or pod of it changed. Remove deleted clusters and reports from the queues. Log failed requests,
-        and repeat them after 5 s."""
+        when an object or pod of it changed, in the namespaces whose Lease this operator holds. Remove others, and
+        deleted ones, from the queues. Log failed requests, and repeat them after 5 s."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._leases.run())
             group.create_task(self._list_regularly())
             for kind in (*OWNED_KINDS, POD):
                 for namespace in self._api.namespaces or (None,):
@@ -72,6 +82,10 @@ class ResyncLoop:
     async def _resync(self) -> None:
         clusters = await self._api.list_everywhere(CLUSTER)
         reports = await self._api.list_everywhere(REPORT)
+        served = await self._leases.keep({item["metadata"]["namespace"] for item in (*clusters, *reports)})
+        await self._tell_waiting([item for item in clusters if item["metadata"]["namespace"] not in served])
+        clusters = [item for item in clusters if item["metadata"]["namespace"] in served]
+        reports = [item for item in reports if item["metadata"]["namespace"] in served]
         present = {(cluster["metadata"]["namespace"], cluster["metadata"]["name"]) for cluster in clusters}
         for key in present:
             self._clusters.wake(*key)
@@ -81,6 +95,21 @@ class ResyncLoop:
         self._metrics.listed(time.time())
         self._server.set_ready()
         await self._reports.resync(clusters, reports, self._server.beat)
+
+    async def _tell_waiting(self, clusters: Sequence[Object]) -> None:
+        """Post an Event about each of these clusters if an operator of another installation serves it, once for each
+        holder of the Lease."""
+        for cluster in clusters:
+            owner = ResourceOwner.of(cluster)
+            holder = self._leases.holder(owner.namespace)
+            if not holder or self._leases.is_replica(holder) or (owner.uid, holder) in self._told:
+                continue
+            self._told.add((owner.uid, holder))
+            message = (
+                f"the operator {self._leases.identity} waits, because {holder} serves namespace {owner.namespace}; "
+                "uninstall one of them, or give them namespaces of their own"
+            )
+            await post_events(self._api, owner, [KubernetesEvent("Warning", TWO_OPERATORS, message)], datetime.now(UTC))
 
     async def _watch(self, kind: ResourceKind, namespace: str | None) -> None:
         while True:

@@ -43,6 +43,9 @@ class OperatorSettings:
     """Images that reports may use beside `spark_image`, with * for any characters but "/"."""
     allowed_prometheus: tuple[str, ...] = ()
     """URLs of the Prometheus servers that reports may read, with * for a part of a host's name or of a path."""
+    identity: str = ""
+    """NAMESPACE/INSTALLATION/POD, by which the operator is known to others (`leases.py`). Empty when it does not run in
+    a pod."""
     broker_secret: str = ""
     """Folder with the files `token`, for the brokers' status pages, and `ca.crt`, the authority of their certificates.
     Empty, or without a file: none is sent, or none is checked. With `tls.crt` and `tls.key` the operator can ask
@@ -79,6 +82,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         reports_enabled=_flag(environment, "REPORTS_ENABLED"),
         allowed_images=_words(environment, "REPORTS_ALLOWED_IMAGES"),
         allowed_prometheus=_url_patterns(environment, "REPORTS_ALLOWED_PROMETHEUS"),
+        identity=environment.get(f"{_PREFIX}IDENTITY", ""),
         broker_secret=environment.get(f"{_PREFIX}BROKER_SECRET", ""),
     )
 

@@ -105,22 +105,47 @@ def test_further_namespaces_get_a_role_each_and_nothing_is_cluster_wide() -> Non
 
 def test_large_numbers_zeros_and_false_are_rendered_as_given(tmp_path: Path) -> None:
     spec = {
-        "brokers": {"replicas": 0},
+        "brokers": {"ioProcesses": 0},
         "topics": {"maxTopics": 1000000, "cache": {"maxBytes": 8388608}},
-        "limits": {"connectsPerSecond": 1000000, "heartbeat": 0},
         "zookeeper": {"storage": {"ephemeral": False}},
     }
     by_file = render_chart(values(tmp_path, {"cluster": {"create": True, "spec": spec}}))
     sets = (
-        "cluster.create=true,cluster.spec.brokers.replicas=0,cluster.spec.topics.maxTopics=1000000,"
-        "cluster.spec.topics.cache.maxBytes=8388608,cluster.spec.limits.connectsPerSecond=1000000,"
-        "cluster.spec.limits.heartbeat=0,cluster.spec.zookeeper.storage.ephemeral=false"
+        "cluster.create=true,cluster.spec.brokers.ioProcesses=0,cluster.spec.topics.maxTopics=1000000,"
+        "cluster.spec.topics.cache.maxBytes=8388608,cluster.spec.zookeeper.storage.ephemeral=false"
     )
     by_set = render_chart("--set", sets)
     for text in (by_file, by_set):
         assert "e+" not in text
         found = next(thing for thing in yaml.safe_load_all(text) if thing and thing["kind"] == "MigratoryCluster")
         assert found["spec"] == spec
+
+
+def test_the_schema_of_the_spec_is_that_of_the_resource() -> None:
+    assert (CHART / "values.schema.json").read_text() == chart.values_schema(), "run `make manifests`"
+
+
+def test_a_standby_is_updated_one_by_one() -> None:
+    spec = objects("--no-hooks", "--set", "operator.replicas=2")["Deployment", "migratory"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (2, {"type": "RollingUpdate"})
+
+
+def test_an_installation_waits_for_its_cluster() -> None:
+    made = objects("--set", "cluster.create=true,cluster.wait=60")
+    job = made["Job", "migratory-wait"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["command"][3:] == ["migratory-system", "migratory", "60"]
+    assert made["Role", "migratory-wait"]["rules"] == [
+        {
+            "apiGroups": ["migratory.dev"],
+            "resources": ["migratoryclusters"],
+            "resourceNames": ["migratory"],
+            "verbs": ["get"],
+        }
+    ]
+    assert ("Job", "migratory-wait") not in objects("--set", "cluster.create=true,cluster.wait=0")
+    assert ("Job", "migratory-wait") not in objects()
 
 
 def test_disabled_parts_are_not_rendered() -> None:
@@ -197,6 +222,10 @@ def test_a_tag_that_looks_like_a_number_keeps_its_text(tmp_path: Path, tag: str)
         "no.such=value",
         "reports.allowedPrometheus={prometheus:9090}",
         "cluster.spec.brokers.replicas=three",
+        "cluster.spec.brokers.replica=3",
+        "cluster.spec.brokers.replicas=0",
+        "cluster.spec.topics.cache.maxByte=8388608",
+        "cluster.spec.security.tls.clients.secret=t",
     ],
 )
 def test_unknown_values_are_rejected_with_their_path(given: str) -> None:

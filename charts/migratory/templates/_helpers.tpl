@@ -89,6 +89,10 @@ capabilities: {drop: [ALL]}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- /* One Lease for each namespace says which operator serves it. */}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, update, delete]
 {{- /* Runs that began while reports were enabled are observed and ended also afterwards. */}}
 - apiGroups: [batch]
   resources: [jobs]

@@ -81,6 +81,7 @@ ROLE_KINDS = (
     ResourceKind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
     ResourceKind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
 )
+LEASE = ResourceKind("coordination.k8s.io", "v1", "Lease", "leases")
 EVENT = ResourceKind("", "v1", "Event", "events")
 OWNED_KINDS = (
     ResourceKind("", "v1", "ConfigMap", "configmaps"),
@@ -247,6 +248,12 @@ class KubernetesApi:
         create: Callable[..., Awaitable[object]] = self._client.create
         async with _limited():
             await create(_class(kind)(wanted), namespace=wanted["metadata"]["namespace"])
+
+    async def replace(self, kind: ResourceKind, wanted: Object) -> None:
+        """Replace an object as a whole. Raise ApiError with code 409 if it has another `resourceVersion`."""
+        replace: Callable[..., Awaitable[object]] = self._client.replace
+        async with _limited():
+            await replace(_class(kind)(wanted), namespace=wanted["metadata"]["namespace"])
 
     async def delete(self, kind: ResourceKind, present: Object) -> None:
         """Delete exactly this object, by uid, and its dependents. Do nothing if the object is gone or another one has

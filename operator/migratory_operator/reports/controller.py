@@ -28,6 +28,7 @@ from migratory_operator.api.kubernetes import (
     KubernetesApi,
     ResourceKind,
 )
+from migratory_operator.leases import Leases
 from migratory_operator.names import FIELD_MANAGER, Object, ResourceOwner
 from migratory_operator.reconcile.queue import WorkQueue
 from migratory_operator.reports.decide import ReportPlan, decide
@@ -51,11 +52,13 @@ _log = logging.getLogger(__name__)
 class ReportController:
     """The reconciler of reports, with their work queue, and of the clusters' report schedules and SLAMet."""
 
-    def __init__(self, api: KubernetesApi, settings: OperatorSettings, metrics: OperatorMetrics) -> None:
+    def __init__(
+        self, api: KubernetesApi, settings: OperatorSettings, metrics: OperatorMetrics, leases: Leases
+    ) -> None:
         self._api = api
         self._settings = settings
         self._metrics = metrics
-        self.queue = WorkQueue(self.reconcile, metrics)
+        self.queue = WorkQueue(leases.guarded(self.reconcile), metrics)
         self._finished_uids: set[str] = set()
         # Two concurrent passes over one cluster's reports would both post an Event.
         self._cluster_lock = asyncio.Lock()

@@ -41,6 +41,13 @@ class OperatorMetrics:
             "When all clusters were listed last",
             registry=self.registry,
         )
+        self._lease = Gauge(
+            "migratory_operator_lease_held",
+            "1 where the operator serves the namespace, 0 where another one does",
+            ("namespace",),
+            registry=self.registry,
+        )
+        self._lease_namespaces: set[str] = set()
         for result in ("done", "failed", "broken"):
             self._reconciles.labels(result)
         self._condition_types: dict[tuple[str, str], set[str]] = {}
@@ -88,6 +95,17 @@ class OperatorMetrics:
         if type_ in self._condition_types.get((namespace, name), ()):
             self._condition_types[namespace, name].remove(type_)
             self._condition.remove(namespace, name, type_)
+
+    def set_lease(self, namespace: str, *, is_held: bool) -> None:
+        """Set whether this operator or another one serves a namespace."""
+        self._lease_namespaces.add(namespace)
+        self._lease.labels(namespace).set(is_held)
+
+    def forget_lease(self, namespace: str) -> None:
+        """Remove the series of a namespace without clusters."""
+        if namespace in self._lease_namespaces:
+            self._lease_namespaces.remove(namespace)
+            self._lease.remove(namespace)
 
     def forget(self, namespace: str, name: str) -> None:
         """Remove all series of a deleted cluster."""

@@ -1,4 +1,5 @@
-"""`python -m migratory_node.chart`: writes manifests/install from the chart, with helm, and the chart's README.
+"""`python -m migratory_node.chart`: writes manifests/install from the chart, with helm, and the chart's README and the
+schema of its values.
 
 Tests render and install the chart with the functions here. helm is on PATH, or is built from its Go module.
 """
@@ -9,8 +10,10 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
+from migratory_resources.crd.definitions import cluster_crd
 
 from migratory_node.binaries import build_go_tool
 from migratory_node.paths import ROOT, NodePaths
@@ -110,8 +113,32 @@ helm test migratory --namespace market
 """
 
 
+def values_schema() -> str:
+    """Return the chart's values.schema.json: the present one, with the schema of the resource for `cluster.spec`, so
+    that helm refuses what the API server would drop or refuse."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    spec = cluster_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    schema["properties"]["cluster"]["properties"]["spec"] = _closed(spec)
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of a custom resource definition for helm: without what only an API server knows, and without
+    other fields than those that it names."""
+    kept = {key: value for key, value in schema.items() if not key.startswith("x-kubernetes-")}
+    closed = {key: value for key, value in kept.items() if key not in ("default", "format")}
+    if "properties" in closed:
+        closed["properties"] = {name: _closed(inner) for name, inner in closed["properties"].items()}
+        closed["additionalProperties"] = False
+    for key in ("items", "additionalProperties"):
+        if isinstance(closed.get(key), dict):
+            closed[key] = _closed(closed[key])
+    return closed
+
+
 def write() -> None:
-    """Write the README and manifests/install."""
+    """Write the values' schema, the README and manifests/install."""
+    (CHART / "values.schema.json").write_text(values_schema())
     (CHART / "README.md").write_text(readme())
     (INSTALL / "operator.yaml").write_text(operator())
 

@@ -117,6 +117,12 @@ class FakeKube:
                 return self._remove(path, json.loads(await request.read()))
             case "PATCH":
                 return self._apply(path, json.loads(await request.read()), request.query.get("fieldManager", ""))
+            case "PUT" if path in self.objects:
+                body = json.loads(await request.read())
+                if body["metadata"].get("resourceVersion") != self.objects[path]["metadata"]["resourceVersion"]:
+                    return _status(409, f"{path} has been modified")
+                self.put(path, body)
+                return _json(self.objects[path])
             case "POST" if path.endswith("/eviction"):
                 return self._evict(path.removesuffix("/eviction"), json.loads(await request.read()))
             case "POST":

@@ -17,11 +17,13 @@ import pytest
 from click.testing import CliRunner
 from migratory_cli.main import main
 from migratory_operator.api.kubernetes import ApiError, KubernetesApi
+from migratory_operator.leases import Leases
 from migratory_operator.names import Object, ResourceOwner
 from migratory_operator.reports.controller import ReportController
 from migratory_operator.reports.fetch import ReportUnavailable, fetch
 from migratory_operator.reports.run import SLOT_ANNOTATION, ReportRun
 from migratory_operator.reports.schedule import newest_slot
+from migratory_operator.settings import OperatorSettings
 from migratory_operator.telemetry.metrics import OperatorMetrics
 from migratory_testing.fakekube import FakeKube
 from migratory_testing.kubernetes import SETTINGS, cluster, report
@@ -57,10 +59,18 @@ async def kube() -> AsyncIterator[FakeKube]:
         yield fake
 
 
+def controller_of(
+    api: KubernetesApi, metrics: OperatorMetrics | None = None, settings: OperatorSettings = SETTINGS
+) -> ReportController:
+    """Return a controller whose operator holds each Lease that it wants."""
+    metrics = metrics or OperatorMetrics()
+    return ReportController(api, settings, metrics, Leases(api, "system/migratory/one", metrics))
+
+
 @pytest.fixture
 async def reports(kube: FakeKube) -> AsyncIterator[ReportController]:
     api = KubernetesApi((), kube.config)
-    controller = ReportController(api, SETTINGS, OperatorMetrics())
+    controller = controller_of(api)
     yield controller
     await controller.close()
     await api.close()
@@ -88,7 +98,7 @@ async def test_a_report_gets_one_job_from_any_operator(kube: FakeKube, reports: 
     assert status["phase"] == "Submitting"
     posts = [path for method, path in kube.requests if method == "POST"]
     before = kube.objects[JOB]
-    assert await ReportController(reports._api, SETTINGS, OperatorMetrics()).reconcile("market", "weekly") > 0
+    assert await controller_of(reports._api).reconcile("market", "weekly") > 0
     assert [path for method, path in kube.requests if method == "POST"] == posts
     assert kube.objects[JOB] is before
     assert kube.objects[WEEKLY]["status"]["startTime"] == status["startTime"]
@@ -184,7 +194,7 @@ async def test_a_cluster_without_reports_loses_its_condition(kube: FakeKube, rep
 
 async def test_a_cluster_without_reports_loses_its_series(kube: FakeKube) -> None:
     api, metrics = KubernetesApi((), kube.config), OperatorMetrics()
-    reports = ReportController(api, SETTINGS, metrics)
+    reports = controller_of(api, metrics)
     metrics.record_status("market", "quotes", {"conditions": []})
     await reports.reconcile("market", "weekly")
     write_result(kube)
@@ -240,7 +250,7 @@ async def test_only_the_metadata_of_the_secret_is_read(
 async def test_a_disabled_operator_asks_for_no_secret(kube: FakeKube, reports: ReportController) -> None:
     kube.put(WEEKLY, report(prometheus={"url": "https://a.monitoring.svc:9090/prom", "secretName": "scraper"}))
     kube.refuse["secrets"] = 403
-    off = ReportController(reports._api, replace(SETTINGS, reports_enabled=False), OperatorMetrics())
+    off = controller_of(reports._api, settings=replace(SETTINGS, reports_enabled=False))
     await off.reconcile("market", "weekly")
     assert kube.objects[WEEKLY]["status"]["conditions"][0]["reason"] == "ReportsDisabled"
 

@@ -9,6 +9,7 @@ import pytest
 from migratory_operator.api import kubernetes as api_module
 from migratory_operator.api.cluster_pods import BrokerStatusClient
 from migratory_operator.api.kubernetes import KubernetesApi
+from migratory_operator.leases import Leases
 from migratory_operator.reconcile.cluster import ClusterReconciler
 from migratory_operator.reconcile.queue import WorkQueue
 from migratory_operator.reports.controller import ReportController
@@ -30,9 +31,11 @@ async def metrics(kube: FakeKube) -> AsyncIterator[OperatorMetrics]:
     metrics = OperatorMetrics()
     api, brokers = KubernetesApi((), kube.config), BrokerStatusClient()
     reconciler = ClusterReconciler(api, brokers, SETTINGS, metrics)
-    queue = WorkQueue(reconciler.reconcile, metrics)
-    reports = ReportController(api, SETTINGS, metrics)
-    loop = asyncio.create_task(ResyncLoop(api, queue, reports, TelemetryServer(0, metrics), metrics, 0.5).run())
+    leases = Leases(api, "system/migratory/one", metrics)
+    queue = WorkQueue(leases.guarded(reconciler.reconcile), metrics)
+    reports = ReportController(api, SETTINGS, metrics, leases)
+    server = TelemetryServer(0, metrics)
+    loop = asyncio.create_task(ResyncLoop(api, queue, reports, leases, server, metrics, 0.5).run())
     yield metrics
     assert not loop.done(), loop
     loop.cancel()
@@ -44,7 +47,7 @@ async def metrics(kube: FakeKube) -> AsyncIterator[OperatorMetrics]:
 
 
 def owned_paths(kube: FakeKube) -> set[str]:
-    return {path for path in kube.objects if path != QUOTES and "/events/" not in path}
+    return {path for path in kube.objects if path != QUOTES and "/events/" not in path and "/leases/" not in path}
 
 
 async def test_objects_are_created_once_and_restored_when_deleted(kube: FakeKube, metrics: OperatorMetrics) -> None:
@@ -185,10 +188,12 @@ async def test_a_slow_api_server_with_many_clusters_does_not_fail_health(kube: F
 
     server = TelemetryServer(0, metrics, lambda: now)
     api = Slow((), kube.config)
-    queue, reports = WorkQueue(lambda *_: asyncio.sleep(0, 0.0), metrics), ReportController(api, SETTINGS, metrics)
+    leases = Leases(KubernetesApi((), kube.config), "system/migratory/one", metrics)
+    queue = WorkQueue(lambda *_: asyncio.sleep(0, 0.0), metrics)
+    reports = ReportController(api, SETTINGS, metrics, leases)
     for number in range(5):
         kube.put(f"{AT}/migratoryclusters/c{number}", cluster(name=f"c{number}"))
-    loop = asyncio.create_task(ResyncLoop(api, queue, reports, server, metrics, 60.0).run())
+    loop = asyncio.create_task(ResyncLoop(api, queue, reports, leases, server, metrics, 60.0).run())
     await until(lambda: now == 500.0, "a request for each cluster")
     assert server.seconds_since_beat <= 100.0
     loop.cancel()

@@ -1,0 +1,212 @@
+"""Leases: which operator serves a namespace. Two operators with overlapping scopes never reconcile the same cluster.
+
+There is one Lease for each namespace with clusters or reports, and in that namespace, so that every pair of operators
+that could meet does: two for all namespaces, one for all and one for a few, replicas of one Deployment. Whoever holds
+it serves the namespace; the others wait, and say so. Decision 8 has the alternatives.
+
+A holder renews its Lease. Another operator takes it over when it has not seen a change for the Lease's duration by its
+own clock, so that clocks need not agree. A holder that could not renew stops before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from datetime import UTC, datetime
+
+from migratory_operator.api.kubernetes import LEASE, ApiError, KubernetesApi
+from migratory_operator.names import FIELD_MANAGER, Object
+from migratory_operator.telemetry.metrics import OperatorMetrics
+
+LEASE_SECONDS = 15
+"""Seconds without a renewal after which another operator may take a Lease over: the longest gap after an operator's
+node has died."""
+RENEW_SECONDS = 3.0
+"""Seconds between two renewals."""
+HOLD_SECONDS = 10.0
+"""Seconds after a renewal was sent for which the holder acts on it. The rest of LEASE_SECONDS is for what it has
+begun."""
+RETRY_SECONDS = 2.0
+"""Seconds until a Lease that another operator holds is looked at again."""
+_MAX_CONCURRENT = 8
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+_log = logging.getLogger(__name__)
+
+
+class Leases:
+    """The Leases of one operator.
+
+    :param identity: `NAMESPACE/INSTALLATION/POD`. Operators whose first two parts are equal are replicas of one
+        Deployment, of which all but one wait as a matter of course.
+    :param clock: the seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        identity: str,
+        metrics: OperatorMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self.identity = identity
+        self._metrics = metrics
+        self._clock = clock
+        self._held_until: dict[str, float] = {}
+        # The version of each Lease of another operator, and when it was seen first; the holder that was logged.
+        self._seen: dict[str, tuple[str, float]] = {}
+        self._holders: dict[str, str] = {}
+        self._retry_at: dict[str, float] = {}
+        # Two requests about one Lease at a time would look like those of two operators.
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def holds(self, namespace: str) -> bool:
+        """Return whether this operator serves the namespace now."""
+        return self._clock() < self._held_until.get(namespace, float("-inf"))
+
+    def holder(self, namespace: str) -> str:
+        """Return the identity of the other operator that serves the namespace, "" if none was found."""
+        return self._holders.get(namespace, "")
+
+    def is_replica(self, holder: str) -> bool:
+        """Return whether the holder is another replica of this operator's Deployment."""
+        return holder.rpartition("/")[0] == self.identity.rpartition("/")[0]
+
+    async def acquire(self, namespace: str) -> bool:
+        """Take the Lease of a namespace if it is free. Return whether this operator serves the namespace now.
+
+        :raises ApiError: a request was rejected or not answered.
+        """
+        async with self._locks.setdefault(namespace, asyncio.Lock()):
+            if self.holds(namespace):
+                return True
+            if self._clock() < self._retry_at.get(namespace, float("-inf")):
+                return False
+            return await self._take(namespace)
+
+    async def keep(self, namespaces: Collection[str]) -> frozenset[str]:
+        """Take the Leases of these namespaces where they are free, and give those of other namespaces up. Return the
+        namespaces that this operator serves. A failure with one is logged, and the others continue."""
+        for namespace in [*self._held_until]:
+            if namespace not in namespaces:
+                await self._release(namespace)
+        held = set()
+        for namespace in sorted(namespaces):
+            try:
+                if await self.acquire(namespace):
+                    held.add(namespace)
+            except ApiError as error:
+                if not error.is_namespace_terminating:
+                    _log.warning("the Lease of namespace %s: %s", namespace, error)
+        return frozenset(held)
+
+    def guarded(self, reconcile: Callable[[str, str], Awaitable[float]]) -> Callable[[str, str], Awaitable[float]]:
+        """Return a function that reconciles a resource of a namespace that this operator serves, and otherwise returns
+        the seconds until the next try."""
+
+        async def reconcile_if_held(namespace: str, name: str) -> float:
+            return await reconcile(namespace, name) if await self.acquire(namespace) else RETRY_SECONDS
+
+        return reconcile_if_held
+
+    async def run(self) -> None:
+        """Renew the Leases until cancelled, and then give them up, so that another operator need not wait."""
+        slots = asyncio.Semaphore(_MAX_CONCURRENT)
+
+        async def renew(namespace: str) -> None:
+            async with slots, self._locks[namespace]:
+                try:
+                    await self._take(namespace)
+                except ApiError as error:
+                    _log.warning("renewing the Lease of namespace %s failed: %s", namespace, error)
+
+        try:
+            while True:
+                await asyncio.sleep(RENEW_SECONDS)
+                await asyncio.gather(*(renew(namespace) for namespace in [*self._held_until]))
+        finally:
+            for namespace in [*self._held_until]:
+                await self._release(namespace)
+
+    async def _take(self, namespace: str) -> bool:
+        """Renew the Lease, or take it if it is free. Return whether this operator holds it then."""
+        began = self._clock()
+        lease = await self._api.get(LEASE, namespace, FIELD_MANAGER)
+        spec = (lease or {}).get("spec", {})
+        holder = spec.get("holderIdentity") or ""
+        if lease is not None and holder not in ("", self.identity) and not self._has_expired(namespace, lease):
+            self._wait_for(namespace, holder)
+            return False
+        try:
+            await self._write(namespace, lease)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            # Somebody else was quicker.
+            self._lose(namespace)
+            return False
+        if not self.holds(namespace):
+            _log.info("serving namespace %s%s", namespace, f", after {holder}" if holder else "")
+        self._held_until[namespace] = began + HOLD_SECONDS
+        self._holders.pop(namespace, None)
+        self._metrics.set_lease(namespace, is_held=True)
+        return True
+
+    def _has_expired(self, namespace: str, lease: Object) -> bool:
+        version = lease["metadata"]["resourceVersion"]
+        seen_version, since = self._seen.get(namespace, ("", 0.0))
+        if version != seen_version:
+            self._seen[namespace] = (version, self._clock())
+            return False
+        return self._clock() - since >= float(lease["spec"].get("leaseDurationSeconds") or LEASE_SECONDS)
+
+    async def _write(self, namespace: str, lease: Object | None) -> None:
+        now = datetime.now(UTC).strftime(_TIME_FORMAT)
+        before = (lease or {}).get("spec", {})
+        spec = {"holderIdentity": self.identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+        if before.get("holderIdentity") == self.identity:
+            spec |= {key: before[key] for key in ("acquireTime", "leaseTransitions") if key in before}
+        else:
+            spec |= {"acquireTime": now, "leaseTransitions": int(before.get("leaseTransitions") or 0) + 1}
+        if lease is None:
+            metadata = {"name": FIELD_MANAGER, "namespace": namespace}
+            body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
+            await self._api.create(LEASE, body)
+        else:
+            # With the version that was read, so that only one operator succeeds.
+            await self._api.replace(LEASE, {**lease, "spec": spec})
+
+    def _wait_for(self, namespace: str, holder: str) -> None:
+        self._lose(namespace)
+        if self._holders.get(namespace) == holder:
+            return
+        self._holders[namespace] = holder
+        if self.is_replica(holder):
+            _log.info("standing by: %s serves namespace %s", holder, namespace)
+        else:
+            _log.warning(
+                "waiting: another operator, %s, serves namespace %s; uninstall one of them, or give them namespaces of "
+                "their own",
+                holder,
+                namespace,
+            )
+
+    def _lose(self, namespace: str) -> None:
+        self._held_until.pop(namespace, None)
+        self._retry_at[namespace] = self._clock() + RETRY_SECONDS
+        self._metrics.set_lease(namespace, is_held=False)
+
+    async def _release(self, namespace: str) -> None:
+        is_held = self.holds(namespace)
+        self._held_until.pop(namespace, None)
+        self._metrics.forget_lease(namespace)
+        if not is_held:
+            return
+        try:
+            lease = await self._api.get(LEASE, namespace, FIELD_MANAGER)
+            if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
+                await self._api.delete(LEASE, lease)
+        except ApiError as error:
+            _log.warning("giving up the Lease of namespace %s failed: %s", namespace, error)
