@@ -1,4 +1,4 @@
-"""Installation, upgrade and removal with Helm; operators of one namespace each.
+"""Installation, upgrade and removal with Helm; operators of one namespace each, and two of the same namespace.
 
 The operator of all namespaces is stopped meanwhile: a cluster must not have two.
 """
@@ -29,6 +29,7 @@ def test_helm_installs_upgrades_and_uninstalls_a_cluster(alone: None, kube: Kube
               "--set", "cluster.spec.brokers.drain.period=2s")  # fmt: skip
     told = run_helm(kube, "install", "whole", str(CHART), "--wait", "--timeout=3m", *wanted)
     assert "mgc/quotes" in told, "the notes say how to wait for it"
+    assert kube.condition("quotes", "Ready")[0] == "True", "the installation ended when the cluster was ready"
     kube.wait_ready("quotes")
     assert "Phase:          Succeeded" in run_helm(kube, "test", "whole", "--timeout=2m")
 
@@ -124,3 +125,39 @@ def test_operators_of_two_namespaces_are_independent(two: tuple[Kubectl, Kubectl
     kube.until(lambda: not kube.list("pods,statefulsets,services,configmaps", ours), "nothing left", 90)
     assert {one["metadata"]["uid"] for one in other.list("pods,statefulsets,services,configmaps", ours)} == uids
     other.wait_ready("quotes")
+
+
+def test_of_two_operators_of_a_namespace_one_waits_says_so_and_takes_over(alone: None, kube: Kubectl) -> None:
+    only_here = "operator.resyncSeconds=2,crds.upgrade=false,metrics.enabled=false"
+    for release in ("first", "second"):
+        run_helm(kube, "install", release, str(CHART), "--skip-crds", "--set", only_here, "--wait", "--timeout=2m")
+    make_cluster(kube, SMALLEST)
+
+    def holder() -> str:
+        lease = kube.get("lease", "migratory-operator") or {"spec": {}}
+        return str(lease["spec"].get("holderIdentity", "")).split("/")[1]
+
+    serving = holder()
+    waiting = "second" if serving == "first" else "first"
+
+    def told() -> list[str]:
+        return [one["message"] for one in kube.list("events") if one["reason"] == "TwoOperators"]
+
+    (message,) = kube.until(told, "the Event", 60)
+    assert message.startswith(f"the operator {kube.namespace}/{waiting}/")
+    versions = {one["metadata"]["resourceVersion"] for one in kube.list("statefulsets,configmaps")}
+    log = kube("logs", f"deployment/{waiting}")
+    assert f"waiting: another operator, {kube.namespace}/{serving}/" in log
+    assert "applied" not in log
+    assert {one["metadata"]["resourceVersion"] for one in kube.list("statefulsets,configmaps")} == versions
+
+    run_helm(kube, "uninstall", serving, "--wait", "--timeout=2m")
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"weights": {"quotes-broker-0": 7}}}})
+    kube.until(
+        lambda: [one["weight"] for one in (kube.get("mgc", "quotes") or {})["status"]["servers"]] == [7],
+        "a change by the one that waited",
+        60,
+    )
+    assert holder() == waiting
+    kube("delete", "mgc", "quotes", "--timeout=60s", limit=90)
+    kube("delete", "deployment", waiting, "--wait=true")
