@@ -59,8 +59,8 @@ class ResyncLoop:
 
     async def run(self) -> None:
         """Wake the queues until cancelled: for every listed cluster and unfinished report at each interval, and for one
-        when an object or pod of it changed, in the namespaces whose Lease this operator holds. Remove others, and
-        deleted ones, from the queues. Log failed requests, and repeat them after 5 s."""
+        when an object or pod of it changed. Remove deleted clusters and reports from the queues. Renew the Leases,
+        without which the queues only wait. Log failed requests, and repeat them after 5 s."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._leases.run())
             group.create_task(self._list_regularly())
@@ -83,22 +83,26 @@ class ResyncLoop:
         clusters = await self._api.list_everywhere(CLUSTER)
         reports = await self._api.list_everywhere(REPORT)
         served = await self._leases.keep({item["metadata"]["namespace"] for item in (*clusters, *reports)})
+        ours = [item for item in clusters if item["metadata"]["namespace"] in served]
         await self._tell_waiting([item for item in clusters if item["metadata"]["namespace"] not in served])
-        clusters = [item for item in clusters if item["metadata"]["namespace"] in served]
-        reports = [item for item in reports if item["metadata"]["namespace"] in served]
         present = {(cluster["metadata"]["namespace"], cluster["metadata"]["name"]) for cluster in clusters}
         for key in present:
             self._clusters.wake(*key)
         for key in set(self._clusters.resource_keys()) - present:
             await self._clusters.forget(*key)
             self._metrics.forget(*key)
+        for namespace, name in present:
+            if namespace not in served:
+                self._metrics.forget(namespace, name)
         self._metrics.listed(time.time())
         self._server.set_ready()
-        await self._reports.resync(clusters, reports, self._server.beat)
+        await self._reports.resync(ours, reports, self._server.beat)
 
     async def _tell_waiting(self, clusters: Sequence[Object]) -> None:
         """Post an Event about each of these clusters if an operator of another installation serves it, once for each
         holder of the Lease."""
+        uids = {cluster["metadata"]["uid"] for cluster in clusters}
+        self._told = {(uid, holder) for uid, holder in self._told if uid in uids}
         for cluster in clusters:
             owner = ResourceOwner.of(cluster)
             holder = self._leases.holder(owner.namespace)

@@ -75,7 +75,7 @@ class ReportController:
 
         A failure of one cluster is logged, and the others continue.
 
-        :param clusters: all clusters that the operator watches.
+        :param clusters: the clusters that the operator watches, in the namespaces that it serves.
         :param reports: all reports that the operator watches.
         :param beat: called before each cluster, because many clusters take long if the API server is slow.
         """
