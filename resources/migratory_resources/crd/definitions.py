@@ -57,7 +57,7 @@ def cluster_crd() -> dict[str, Any]:
             _column(
                 "Ready",
                 ".status.conditions[?(@.type=='Ready')].status",
-                "All brokers accept clients and topic groups are coordinated",
+                "Enough brokers accept clients and topic groups are coordinated",
             ),
             _column("Brokers", ".status.ready", "Brokers that accept clients, of the desired number"),
             _column(
@@ -65,7 +65,7 @@ def cluster_crd() -> dict[str, Any]:
                 ".status.conditions[?(@.type=='CoordinationAvailable')].status",
                 "Whether ZooKeeper has a quorum and every topic group a coordinator",
             ),
-            _column("SLA", ".status.lastReport.verdict", "Verdict of the last report on the cluster's own objectives"),
+            _column("SLA", ".status.lastReport.verdict", "Verdict of the last report of the cluster's schedule"),
             _column("Reason", ".status.conditions[?(@.type=='Ready')].reason", "Reason of the condition Ready"),
             _column("Age", ".metadata.creationTimestamp", "Time since the creation", "date"),
             _column(
