@@ -20,7 +20,14 @@ from migratory_resources.cluster.kubernetes import (
     PodResources,
     StorageSpec,
 )
-from migratory_resources.cluster.spec import MAX_BROKERS, MAX_NAME_LENGTH, CacheSpec, LimitsSpec, SecuritySpec, TopicsSpec
+from migratory_resources.cluster.spec import (
+    MAX_BROKERS,
+    MAX_NAME_LENGTH,
+    CacheSpec,
+    LimitsSpec,
+    SecuritySpec,
+    TopicsSpec,
+)
 from migratory_resources.crd.field_schemas import Schema, millis, rule, size
 from migratory_resources.objectives import Objective, WindowSpec
 from migratory_resources.quantities import format_duration

@@ -188,7 +188,8 @@ async def test_a_slow_api_server_with_many_clusters_does_not_fail_health(kube: F
 
     server = TelemetryServer(0, metrics, lambda: now)
     api = Slow((), kube.config)
-    leases = Leases(KubernetesApi((), kube.config), "system/migratory/one", metrics)
+    others = KubernetesApi((), kube.config)
+    leases = Leases(others, "system/migratory/one", metrics)
     queue = WorkQueue(lambda *_: asyncio.sleep(0, 0.0), metrics)
     reports = ReportController(api, SETTINGS, metrics, leases)
     for number in range(5):
@@ -199,6 +200,7 @@ async def test_a_slow_api_server_with_many_clusters_does_not_fail_health(kube: F
     loop.cancel()
     await asyncio.wait([loop], timeout=5)
     await queue.close()
+    await others.close()
     await api.close()
 
 
