@@ -141,7 +141,9 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
         set_names.append(names.zookeeper_name(observed.owner.name))
     for name in set_names:
         if ("StatefulSet", name) not in observed.objects:
-            return condition("Creating", f"creating StatefulSet {name}")
+            if is_being_created(observed):
+                return condition("Creating", f"creating StatefulSet {name}")
+            return condition("Updating", f"creating StatefulSet {name} again")
     if progress.changing:
         return condition("Updating", f"updating {', '.join(progress.changing)}")
     sets = [observed.objects["StatefulSet", name] for name in set_names]
@@ -167,6 +169,12 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
         kind, name = min(observed.rejected)
         return condition("Updating", f"applying {kind} {name} failed and will be retried")
     return condition(SETTLED, "the cluster is as desired", "False")
+
+
+def is_being_created(observed: ObservedCluster) -> bool:
+    """Return whether the cluster's objects have never all existed, as far as its status says."""
+    before = next((each for each in observed.status.get("conditions", ()) if each["type"] == "Progressing"), None)
+    return before is None or before["reason"] in ("Creating", "WaitingForAddresses")
 
 
 def _rejection(observed: ObservedCluster) -> str:

@@ -24,6 +24,7 @@ from migratory_operator.reconcile.conditions import (
     ClusterProgress,
     blocked_conditions,
     cluster_conditions,
+    is_being_created,
 )
 from migratory_operator.reconcile.differences import differs, foreign_fields
 from migratory_operator.reconcile.health import data_loss_problem, ready_brokers, zookeeper_data
@@ -287,7 +288,7 @@ def _restored_events(observed: ObservedCluster, apply: Sequence[Object]) -> list
     status, metadata = observed.status, observed.resource["metadata"]
     if status.get("observedGeneration") != metadata.get("generation", 1):
         return []
-    if any(condition.get("reason") in ("Creating", "WaitingForAddresses") for condition in status["conditions"]):
+    if is_being_created(observed):
         return []
     deleted: list[ObjectKey] = [
         key for key in map(key_of, apply) if key not in observed.objects and key not in observed.rejected

@@ -189,7 +189,7 @@ def test_a_rejected_object_keeps_a_cluster_from_being_settled(key: tuple[str, st
     assert events_of(next_pass(observed)[1]) == [], "one Event, and none for a restored object"
     _, plan = next_pass(observed, rejected={key: ""})
     assert (condition(plan, "Degraded"), events_of(plan)) == (("False", "NothingKnown"), []), "a temporary failure"
-    assert condition(plan, "Progressing") == ("True", "Creating" if key == BROKER_SET else "Updating")
+    assert condition(plan, "Progressing") == ("True", "Updating")
 
 
 def test_pods_that_are_not_ready_yet_are_counted() -> None:
@@ -351,3 +351,14 @@ def test_a_removed_limit_is_removed_from_the_pods() -> None:
     plan = decide(replace(observed, resource={**observed.resource, "spec": {}}), SETTINGS)
     (applied,) = plan.apply
     assert "cpu" not in applied["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+
+
+def test_each_deleted_object_gets_an_event_also_when_a_pass_sees_only_some_of_the_deletions() -> None:
+    observed = healthy_cluster()
+    before = dict(observed.objects)
+    some = {key: item for key, item in before.items() if key != BROKER_SET}
+    observed, first = next_pass(observed, objects=some)
+    assert condition(first, "Progressing") == ("True", "Updating")
+    _, second = next_pass(observed, objects={BROKER_SET: before[BROKER_SET]})
+    restored = [event.message for plan in (first, second) for event in plan.events if event.reason == "Restored"]
+    assert len(restored) == len(before)
