@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from lightkube import Client
+from lightkube import AsyncClient
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ApiError as LightkubeError
-from lightkube.generic_resource import create_namespaced_resource
+from lightkube.generic_resource import get_generic_resource
 from lightkube.types import PatchType
 from migratory_node.kubectl import Kubectl
 from migratory_operator.api.kubernetes import KINDS_BY_NAME, OWNED_KINDS, ApiError, KubernetesApi, ResourceKind
@@ -140,14 +140,15 @@ class Server:
         config = KubeConfig.from_file(kubeconfig)
         self.namespace = namespace
         self._runner = asyncio.Runner()
-        self._operator = self._runner.run(self._connect(config))
-        self._somebody = Client(config=config, namespace=namespace, field_manager="somebody")
+        self._operator, self._somebody = self._runner.run(self._connect(config))
 
-    async def _connect(self, config: KubeConfig) -> KubernetesApi:
-        return KubernetesApi((), config)
+    async def _connect(self, config: KubeConfig) -> tuple[KubernetesApi, AsyncClient]:
+        somebody: Any = AsyncClient(config=config, namespace=self.namespace, field_manager="somebody")
+        return KubernetesApi((), config), somebody
 
     def close(self) -> None:
         self._runner.run(self._operator.close())
+        self._runner.run(self._somebody.close())
         self._runner.close()
 
     def apply(self, wanted: Object) -> Object:
@@ -166,9 +167,12 @@ class Server:
     def edit(self, wanted: Object, patch: list[Object]) -> bool:
         """Patch an object as somebody. Return whether the API server accepted that."""
         kind = _kind(wanted)
-        resource = create_namespaced_resource(kind.group, kind.version, kind.kind, kind.plural)
+        resource: Any = get_generic_resource(kind.api_version, kind.kind)  # type: ignore[no-untyped-call]
+        assert resource is not None, "the operator has used the kind already"
         try:
-            self._somebody.patch(resource, wanted["metadata"]["name"], patch, patch_type=PatchType.JSON)
+            self._runner.run(
+                self._somebody.patch(resource, wanted["metadata"]["name"], patch, patch_type=PatchType.JSON)
+            )
         except LightkubeError as error:
             if error.status.code not in (400, 403, 422):
                 raise

@@ -46,42 +46,45 @@ def differs(wanted: Object, live: Object | None) -> bool:
 def first_difference(wanted: Object, live: Object) -> str | None:
     """Return the path of the first field in which the live object is not as the operator wants it, such as
     `.spec.ports[port=8080,protocol=TCP].targetPort`; None if there is none, "." if the operator never applied it."""
-    owned = [entry for entry in _managers(live) if _is_ours(entry)]
-    if not owned:
+    owned, others = _fields_by_owner(live)
+    if owned is None:
         return "."
-    return next(_differences(wanted, live, owned[0].get("fieldsV1") or {}, ""), None)
+    return next(_differences(wanted, live, owned, _union([owned, *others]), ""), None)
 
 
 def foreign_fields(wanted: Object, live: Object) -> list[ForeignField]:
     """Return what others have added to the spec of a live object: entries of lists with keys, and other fields that
     have an owner. Labels and annotations are not reported, nor what belongs to the status."""
-    ours: FieldTree = next((entry.get("fieldsV1") or {} for entry in _managers(live) if _is_ours(entry)), {})
-    others = [
-        entry.get("fieldsV1") or {}
-        for entry in _managers(live)
-        if not _is_ours(entry) and entry.get("subresource", "") != "status"
-    ]
+    owned, others = _fields_by_owner(live)
+    theirs, known = _union(others), _union([owned or {}, *others])
     spec = "f:spec"
-    found = _foreign(
-        wanted.get("spec", {}),
-        live.get("spec", {}),
-        ours.get(spec, {}),
-        [tree[spec] for tree in others if spec in tree],
-        ForeignField(".spec", "/spec"),
+    start = ForeignField(".spec", "/spec")
+    return list(
+        _foreign(wanted.get("spec", {}), live.get("spec", {}), theirs.get(spec, {}), known.get(spec, {}), start)
     )
-    return list(dict.fromkeys(found))
 
 
-def _managers(live: Object) -> Sequence[Object]:
-    managers: Sequence[Object] = live["metadata"].get("managedFields") or ()
-    return managers
+def _fields_by_owner(live: Object) -> tuple[FieldTree | None, list[FieldTree]]:
+    """Return the fields that the operator applied, None if it never did, and those of each other owner."""
+    owned, others = None, []
+    for entry in live["metadata"].get("managedFields") or ():
+        fields: FieldTree = entry.get("fieldsV1") or {}
+        subresource = entry.get("subresource", "")
+        if entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not subresource:
+            owned = fields
+        elif subresource != "status":
+            others.append(fields)
+    return owned, others
 
 
-def _is_ours(entry: Object) -> bool:
-    return entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply" and not entry.get("subresource")
+def _union(trees: Sequence[FieldTree]) -> FieldTree:
+    """Return the fields that are in any of these sets. From those of all owners follows which lists have keys, also
+    when the operator owns no entry of a list any more."""
+    names = dict.fromkeys(name for tree in trees for name in tree)
+    return {name: _union([tree[name] for tree in trees if name in tree]) for name in names}
 
 
-def _differences(wanted: Any, live: Any, owned: FieldTree, path: str) -> Iterator[str]:
+def _differences(wanted: Any, live: Any, owned: FieldTree, known: FieldTree, path: str) -> Iterator[str]:
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             # The API server drops empty mappings.
@@ -89,55 +92,54 @@ def _differences(wanted: Any, live: Any, owned: FieldTree, path: str) -> Iterato
                 yield path
             return
         for name, value in wanted.items():
-            yield from _differences(value, live.get(name), owned.get(f"f:{name}", {}), f"{path}.{name}")
+            field = f"f:{name}"
+            yield from _differences(value, live.get(name), owned.get(field, {}), known.get(field, {}), f"{path}.{name}")
         for name in _fields(owned):
             if name not in wanted and name in live:
                 yield f"{path}.{name}"
     elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
         entries = live if isinstance(live, Sequence) and not isinstance(live, str) else []
-        if _keys(owned):
-            yield from _differences_by_key(wanted, entries, owned, path)
+        if _keys(known):
+            yield from _differences_by_key(wanted, entries, owned, known, path)
         elif len(wanted) != len(entries):
             yield path
         else:
             for index, (value, other) in enumerate(zip(wanted, entries, strict=True)):
-                yield from _differences(value, other, {}, f"{path}[{index}]")
+                yield from _differences(value, other, {}, {}, f"{path}[{index}]")
     elif not (_is_same_value(wanted, live) or (".resources." in path and _is_same_amount(wanted, live))):
         yield path
 
 
-def _differences_by_key(wanted: Sequence[Any], live: Sequence[Any], owned: FieldTree, path: str) -> Iterator[str]:
-    keys = _keys(owned)
+def _differences_by_key(
+    wanted: Sequence[Any], live: Sequence[Any], owned: FieldTree, known: FieldTree, path: str
+) -> Iterator[str]:
     for value in wanted:
-        key = _key_of(value, keys)
+        key = _key_of(value, _keys(known))
         # Several entries of one key are possible, and the last one counts for most readers.
         entries = [entry for entry in live if _has_key(entry, key)]
         if not entries:
             yield f"{path}{_key_text(key)}"
         for entry in entries:
-            yield from _differences(value, entry, _below(owned, key), f"{path}{_key_text(key)}")
-    for key in keys:
+            yield from _differences(value, entry, _below(owned, key), _below(known, key), f"{path}{_key_text(key)}")
+    for key in _keys(owned):
         is_wanted = any(_has_key(value, key) for value in wanted)
         if not is_wanted and any(_has_key(entry, key) for entry in live):
             yield f"{path}{_key_text(key)}"
 
 
-def _foreign(
-    wanted: Any, live: Any, owned: FieldTree, others: Sequence[FieldTree], at: ForeignField
-) -> Iterator[ForeignField]:
+def _foreign(wanted: Any, live: Any, theirs: FieldTree, known: FieldTree, at: ForeignField) -> Iterator[ForeignField]:
     if isinstance(wanted, Mapping) and isinstance(live, Mapping):
-        # A pod template's annotations are used by others on purpose: `kubectl rollout restart`.
-        names = [*wanted, *(name for tree in others for name in _fields(tree) if name in live and name not in wanted)]
-        for name in names:
+        for name in [*wanted, *(name for name in _fields(theirs) if name in live and name not in wanted)]:
+            # A pod template's annotations are used by others on purpose: `kubectl rollout restart`.
             if name == "metadata":
                 continue
             here = ForeignField(f"{at.path}.{name}", f"{at.pointer}/{name.replace('~', '~0').replace('/', '~1')}")
             if name not in wanted:
                 yield here
                 continue
-            below = [tree[f"f:{name}"] for tree in others if f"f:{name}" in tree]
-            yield from _foreign(wanted[name], live.get(name), owned.get(f"f:{name}", {}), below, here)
-    elif isinstance(live, Sequence) and not isinstance(live, str) and (keys := _keys(owned)):
+            field = f"f:{name}"
+            yield from _foreign(wanted[name], live.get(name), theirs.get(field, {}), known.get(field, {}), here)
+    elif isinstance(live, Sequence) and not isinstance(live, str) and (keys := _keys(known)):
         for index, entry in enumerate(live):
             key = _key_of(entry, keys)
             here = ForeignField(f"{at.path}{_key_text(key)}", f"{at.pointer}/{index}")
@@ -145,7 +147,7 @@ def _foreign(
             if not ours:
                 yield here
                 continue
-            yield from _foreign(ours[0], entry, _below(owned, key), [_below(tree, key) for tree in others], here)
+            yield from _foreign(ours[0], entry, _below(theirs, key), _below(known, key), here)
 
 
 def _fields(tree: FieldTree) -> list[str]:
