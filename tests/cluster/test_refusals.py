@@ -73,6 +73,25 @@ def test_invalid_resources_are_rejected_with_the_field(shared: Kubectl, spec: Ob
     with pytest.raises(KubectlError) as refused:
         apply(shared, spec)
     assert expected in str(refused.value)
+    assert "some validation rules were not checked" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "messages"),
+    [
+        ({"brokers": {"replicas": 0}}, ["greater than or equal to 1", "must be 2 x delivery.minCopies - 1 or more"]),
+        ({"zookeeper": {"replicas": 2}}, ["allowed: 1, 3, 5"]),
+        ({"brokers": {"image": "two words"}}, ["allowed: an image's name"]),
+    ],
+)
+def test_refusals_say_in_words_what_is_allowed_and_nothing_else(
+    shared: Kubectl, spec: Object, messages: list[str]
+) -> None:
+    with pytest.raises(KubectlError) as refused:
+        apply(shared, spec)
+    lines = [line for line in str(refused.value).splitlines() if "spec." in line]
+    assert len(lines) == len(messages), refused.value
+    assert all(message in line for message, line in zip(messages, lines, strict=True)), refused.value
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ the cost of a rule.
 
 from __future__ import annotations
 
+import json
 from functools import singledispatch
 from typing import Any
 
@@ -33,6 +34,8 @@ DURATION = (
 SIZE = r"^[0-9]{1,16}(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 _MAX_QUANTITY_LENGTH = 20
 """Characters of a duration, size or quantity. The API server estimates the cost of its rules from it."""
+_MAX_WORD_LENGTH = 64
+"""Characters of a word that is one of a few."""
 _DAY_MS = 86_400_000
 
 
@@ -123,9 +126,11 @@ def _(kind: WholeNumber) -> Schema:
 
 @field_schema.register
 def _(kind: OneOf) -> Schema:
+    # Not an `enum`: with one that does not match, the API server checks no rules, and adds a message that says so.
+    allowed = rule(f"self in {list(kind.values)}", f"allowed: {', '.join(map(str, kind.values))}")
     if all(isinstance(value, int) for value in kind.values):
-        return {"type": "integer", "format": "int32", "enum": list(kind.values)}
-    return {"type": "string", "enum": list(kind.values)}
+        return {"type": "integer", "format": "int32", "x-kubernetes-validations": [allowed]}
+    return {"type": "string", "maxLength": _MAX_WORD_LENGTH, "x-kubernetes-validations": [allowed]}
 
 
 @field_schema.register
@@ -136,6 +141,16 @@ def _(kind: DnsLabel) -> Schema:
 @field_schema.register
 def _(kind: PatternText) -> Schema:
     return {"type": "string", "minLength": 1, "maxLength": kind.max_length, "pattern": f"^({kind.pattern})$"}
+
+
+def explained(kind: object, schema: Schema) -> Schema:
+    """Return the schema of a field with its pattern as a rule, which says in words what is allowed: the API server
+    explains a `pattern` by the regular expression alone. Within lists and mappings such a rule would be too costly."""
+    if not isinstance(kind, PatternText):
+        return schema
+    matches = rule(f"self.matches({json.dumps(schema['pattern'])})", f"allowed: {kind.allowed}")
+    kept = {key: value for key, value in schema.items() if key not in ("pattern", "minLength")}
+    return {**kept, "x-kubernetes-validations": [matches]}
 
 
 @field_schema.register

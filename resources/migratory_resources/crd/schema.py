@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from migratory_resources.crd.field_schemas import Schema, field_schema
+from migratory_resources.crd.field_schemas import Schema, explained, field_schema
 from migratory_resources.fields import (
     ByteSize,
     DnsLabel,
@@ -65,6 +65,8 @@ class _SchemaBuilder:
     def __init__(self, rules: Mapping[type[BaseModel], Sequence[Schema]], keys: Mapping[type[BaseModel], str]) -> None:
         self._rules = rules
         self._keys = keys
+        self._depth = 0
+        """Number of lists and mappings around the present schema."""
 
     def model(self, model: type[BaseModel]) -> Schema:
         """Return the schema of a model with its rules. Raise SchemaError if a field has no description or an unknown
@@ -89,6 +91,7 @@ class _SchemaBuilder:
         annotation = info.annotation
         if info.metadata and (kind := _field_type(info.metadata)) is not None:
             schema = dict(field_schema(kind))
+            schema = schema if self._depth else explained(kind, schema)
         else:
             schema = self._type(annotation)
         for part in info.metadata:
@@ -107,7 +110,10 @@ class _SchemaBuilder:
         origin, arguments = get_origin(annotation), get_args(annotation)
         if origin is Annotated:
             kind = _field_type(arguments[1:])
-            return self._type(arguments[0]) if kind is None else dict(field_schema(kind))
+            if kind is None:
+                return self._type(arguments[0])
+            field = dict(field_schema(kind))
+            return field if self._depth else explained(kind, field)
         if origin in (Union, UnionType):
             inner = [part for part in arguments if part is not type(None)]
             if len(inner) == 1:
@@ -115,7 +121,7 @@ class _SchemaBuilder:
         if origin is Literal:
             return {"type": "string", "enum": list(arguments)}
         if origin is list:
-            items = self._type(arguments[0])
+            items = self._entries(arguments[0])
             schema: Schema = {"type": "array", "maxItems": _MAX_ENTRIES, "items": items}
             if (key := self._keys.get(arguments[0])) is not None:
                 schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
@@ -124,9 +130,16 @@ class _SchemaBuilder:
             return {
                 "type": "object",
                 "maxProperties": _MAX_ENTRIES,
-                "additionalProperties": self._type(arguments[1]),
+                "additionalProperties": self._entries(arguments[1]),
             }
         raise SchemaError(f"no schema for {annotation!r}")
+
+    def _entries(self, annotation: Any) -> Schema:
+        self._depth += 1
+        try:
+            return self._type(annotation)
+        finally:
+            self._depth -= 1
 
 
 def _field_type(metadata: Sequence[object]) -> object | None:

@@ -16,6 +16,7 @@ from migratory_operator import names
 from migratory_operator.api import cluster_pods
 from migratory_operator.api.cluster_pods import BrokerStatusClient
 from migratory_operator.api.kubernetes import ApiError, KubernetesApi
+from migratory_operator.leases import Leases
 from migratory_operator.names import Object
 from migratory_operator.reconcile.cluster import ClusterReconciler
 from migratory_operator.reports.controller import ReportController
@@ -120,7 +121,8 @@ async def test_secret_of_a_reports_run(
     kube.put(WEEKLY, report())
     if refused:
         kube.refuse[f"POST {AT}/{refused}"] = 403
-    controller = ReportController(api, SETTINGS, OperatorMetrics())
+    metrics = OperatorMetrics()
+    controller = ReportController(api, SETTINGS, metrics, Leases(api, "system/migratory/one", metrics))
     try:
         for _ in range(2):
             try:
