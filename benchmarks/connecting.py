@@ -37,14 +37,6 @@ _MAX_MESSAGE_BYTES = 2**24
 """Bytes of the largest message during a handshake."""
 
 
-def secured(connected: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
-    """Return the connected socket after a TLS handshake, which blocks, with the same descriptor."""
-    connected.settimeout(_ATTEMPT_TIMEOUT)
-    wrapped = context.wrap_socket(connected, server_hostname=host)
-    wrapped.setblocking(False)
-    return wrapped
-
-
 class Subscriber:
     """One subscriber, over all its connections. `last` is the number of the last publication that it received."""
 
@@ -65,7 +57,9 @@ class Subscriber:
 class ConnectAttempt:
     """The state of one attempt to connect a subscriber."""
 
-    __slots__ = ("began", "conversation", "head", "nonce", "parser", "raw", "socket", "subscriber", "upgraded")
+    __slots__ = (
+        "began", "conversation", "handshake", "head", "nonce", "parser", "raw", "socket", "subscriber", "upgraded",
+    )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, opened: socket.socket, now: float) -> None:
         self.subscriber = subscriber
@@ -75,6 +69,7 @@ class ConnectAttempt:
         self.head = b""
         self.raw = b""  # everything after the upgrade
         self.upgraded = False
+        self.handshake = False  # True during that of TLS
         self.parser: FrameParser | None = None
         self.conversation: Conversation | None = None
 
@@ -165,7 +160,9 @@ class Connector:
         if attempt is None:
             return False
         try:
-            if events & select.EPOLLOUT and not attempt.upgraded and not attempt.head:
+            if attempt.handshake:
+                self._shake_hands(attempt)
+            elif events & select.EPOLLOUT and not attempt.upgraded and not attempt.head:
                 self._connected(attempt)
             elif events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
                 self._readable(attempt)
@@ -202,7 +199,24 @@ class Connector:
             raise OSError(problem, os.strerror(problem))
         self._poll.modify(attempt.socket, select.EPOLLIN)
         if self._tls is not None:
-            attempt.socket = secured(attempt.socket, self._tls, self._addresses[attempt.subscriber.address][0])
+            host = self._addresses[attempt.subscriber.address][0]
+            attempt.socket = self._tls.wrap_socket(attempt.socket, server_hostname=host, do_handshake_on_connect=False)
+            attempt.handshake = True
+            self._shake_hands(attempt)
+        else:
+            self._request(attempt)
+
+    def _shake_hands(self, attempt: ConnectAttempt) -> None:
+        """Continue the TLS handshake, and request the upgrade when it is done."""
+        assert isinstance(attempt.socket, ssl.SSLSocket)
+        try:
+            attempt.socket.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        attempt.handshake = False
+        self._request(attempt)
+
+    def _request(self, attempt: ConnectAttempt) -> None:
         attempt.upgraded = not self._protocol.websocket
         if attempt.upgraded:
             self._done(attempt)

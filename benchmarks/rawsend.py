@@ -33,6 +33,10 @@ def accept(listening: socket.socket, connections: int, context: ssl.SSLContext |
                     key.fileobj.do_handshake()
                 except ssl.SSLWantReadError:
                     continue
+                except OSError:  # the client gave up, and will come again
+                    waiting.unregister(key.fileobj)
+                    key.fileobj.close()
+                    continue
                 waiting.unregister(key.fileobj)
                 accepted.append(key.fileobj)
     return accepted
