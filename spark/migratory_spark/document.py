@@ -308,6 +308,15 @@ class ObjectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float
 
 
+class JudgedSlices(msgspec.Struct, frozen=True, kw_only=True):
+    """When a slice of time is good: `percentile` (percent) of its deliveries are within the objective's threshold, or
+    `share` (percent) of its publications were acknowledged. The other one is null; both are exact decimals."""
+
+    length_seconds: float
+    percentile: str | None
+    share: str | None
+
+
 class ObjectiveResult(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on an objective. `good` of `total` events (or slices of time) met it; `compliance` is good / total.
     `budget_left` is the share of the error budget that is left, below 0 when overspent. Null means unknown; `reason`
@@ -334,6 +343,8 @@ class ObjectiveResult(msgspec.Struct, frozen=True, kw_only=True):
     window: ObjectiveWindow
     burn: list[BurnRate]
     budget_over_time: list[BudgetPoint]
+    slices: JudgedSlices | None = None
+    """Null for an objective that counts events."""
 
 
 class BrokenDownObjective(msgspec.Struct, frozen=True, kw_only=True):

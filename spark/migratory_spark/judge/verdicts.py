@@ -13,7 +13,7 @@ from decimal import Decimal
 from migratory_resources.objectives import Objective
 
 from migratory_spark.aggregate.coverage import MINIMUM_COVERAGE, ScrapeCoverage
-from migratory_spark.document import BudgetPoint, BurnRate, ObjectiveResult, ObjectiveWindow, Verdict
+from migratory_spark.document import BudgetPoint, BurnRate, JudgedSlices, ObjectiveResult, ObjectiveWindow, Verdict
 from migratory_spark.judge.event_counts import UNITS, EventCounter, EventCounts
 from migratory_spark.judge.objective_windows import JudgedWindow
 from migratory_spark.judge.time_slices import SliceCounts
@@ -64,7 +64,17 @@ def judge(
         ),
         burn=[_burn(objective, window, counter, length, burn_coverage[length]) for length in window.burns],
         budget_over_time=[_point(objective, window, counter, moment) for moment in window.points] if known else [],
+        slices=_slices(objective),
     )
+
+
+def _slices(objective: Objective) -> JudgedSlices | None:
+    if objective.slices is None:
+        return None
+    percentile, share = (
+        None if value is None else str(value) for value in (objective.slices.percentile, objective.slices.share)
+    )
+    return JudgedSlices(length_seconds=objective.slices.length, percentile=percentile, share=share)
 
 
 def overall_verdict(verdicts: Iterable[Verdict]) -> Verdict:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from migratory_spark.document import DistributionSummary, SlaReport
+from migratory_spark.document import DistributionSummary, ObjectiveResult, SlaReport
 from migratory_spark.render.canvas import HALF, NARROW, WIDE, Drawing
 from migratory_spark.render.comparison_plots import COMPARE_PLOTS
 from migratory_spark.render.plots import PLOTS, Plot, duration
@@ -38,7 +38,21 @@ def render_page(report: SlaReport) -> str:
         ],
         plots=[draw_plot(plot, report) for plot in PLOTS],
         several_days=report.window.start[:10] != report.window.end[:10],
+        promises={result.name: promise(result) for result in report.objectives},
+        burn_lengths=sorted(
+            {burn.window_seconds for result in report.objectives for burn in result.burn if burn.rate is not None}
+        ),
     )
+
+
+def promise(objective: ObjectiveResult) -> str:
+    """Return what an objective asks for, in words: `P99 within 250 ms in 99.5% of slices of 1 min`."""
+    within = "" if objective.threshold_ms is None else f"within {duration(objective.threshold_ms)}"
+    if objective.slices is None:
+        return f"{objective.target}% of {objective.unit} {within}".strip()
+    slices = objective.slices
+    good = f"P{slices.percentile} {within}" if slices.percentile is not None else f"{slices.share}% acknowledged"
+    return f"{good} in {objective.target}% of slices of {duration(slices.length_seconds * 1000)}"
 
 
 def render_comparison(comparison: Comparison, first: SlaReport, second: SlaReport) -> str:
@@ -69,7 +83,10 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = {"number": number, "exact": exact, "share": share, "clock": clock, "day": day, "duration": duration}
+    filters = {
+        "number": number, "exact": exact, "share": share, "clock": clock, "day": day, "duration": duration,
+        "seconds": seconds, "between": between,
+    }  # fmt: skip
     environment.filters |= filters
     environment.globals["style"] = (
         resources.files("migratory_spark.render").joinpath("templates/style.css").read_text("utf-8")
@@ -144,6 +161,16 @@ def exact(value: float | None) -> str:
 def share(value: float | None, digits: int = 4) -> str:
     """Return a share as a percentage, or a dash if it is unknown."""
     return "–" if value is None else f"{value:.{digits}%}"
+
+
+def seconds(value: float) -> str:
+    """Return seconds in words, such as `40 min`."""
+    return duration(round(value, 1) * 1000)
+
+
+def between(start: str, end: str) -> str:
+    """Return the time between two RFC 3339 times in words, such as `40 min`."""
+    return seconds((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
 
 
 def clock(moment: str) -> str:

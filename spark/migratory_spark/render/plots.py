@@ -10,13 +10,17 @@ from datetime import UTC, datetime
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from migratory_spark.document import SlaReport, WindowSummary
+from migratory_spark.document import ObjectiveResult, SlaReport, WindowSummary
 from migratory_spark.render.canvas import COLORS, HEAT, QUANTILES, Drawing, series_color, shorten, with_gaps
 
 LEGEND_LIMIT = 8
 """Brokers up to which a plot has a legend. The tables name all of them."""
 _MIN_BUDGET = -1.0
 """Lowest budget that is drawn."""
+LINE_STYLES = ("-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)))
+"""Styles by which lines differ for readers who cannot tell their colors apart."""
+_LABEL_SHARE = 0.07
+"""Share of an axis that a label takes up. What is closer is named by one label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +71,40 @@ def heat(report: SlaReport, drawing: Drawing) -> None:
 
 
 def budget(report: SlaReport, drawing: Drawing) -> None:
-    """Draw the error budget left of each objective over time, with incidents. Values below -100% are drawn at -100%."""
+    """Draw the error budget left of each objective over time, with incidents. Values below -100% are drawn at -100%, as
+    triangles. Of many objectives those with the least budget have a line and a name of their own, the others are
+    faint."""
     axes = drawing.axes
     _time_axis(report, drawing)
-    lowest = 0.0
-    for number, objective in enumerate(report.objectives):
-        points = [(_moment(point.end), point.budget_left) for point in objective.budget_over_time]
-        values = [(moment, max(_MIN_BUDGET, value)) for moment, value in points if value is not None]
-        if not values:
+    lines = [(result, points) for result in report.objectives if (points := _budget_points(result))]
+    named = sorted(range(len(lines)), key=lambda number: min(value for _, value in lines[number][1]))[:LEGEND_LIMIT]
+    for number, (objective, points) in enumerate(lines):
+        moments, values = zip(*points, strict=True)
+        shown = [max(_MIN_BUDGET, value) for value in values]
+        if number not in named:
+            axes.plot(moments, shown, color=COLORS["faint"], linewidth=0.8, alpha=0.5)
             continue
-        lowest = min(lowest, *(value for _, value in values))
-        axes.plot(*zip(*values, strict=True), color=series_color(number), label=shorten(objective.name))
+        place = sorted(named).index(number)
+        color, style = series_color(place), LINE_STYLES[place % len(LINE_STYLES)]
+        axes.plot(moments, shown, color=color, linestyle=style, label=shorten(objective.name))
+        clipped = [moment for moment, value in points if value < _MIN_BUDGET]
+        axes.plot(clipped, [_MIN_BUDGET] * len(clipped), color=color, linestyle="none", marker="v", markersize=5)
+    if len(lines) > len(named):
+        axes.plot([], [], color=COLORS["faint"], linewidth=0.8, alpha=0.5, label=f"{len(lines) - len(named)} more")
+    lowest = min([0.0, *(max(_MIN_BUDGET, value) for _, points in lines for _, value in points)])
     if lowest < 0:
         axes.axhline(0, color=COLORS["limit"], linewidth=1, linestyle=(0, (4, 3)))
-    axes.set_ylim(min(lowest, 0.0) * 1.06, 1.06)
+    axes.set_ylim(lowest * 1.06, 1.06)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
     axes.set_ylabel("budget left")
     _draw_incidents(report, drawing)
-    drawing.legend(4)
+    drawing.legend(3)
+
+
+def _budget_points(objective: ObjectiveResult) -> list[tuple[float, float]]:
+    return [
+        (_moment(point.end), point.budget_left) for point in objective.budget_over_time if point.budget_left is not None
+    ]
 
 
 def brokers(report: SlaReport, drawing: Drawing) -> None:
@@ -163,7 +183,8 @@ PLOTS = (
         lambda report: any(any(row[:-1]) for row in report.latency_ms.heat.counts), heat, across=True,
     ),
     Plot(
-        "budget", "Error budget", "Share of each objective's error budget that was left at each moment.",
+        "budget", "Error budget",
+        "Share of each objective's error budget that was left at each moment. A triangle is a value below -100%.",
         lambda report: any(
             point.budget_left is not None for result in report.objectives for point in result.budget_over_time
         ),
@@ -217,15 +238,24 @@ def _draw_incidents(report: SlaReport, drawing: Drawing) -> None:
     is final."""
     axes = drawing.axes
     first, last = axes.get_xlim()
+    labels: list[tuple[float, list[str]]] = []
     for number, incident in enumerate(report.incidents, 1):
         at, until = _moment(incident.at), _moment(incident.until)
         axes.axvspan(
             at, max(until, at + (last - first) / 400), color=COLORS["incident"], alpha=0.16, linewidth=0, zorder=0.5
         )
         axes.axvline(at, color=COLORS["incident"], linewidth=1.2)
+        if labels and at - labels[-1][0] < (last - first) * _LABEL_SHARE:
+            labels[-1][1].append(str(number))
+        else:
+            labels.append((at, [str(number)]))
+    for at, numbers in labels:
+        # At the right end a label is left of its line, where there is room.
+        left = at > last - (last - first) * _LABEL_SHARE
         axes.annotate(
-            str(number), (at, 1), xycoords=("data", "axes fraction"), xytext=(3, -1), textcoords="offset points",
-            color=COLORS["incident"], va="top", fontweight="bold",
+            numbers[0] if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}", (at, 1),
+            xycoords=("data", "axes fraction"), xytext=(-3 if left else 3, -1), textcoords="offset points",
+            color=COLORS["incident"], va="top", ha="right" if left else "left", fontweight="bold",
         )  # fmt: skip
 
 
@@ -233,23 +263,44 @@ def _draw_thresholds(report: SlaReport, drawing: Drawing, across: bool = False) 
     """Draw a line for the threshold of each latency objective, except thresholds above ten times the highest latency,
     which would flatten the plot."""
     highest = report.latency_ms.all.max
+    by_threshold: dict[float, list[str]] = {}
     for objective in report.objectives:
         threshold = objective.threshold_ms
-        if objective.type != "latency" or threshold is None or highest is None or threshold > 10 * highest:
-            continue
-        draw_line = drawing.axes.axvline if across else drawing.axes.axhline
+        if objective.type == "latency" and threshold is not None and highest is not None and threshold <= 10 * highest:
+            by_threshold.setdefault(threshold, []).append(objective.name)
+    draw_line = drawing.axes.axvline if across else drawing.axes.axhline
+    for threshold in by_threshold:
         draw_line(threshold, color=COLORS["limit"], linewidth=1, linestyle=(0, (4, 3)))
-        text = f"{shorten(objective.name)}: {duration(threshold)}"
-        if across:
-            drawing.axes.annotate(
-                text, (threshold, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4), textcoords="offset points",
-                color=COLORS["limit"], rotation=90, ha="right", va="bottom", fontsize=9.5,
-            )  # fmt: skip
+    low, high = drawing.axes.get_xlim() if across else drawing.axes.get_ylim()
+    for thresholds in _close_together(sorted(by_threshold), max(low, 1e-3), high):
+        _label_thresholds(thresholds, [name for each in thresholds for name in by_threshold[each]], drawing, across)
+
+
+def _close_together(thresholds: list[float], low: float, high: float) -> list[list[float]]:
+    """Return the sorted thresholds in groups whose labels would overlap on a logarithmic axis from `low` to `high`."""
+    groups: list[list[float]] = []
+    for threshold in thresholds:
+        if groups and math.log(threshold / groups[-1][0]) < _LABEL_SHARE * math.log(high / low):
+            groups[-1].append(threshold)
         else:
-            drawing.axes.annotate(
-                text, (1, threshold), xycoords=("axes fraction", "data"), xytext=(0, 2), textcoords="offset points",
-                color=COLORS["limit"], ha="right", va="bottom", fontsize=9.5,
-            )  # fmt: skip
+            groups.append([threshold])
+    return groups
+
+
+def _label_thresholds(thresholds: list[float], names: list[str], drawing: Drawing, across: bool) -> None:
+    """Name the objectives with these thresholds (ms) at the highest of them; of several only their number."""
+    who = shorten(names[0]) if len(names) == 1 else f"{len(names)} objectives"
+    least, most = duration(thresholds[0]), duration(thresholds[-1])
+    text = f"{who}: {least}" if least == most else f"{who}: {least} to {most}"
+    place = {"textcoords": "offset points", "color": COLORS["limit"], "ha": "right", "va": "bottom", "fontsize": 9.5}
+    if across:
+        drawing.axes.annotate(
+            text, (thresholds[0], 0), xycoords=("data", "axes fraction"), xytext=(-3, 4), rotation=90, **place
+        )
+    else:
+        drawing.axes.annotate(
+            text, (1, thresholds[-1]), xycoords=("axes fraction", "data"), xytext=(0, 2), **place
+        )  # fmt: skip
 
 
 def _row_times(report: SlaReport) -> tuple[list[str], list[float]]:
@@ -266,5 +317,16 @@ def _moment(text: str) -> float:
 
 
 def duration(milliseconds: float) -> str:
-    """Return milliseconds as text, in seconds from 1000 on: `250 ms`, `1.5 s`."""
-    return f"{milliseconds / 1000:g} s" if milliseconds >= 1000 else f"{milliseconds:g} ms"
+    """Return milliseconds as text with at most two units: `250 ms`, `1.5 s`, `40 min`, `2 h 5 min`, `3 d`."""
+    if milliseconds < 1000:
+        return f"{milliseconds:g} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:g} s"
+    seconds = round(milliseconds / 1000)
+    for (name, length), (smaller, part) in (
+        (("d", 86_400), ("h", 3600)), (("h", 3600), ("min", 60)), (("min", 60), ("s", 1)),
+    ):  # fmt: skip
+        if seconds >= length:
+            whole, rest = divmod(seconds, length)
+            return f"{whole} {name}" + (f" {rest // part} {smaller}" if rest // part else "")
+    raise AssertionError(seconds)

@@ -7,10 +7,10 @@ import re
 
 import msgspec
 import pytest
-from migratory_spark.document import SlaReport
+from migratory_spark.document import Breakdown, BreakdownRow, BrokenDownObjective, JudgedSlices, SlaReport
 from migratory_spark.render.canvas import COLORS, NARROW, Drawing
 from migratory_spark.render.page import render_page
-from migratory_spark.render.plots import PLOTS
+from migratory_spark.render.plots import LEGEND_LIMIT, PLOTS, duration
 from migratory_testing.pages import Reader
 from migratory_testing.reports import empty_report, sample_report
 
@@ -68,10 +68,79 @@ def test_identifiers_are_unique_and_references_resolve(page: str) -> None:
 def test_figures_verdicts_and_incidents_are_in_words(page: str) -> None:
     words = Reader(page).words
     for expected in (
-        "Objectives missed", "99.9318%", "3 lost", "target 99.9%, within 250 ms", "broker died", "during incident 1",
+        "Objectives missed", "99.9318%", "3 lost", "target: 99.9% of deliveries within 250 ms", "broker died: b1",
+        "during incident 1",
         "992.50", "120", "Incident 1, step by step", "00:00:30", "budget left -1036.4%",
     ):  # fmt: skip
         assert expected in words, expected
+
+
+def test_slices_burn_rates_and_durations_are_in_words() -> None:
+    full = sample_report()
+    steady = msgspec.structs.replace(
+        full.objectives[0], name="steady", unit="slices", good=4, total=6, bad_slices=["2026-01-01T00:00:10.000Z"],
+        slices=JudgedSlices(length_seconds=60.0, percentile="99", share=None),
+    )  # fmt: skip
+    words = Reader(render_page(msgspec.structs.replace(full, objectives=[steady, *full.objectives[1:]]))).words
+    for expected in (
+        "target: P99 within 250 ms in 99.9% of slices of 1 min", "2 bad slices of steady, the first 1", "last 1 min",
+        "Burn rates at the end: 1 spends the budget exactly in the objective's window",
+    ):  # fmt: skip
+        assert expected in words, expected
+
+
+def test_a_breakdown_has_a_row_for_each_combination() -> None:
+    full = sample_report()
+    objective = BrokenDownObjective(
+        name="fast", good=99, total=100, compliance=0.99, budget_left=None, verdict="missed"
+    )  # fmt: skip
+    row = BreakdownRow(
+        labels=["north", ""], expected=7001, received=7000, lost=1, duplicates=0, reordered=0, reconnects=None,
+        attempts=5, failures=0, latency_ms=full.latency_ms.all, resume_seconds=full.resume_seconds,
+        objectives=[objective],
+    )  # fmt: skip
+    broken_down = Breakdown(by=["region", "topic_class"], rows=[row])
+    words = Reader(render_page(msgspec.structs.replace(full, breakdown=broken_down))).words
+    for expected in ("By region, topic_class", "north", "7,001", "99.0000%"):
+        assert expected in words, expected
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [
+        (0.5, "0.5 ms"), (250, "250 ms"), (1500, "1.5 s"), (60_000, "1 min"), (2_400_000, "40 min"),
+        (90_000, "1 min 30 s"), (7_500_000, "2 h 5 min"), (86_400_000, "1 d"), (2_592_000_000, "30 d"),
+        (7_200_500, "2 h"),
+    ],
+)  # fmt: skip
+def test_durations_have_at_most_two_units(milliseconds: float, expected: str) -> None:
+    assert duration(milliseconds) == expected
+
+
+def test_many_objectives_have_one_label_where_labels_would_overlap() -> None:
+    """Of 40 budgets those with the least left are named, values below the axis are marked, and thresholds that are
+    close together have one label."""
+    full = sample_report(slower=3.0)
+    fast = full.objectives[0]
+    many = [
+        msgspec.structs.replace(fast, name=f"fast{number}", threshold_ms=200.0 + number) for number in range(40)
+    ]  # fmt: skip
+    report = msgspec.structs.replace(full, objectives=many)
+    budgets = drawn(report, "budget")
+    assert len(re.findall(r"fast\d+<", budgets)) == LEGEND_LIMIT
+    assert "32 more<" in budgets
+    assert budgets.count("stroke-dasharray") > drawn(full, "budget").count("stroke-dasharray")
+    assert budgets.count("<use") > LEGEND_LIMIT
+    for name in ("percentiles", "cumulative"):
+        svg = drawn(report, name)
+        assert "40 objectives: 200 ms to 239 ms<" in svg
+        assert "fast7" not in svg
+
+
+def test_incidents_close_together_have_one_label() -> None:
+    full = sample_report()
+    svg = drawn(msgspec.structs.replace(full, incidents=full.incidents * 5), "percentiles")
+    assert ">1–5<" in svg
 
 
 def test_the_same_report_makes_the_same_page(page: str) -> None:
