@@ -268,12 +268,9 @@ def _draw_thresholds(report: SlaReport, drawing: Drawing, across: bool = False) 
         threshold = objective.threshold_ms
         if objective.type == "latency" and threshold is not None and highest is not None and threshold <= 10 * highest:
             by_threshold.setdefault(threshold, []).append(objective.name)
-    draw_line = drawing.axes.axvline if across else drawing.axes.axhline
-    for threshold in by_threshold:
-        draw_line(threshold, color=COLORS["limit"], linewidth=1, linestyle=(0, (4, 3)))
     low, high = drawing.axes.get_xlim() if across else drawing.axes.get_ylim()
     for thresholds in _close_together(sorted(by_threshold), max(low, 1e-3), high):
-        _label_thresholds(thresholds, [name for each in thresholds for name in by_threshold[each]], drawing, across)
+        _draw_group(thresholds, [name for each in thresholds for name in by_threshold[each]], drawing, across)
 
 
 def _close_together(thresholds: list[float], low: float, high: float) -> list[list[float]]:
@@ -287,11 +284,18 @@ def _close_together(thresholds: list[float], low: float, high: float) -> list[li
     return groups
 
 
-def _label_thresholds(thresholds: list[float], names: list[str], drawing: Drawing, across: bool) -> None:
-    """Name the objectives with these thresholds (ms) at the highest of them; of several only their number."""
+def _draw_group(thresholds: list[float], names: list[str], drawing: Drawing, across: bool) -> None:
+    """Draw lines for the lowest and the highest of these thresholds (ms), a band between them, and their objective's
+    name; of several objectives their number."""
     who = shorten(names[0]) if len(names) == 1 else f"{len(names)} objectives"
     least, most = duration(thresholds[0]), duration(thresholds[-1])
     text = f"{who}: {least}" if least == most else f"{who}: {least} to {most}"
+    draw_line = drawing.axes.axvline if across else drawing.axes.axhline
+    for end in sorted({thresholds[0], thresholds[-1]}):
+        draw_line(end, color=COLORS["limit"], linewidth=1, linestyle=(0, (4, 3)))
+    if len(thresholds) > 1:
+        draw_band = drawing.axes.axvspan if across else drawing.axes.axhspan
+        draw_band(thresholds[0], thresholds[-1], color=COLORS["limit"], alpha=0.1, linewidth=0, zorder=0.5)
     place = {"textcoords": "offset points", "color": COLORS["limit"], "ha": "right", "va": "bottom", "fontsize": 9.5}
     if across:
         drawing.axes.annotate(
