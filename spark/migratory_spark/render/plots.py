@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
@@ -296,7 +297,13 @@ def _draw_group(thresholds: list[float], names: list[str], drawing: Drawing, acr
     if len(thresholds) > 1:
         draw_band = drawing.axes.axvspan if across else drawing.axes.axhspan
         draw_band(thresholds[0], thresholds[-1], color=COLORS["limit"], alpha=0.1, linewidth=0, zorder=0.5)
-    place = {"textcoords": "offset points", "color": COLORS["limit"], "ha": "right", "va": "bottom", "fontsize": 9.5}
+    place: dict[str, Any] = {
+        "textcoords": "offset points",
+        "color": COLORS["limit"],
+        "ha": "right",
+        "va": "bottom",
+        "fontsize": 9.5,
+    }
     if across:
         drawing.axes.annotate(
             text, (thresholds[0], 0), xycoords=("data", "axes fraction"), xytext=(-3, 4), rotation=90, **place
