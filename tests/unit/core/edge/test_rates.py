@@ -15,6 +15,7 @@ from migratory_broker.core.security.authorizer import Authorizer, SecurityConfig
 from migratory_broker.core.security.rules import Rule
 from migratory_broker.core.security.tokens import KeySource, TokenConfig
 from migratory_protocol import frames
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     Bye,
     Connect,
@@ -225,7 +226,7 @@ def test_client_that_ends_while_it_waits_is_forgotten(end: str) -> None:
     else:
         on.now += 100.0
         first.send_bytes(b"")
-        on.edge._connections.close(on.edge._connections.table[1], 1001, "drained", "")  # type: ignore[arg-type]
+        on.edge._connections.close(on.edge._connections.table[1], CloseCode.DRAINING, "drained", "")
         on.step(Tick())
         assert first.close_code == 1001
     on.wait(2.0)
