@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import click
 from migratory_compiled import activate
 
+from migratory_cli.terminal import echo
+
 
 class _CommandSpec(NamedTuple):
     """The module of a subcommand and the command's name there, the extra of the package that it needs (None for none),
@@ -118,7 +120,7 @@ class LazyGroup(click.Group):
 
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        click.echo(f"migratory, version {metadata.version('migratory')}, {activate()} cores")
+        echo(f"migratory, version {metadata.version('migratory')}, {activate()} cores")
         context.exit()
 
 

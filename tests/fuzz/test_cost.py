@@ -44,9 +44,9 @@ def bad_frames_count_as_one(patch: pytest.MonkeyPatch) -> None:
 def turns_without_an_end(patch: pytest.MonkeyPatch) -> None:
     handle = inbox.Inbox._handle_messages
 
-    def handle_all(self: inbox.Inbox, connection: Any, messages: Any) -> bool:
+    def handle_all(self: inbox.Inbox, connection: Any, messages: Any, limited: object = None) -> bool:
         self._budget = 10**9
-        return handle(self, connection, messages)
+        return handle(self, connection, messages, limited)
 
     patch.setattr(inbox.Inbox, "_handle_messages", handle_all)
 

@@ -37,7 +37,7 @@ TOKENS = (
 
 SCALE = 4096 // limits.MESSAGES
 
-STEP_LIMIT = 5000 + 225_000 // SCALE
+STEP_LIMIT = 5000 + 205_000 // SCALE
 """The most operations of one step: some 30 ms. A step that examines thousands of messages for a bad one needs most of
 them."""
 
