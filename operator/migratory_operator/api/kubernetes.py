@@ -189,11 +189,12 @@ class KubernetesApi:
         """Remove fields and entries of lists from exactly this version of an object.
 
         :param pointers: JSON pointers of the fields, in the order in which the object has them.
-        :raises ApiError: among others with code 422 if the object has changed meanwhile.
+        :raises ApiError: among others with code 409 if the object has changed meanwhile.
         """
         metadata = live["metadata"]
         patch: Any = [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+            # With `test`, an object that changed would be answered like an invalid one: 422.
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
             # From the last one, so that the numbers of the entries before it stay.
             *({"op": "remove", "path": pointer} for pointer in reversed(pointers)),
         ]

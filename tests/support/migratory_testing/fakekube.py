@@ -187,7 +187,7 @@ class FakeKube:
     def _remove(self, path: str, patch: list[Object]) -> web.Response:
         item = copy.deepcopy(self.objects[path])
         if patch[0]["value"] != item["metadata"]["resourceVersion"]:
-            return _status(422, "the server rejected our request due to an error in our request")
+            return _status(409, f"{path} has been modified")
         for step in patch[1:]:
             *parents, last = (int(part) if part.isdigit() else part for part in step["path"].strip("/").split("/"))
             parent: Any = item
