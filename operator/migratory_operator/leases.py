@@ -89,9 +89,8 @@ class Leases:
     async def keep(self, namespaces: Collection[str]) -> frozenset[str]:
         """Take the Leases of these namespaces where they are free, and give those of other namespaces up. Return the
         namespaces that this operator serves. A failure with one is logged, and the others continue."""
-        for namespace in [*self._held_until]:
-            if namespace not in namespaces:
-                await self._release(namespace)
+        for namespace in {*self._held_until, *self._retry_at}.difference(namespaces):
+            await self._release(namespace)
         held = set()
         for namespace in sorted(namespaces):
             try:
@@ -200,7 +199,8 @@ class Leases:
 
     async def _release(self, namespace: str) -> None:
         is_held = self.holds(namespace)
-        self._held_until.pop(namespace, None)
+        for table in (self._held_until, self._holders, self._retry_at, self._seen):
+            table.pop(namespace, None)
         self._metrics.forget_lease(namespace)
         if not is_held:
             return

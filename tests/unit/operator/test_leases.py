@@ -66,6 +66,8 @@ async def test_the_first_operator_serves_and_the_second_waits_and_says_so(
     clock.now += RETRY_SECONDS
     assert not await second.acquire("market")
     assert len(caplog.records) == 1, "said once"
+    assert await second.keep({"elsewhere"}) == {"elsewhere"}
+    assert second.holder("market") == "", "nothing is remembered of a namespace that is no longer wanted"
     assert held_by(kube) == MINE
 
 

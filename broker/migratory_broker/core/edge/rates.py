@@ -105,7 +105,7 @@ class RateLimiter:
     # ---- connections -----------------------------------------------------------------------------------------
 
     def add(self, connection: ClientConnection, address: str) -> None:
-        """RateMeter a connection, where there are limits. `address` is what it counts as, "" if it does not."""
+        """Meter a connection, where there are limits. `address` is what it counts as, "" if it does not."""
         if self._limits != NO_RATES:
             connection.meter = RateMeter(address)
             self.identify(connection)
@@ -138,16 +138,17 @@ class RateLimiter:
     def change(self, limits: RateLimits, connections: Iterable[ClientConnection]) -> None:
         """Replace the limits, also for `connections`, which are all. Buckets are full at first, and those that wait
         have their turns."""
+        metered = list(connections)
+        waiting = [each for each in metered if each.meter is not None and each.meter.waits_for is not None]
+        for connection in metered:
+            self.remove(connection)
         self._limits = limits
         self._shared.clear()
         self._unused.clear()
-        for connection in connections:
-            waits = connection.meter is not None and connection.meter.waits_for is not None
-            self.remove(connection)
+        for connection in metered:
             self.add(connection, limits.addresses.get(connection.number, ""))
-            if waits:
-                self._delivery.emit(More(connection.number))
-        self._unused.clear()  # of the limits before
+        for connection in waiting:
+            self._delivery.emit(More(connection.number))
 
     def _buckets(self, scope: str, name: str, rates: Rates) -> Iterator[Bucket]:
         for kind, rate in zip(KINDS, (rates.publications, rates.bytes, rates.subscriptions), strict=True):
@@ -167,7 +168,7 @@ class RateLimiter:
             bucket.users -= 1
             if bucket.key is not None and not bucket.users:
                 self._unused[bucket.key] = None
-        if len(self._unused) > MAX_UNUSED:
+        while len(self._unused) > MAX_UNUSED:
             self._forget(next(iter(self._unused)))
 
     def _forget(self, key: tuple[str, str, str]) -> None:

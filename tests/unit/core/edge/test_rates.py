@@ -253,6 +253,22 @@ def test_limits_change_while_clients_are_connected() -> None:
     assert numbers(on) == []
 
 
+def test_buckets_without_users_are_bounded_whatever_ends_or_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection leaves a bucket of each kind of rate behind, and a change those of all connections."""
+    monkeypatch.setattr(module, "MAX_UNUSED", 2)
+    rates = Rates(publications=10, bytes=1000, subscriptions=10)
+    on = bench(address=rates)
+    readers = [connected(on, f"10.0.1.{number}") for number in range(6)]
+    for reader in readers[:2]:
+        reader.lose_socket()
+    assert len(on.edge._rates._unused) == 2
+    addresses = {reader.number: f"10.0.1.{reader.number - 1}" for reader in readers[2:]}
+    on.step(RateLimits(address=rates, addresses=addresses))
+    assert (len(on.edge._rates._shared), on.edge._rates._unused) == (12, {})
+    on.step(RateLimits())
+    assert (on.edge._rates._shared, on.edge._rates._unused) == ({}, {})
+
+
 def test_client_that_waits_long_is_alive_and_hears_from_the_broker() -> None:
     """Its socket is not read, so neither end could see that the other lives."""
     on = bench(client=Rates(bytes=100))
