@@ -55,6 +55,10 @@ class ZooKeeperSection(_Section, frozen=True):
 
 
 class CacheSection(_Section, frozen=True):
+    """The section `topics.cache`: limits of a broker's cache. Of a topic, `messages_per_topic` publications are kept,
+    more while they are younger than `min_age` seconds, and none older than `max_age`. `max_bytes` limits the payloads
+    of all topics."""
+
     messages_per_topic: Count = 300
     min_age: Annotated[float, Meta(ge=0, le=86400)] = 60.0
     max_age: Annotated[float, Meta(gt=0, le=604_800)] = 600.0
@@ -62,6 +66,9 @@ class CacheSection(_Section, frozen=True):
 
 
 class TopicsSection(_Section, frozen=True):
+    """The section `topics`: the number of topic groups, the largest number of topics, the seconds after which a topic
+    without publications is removed (`idle_timeout`; 0: never), and the cache."""
+
     groups: Annotated[int, Meta(ge=1, le=10_000)] = 100
     max_topics: Count = 100_000
     idle_timeout: Annotated[float, Meta(ge=0, le=31_536_000)] = 86_400.0
@@ -90,8 +97,9 @@ class AddressesSection(RatesSection, frozen=True):
 
 
 class LimitsSection(_Section, frozen=True):
-    """The section `limits`: limits of a broker and of each client. `connects_per_second` counts over all listeners;
-    `handshake` is seconds from the TCP accept. The totals are bytes of memory over all clients."""
+    """The section `limits`: limits of a broker and of each client. `connects_per_second` are those of all clients of a
+    broker. `handshake` is the seconds from the TCP accept to `connect`; the TLS handshake, if any, comes before and may
+    take as many. The totals are bytes of memory over all clients."""
 
     connects_per_second: Count = 5000
     max_payload: Annotated[int, Meta(ge=0, le=67_108_864)] = 1_048_576
@@ -114,6 +122,9 @@ class LimitsSection(_Section, frozen=True):
 
 
 class BatchingSection(_Section, frozen=True):
+    """The section `delivery.batching`: the seconds (`max_delay`; 0: none) for which publications to a client may wait
+    to be written together, and the bytes at which they no longer wait."""
+
     max_delay: Annotated[float, Meta(ge=0, le=60)] = 0.0
     max_bytes: Bytes = 16_384
 
@@ -127,6 +138,10 @@ class ConflationSection(_Section, frozen=True):
 
 
 class DeliverySection(_Section, frozen=True):
+    """The section `delivery`: the number of brokers that must hold a publication before it is committed (`min_copies`),
+    the duplicate window in seconds, whether a group whose copies are all lost begins a new history (`reset`) or waits
+    for a person (`halt`), batching, and rules of conflation."""
+
     min_copies: Annotated[int, Meta(ge=1, le=16)] = 2
     duplicate_window: Seconds = 120.0
     on_history_loss: Literal["reset", "halt"] = "reset"
@@ -135,6 +150,8 @@ class DeliverySection(_Section, frozen=True):
 
 
 class DrainSection(_Section, frozen=True):
+    """The section `drain`: the seconds within which the clients of a draining broker move (`period`)."""
+
     period: Annotated[float, Meta(ge=0, le=3600)] = 30.0
 
 
@@ -149,8 +166,8 @@ class OriginsSection(_Section, frozen=True):
 
 
 class CertificateSection(_Section, frozen=True):
-    """Paths of a certificate with its chain, of its key, and of the authority that signs peers, all in PEM. `{broker}`
-    stands for the broker's name."""
+    """Paths of a certificate with its chain, of its key, and of the authority that signs the other ends (for peers and
+    ZooKeeper), all in PEM. `{broker}` stands for the broker's name."""
 
     cert: Annotated[str, Meta(min_length=1)]
     key: Annotated[str, Meta(min_length=1)]
@@ -201,8 +218,8 @@ class BrokerConfig(_Section, frozen=True):
     security: SecuritySection | None = None
 
     def staying(self, name: str) -> tuple[str, ...]:
-        """Return the brokers that are not leaving, and in any case the broker `name`: those that its core counts on and
-        sends clients to."""
+        """Return the brokers that are not leaving, and in any case the broker `name`. The logic of that broker counts
+        on these, and lists them to clients."""
         stay = tuple(broker for broker in self.brokers if broker not in self.leaving)
         return stay if name in stay else (*stay, name)
 
@@ -213,7 +230,7 @@ class Identity:
     it announces.
 
     Without `advertise_url` or `advertise_peer` the bound address is announced, which is of use on one machine only.
-    `revision` names its program and configuration: brokers that are updated together share one.
+    `revision` names the broker's program and configuration: brokers that are updated together share one.
     """
 
     name: str

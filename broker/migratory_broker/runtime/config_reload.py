@@ -24,8 +24,8 @@ CHECK_INTERVAL = 2.0
 
 class ConfigReloader:
     """A watcher of the configuration file. When `brokers`, `leaving` or `LimitsSection.reloadable` changed, it calls
-    `on_change` with the running configuration in which only these are replaced; brokers only unless too few would stay
-    for the copies. It logs what needs a restart or is wrong."""
+    `on_change` with the running configuration in which only these are replaced. `brokers` and `leaving` stay as they
+    are if fewer than 2 x `minCopies` - 1 brokers would stay. Changes that need a restart and errors are logged."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, name: str, log: Log, on_change: Callable[[BrokerConfig], None]
@@ -39,6 +39,7 @@ class ConfigReloader:
         self._next_check = 0.0
 
     def tick(self, now: float) -> None:
+        """Check the file if `CHECK_INTERVAL` has passed."""
         if now < self._next_check:
             return
         self._next_check = now + CHECK_INTERVAL
@@ -53,7 +54,8 @@ class ConfigReloader:
         if unapplied != self._config:
             self._log("warning", "configuration_needs_restart", sections=_differing_sections(unapplied, self._config))
         applied = self._applicable(loaded, self._config)
-        # So few brokers are for fewer copies, which needs a restart here: with its own it would have no quorum.
+        # A list so short belongs to a smaller `minCopies`, which needs a restart: with the running one there would be
+        # no quorum.
         if len(loaded.staying(self._name)) < 2 * self._config.delivery.min_copies - 1:
             applied = {"limits": applied["limits"]}
         config = replace(self._config, **applied)

@@ -53,7 +53,7 @@ ZOOKEEPER_STOP_TIMEOUT = 3.0
 """Seconds to wait for the end of the ZooKeeper session; after that it expires by itself."""
 
 PEER_BUFFER = 67_108_864
-"""Bytes that may wait for a peer, in addition to a snapshot of the cache and some publications of the largest size."""
+"""Bytes that may wait for a peer, in addition to twice the cache and four publications of the largest size."""
 
 
 def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision: str = "") -> LogicConfig:
@@ -84,8 +84,8 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision:
 
 
 def names_of_host(address: str) -> list[str]:
-    """Return the names of the host of HOST:PORT, as they are used near it and farther away: `a`, `a.b` and `a.b.c` for
-    `a.b.c`. None for an IP address."""
+    """Return the names by which the host in HOST:PORT may be addressed: `a`, `a.b` and `a.b.c` for `a.b.c`. Return an
+    empty list for an IP address."""
     host, _ = split_address(address, "address")
     labels = host.split(".")
     return [] if ":" in host or labels[-1].isdigit() else [".".join(labels[: end + 1]) for end in range(len(labels))]
@@ -93,7 +93,7 @@ def names_of_host(address: str) -> list[str]:
 
 class Broker:
     """A broker process. `await run()` runs it to its end and returns the exit code. Raises BrokerError when it cannot
-    start."""
+    start. `source` is the file of the configuration, which is checked for changes; None: no file is."""
 
     def __init__(self, config: BrokerConfig, identity: Identity, log: Log, source: Path | None = None) -> None:
         self._config = config

@@ -26,8 +26,9 @@ from migratory_broker.core.logic import events as logic_events
 
 TURN_EVENTS = 2000
 TURN_SECONDS = 0.02
-"""The largest number of events (`TURN_EVENTS`), and of seconds, that one turn takes from a queue; the rest waits for
-the next turn, after the sockets. An event that was begun is finished."""
+"""The largest number of events that one turn takes from the queue of timers, peers and ZooKeeper, and again from the
+clients' queue, and the seconds that it spends on both together. The rest waits for the next turn, after the sockets.
+An event that was begun is finished."""
 
 CLIENT_SECONDS = 0.01
 """Seconds of a turn for clients' events even if all other events needed the whole turn, so that both advance."""
@@ -58,8 +59,9 @@ Entry = tuple[Callable[[Any], None], Any]
 class Pump:
     """The queues of events for the two cores, and the calls that step the cores and carry out their effects.
 
-    :param call_soon: schedules a call for as soon as the loop can (`loop.call_soon`). :param clock: monotonic, in
-    seconds. :param on_failure: called with the exception that a core raised; no core is stepped after that.
+    :param call_soon: schedules a call for as soon as the loop can (`loop.call_soon`).
+    :param clock: monotonic, in seconds.
+    :param on_failure: called with the exception that a core raised; no core is stepped after that.
     """
 
     def __init__(
@@ -141,8 +143,9 @@ class Pump:
         self._schedule()
 
     def defer(self, action: Callable[[Any], None], argument: Any, later: float = 0.0) -> None:
-        """Queue `action(argument)` in the deferred queue, in the order of these calls. `later` is the seconds of work
-        that it causes behind itself in the same turn of the loop, in a task: they count for the turn as well."""
+        """Queue `action(argument)` in the deferred queue, in the order of these calls. `later` is the seconds of CPU
+        that a task uses in the same turn of the loop after the action has returned; they count for
+        `DEFERRED_SECONDS`."""
         self._deferred.append((action, argument, later))
         self._schedule()
 

@@ -27,9 +27,11 @@ Purpose = Literal["clients", "peers", "administration"]
 
 
 class Certificate:
-    """The certificate with which a broker serves clients, or proves its name to its peers and checks theirs.
+    """The certificate with which a broker serves clients or the administration, or proves its name to its peers and
+    checks theirs.
 
-    Read the attributes for each new connection.
+    Read the contexts for each new connection. `refused` is the number of handshakes so far that failed, `failures` the
+    number of attempts so far to use changed files that failed.
 
     :param on_refused: called for each handshake that failed.
     :param name: the broker's name. It replaces `{broker}` in the paths, and a peer's certificate must name it.
@@ -37,9 +39,10 @@ class Certificate:
     """
 
     server: ssl.SSLContext
-    """The context for accepted connections. With peers it demands a certificate of the authority."""
+    """The context for accepted connections. That of peers demands a certificate that the authority signed."""
     client: ssl.SSLContext
-    """The context with which peers are dialled. It checks that the certificate has the name that was dialled."""
+    """The context with which peers are dialled. It checks that the certificate has the name that was dialled. For other
+    purposes it serves the trial only."""
     expires_at: float
     """The end of the certificate's validity, in seconds since 1970."""
 

@@ -69,10 +69,10 @@ class LoopProgress:
 
 
 class Watchdog:
-    """The watchdog of the loop that runs in this thread, from its creation until the loop ends.
+    """The watchdog of the event loop that runs in the creating thread. It watches until the loop ends.
 
-    :param limit: seconds for which the loop may stand still; then its stack is logged and the process ended. :param
-    end: ends the process with an exit code.
+    :param limit: seconds for which the loop may stand still; then the loop's stack is logged and the process ended.
+    :param end: ends the process with an exit code.
     """
 
     def __init__(self, limit: float, log: Log, end: Callable[[int], object] = os._exit) -> None:

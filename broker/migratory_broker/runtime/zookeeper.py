@@ -9,8 +9,8 @@ A server that is ending a session may leave a request unanswered and answer the 
 with nothing but a log line, so another client with another session replaces it.
 
 With credentials, every node has an ACL that gives all permissions to their user and none to others. Older nodes get it
-in each new session. Where ZooKeeper denies access, because of wrong credentials or another ACL, there is no session for
-the logic, or its request is refused; `denied` names the node.
+in each new session. Where ZooKeeper denies access, because of wrong credentials or another ACL, the logic gets no
+session, or its request is refused; `denied` names the node.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _UNKNOWN = (AuthFailedError, ConnectionLoss, ConnectionClosedError, SessionExpir
 OFFLINE_DELAY = 0.1
 """Seconds until a request that was made without a connection is answered with `unknown`."""
 ENSURE_RETRY = 1.0
-"""Seconds without an answer until a step of the session's start, such as the creation of a node of the root path, is
-tried again."""
+"""Seconds until a step of the session's start, such as the creation of a node of the root path, is tried again after it
+got no answer or a refusal."""
 REPLACE_DELAY = 0.5
 """Seconds until a new client replaces one that gave up."""
 UNANSWERED_TIMEOUTS = 2
-"""Session timeouts until a request on an open connection is answered with `unknown`; a server that is merely slow loses
-its sessions long before."""
+"""Multiple of the session timeout after which a request on an open connection is answered with `unknown`. A server that
+is merely slow loses its sessions long before."""
 TLS_LOG_INTERVAL = 10.0
 """Seconds between two log lines about TLS handshakes that failed."""
 MAX_PASSWORD = 255
@@ -78,7 +78,8 @@ _POLL = SimpleNamespace(
 
 class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, changed to wait with `poll`. The default opens a descriptor for each wait, so that a connection
-    would end when the process has none left. With `tls`, connections are TLS: the files are read for each of them.
+    would end when the process has none left. With `tls`, connections use TLS, and the files are read for each
+    connection.
 
     :param on_tls_failure: called with the error of a connection that failed, on a thread of kazoo.
     """
@@ -108,8 +109,8 @@ class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperCredentials:
-    """User and password of the cluster in ZooKeeper. `protect`: whether its nodes are for them alone, or for everybody,
-    as brokers without credentials need them."""
+    """User and password of the cluster in ZooKeeper. `protect`: whether the cluster's nodes get an ACL for this user
+    alone. Otherwise they get one for everybody, which brokers without credentials need."""
 
     user: str
     password: str = field(repr=False)
@@ -147,9 +148,11 @@ class ZooKeeper:
     """The connection to ZooKeeper: it carries out the logic's requests and posts the replies. All methods are for the
     loop's thread.
 
-    :param servers: in the syntax of ZooKeeper's clients. :param root: the path below which all paths of the logic are;
-    created when missing. :param session_timeout: in seconds. :param post: called with the events for the logic.
-    :param credentials: None to authenticate with none, and to leave nodes open to everybody.
+    :param servers: in the syntax of ZooKeeper's clients.
+    :param root: the path below which all paths of the logic are; created when missing.
+    :param session_timeout: in seconds.
+    :param post: called with the events for the logic.
+    :param credentials: None to authenticate with none, and to create nodes that are open to everybody.
     :param tls: the certificate of the broker, and the authority of ZooKeeper's members; None for no TLS.
     """
 
@@ -220,8 +223,8 @@ class ZooKeeper:
         self._client.start_async()
 
     async def stop(self, limit: float) -> bool:
-        """End the session, so that its ephemeral nodes are deleted at once. Return whether that was done within `limit`
-        seconds."""
+        """End the session, so that its ephemeral nodes are deleted at once, and answer no more requests. Return whether
+        the session was ended within `limit` seconds."""
         self._closed = True
         if self._protection is not None:
             self._protection.cancel()

@@ -17,7 +17,8 @@ BURST = 1.0
 """Seconds of an address's rate that it may use at once: browsers open several connections, and a proxy many."""
 
 MIN_RATES = 4096
-"""Addresses whose rate is remembered before those are dropped that have not connected lately."""
+"""The number of addresses whose rate is remembered. Above it those are forgotten whose earlier connections no longer
+reduce what they may use."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -37,8 +38,8 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 class CountedAddresses:
-    """The addresses that count for limits: all outside the `exempt` networks. Raises ValueError for what is not a
-    network."""
+    """The addresses that count for limits: all outside the `exempt` networks. Raises ValueError for a text that is not
+    a network."""
 
     def __init__(self, exempt: Sequence[str]) -> None:
         self._exempt: tuple[Network, ...] = tuple(ipaddress.ip_network(network) for network in exempt)
@@ -91,8 +92,8 @@ class AddressLimits:
         self.refused: Counter[str] = Counter()  # by limit
 
     def configure(self, connections: int, rate: int, exempt: Sequence[str]) -> None:
-        """Set the limits: connections at a time and a second, and the networks without limits. Raises ValueError for
-        what is not a network."""
+        """Set the limits of each address: its `connections` at a time, and its new connections a second (`rate`).
+        Networks in `exempt` have none. Raises ValueError for a text that is not a network."""
         self._counted = CountedAddresses(exempt)
         self._max_connections, self._rate = connections, rate
 

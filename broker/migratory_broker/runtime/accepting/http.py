@@ -1,7 +1,7 @@
 """HTTP/1.1 for the clients' handshakes and the administration pages, with aiohttp as the parser.
 
-Every request has a limited time from TCP accept, however slowly its bytes arrive, and every connection serves one
-request. Only aiohttp's public names are used.
+Every request has a limited time, from the TCP accept or with TLS from the end of the TLS handshake, however slowly its
+bytes arrive. Every connection serves one request. Only aiohttp's public names are used.
 """
 
 from __future__ import annotations
@@ -111,12 +111,13 @@ class _RequestHandler(RequestHandler):
 
 class HttpServer(web.Server):
     """An aiohttp server for one request per connection, with a limit of time, which takes effect through calls of
-    `drop_slow`, of memory, and optionally of connections. `held` is the bytes of memory of all connections.
+    `drop_slow`, of memory, and optionally of connections. A connection is *pending* until it is closed or its transport
+    is handed over. `held` is the bytes of memory of all pending connections, `evicted` the number of connections so far
+    that were aborted at a limit.
 
     :param handler: answers a request.
-    :param limit: connections at once; at the limit, the oldest one of the host with the most is evicted. None: no
-        limit.
-    :param max_held: bytes of memory of all connections; at the limit, the largest of the host with the most are
+    :param limit: connections at once; above it, the oldest one of the host with the most is evicted. None: no limit.
+    :param max_held: bytes of memory of all pending connections; above it, the largest of the host that holds most are
         evicted.
     """
 
@@ -130,7 +131,7 @@ class HttpServer(web.Server):
         self._logger = HttpLogger()
         super().__init__(cast("Any", handler))
         self._clock = clock
-        self.pending: dict[RequestHandler, float] = {}  # when each was accepted; until it is handed over or closed
+        self.pending: dict[RequestHandler, float] = {}  # when HTTP began on each connection
         self._unidentified: UnidentifiedConnections[RequestHandler] | None = (
             None if limit is None else UnidentifiedConnections(limit)
         )
@@ -197,11 +198,11 @@ class HttpServer(web.Server):
             self._abort(handler)
 
     def drop_slow(self, limit: float) -> int:
-        """Abort the connections whose request takes longer than `limit` seconds since the TCP accept. Return how many
-        there were."""
+        """Abort the pending connections on which HTTP began more than `limit` seconds ago. Return how many there
+        were."""
         deadline = self._clock() - limit
         slow = []
-        for handler, accepted in self.pending.items():  # ordered by the time of acceptance
+        for handler, accepted in self.pending.items():  # in the order of these times
             if accepted > deadline:
                 break
             slow.append(handler)

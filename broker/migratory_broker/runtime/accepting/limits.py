@@ -88,7 +88,7 @@ TURN_SHARE = 0.25
 """The fraction of the next turn that new connections may take. If a connection costs twice as much as assumed, they
 take half of it."""
 MIN_ACCEPTS, MAX_ACCEPTS = 8, 64
-"""Connections a turn. The least keeps a turn of an idle loop short, the most bounds a turn after a long one."""
+"""The smallest and the largest number of connections that a turn may accept, whatever the last turn's length."""
 
 
 class AcceptBudget:
@@ -119,10 +119,10 @@ ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
 
 class UnidentifiedConnections(Generic[ConnectionT]):
-    """The connections that have not finished a TLS handshake, identified themselves or sent a request yet, at most
-    `limit`.
+    """The connections of one listener that still have to identify themselves (finish a TLS handshake, send a Hello or a
+    request), at most `limit`.
 
-    At the limit, the oldest connection of the host with the most is evicted: an honest client identifies itself at
+    Above the limit, the oldest connection of the host with the most is evicted: an honest client identifies itself at
     once, while an idle one may only mean to occupy a place. Iteration is over a copy, oldest first.
     """
 
@@ -132,8 +132,8 @@ class UnidentifiedConnections(Generic[ConnectionT]):
         self._counts: Counter[str] = Counter()  # connections of each host
 
     def add(self, connection: ConnectionT, host: str) -> ConnectionT | None:
-        """Add a connection from `host`. At the limit remove another connection and return it for the caller to close;
-        else return None."""
+        """Add a connection from `host`. If there are more than `limit` then, remove the one to evict and return it for
+        the caller to close; else return None."""
         self._hosts[connection] = host
         self._counts[host] += 1
         if len(self._hosts) <= self.limit:

@@ -98,8 +98,9 @@ def address_of(listening: socket.socket) -> str:
 
 
 class ConnectionStarter:
-    """A function object that attaches a protocol of `factory()` to each accepted socket. `len()` is the number of
-    sockets for which that is under way, `evicted` the number of TLS handshakes so far that ended at their limit.
+    """A function object that attaches a protocol of `factory()` to each accepted socket, after the TLS handshake if
+    there is TLS. `len()` is the number of sockets that have no protocol yet, `evicted` the number of TLS handshakes so
+    far that were ended at `max_handshakes`. If the attempt fails, the socket is closed and its lease released.
 
     :param tls: returns the TLS context of the next connection; None without TLS.
     :param tls_timeout: the seconds for a TLS handshake.
@@ -171,8 +172,8 @@ class ConnectionStarter:
             self._handshakes.discard(accepted)
 
     def _add_handshake(self, accepted: socket.socket, host: str) -> None:
-        """Count a TLS handshake. At the limit end another one: without data, it would occupy its place until its
-        time is over."""
+        """Count a TLS handshake. Above the limit, end the one that is evicted at once: it would occupy its place until
+        its time limit."""
         evicted = self._handshakes.add(accepted, host)
         if evicted is not None:
             self.evicted += 1
@@ -186,7 +187,7 @@ class Acceptor:
 
     :param rate: the limit of connections a second; None: no limit.
     :param room: returns how many more connections may be held now.
-    :param refusal: the bytes that are sent to connections beyond that, before they are closed.
+    :param refusal: the bytes that are sent to connections beyond `room`, before they are closed. `refused` counts them.
     :param serve_on_spare: if descriptors run out, serve a connection with the spare one instead of refusing it. For
         listeners whose connections are short.
     :param addresses: the limits of each client address; None: no limits.

@@ -1,5 +1,5 @@
 """The broker's metrics in Prometheus' format, for /metrics. docs/reference/metrics.md lists them; each has the labels
-`cluster` and `broker`, except the client library's `process_*`.
+`cluster` and `broker`, except those of prometheus_client itself, `process_*`.
 
 Counting costs the cores nothing: they keep plain numbers, which are read when /metrics is requested. What they cannot
 keep arrives as `Observe` and is summed here. Memory is that of all processes of the broker.
@@ -36,17 +36,18 @@ CLOSED_REASONS = (
     "incoming", "backlog", "bad_message", "protocol", "too_large", "unauthenticated", "token_expired", "unknown_key",
     "revoked", "io_process",
 )  # fmt: skip
-"""Labels of `migratory_closed_total` that are exported at zero from the start: `rate` ignores the rise with which a
-series begins."""
+"""The labels of `migratory_closed_total`, exported at zero from the start: PromQL's `rate` ignores the rise with which
+a series begins."""
 
 PEER_REASONS = ("hello", "incarnation", "malformed", "group", "epoch", "sender", "snapshot", "committed", "votes")
-"""Reasons for which what a peer sent is refused, exported at zero from the start."""
+"""The labels of `migratory_peer_messages_refused_total`, exported at zero from the start."""
 
 REFUSAL_LIMITS = (
     "subscriptions_per_client", "subscriptions_total", "publishes_per_client", "publishes_total", "handshakes_total",
     "input_total", "descriptors", "address_connections", "address_rate",
 )  # fmt: skip
-"""Exported at zero from the start, as the reasons above. Limits that close a client are among these reasons."""
+"""The labels of `migratory_refusals_total`, exported at zero from the start. Limits at which a client is closed with a
+close code are in `CLOSED_REASONS`."""
 
 RATE_LIMITS = tuple(f"{scope}_{kind}" for scope in ("client", "identity", "address") for kind in KINDS)
 """The labels of `migratory_rate_limited_total`, exported at zero from the start."""
@@ -241,12 +242,12 @@ def metric_values(
     administration_refused: int = 0,
     zookeeper_denials: int = 0,
 ) -> dict[str, Value]:
-    """Return the values, by name, of the metrics that are not summed from `Observe`, from the `status()` of the logic
-    and the sum of those of all edges.
+    """Return the values that the broker keeps, by name of the metric; what came as `Observe` is added to them. `logic`
+    is the status of the logic, `edge` the sum of the `status()` of all edges.
 
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
     seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason. `handshake_bytes` and
-    `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no edge observes. `certificates` are
+    `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no core observes. `certificates` are
     those in use. `requests_refused` (by reason), `administration_refused` and `zookeeper_denials` are in requests.
     """
     values: dict[str, Value] = {

@@ -31,19 +31,19 @@ MAX_ADMIN = 32
 further ones are idle."""
 
 GUARDED = ("/v1/status", "/v1/servers")
-"""The pages that need a token where there is one: they show addresses of clients and brokers."""
+"""The pages that need a token if any is configured: they show addresses of clients and brokers."""
 
 
 class AdminServer:
     """The HTTP server of the administration's listener. Only GET and HEAD are allowed. `refused` is the number of
-    requests so far that were not allowed.
+    requests so far that were refused for their Host or Origin or for want of a token.
 
     :param pages: the HTTP pages by path; others are answered 404.
     :param request_limit: the seconds that a request may take.
-    :param tokens: the SHA-256, in hexadecimal digits, of each token that a request for a page of `GUARDED` must have
-        one of; without any, no page needs a token.
-    :param hosts: the values of the header Host that are served, beside IP addresses and localhost. Web pages are
-        refused.
+    :param tokens: the SHA-256 of each token, in hexadecimal digits. A request for a page of `GUARDED` must have one of
+        these tokens; without any, no page needs a token.
+    :param hosts: the values of the header Host that are served, beside IP addresses and localhost. Requests of web
+        pages, which have an Origin, are refused.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class AdminServer:
         return RefusedRequest(401, text, {"WWW-Authenticate": "Bearer"})
 
     def _count_refused(self, request: web.BaseRequest, refused: RefusedRequest) -> None:
-        """Count a refused request. Log at most one line in ten seconds."""
+        """Count a request that was refused for its Host or Origin or for want of a token. Log at most one line in ten
+        seconds."""
         self.refused += 1
         now = self._clock()
         if now >= self._next_line:

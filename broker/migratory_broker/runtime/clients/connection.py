@@ -107,8 +107,9 @@ class ClientConnections:
     ) -> None:
         """Create a connection on a transport whose handshake is finished, and report it to the edge.
 
-        `opened` is the time of the TCP accept. `early` are bytes that came after the HTTP request; the edge receives
-        them as the connection's first bytes. `token` is the request's credential.
+        `opened` is the time at which HTTP began: the TCP accept, or the end of the TLS handshake. `early` are bytes
+        that came after the HTTP request; the edge receives them as the connection's first bytes. `token` is the
+        request's credential.
         """
         number = self._next
         self._next += 1
@@ -162,8 +163,9 @@ class ClientConnections:
             self.multicaster.note(connection)
 
     def receive(self, connection: ClientProtocol, data: bytes) -> None:
-        """Pass bytes to the edge after the connection's earlier events. Stop reading from a connection of which too
-        much waits for the edge, and abort the largest if all together are over their limit."""
+        """Pass bytes to the edge after the connection's earlier events. Stop reading from a connection that has too
+        much unhandled input, or sent `THROTTLED_BYTES` while throttled. Abort the largest connections if all together
+        are over their limit."""
         number = connection.number
         held = self.unhandled.add(number, data)
         self.pending.post(number, self._deliver, held)
@@ -183,7 +185,8 @@ class ClientConnections:
         return self.remote(number).rpartition(":")[0]
 
     def counted_addresses(self) -> dict[int, str]:
-        """Return what the open connections count as for the rates of addresses, by number, those that count only."""
+        """Return, by connection number, the key of the address for whose rates each open connection counts. Those that
+        do not count are left out."""
         if self.counted is None:
             return {}
         keys = {number: self.counted.key(self._host(number)) for number in self._open}

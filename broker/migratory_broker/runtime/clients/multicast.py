@@ -5,13 +5,14 @@ A delivery is one system call and the wait for memory: what is touched for each 
 and a transport's `write` touches much more memory than a socket's `send` (docs/reference/performance.md). So the send
 methods of an audience are looked up once, and used for as long as the edge gives the same `Recipients`.
 
-The transports do everything else: reading, buffering, closing, TLS. Three rules make it safe:
+The transports do everything else: reading, buffering, closing, TLS. A connection is *behind* while its transport holds
+unsent bytes or is closing. Three rules make `send` safe:
 
-- Order. A connection whose transport holds bytes is *behind*: until they are gone, everything goes to the transport.
+- Order. Until the transport of a connection that is behind holds no bytes any more, everything goes to the transport.
   `note` is called after each `write` to a transport; bytes that the kernel does not accept from a `send` are also
   written to the transport.
-- The end. A connection whose transport is closing gets nothing more, or what was left out would be a hole before what
-  follows. Its socket may accept bytes for long: a client that ended its own half may go on reading what its transport
+- The end. A connection whose transport is closing gets nothing more: a skipped publication would be a hole before the
+  next one. Its socket may accept bytes for long: a client that ended its own half may go on reading what the transport
   holds.
 - The right socket. uvloop detaches the socket object in the moment in which it gives the descriptor back, asyncio
   closes it: a `send` then fails, and never reaches the next connection that gets the same descriptor.
@@ -29,9 +30,8 @@ from weakref import WeakKeyDictionary
 from migratory_broker.core.edge.events import Multicast, Recipients
 
 FEW_BEHIND = 32
-"""The largest number of connections behind (with unsent bytes in their transport) that are checked before each fan-out:
-mostly they were answered in this turn or the one before, and a transport writes only at the end of a turn. If there are
-more, they are checked once a tick."""
+"""The largest number of connections behind that are checked before each fan-out: mostly they were answered in this turn
+or the one before, and a transport writes only at the end of a turn. If there are more, they are checked once a tick."""
 
 SMALL_AUDIENCE = 8
 """The largest number of recipients whose send methods are looked up for each multicast. Storing them would cost a topic
@@ -62,8 +62,7 @@ def address(socket: socket.socket) -> Any:
 
 
 class Multicaster:
-    """The writer of multicasts to the connections in `table`, by number. It knows which connections are behind: they
-    have unsent bytes in their transport, or are closing."""
+    """The writer of multicasts to the connections in `table`, by number. It records which of them are behind."""
 
     def __init__(self, table: Mapping[int, Target]) -> None:
         self._table = table
@@ -71,19 +70,19 @@ class Multicaster:
         self._behind: dict[Target, None] = {}
 
     def note(self, target: Target) -> None:
-        """Record whether the connection is behind: its transport holds unsent bytes or is closing."""
+        """Record whether the connection is behind."""
         if target.transport.get_write_buffer_size() or target.transport.is_closing():
             self._behind[target] = None
         else:
             self._behind.pop(target, None)
 
     def forget(self, target: Target) -> None:
-        """Drop the record of a connection that is in no audience any more, or gone."""
+        """Drop the record of a connection that is in no audience any more, or has ended."""
         self._behind.pop(target, None)
 
     def review(self) -> None:
-        """Drop the record of each connection that is no longer behind. While any is behind, each multicast checks each
-        of its recipients."""
+        """Drop the record of each connection that is no longer behind: while one is recorded, every multicast takes
+        the slower way that checks each recipient."""
         for target in list(self._behind):
             if not (target.transport.get_write_buffer_size() or target.transport.is_closing()):
                 del self._behind[target]

@@ -40,8 +40,8 @@ CLOSE_WAIT = 2.0
 """Seconds that a broker that ends waits for its clients to receive their last close frame."""
 
 MIN_INCOMING_MESSAGES = 4
-"""The smallest number of messages of the largest size that the share of one process allows: half of one message must
-not exceed it."""
+"""The smallest limit of unprocessed input of one process, in messages of the largest size: a single message that has
+not arrived as a whole must not exceed it."""
 
 MIN_TLS_HANDSHAKES = 16
 """TLS handshakes at once that the share of one process always allows, however small the limit of memory."""
@@ -136,7 +136,8 @@ def freeze_heap() -> None:
 
 
 class ClientService:
-    """The handshakes, connections and edge of this process. `servers` are the brokers that `/v1/servers` lists."""
+    """The handshakes, connections and edge of this process. `servers` are the brokers that `/v1/servers` lists. With
+    `certificate` clients connect over TLS; `on_note` writes a log line."""
 
     def __init__(
         self,
@@ -201,7 +202,8 @@ class ClientService:
         return events.Note(note.level, note.event, {**note.fields, "remote": self.connections.remote(note.connection)})
 
     def edge_status(self) -> dict[str, Any] | None:
-        """Return the status of the edge, with the addresses of the slow clients; None before there is an edge."""
+        """Return the status of the edge, with the unhandled input added to `input_bytes` and the addresses of the slow
+        clients; None before there is an edge."""
         if self.edge is None:
             return None
         status: dict[str, Any] = self.edge.status()

@@ -1,7 +1,7 @@
 """The bytes that were read from client connections and that the edge has not handled yet, counted for each client.
 
-Only who holds much is affected: a client with more than `MAX_CLIENT_BYTES` is not read until these are handled
-(connection.py), and over the limit of all clients together the largest of the address with the most are dropped.
+Only clients that hold much are affected: one with more than `MAX_CLIENT_BYTES` is not read until these are handled
+(connection.py). Above the limit of all clients together, the largest clients of the address with the most are dropped.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 
 MAX_CLIENT_BYTES = 65_536
-"""Bytes of a client that were read and not handled, above which its socket is not read. What an established client
-sends is handled within a few turns, so that this holds up a flood and nobody else."""
+"""Bytes of memory of a client's unhandled reads, above which its socket is not read. The edge handles the input of an
+established client within a few turns, so only a flood is delayed."""
 
 READ_BYTES = 256
 """Bytes of memory of a read besides its data: objects, and the place in a queue."""
@@ -31,7 +31,8 @@ class ClientInput:
 
 
 class UnhandledInput:
-    """The unhandled reads of all clients of this process, at most `limit` bytes of memory. `total` is their number."""
+    """The unhandled reads of all clients of this process. `total` is their bytes of memory; `drop_largest` keeps it
+    below `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -35,11 +35,13 @@ publication."""
 
 
 MAX_KEY = 64
-"""Bytes of a message with an accepted socket: the key of its address is an IP network, of 43 characters at most."""
+"""Bytes of the largest message with an accepted socket. It has the key of the client's address, an IP network of 43
+characters at most."""
 
 
 class Channel(asyncio.Protocol):
-    """One end of the channel.
+    """One end of the channel. `batches` is the number of batches sent so far. `closed` is True once the connection has
+    ended.
 
     :param decoder: decodes a batch.
     :param receive: called with each batch's messages and its size in bytes; `acknowledge(size)` must follow when they
@@ -79,6 +81,8 @@ class Channel(asyncio.Protocol):
             self.flush()
 
     def flush(self) -> None:
+        """Send the messages that were added since the last batch as one batch. Before the connection is made they
+        wait; after it ends they are dropped."""
         if not self._pending or self._transport is None:
             return
         pending, self._pending, self._pending_size = self._pending, [], 0
@@ -95,6 +99,7 @@ class Channel(asyncio.Protocol):
 
     @property
     def full(self) -> bool:
+        """True while more than `FULL_BYTES` wait to be sent."""
         return self.waiting > FULL_BYTES
 
     def close(self) -> None:

@@ -25,6 +25,9 @@ HANDSHAKE_COUNTS = (
 
 
 class IoProcessCounters:
+    """The sums of the counters of all I/O processes. `deaths` is the number of processes so far that died while the
+    broker was not closing."""
+
     def __init__(self) -> None:
         self._dead: Counter[str] = Counter()
         self._dead_closed: Counter[str] = Counter()
@@ -71,6 +74,8 @@ class IoProcessCounters:
         }
 
     def handshake_counts(self, processes: Collection[IoProcessHandle]) -> dict[str, int]:
+        """Return the sums of `ClientService.handshake_counts` over all processes. What waits counts for living ones
+        only."""
         counts = Counter({key: 0 if key.endswith("waiting") else self._dead[key] for key in HANDSHAKE_COUNTS})
         for process in processes:
             if process.report is not None:

@@ -19,7 +19,8 @@ kernel's backlog."""
 class SocketDispatcher:
     """The accepting of client connections for all I/O processes.
 
-    :param processes: returns the processes that serve clients. :param rate: the limit of connections a second.
+    :param processes: returns the processes that serve clients.
+    :param rate: the limit of connections a second.
     :param addresses: the limits of each client address.
     """
 

@@ -61,12 +61,12 @@ def start_process(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
 class IoProcessHandle:
     """A running I/O process, started when this object is created. Raises what `start_process` raises.
 
-    :param index: its place among the broker's I/O processes.
-    :param number: the number of its edge, never reused.
-    :param on_messages: called with each batch of its messages and their size in bytes.
-    :param on_lost: called once, when the process is gone.
-    :param on_request: called, in a turn of the pump, with each request whose answer needs room in the channel, when
-        there is room.
+    :param index: the place of this I/O process among the broker's.
+    :param number: the number of the edge in this I/O process, never reused.
+    :param on_messages: called with each batch that the I/O process sent: the messages, and their size in bytes.
+    :param on_lost: called once, when the channel has ended.
+    :param on_request: called, in a turn of the pump, with each message given to `request`, when the channel has room.
+    :param start_process: starts the I/O process, as the function `start_process` does.
     """
 
     def __init__(
@@ -128,8 +128,8 @@ class IoProcessHandle:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def request(self, message: Attach | NextPage | Detach) -> None:
-        """Have a request of the process answered by `on_request`: now if the channel has room and none waits, else
-        later in order. Requests for pages of replays are always deferred."""
+        """Give a message of the I/O process to `on_request`: now if the channel has room and no earlier one waits, else
+        later, in order. Requests for pages of replays are always deferred, in an order of their own."""
         if isinstance(message, NextPage):
             self._pages.put(message)
         elif self._requests or self._is_full():
@@ -169,8 +169,9 @@ class IoProcessHandle:
         )
 
     def send_client(self, accepted: socket.socket, lease: AddressLease | None = None) -> bool:
-        """Send an accepted socket and the key of its lease to the I/O process, which reports its end. Return False if
-        that failed: the socket is then still open here, and the lease not released."""
+        """Send an accepted socket, with the key of its lease, to the I/O process, and close it here. The lease is held
+        until the I/O process reports that the connection ended. Return False if the socket could not be sent: it is
+        still open here, and the caller has to release the lease."""
         sent = send_socket(self._pipe, accepted, lease.key if lease is not None else "")
         self.sockets_sent += sent
         if sent and lease is not None:
@@ -178,7 +179,7 @@ class IoProcessHandle:
         return sent
 
     def release(self, keys: Iterable[str]) -> None:
-        """Release a lease of each key: connections of the I/O process ended."""
+        """Release one lease for each of `keys`, in which a key occurs once for each connection that ended."""
         for key in keys:
             leases = self._leases[key]
             leases.pop().release()
@@ -212,8 +213,8 @@ class IoProcessHandle:
     # ---- supervision ---------------------------------------------------------------------------------------------
 
     def expect_close(self, now: float) -> None:
-        """Require that the process has handled the batch that will be sent next, which closes all its clients, within
-        `CLOSE_TIMEOUT`. Otherwise `tick` kills it."""
+        """Require that the I/O process handles the next batch, which closes all its clients, within `CLOSE_TIMEOUT`.
+        Otherwise `tick` kills it."""
         self._close_batch, self._close_until = self.channel.batches + 1, now + CLOSE_TIMEOUT
 
     @property
@@ -241,7 +242,8 @@ class IoProcessHandle:
             self.channel.flush()
 
     def kill(self, reason: str) -> None:
-        """Send SIGKILL to the I/O process, once. When it is dead its sockets close, and `on_lost` is called."""
+        """Send SIGKILL to the I/O process, once, for `reason`. When it is dead its sockets close, and `on_lost` is
+        called."""
         if not self.kill_reason and self.alive:
             self.kill_reason = reason
             self.popen.send_signal(signal.SIGKILL)
@@ -257,8 +259,9 @@ class DeferredRequests:
     Each answer is an action of its own in the pump, after what arrived meanwhile, so that one process delays neither
     publications nor the other processes.
 
-    :param call: schedules `action(argument)` in a turn of the pump. :param full: returns whether the channel has no
-    room now. :param answer: answers a request; called within such a turn.
+    :param call: schedules `action(argument)` in a turn of the pump.
+    :param full: returns whether the channel has no room now.
+    :param answer: answers a request; called within such a turn.
     """
 
     def __init__(

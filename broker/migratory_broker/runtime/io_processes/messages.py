@@ -73,9 +73,9 @@ class ReleasedAddresses(EdgeMessage, frozen=True, gc=False):
 
 
 class EdgeReport(EdgeMessage, frozen=True):
-    """The state of an I/O process: batches processed so far, connections that it can hold (`room`), its `SocketCounts`,
-    the edge's `status()`, and the handshake counters (`server`). It is sent every half second, and at each tick after a
-    change."""
+    """The state of an I/O process: batches processed so far, connections that it can hold (`room`), its `SocketCounts`
+    (`held`), the edge's `status()` (`edge`), and the handshake counters (`server`). It is sent every half second, and
+    at each tick after a change."""
 
     batches: int
     room: int
@@ -106,5 +106,5 @@ def _route(kind: type[EdgeMessage]) -> Route:
 
 
 ROUTES: Mapping[type, Route] = {kind: _route(kind) for kind in (*get_args(EdgeEffect), Credentials)}
-"""For each class of what edges are sent, the edges that it is sent to: "one", the edge that it names; "topic", the
-edges with a subscriber of its topic; "all"."""
+"""The edges to which a message is sent, by its class: "one", the edge that the message names; "topic", the edges with a
+subscriber of its topic; "all"."""

@@ -56,16 +56,18 @@ END_TIMEOUT = 1.0
 """Seconds in which processes must end after their channel was closed; then they are killed."""
 
 MAX_WAITING = 67_108_864
-"""Bytes that may wait to be sent to a process, besides some publications of the largest size. A process with more is
-killed."""
+"""Bytes that may wait to be sent to a process, besides four publications of the largest size. A process for which more
+wait is killed."""
 
 
 class IoProcessPool:
     """The I/O processes of a broker: an edge for the pump, and the `ClientBackend` of the broker.
 
-    :param level: the level of their logs. :param fencing: seconds of silence from the broker's process, after which an
-    I/O process closes its clients. :param start_process: starts a process. :param on_keys_needed: fetches the keys of
-    tokens.
+    :param level: the level of the I/O processes' logs.
+    :param fencing: seconds of silence from the broker's process, after which an I/O process closes its clients.
+    :param observe: adds a value to the broker's metrics.
+    :param start_process: starts a process.
+    :param on_keys_needed: fetches the keys of tokens.
     """
 
     def __init__(
@@ -117,8 +119,8 @@ class IoProcessPool:
     # ---- as the edge of the pump ---------------------------------------------------------------------------------
 
     def step(self, event: Any, now: float) -> tuple[()]:
-        """Queue an effect of the logic for the processes whose edges it is for; `flush` sends it. Also record admission
-        and server list for processes that start later. Returns no effects."""
+        """Queue an effect of the logic, or changed credentials, for the processes whose edges need it; `flush` sends
+        it. Also record admission, server list and credentials for processes that start later. Return no effects."""
         kind = type(event)
         if kind is Admission:
             self._admission = event

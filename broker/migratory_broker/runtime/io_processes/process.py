@@ -1,10 +1,10 @@
 """An I/O process of a broker: an edge and its clients' sockets. The broker starts it with `python -m`; it is of no use
 otherwise.
 
-The broker's process sends it the logic's effects and accepted sockets. It ends when that process is gone: its channel
-ends, or if this process hangs, the kernel kills it. When it hears nothing for the fencing time, others may go on
-without this broker, so it closes its clients. SIGTERM and SIGINT to the process group are for the broker and ignored
-here.
+The broker's process sends the logic's effects and accepted sockets to the I/O process. The I/O process ends when the
+channel does, and the kernel kills it when the broker's process dies. When it hears nothing from the broker's process
+for the fencing time, it closes its clients and ends, because other brokers may continue without this one. SIGTERM and
+SIGINT to the process group are for the broker's process and ignored here.
 """
 
 from __future__ import annotations
@@ -49,14 +49,16 @@ from migratory_broker.runtime.tls import Certificate
 from migratory_broker.runtime.watchdog import LATE_TICK, Watchdog, stall_limit
 
 TICK = 0.1
+"""Seconds between two ticks of the edge."""
 REPORT_EVERY = 5
-"""Ticks after which a report is sent even if nothing changed."""
+"""Number of ticks after which a report is sent even if nothing changed."""
 
 STALL = 1.0
 """Seconds between two ticks above which this process itself was stopped: then the broker is not to blame for the
 silence."""
 
 PR_SET_PDEATHSIG = 1
+"""The number of the operation of `prctl` that makes the kernel send a signal when the parent dies."""
 
 
 class LogicProxy:
@@ -131,6 +133,7 @@ class IoProcess:
         self._pump.call(self._worked_off, size)
 
     def _worked_off(self, size: int) -> None:
+        """Count a batch of `size` bytes as processed, once the pump has handled its messages."""
         self._batches += 1
         self._channel.acknowledge(size)
 
@@ -276,6 +279,8 @@ def die_with_parent(parent: int) -> None:
 
 
 def main(arguments: Iterable[str]) -> int:
+    """Run the I/O process to its end, and return the exit code. The arguments are numbers: the broker's process id, and
+    the descriptors of the channel and of the socket pipe."""
     parent, channel, pipe = map(int, arguments)
     die_with_parent(parent)
     for number in (signal.SIGTERM, signal.SIGINT):

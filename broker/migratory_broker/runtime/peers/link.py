@@ -13,7 +13,7 @@ from migratory_protocol.peer import BadPeerMessage, PeerHello, PeerMessage, deco
 from migratory_broker.runtime.framing import Deframer, FrameTooLong, length_prefix
 
 MAX_HELLO = 4096
-"""Bytes of the largest first message: a peer that is not identified yet may send no more."""
+"""Bytes of the largest message of a peer that is not identified yet."""
 
 
 class PeerLinkOwner(Protocol):
@@ -68,7 +68,7 @@ class PeerLink(asyncio.Protocol):
         self.waiting: list[bytes] = []  # messages of this turn, sent at its end
         self.received_bytes = 0  # bytes received since messages were last reported
         self.unprocessed = 0  # bytes that the logic has not processed
-        self.paused = False  # reading is paused: too many of them
+        self.paused = False  # reading is paused: too many bytes are unprocessed
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.opened_at = self.last_heard = owner.clock()
 

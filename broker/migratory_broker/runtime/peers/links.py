@@ -58,8 +58,8 @@ MAX_JOINED_BYTES = 1_048_576
 large."""
 
 MAX_UNPROCESSED_BYTES = 33_554_432
-"""Bytes received over a link that the logic has not processed, above which reading pauses until half of them are
-processed. The other end limits the bytes that wait for this broker, and then breaks the link."""
+"""Bytes received over a link that the logic has not processed, above which reading pauses until at most half of this
+number is left. The other end limits the bytes that wait for this broker, and breaks the link above the limit."""
 
 MAX_UNIDENTIFIED = 64
 """The largest number of accepted connections without a Hello; above it, the oldest one of the host with the most is
@@ -67,7 +67,7 @@ evicted."""
 
 MAX_TLS_HANDSHAKES = 64
 """The largest number of TLS handshakes with peers at once; above it, the oldest one of the host with the most is
-evicted. As many as without a Hello: a stranger without a certificate gets no further, so it holds one or the other."""
+evicted. The same number as `MAX_UNIDENTIFIED`."""
 
 
 class PeerLinks:
@@ -101,7 +101,7 @@ class PeerLinks:
         self._log = log
         self._max_buffer = max_buffer
         self._hello: PeerHello | None = None
-        self._wanted: dict[str, tuple[int, str]] = {}
+        self._wanted: dict[str, tuple[int, str]] = {}  # peer -> incarnation, address
         self._confirmed: dict[str, int] = {}  # the newest incarnation that ZooKeeper has named of each broker
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._unidentified: UnidentifiedConnections[PeerLink] = UnidentifiedConnections(MAX_UNIDENTIFIED)
@@ -109,7 +109,7 @@ class PeerLinks:
         self._links: dict[str, PeerLink] = {}  # as the sockets know them
         self._active: dict[str, PeerLink] = {}  # as the logic knows them
         self._writing: list[PeerLink] = []  # links with messages for the end of the turn
-        self._encoded: tuple[PeerMessage | None, bytes] = (None, b"")
+        self._encoded: tuple[PeerMessage | None, bytes] = (None, b"")  # the last message, which several peers may get
         self._ticked = clock()
         self._last_refusal_log: dict[str, float] = {}
         self.refusals: Counter[str] = Counter()  # by reason
@@ -118,8 +118,8 @@ class PeerLinks:
     # ---- for the broker --------------------------------------------------------------------------------------------
 
     def start(self, incarnation: int) -> None:
-        """Begin to dial and to accept Hellos, once the incarnation of this broker is known. Before, connections are
-        aborted."""
+        """Begin to dial and to accept Hellos, once the incarnation of this broker is known. Until then, connections
+        are aborted."""
         self._hello = PeerHello(PEER_VERSION, self._cluster, self._name, incarnation, self._groups, batches=True)
         self._dial_wanted()
 
@@ -132,6 +132,8 @@ class PeerLinks:
         self._brokers = frozenset(brokers)
 
     def connect(self, effect: ConnectPeers) -> None:
+        """Replace the brokers to keep links to, each with its incarnation and address. Break links to other brokers and
+        to earlier incarnations, accept links that waited for this confirmation, and dial."""
         wanted = {peer: target for peer, target in effect.peers.items() if peer != self._name}
         for peer in [peer for peer in self._wanted if peer not in wanted]:
             self._drop(peer)
@@ -147,6 +149,8 @@ class PeerLinks:
         self._dial_wanted()
 
     def send(self, effect: SendPeer) -> None:
+        """Encode a message and keep it for `flush`. Drop it without a link to its peer; break the link if it is too
+        large."""
         link = self._active.get(effect.peer)
         if link is None:
             return  # `PeerDown` is on its way to the logic

@@ -16,7 +16,7 @@ from migratory_broker.runtime.errors import ConfigError
 
 Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 MAX_RULES = 200
-"""Rules of a cluster. Each is examined at `connect`."""
+"""The largest number of rules of a cluster. Each of them is examined at `connect`."""
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -24,7 +24,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", k
 
 
 class KeysSection(Section, frozen=True):
-    """Keys in a file or at a URL, and the algorithms for which they may be used."""
+    """Keys, either in a file or at a URL, and the algorithms for which they may be used."""
 
     algorithms: Annotated[tuple[str, ...], Meta(min_length=1, max_length=10)]
     file: Text | None = None
@@ -32,7 +32,8 @@ class KeysSection(Section, frozen=True):
 
 
 class StaticTokenSection(Section, frozen=True):
-    """A token by its SHA-256 in hexadecimal digits."""
+    """A token that is known by its SHA-256, in hexadecimal digits, and the subject and claims of the clients with
+    it."""
 
     subject: Annotated[str, Meta(min_length=1, max_length=255)]
     sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -40,7 +41,9 @@ class StaticTokenSection(Section, frozen=True):
 
 
 class TokensSection(Section, frozen=True):
-    """Which tokens are accepted. `refresh` is seconds between two fetches of keys from URLs."""
+    """The tokens that are accepted: signed by one of `keys`, or one of `static`. `leeway` is the seconds by which
+    clocks may differ, `in_query` whether a token may be in the URL, `refresh` the seconds between two fetches of keys
+    from URLs, and `revoked` the file with the list of revocations."""
 
     keys: Annotated[tuple[KeysSection, ...], Meta(max_length=20)] = ()
     static: Annotated[tuple[StaticTokenSection, ...], Meta(max_length=100)] = ()
@@ -54,7 +57,7 @@ class TokensSection(Section, frozen=True):
 
 
 class RuleSection(Section, frozen=True):
-    """Operations on topics that some clients are allowed."""
+    """A rule: the operations (`allow`) on topics that it allows, and the clients that it is for."""
 
     topics: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
     allow: Annotated[tuple[Operation, ...], Meta(min_length=1, max_length=3)]

@@ -37,7 +37,7 @@ MAX_DOCUMENT = 1_048_576
 
 
 class _File:
-    """A file that is read again when it changed. `content` is the last good one."""
+    """A file that is read again when it changed. `content` is the last content that `check` accepted."""
 
     def __init__(self, path: str, check: Callable[[bytes], object]) -> None:
         self.path = path
