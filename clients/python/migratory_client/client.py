@@ -69,8 +69,8 @@ class Client:
         """Create a closed client. `token` may be a function or an async function, which is called before every connect,
         and again before the token expires. `name` is the client's name in the broker's logs. `wire` is "msgpack" or
         "json". `open_timeout`: seconds that `open` waits for a broker, None without a limit. `queue`: the number of
-        messages that a subscription buffers for a slow reader before it pauses. `headers` are added to the HTTP request
-        of the WebSocket handshake.
+        messages that a subscription buffers for a slow reader before it pauses. `ssl_context` is used for wss:// URLs;
+        None for Python's default. `headers` are added to the HTTP request of the WebSocket handshake.
 
         `on_status` receives connection changes and problems, `on_receipt` every receipt, and `on_delivery` every
         message with its latency in seconds, by the wall clocks of both ends, or None for a message without a time. The

@@ -37,8 +37,8 @@ ApplicationEffect = (
 
 
 class LoopGuard:
-    """The event loop, thread and process in which it was created, and to which a client belongs. Create it within the
-    running loop.
+    """A guard against the use of a client outside of the event loop, thread and process that opened it. They are those
+    in which the guard is created, within the running loop.
 
     asyncio objects must not be used from anywhere else: this would mostly work, and now and then hang or send half of a
     message.
@@ -50,9 +50,8 @@ class LoopGuard:
         self._process = os.getpid()
 
     def is_usable(self) -> bool:
-        """Return True in the client's own loop and thread. Return False when that loop is closed, with all its links
-        and timers, or belongs to the parent of a forked process. Raise RuntimeError when called from another loop or
-        thread while that loop is open."""
+        """Return whether the client's loop is open. Return False in a forked process, which does not have that loop.
+        Raise RuntimeError when called from another loop or thread while the client's loop is open."""
         if os.getpid() != self._process:
             return False
         try:
@@ -71,8 +70,8 @@ class LoopGuard:
 
 class Driver:
     """The driver of one client. It is closed until `start`, and after `close`. `notify` receives the effects that
-    concern the application, and may call `step`. `token_source` returns a token before each connect and each expiry,
-    None without tokens."""
+    concern the application, and may call `step`. `token_source` is called for a token whenever the core emits
+    `RequestToken`; None if it never does."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ class Subscription:
         self._taken_over: deque[str] = deque()  # topics that newer subscriptions took over, not yet reported
         self._snapshot = False
         self._buffered: dict[str, Position] = {}  # the last position in the buffer, per topic
-        self._seen: dict[str, Position] = {}  # the last position that the application was given, per topic
+        self._seen: dict[str, Position] = {}  # the position that the application has reached, per topic
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -58,7 +58,8 @@ class Subscription:
 
     @property
     def positions(self) -> dict[str, Position]:
-        """The last position of each topic that the application was given. Store it and pass it as `after` to resume."""
+        """The position that the application has reached in each topic: that of the last message that it was given, or
+        the one after which the stream began. Store it and pass it as `after` to resume."""
         return self._seen.copy()
 
     # ---- for the application -----------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ class SyncSubscription:
 
     @property
     def positions(self) -> dict[str, Position]:
-        """The last position of each topic that the application was given, also after `close`. Store it and pass it as
-        `after` to resume."""
+        """The position that the application has reached in each topic, as in `Subscription.positions`, also after
+        `close`."""
         return self._inner.positions
 
     def next(self, timeout: float | None = None) -> Message | None:
@@ -72,7 +72,8 @@ class SyncSubscription:
             raise TimeoutError(f"no message of {topics} within {seconds:g} s; no message is lost, call again") from None
 
     def close(self) -> None:
-        """Unsubscribe from all topics and end the iteration, as `Subscription.close` does."""
+        """Unsubscribe from all topics and end the iteration, as `Subscription.close` does. Raise Closed when the client
+        is closed."""
         self._client._run(_call(self._inner.close))
 
     def __enter__(self) -> Self:
@@ -94,9 +95,9 @@ class SyncClient:
                 ...
 
     Several threads may use it. Callbacks run in the client's own thread, where a blocking method raises RuntimeError,
-    because it would wait for itself; `submit` does not block. In a forked process, which does not have the thread, the
-    client is closed. The client is closed by `close`, by leaving the `with` block, and at the latest when the
-    interpreter ends; its thread ends with it.
+    because the thread would wait for itself; `submit` does not block. In a forked process, which does not have the
+    thread, the client is closed. The client is closed by `close`, by leaving the `with` block, and at the latest when
+    the interpreter ends. The thread ends when the client is closed.
     """
 
     def __init__(self, servers: Iterable[str | Server], **options: Any) -> None:
@@ -145,8 +146,9 @@ class SyncClient:
             raise
 
     def close(self, flush: float = 5.0) -> None:
-        """Wait up to `flush` seconds for answers to publications, disconnect, and end the client's thread. Most other
-        methods then raise Closed. Nothing happens if the client is closed."""
+        """Wait up to `flush` seconds for answers to publications, disconnect, and end the client's thread.
+        Subscriptions end, and `publish`, `submit` and `subscribe` raise Closed until the next `open`. Nothing happens
+        if the client is closed."""
         self._check_thread()
         with self._lock:
             was_closed = self.closed

@@ -91,11 +91,12 @@ class Failover:
         self._penalty = 0  # consecutive short-lived links that the client itself caused
 
     def plan_move(self, link: LinkState, message: Drain, now: float) -> list[str]:
-        """Schedule the move that the broker of the current `link` asks for, at a random time within the message's
-        period. Return one line of text for each proposed server that is malformed.
+        """Schedule the move that the broker of the current `link` asks for, at a random time within `_MOVE_SHARE` of
+        the message's period. Return one line of text for each proposed server that is refused.
 
-        A broker that leaves (`closes`) is blacklisted, and left for any server; it cannot ask for balance afterwards. A
-        broker that rebalances is left only for a server that it proposes: without a usable one nothing is scheduled.
+        A broker that leaves (`closes`) is blacklisted, and left for any server; a later request of that broker for
+        balance is ignored. A broker that rebalances is left only for a server that it proposes: without a usable one
+        nothing is scheduled.
         """
         if link.move_cause == "drained" and not message.closes:
             return []

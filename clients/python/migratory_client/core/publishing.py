@@ -99,7 +99,7 @@ class Publisher:
         self._last: dict[str, int] = {}  # topic -> last issued id
         self.queues: dict[str, TopicQueue] = {}  # topics with a pending publication
         self.waiting = 0  # pending publications of all topics
-        self.resends = 0
+        self.resends = 0  # resends of a topic so far, each of up to `RESEND_WINDOW` publications
         self.deadline = inf
         self.paused_until = 0.0  # the broker reads nothing before: a rate is reached
         self.duplicate_window = inf  # seconds for which the cluster recognises a repeat, by its `welcome`
@@ -181,8 +181,8 @@ class Publisher:
         self.tick(link, now, out)
 
     def pause(self, seconds: float, now: float) -> None:
-        """Send nothing for `seconds`, because the broker reads on only then. What it has received already it handles
-        and answers later, so that nothing is sent again meanwhile."""
+        """Send nothing for `seconds`, at most `Settings.backoff_cap`, because the broker reads nothing before. The
+        broker answers later what it has received already, so nothing is sent again meanwhile."""
         self.paused_until = now + min(seconds, self._settings.backoff_cap)
         for queue in self.queues.values():
             queue.resend_at = max(queue.resend_at, self.paused_until + queue.ack_timeout)
@@ -200,8 +200,8 @@ class Publisher:
                     return
 
     def resend_all(self, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
-        """Send all pending publications on a new link, the first of each topic at once. End those above the broker's
-        limit, `max_payload` in bytes, with `PublishFailed`."""
+        """Send all pending publications on a new link, the first `RESEND_WINDOW` of each topic at once and the others
+        with the answers. End those above the broker's limit, `max_payload` in bytes, with `PublishFailed`."""
         self.paused_until = 0.0
         for queue in list(self.queues.values()):
             for number, publication in list(queue.pending.items()):

@@ -132,12 +132,12 @@ class ServerPool:
         self.rounds = 0
 
     def backoff(self, random: float, penalty: int = 0) -> float:
-        """Return the seconds to wait before the next attempt. `random`, from 0 to 1, is multiplied by a bound that
-        doubles with each round and with each `penalty`, up to `Settings.backoff_cap`.
+        """Return the seconds to wait before the next attempt: `random`, from 0 to 1, times the longest wait.
 
-        The bound covers two whole rounds, because a server that is tried first in one round and last in the next must
-        be tried again within the cap. With n servers one wait has a share of 1 / (2n - 1) of it, but its bound is never
-        below `Settings.first_retry`, so that a long list is not searched too fast.
+        The waits of two whole rounds have a limit together, because a server that is tried first in one round and last
+        in the next must be tried again within it. The limit is `Settings.first_retry`, doubled `rounds` + `penalty`
+        times, at most `Settings.backoff_cap`. With n servers the longest wait is 1 / (2n - 1) of the limit, but at
+        least `first_retry`, so that a long list is not searched too fast.
         """
         settings = self._settings
         bound = min(settings.backoff_cap, settings.first_retry * 2.0 ** min(self.rounds + penalty, 30))
@@ -147,13 +147,13 @@ class ServerPool:
     def pick(
         self, now: float, random: Callable[[], float], exclude: str = "", move_targets: Sequence[Server] = ()
     ) -> str | None:
-        """Choose the server to try now, at random by weight, never `exclude`; mark it as tried in this round, and
-        return its URL. Return None when no other server has a weight above 0.
+        """Choose the server to try now, at random by weight, but not the URL `exclude`; mark it as tried in this round,
+        and return its URL. Return None when no other server has a weight above 0.
 
-        `move_targets`, which a broker proposed for a move, come first: they accept clients now, whatever the blacklist
-        says. The others in order of preference: untried servers of the learned list; untried servers of the configured
-        list, because a broker may advertise addresses that can't be reached from here; then all of them, in a new
-        round.
+        `move_targets`, which a broker proposed for a move and which do not have `exclude`, come first: they accept
+        clients now, whatever the blacklist says. The others in order of preference: servers of the learned list that
+        are neither tried nor blacklisted; such servers of the configured list, because a broker may advertise addresses
+        that can't be reached from here; then all of them, in a new round.
         """
         if move_targets:
             return self._choose(list(move_targets), random())

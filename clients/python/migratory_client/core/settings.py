@@ -14,7 +14,7 @@ class Settings:
     """The limits and times of one client. Immutable: any number of clients may share one object."""
 
     request_token: bool = False
-    """Whether the core emits `RequestToken` before each connect and before a token expires, instead of sending the
+    """True if the core emits `RequestToken` before each connect and before a token expires, instead of sending the
     fixed token."""
 
     # ---- connecting
@@ -24,11 +24,13 @@ class Settings:
 
     first_retry: float = 1.0
     """Upper bound, in seconds, of the first random wait before a reconnect, which spreads the clients of a killed
-    broker."""
+    broker. The upper bounds of later waits are never below it."""
 
     backoff_cap: float = 30.0
-    """Seconds of the longest wait between two attempts. A cluster that returns has its clients back within this
-    time."""
+    """Seconds that the waits of two whole rounds through the server list may take together, so that clients find a
+    cluster soon after it returns. The attempts take up to `connect_timeout` each in addition, and lists of more than 15
+    servers exceed it, because no wait has an upper bound below `first_retry`. Also the longest wait that a broker may
+    ask for before the next publication, or before a topic is requested again."""
 
     blacklist: float = 60.0
     """Seconds for which a server that failed is avoided, unless all servers failed."""
