@@ -1,11 +1,11 @@
-"""Leases: which operator serves a namespace. Two operators with overlapping scopes never reconcile the same cluster.
+"""Leases: which operator serves a namespace, so that two operators never reconcile the same cluster at a time.
 
-There is one Lease for each namespace with clusters or reports, and in that namespace, so that every pair of operators
-that could meet does: two for all namespaces, one for all and one for a few, replicas of one Deployment. Whoever holds
-it serves the namespace; the others wait, and say so. Decision 8 has the alternatives.
+Each namespace with clusters or reports has one Lease in it. So any two operators that watch the namespace find the same
+Lease: two for all namespaces, one for all and one for a few, replicas of one Deployment. The operator that holds the
+Lease serves the namespace; the others wait, and log it. docs/decisions/0008-operator-leases.md has the alternatives.
 
-A holder renews its Lease. Another operator takes it over when it has not seen a change for the Lease's duration by its
-own clock, so that clocks need not agree. A holder that could not renew stops before that.
+The holder renews the Lease. Another operator takes the Lease over when it has seen no change of it for the Lease's
+duration by the clock of that operator, so that clocks need not agree. A holder that could not renew stops before that.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from migratory_operator.names import FIELD_MANAGER, Object
 from migratory_operator.telemetry.metrics import OperatorMetrics
 
 LEASE_SECONDS = 15
-"""Seconds without a renewal after which another operator may take a Lease over: the longest gap after an operator's
-node has died."""
+"""Seconds without a renewal after which another operator may take a Lease over. It bounds how long nobody serves a
+namespace after an operator's node has died, but for the moments at which the others look (RETRY_SECONDS)."""
 RENEW_SECONDS = 3.0
 """Seconds between two renewals."""
 HOLD_SECONDS = 10.0
-"""Seconds after a renewal was sent for which the holder acts on it. The rest of LEASE_SECONDS is for what it has
-begun."""
+"""Seconds from the start of a renewal in which the holder begins reconciliations. In the rest of LEASE_SECONDS it can
+complete those that it has begun."""
 RETRY_SECONDS = 2.0
 """Seconds until a Lease that another operator holds is looked at again."""
 _MAX_CONCURRENT = 8
+"""Leases that are renewed at the same time."""
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 _log = logging.getLogger(__name__)
 
 
 class Leases:
-    """The Leases of one operator.
+    """The Leases that one operator takes, renews and gives up, and with them the namespaces that it serves.
 
     :param identity: `NAMESPACE/INSTALLATION/POD`. Operators whose first two parts are equal are replicas of one
         Deployment, of which all but one wait as a matter of course.
@@ -55,8 +56,9 @@ class Leases:
         self._metrics = metrics
         self._clock = clock
         self._held_until: dict[str, float] = {}
-        # The version of each Lease of another operator, and when it was seen first; the holder that was logged.
+        # By namespace: the version of a Lease of another operator, and when this version was seen first.
         self._seen: dict[str, tuple[str, float]] = {}
+        # By namespace: the other operator that serves it, which has been logged.
         self._holders: dict[str, str] = {}
         self._retry_at: dict[str, float] = {}
         # Two requests about one Lease at a time would look like those of two operators.
@@ -75,7 +77,8 @@ class Leases:
         return holder.rpartition("/")[0] == self.identity.rpartition("/")[0]
 
     async def acquire(self, namespace: str) -> bool:
-        """Take the Lease of a namespace if it is free. Return whether this operator serves the namespace now.
+        """Take the Lease of a namespace if this operator does not hold it and it is free or has expired. Return whether
+        this operator serves the namespace now. After a failed try, the next RETRY_SECONDS return False at once.
 
         :raises ApiError: a request was rejected or not answered.
         """
@@ -87,8 +90,8 @@ class Leases:
             return await self._take(namespace)
 
     async def keep(self, namespaces: Collection[str]) -> frozenset[str]:
-        """Take the Leases of these namespaces where they are free, and give those of other namespaces up. Return the
-        namespaces that this operator serves. A failure with one is logged, and the others continue."""
+        """Acquire the Leases of these namespaces, and give those of other namespaces up. Return the namespaces that
+        this operator serves. A request that failed is logged, and the other namespaces continue."""
         for namespace in {*self._held_until, *self._retry_at}.difference(namespaces):
             await self._release(namespace)
         held = set()
@@ -102,8 +105,8 @@ class Leases:
         return frozenset(held)
 
     def guarded(self, reconcile: Callable[[str, str], Awaitable[float]]) -> Callable[[str, str], Awaitable[float]]:
-        """Return a function that reconciles a resource of a namespace that this operator serves, and otherwise returns
-        the seconds until the next try."""
+        """Return a function that acquires the Lease of a resource's namespace, and then reconciles the resource. If
+        this operator does not serve the namespace, the function only returns the seconds until the next try."""
 
         async def reconcile_if_held(namespace: str, name: str) -> float:
             return await reconcile(namespace, name) if await self.acquire(namespace) else RETRY_SECONDS
@@ -130,7 +133,7 @@ class Leases:
                 await self._release(namespace)
 
     async def _take(self, namespace: str) -> bool:
-        """Renew the Lease, or take it if it is free. Return whether this operator holds it then."""
+        """Renew the Lease, or take it if it is free or has expired. Return whether this operator holds it then."""
         began = self._clock()
         lease = await self._api.get(LEASE, namespace, FIELD_MANAGER)
         spec = (lease or {}).get("spec", {})

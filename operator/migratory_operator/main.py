@@ -1,7 +1,7 @@
 """Starts the operator: kopf watches the resources and wakes the work queues, and the resync loop lists everything
 regularly.
 
-kopf runs standalone, without its peering: Leases decide which operator serves a namespace (`leases.py`). Its handlers
+kopf runs standalone, without its peering: Leases decide which operator serves a namespace (`leases.py`). The handlers
 write no annotation and no finalizer, so a namespace can always be deleted.
 """
 
@@ -47,8 +47,8 @@ def main() -> None:
 
 
 async def operate(settings: OperatorSettings) -> None:
-    """Run the operator until a signal arrives or the resync loop ends, and then close its connections. Raise the error
-    of the resync loop if it failed."""
+    """Run the operator until a signal arrives or the resync loop ends. Then stop reconciling, give the Leases up and
+    close all connections. Raise the error of the resync loop if it failed."""
     metrics = OperatorMetrics()
     api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient(settings.broker_secret)
     reconciler = ClusterReconciler(api, brokers, settings, metrics)
@@ -72,7 +72,7 @@ async def operate(settings: OperatorSettings) -> None:
         )
     finally:
         resync.cancel()
-        # Its end gives the Leases up.
+        # A cancelled resync loop gives the Leases up before it ends.
         await asyncio.wait([resync], timeout=10)
         await queue.close()
         await reports.close()
@@ -101,7 +101,7 @@ def _wake_on_change(queue: WorkQueue) -> Any:
     """Return a handler that wakes the queue for a resource at its first event, at its deletion, and when its generation
     (the spec), annotations, labels or deletion time changed. Events that change only the status are ignored.
 
-    The operator itself writes statuses at every reconciliation, which would trigger the next one.
+    The operator itself writes statuses, and each would trigger one more reconciliation.
     """
     last_seen: dict[tuple[str, str], list[Any]] = {}
 

@@ -1,7 +1,7 @@
 """Names, labels, ports and owner references of the objects that the operator creates; pure.
 
-A name is the cluster's name with a short suffix. A cluster's name has at most 40 characters, so that the longest
-derived name, of a StatefulSet, stays within the 52 that leave room for the revision in the labels of its pods.
+An object is named like its cluster, mostly with a short suffix. A cluster's name has at most 40 characters, so that
+the longest name of a StatefulSet stays within the 52 that leave room for the revision in the labels of its pods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ Object = dict[str, Any]
 """A Kubernetes object as the API represents it."""
 
 FIELD_MANAGER = "migratory-operator"
+"""The operator's field manager, and the value of the label `managed-by` and the name of the Leases."""
 PREFIX = "migratory.dev"
+"""The domain in the names of the product's own annotations and labels."""
 PAUSED = f"{PREFIX}/paused"
 """Annotation that, with the value "true", stops the operator from changing a cluster's objects and pods. The operator
 still writes the cluster's status, and still makes its reports."""
@@ -22,8 +24,8 @@ CONFIG_HASH = f"{PREFIX}/config"
 """Annotation of a pod template: the hash of the configuration that pods read at start. A change replaces the pods."""
 COMMON_HASH = f"{PREFIX}/common-config"
 URL_HASHES = f"{PREFIX}/urls"
-"""Annotations of the brokers' StatefulSet: the hash of the configuration that all brokers share, without the list of
-brokers; the hash of each broker's URL, in the order of their ordinals."""
+"""Annotations of the brokers' StatefulSet: the hash of the configuration that all brokers share, without the parts that
+they read again while they run; the hash of each broker's URL, in the order of their ordinals."""
 REVISION = "controller-revision-hash"
 """Label by which a StatefulSet marks its pods' revisions."""
 

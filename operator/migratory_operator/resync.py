@@ -25,6 +25,7 @@ from migratory_operator.telemetry.server import TelemetryServer
 
 _MANAGED = {"app.kubernetes.io/managed-by": FIELD_MANAGER}
 TWO_OPERATORS = "TwoOperators"
+"""Reason of the Event that another installation's operator serves a cluster."""
 _RETRY_SECONDS = 5.0
 """Seconds until a failed list or watch is retried."""
 _log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class ResyncLoop:
         self._clusters = clusters
         self._reports = reports
         self._leases = leases
+        # Events that were posted: the cluster's uid, and the holder of the Lease.
         self._told: set[tuple[str, str]] = set()
         self._server = server
         self._metrics = metrics
@@ -59,8 +61,8 @@ class ResyncLoop:
 
     async def run(self) -> None:
         """Wake the queues until cancelled: for every listed cluster and unfinished report at each interval, and for one
-        when an object or pod of it changed. Remove deleted clusters and reports from the queues. Renew the Leases,
-        without which the queues only wait. Log failed requests, and repeat them after 5 s."""
+        when an object or pod of it changed. Remove deleted clusters and reports from the queues. Take and renew the
+        Leases, without which the queues only wait. Log failed lists and watches, and repeat them after 5 s."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._leases.run())
             group.create_task(self._list_regularly())

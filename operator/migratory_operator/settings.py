@@ -1,4 +1,5 @@
-"""Settings of the operator, from environment variables: images, namespaces, intervals, monitoring, reports."""
+"""Settings of the operator, from environment variables: images, namespaces, intervals, port, monitoring, reports,
+identity, access to brokers."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ POLL_SECONDS = 1.0
 
 
 async def wait_ready(api: KubernetesApi, namespace: str, name: str, seconds: float) -> str:
-    """Return "" as soon as the cluster is ready for its present spec. Return the reason if its spec is invalid, and the
-    conditions if it is not ready within `seconds`. Failed requests are repeated until then."""
+    """Wait until the cluster is ready for its present spec, and return "". Return the reason for which it is not ready,
+    with its conditions, at once if the spec is invalid, and otherwise after `seconds`. Failed requests are repeated
+    until then."""
     deadline = time.monotonic() + seconds
     while True:
         problem, is_final = await _problem(api, namespace, name)

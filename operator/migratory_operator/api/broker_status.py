@@ -1,4 +1,4 @@
-"""The part of a broker's status page (`/v1/status`) that the operator decides by; pure: it sends no requests."""
+"""The part of a broker's status page (`/v1/status`) on which the operator bases decisions; pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BrokerStatusPage:
     lists: Mapping[int, frozenset[str]]
     """Member lists of the topic groups that this broker coordinates now, by group."""
     copies: int
-    """The highest number of copies of these topic groups; 0 without one."""
+    """The highest `minCopies` in the records of these topic groups; 0 without one."""
     staying: frozenset[str]
     """The brokers to which this broker sends its clients when it leaves, itself included; empty if the page has no
     list."""

@@ -1,7 +1,7 @@
 """Requests to a cluster's pods: the brokers' status pages, and the modes of ZooKeeper's members.
 
 Pods are asked by IP address, because a DNS name resolves only after the pod's Service knows the pod. A pod that has no
-address or does not answer in time is left out of the result; nothing is raised.
+address, does not answer in time or sends a malformed page is left out of the result; nothing is raised.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from migratory_operator.api.broker_status import BrokerStatusPage
 from migratory_operator.names import ADMIN_PORT, TLS_VOLUME, ZOOKEEPER, ZOOKEEPER_PORT, Object, pod_host
 
 _BROKER_TIMEOUT = 3.0
-"""Seconds for a status page. A broker that hangs delays one reconciliation by this time."""
+"""Seconds for a status page. A broker that hangs delays each reconciliation of its cluster by this time."""
 _MAX_PAGE_BYTES = 64 * 2**20
-"""Bytes of a status page. Ten thousand topic groups of a dozen brokers take some ten million."""
+"""The most bytes of a status page that are read. Ten thousand topic groups of a dozen brokers take some ten
+million."""
 _MEMBER_TIMEOUT = 2.0
 """Seconds for a ZooKeeper member's answer."""
 _log = logging.getLogger(__name__)
@@ -39,8 +40,8 @@ class BrokerStatusClient:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_BROKER_TIMEOUT), trust_env=False)
 
     async def pages(self, pods: Iterable[Object]) -> dict[str, BrokerStatusPage]:
-        """Return the status pages by pod name, without those of pods that have no address, do not answer, or send a
-        malformed page."""
+        """Return the status pages by pod name, without those of pods that have no address, do not answer, refuse the
+        token, or send a malformed page. Return none if a file of the secret cannot be used."""
         pods = list(pods)
         addresses, schemes = _addresses(pods), {pod["metadata"]["name"]: _scheme(pod) for pod in pods}
         try:
@@ -147,7 +148,7 @@ def _has_tls(member: Object) -> bool:
 
 
 def _member_port(member: Object) -> int:
-    """Return the port of the pod's container that is named for ZooKeeper."""
+    """Return the port on which the member accepts clients: its container's port with the name `zookeeper`."""
     ports = (port for each in member.get("spec", {}).get("containers", ()) for port in each.get("ports", ()))
     return next((int(port["containerPort"]) for port in ports if port.get("name") == ZOOKEEPER), ZOOKEEPER_PORT)
 

@@ -26,14 +26,16 @@ from migratory_resources.cluster.spec import API_VERSION
 from migratory_operator.names import FIELD_MANAGER, Object
 
 TIMEOUT = 10.0
-"""Seconds without a byte from the API server after which a request fails. It fails one second later in any case."""
+"""Seconds without a byte from the API server after which a request fails."""
+_TOTAL_TIMEOUT = TIMEOUT + 1
+"""Seconds after which a request, or a list in several parts, fails in any case."""
 WATCH_SECONDS = 60
-"""Seconds after which a watch is started again, so that one that went silent is noticed."""
+"""Seconds after which the API server ends a watch. A new one notices that a connection went silent."""
 
 
 class ApiError(Exception):
-    """A request to the API server that failed. `code` is the HTTP status of a rejection, and 0 if there was no answer
-    or one that is not an API server's."""
+    """A request to the API server that failed. `code` is the HTTP status of the answer, also of an error page that a
+    proxy sent. It is 0 if there was no answer, or one that cannot be read as an API server's."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -41,8 +43,8 @@ class ApiError(Exception):
 
     @property
     def is_permanent(self) -> bool:
-        """True if the API server rejected the request for its content or for missing permissions, so that a retry would
-        fail again."""
+        """True if the API server, or a proxy before it, rejected the request for its content or for missing
+        permissions, so that a retry would fail again."""
         return 400 <= self.code < 500 and self.code not in (401, 404, 408, 409, 429)
 
     @property
@@ -115,7 +117,7 @@ class _LightkubeClient(AsyncClient):
 
 
 class KubernetesApi:
-    """A client of the API server with one connection pool. Its methods raise ApiError when a request is rejected or not
+    """A client of the API server with one connection pool. The methods raise ApiError when a request is rejected or not
     answered in time.
 
     :param namespaces: the namespaces that the operator lists and watches; empty for all.
@@ -149,7 +151,8 @@ class KubernetesApi:
             raise
 
     async def list(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str] | None = None) -> list[Object]:
-        """Return the objects of a namespace that have the labels; without labels, all objects of the namespace."""
+        """Return the objects of a namespace that have the labels; without labels, all objects of the namespace. The
+        namespace ALL_NS stands for all."""
         listing = self._client.list(_class(kind), namespace=namespace, labels=cast(Any, labels), chunk_size=500)
         async with _limited():
             return [_to_dict(kind, item) async for item in listing]
@@ -271,7 +274,7 @@ class KubernetesApi:
 
     async def evict(self, pod: Object) -> str:
         """Evict exactly this pod, by uid. Return the reason if a disruption budget forbids the eviction, else "". A pod
-        that is gone counts as evicted."""
+        that is gone counts as evicted, also when another one has its name by now."""
         metadata = pod["metadata"]
         body = {
             "apiVersion": "policy/v1",
@@ -293,7 +296,8 @@ class KubernetesApi:
     async def watch(
         self, kind: ResourceKind, namespace: str | None, labels: Mapping[str, str]
     ) -> AsyncIterator[Object]:
-        """Yield each object that was added, changed or deleted, for WATCH_SECONDS; the caller starts the next watch.
+        """Yield the objects that exist, and then each that is added, changed or deleted, for some seconds more than
+        WATCH_SECONDS. The caller starts the next watch.
 
         A watch whose connection went silent ends without an error.
 
@@ -328,11 +332,11 @@ def _class(kind: ResourceKind) -> Any:
 
 
 class _limited:
-    """A context manager around one request: it limits the time, and converts each failure of lightkube to an
-    ApiError."""
+    """A context manager around one request or list: it limits the time to _TOTAL_TIMEOUT, and converts each failure of
+    lightkube to an ApiError."""
 
     def __init__(self) -> None:
-        self._limit = asyncio.timeout(TIMEOUT + 1)
+        self._limit = asyncio.timeout(_TOTAL_TIMEOUT)
 
     async def __aenter__(self) -> None:
         await self._limit.__aenter__()
@@ -341,7 +345,7 @@ class _limited:
         try:
             await self._limit.__aexit__(kind, error, trace)
         except TimeoutError as late:
-            raise ApiError(0, f"the API server did not answer within {TIMEOUT:g} s") from late
+            raise ApiError(0, f"the API server did not answer within {_TOTAL_TIMEOUT:g} s") from late
         if isinstance(error, _FAILURES):
             raise _to_api_error(error) from error
 

@@ -33,8 +33,8 @@ _SECRETS = "/etc/migratory-secrets"
 """The folder in which each Secret of `spec.security.tokens` and `.zookeeper` is mounted. Kubernetes rewrites the files
 of a changed Secret, and brokers read those of tokens again: no pod is replaced."""
 _ZOOKEEPER_START_TIMEOUT = 900
-"""Seconds that a broker waits for ZooKeeper. A broker that exits is restarted with growing delays; one that waits
-continues as soon as there is a quorum."""
+"""Seconds that a broker waits for ZooKeeper at its start. A broker that exits is restarted with growing delays; one
+that waits continues as soon as there is a quorum."""
 
 
 def objects(
@@ -79,8 +79,9 @@ def objects(
 
 
 def keep_config_hash(wanted: Object, live: Object | None) -> Object:
-    """Return the wanted StatefulSet with the configuration hash of the live pods, so that the hash does not replace
-    them, if no broker's URL changed and nothing else that they read only at start. Otherwise return it unchanged.
+    """Return the wanted StatefulSet with the configuration hash of the live one, so that no pod is replaced because of
+    the hash. Return it unchanged if a broker's URL or something else that brokers read only at start has changed, or if
+    there is no live one.
 
     Brokers re-read the list of brokers while they run, so scaling is no reason to restart any of them.
     """
@@ -162,7 +163,7 @@ def _stateful_set(
 ) -> Object:
     """Return the StatefulSet of the brokers.
 
-    :param read: the configuration that pods read at start; a change replaces the pods.
+    :param read: hashes of the configuration that pods read at start; a change replaces the pods.
     """
     spec = cluster.spec.brokers
     security = cluster.spec.security

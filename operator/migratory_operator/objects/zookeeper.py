@@ -24,9 +24,10 @@ _MEMBER = "/opt/zookeeper/bin/member"
 _HAS_QUORUM = "/opt/zookeeper/bin/has-quorum"
 
 _SECRET = "/etc/zookeeper-tls"
-"""The folder with the Secret of `spec.security.tls.zookeeper`. From it the member's command writes the files that
-ZooKeeper reads, in the next folder, and again when the Secret changes."""
+"""The folder with the Secret of `spec.security.tls.zookeeper`."""
 _CERTIFICATES = "/run/zookeeper-tls"
+"""The folder into which the member's command writes the files that ZooKeeper reads, from the Secret, and again when the
+Secret changes."""
 
 # Java caches a failed DNS lookup for ten seconds, which would delay the members' start by that time.
 _JAVA_SECURITY = "networkaddress.cache.ttl=1\nnetworkaddress.cache.negative.ttl=0\n"

@@ -3,11 +3,12 @@
 | type | True when |
 | --- | --- |
 | CoordinationAvailable | ZooKeeper has a quorum and every topic group a coordinator |
-| Progressing | objects are being created or changed, or pods are starting or being replaced |
+| Progressing | objects are being created or changed, or pods are starting, or being replaced or removed |
 | Degraded | something needs a person, or is less than desired although nothing is in progress |
 | Ready | clients are served as promised: enough brokers accept clients, and coordination is available |
 
-A planned step, such as the replacement of a pod, is something in progress, and Ready stays True beside it.
+A planned step, such as the replacement of a pod, makes Progressing True. Ready stays True meanwhile, if enough brokers
+accept clients and coordination is not missing for longer than PLANNED_GAP.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from migratory_operator.status import ConditionValue, parse_time
 
 ROLLING_OUT, ROLLOUT_STOPPED, SETTLED, REJECTED = "RollingOut", "RolloutStopped", "Settled", "ObjectRefused"
 INEFFECTIVE, NO_PROBLEM = "ApplyIneffective", "NothingKnown"
+INVALID_SPEC, PAUSED = "InvalidSpec", "Paused"
 ALL_READY = "AllReady"
 PLANNED_GAP = timedelta(seconds=30)
 """Time for which coordination may be missing in a planned step while Ready stays True. A topic group's next coordinator
@@ -172,9 +174,13 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
 
 
 def is_being_created(observed: ObservedCluster) -> bool:
-    """Return whether the cluster's objects have never all existed, as far as its status says."""
+    """Return whether a missing object may never have existed, as far as is known: the cluster is new, or waited for the
+    addresses of new brokers. A cluster counts as new that has no broker pod and whose creation was held up: it was
+    paused, its spec was invalid, or an object was rejected."""
     before = next((each for each in observed.status.get("conditions", ()) if each["type"] == "Progressing"), None)
-    return before is None or before["reason"] in ("Creating", "WaitingForAddresses")
+    if before is None or before["reason"] in ("Creating", "WaitingForAddresses"):
+        return True
+    return before["reason"] in (PAUSED, INVALID_SPEC, REJECTED) and not observed.pods_of(names.BROKER)
 
 
 def _rejection(observed: ObservedCluster) -> str:

@@ -19,7 +19,9 @@ from migratory_operator.names import Object, ResourceOwner
 from migratory_operator.objects import brokers, desired, exposure
 from migratory_operator.reconcile.conditions import (
     ALL_READY,
+    INVALID_SPEC,
     NO_PROBLEM,
+    PAUSED,
     ROLLOUT_STOPPED,
     ClusterProgress,
     blocked_conditions,
@@ -76,7 +78,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         spec_cluster = read_cluster(observed.resource)
     except ClusterFileError as error:
         message = "; ".join(str(problem) for problem in error.problems)
-        conditions = blocked_conditions("InvalidSpec", message)
+        conditions = blocked_conditions(INVALID_SPEC, message)
         return _plan(observed, conditions, _rollout_since(observed, UNKNOWN_ROLLOUT))
     owner, step = observed.owner, next_scale_step(spec_cluster, observed)
     cluster = step.cluster
@@ -119,7 +121,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
     details = _status_details(cluster, observed, exposure.server_entries(cluster, urls, ready), path)
     if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
         message = f"the annotation {names.PAUSED} pauses the operator for this cluster"
-        paused = ConditionValue("Progressing", "False", "Paused", message)
+        paused = ConditionValue("Progressing", "False", PAUSED, message)
         conditions = [paused if condition.type == "Progressing" else condition for condition in conditions]
         kept_since = _rollout_since(observed, rollout) if since is not None else {}
         return _plan(observed, conditions, details | kept_since, _rollout_events(since, kept_since, rollout))
@@ -184,6 +186,7 @@ def _foreign(wanted: Sequence[Object], observed: ObservedCluster) -> list[str]:
 
 
 _BROKER_KINDS = ("ConfigMap", "StatefulSet", "PodDisruptionBudget")
+"""Kinds of the brokers' objects that are built only when all URLs are known."""
 
 
 def _affects_pods(kind: str, name: str, owner: ResourceOwner) -> bool:
@@ -264,8 +267,8 @@ def _condition_events(conditions: Sequence[ConditionValue], previous: Sequence[O
             events.append(KubernetesEvent("Warning", "NotReady", new.message))
         elif new.type == "Degraded" and reason_changed and (new.status == "True" or new.reason != NO_PROBLEM):
             events.append(KubernetesEvent("Warning", new.reason, new.message))
-        elif new.type == "Progressing" and new.reason == "Paused" and reason_changed:
-            events.append(KubernetesEvent("Normal", "Paused", new.message))
+        elif new.type == "Progressing" and new.reason == PAUSED and reason_changed:
+            events.append(KubernetesEvent("Normal", PAUSED, new.message))
         elif new.type == "Progressing" and new.reason == ROLLOUT_STOPPED and reason_changed:
             events.append(KubernetesEvent("Warning", ROLLOUT_STOPPED, new.message))
     return events
@@ -282,8 +285,8 @@ def _rollout_events(old_since: str | None, new_since: Object, rollout: Rollout) 
 def _restored_events(observed: ObservedCluster, apply: Sequence[Object]) -> list[KubernetesEvent]:
     """Return an Event for each object that will be created again because somebody deleted it.
 
-    Nothing is reported for a new generation of the spec or a cluster that is still being created: there, missing
-    objects are not restored but new.
+    Nothing is reported for a new generation of the spec, or while missing objects may never have existed: then they are
+    not restored but new.
     """
     status, metadata = observed.status, observed.resource["metadata"]
     if status.get("observedGeneration") != metadata.get("generation", 1):

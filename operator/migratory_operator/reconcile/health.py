@@ -27,7 +27,7 @@ from migratory_operator.status import ConditionValue, format_time, parse_time
 DATA_LOST_AT = "dataLostAt"
 """The field of `status.zookeeper` with the time at which lost data was observed last."""
 LOSS_REPORTED = timedelta(minutes=15)
-"""The time for which a loss of ZooKeeper's data is reported at least, as long as its alert."""
+"""The time for which a loss of ZooKeeper's data is reported at least: as long as the alert about it."""
 
 
 def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
@@ -108,8 +108,9 @@ def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster
 
 
 def zookeeper_data(observed: ObservedCluster) -> Object:
-    """Return the status fields about ZooKeeper's data: its identity and, if it ever was another one, the time at which
-    that was observed. Both stay as they are while the brokers that are connected to ZooKeeper do not agree."""
+    """Return the status fields about ZooKeeper's data: its identity and, if the identity ever changed, the time at
+    which that was observed last. Both stay as they are while no broker that is connected to ZooKeeper reports an
+    identity, or such brokers do not agree."""
     before = observed.status.get("zookeeper", {})
     fields = {key: before[key] for key in ("identity", DATA_LOST_AT) if key in before}
     identities = {page.identity for page in observed.pages.values() if page.zookeeper_connected} - {""}

@@ -28,9 +28,9 @@ class ObservedCluster:
     missing_kinds: frozenset[str] = frozenset()
     """Optional kinds that this API server does not know."""
     rejected: Mapping[ObjectKey, str] = field(default_factory=dict)
-    """Objects whose change failed in this pass: rejected with a permanent error, the value; otherwise ""."""
+    """Errors of the objects whose change failed in this reconciliation; "" for an error that may not last."""
     ineffective: Mapping[ObjectKey, str] = field(default_factory=dict)
-    """Objects that were applied in this pass and still differ; the value is the path of a field that does."""
+    """Objects that were applied in this reconciliation and still differ, with the path of a field that does."""
     pods: tuple[Object, ...] = ()
     pages: Mapping[str, BrokerStatusPage] = field(default_factory=dict)
     """Status pages of the brokers that answered, by pod name."""
@@ -55,7 +55,8 @@ class ObservedCluster:
 
     @property
     def listed_brokers(self) -> frozenset[str]:
-        """The names of the brokers that are on the member list of at least one topic group."""
+        """The names of the brokers that are on the member list of at least one topic group, as far as the brokers that
+        answered coordinate it."""
         return frozenset[str]().union(*(page.listed for page in self.pages.values()))
 
     def pods_of(self, component: str) -> list[Object]:

@@ -16,7 +16,8 @@ READY_DEADLINE = timedelta(minutes=10)
 CRASH_LOOP_LIFETIME = timedelta(minutes=10)
 """A container that lived longer before it ended is not in a crash loop: the kubelet restarts it at once."""
 _PROBE_RESOLUTION = timedelta(seconds=2)
-"""Shorter than any readiness probe takes to succeed and fail again."""
+"""Time from a pod's start to a change of its condition Ready within which the pod was never ready: shorter than any
+readiness probe takes to succeed and fail again."""
 _SAME_REASON = {"ErrImagePull": "ImagePullBackOff", "InvalidImageName": "ImagePullBackOff"}
 """Reasons of the kubelet that alternate for the same trouble, and the one that is reported for all of them."""
 _STARTING_REASONS = (None, "ContainerCreating", "PodInitializing")
@@ -68,7 +69,7 @@ def find_failure(pod: Object, now: datetime) -> str:
     """Return the reason for which a pod that is not ready has failed: the trouble of `find_trouble`, or not ready for
     longer than READY_DEADLINE. Return "" if the pod has not failed.
 
-    A terminating pod has not failed: its condition is from the time when it was ready.
+    A terminating pod has not failed: it is not ready because it is being deleted.
     """
     if is_ready(pod) or is_terminating(pod):
         return ""

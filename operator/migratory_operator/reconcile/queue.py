@@ -1,5 +1,5 @@
-"""The work queue, which runs reconciliations: when a resource changed, after a backoff when one failed, and when a
-resource asks to be requeued.
+"""The work queue, which runs reconciliations: when a resource changed, after a backoff when one failed, and after the
+time that the last one asked for.
 
 One resource is reconciled by one task at a time. Changes during a reconciliation lead to one more.
 """

@@ -44,8 +44,9 @@ class Rollout:
     """The state of a rollout, and the pods to be replaced now."""
 
     state: Literal["none", "unknown", "rolling", "stopped"] = "none"
-    """unknown: the StatefulSets are about to change, or Kubernetes has not processed their last change, so the pods'
-    revisions can't be compared yet."""
+    """none: all pods are up to date; rolling: pods are being replaced, or the cluster is not healthy yet afterwards;
+    stopped: a pod of the current revision has failed; unknown: the StatefulSets are about to change, or Kubernetes has
+    not processed their last change, so the pods' revisions can't be compared yet."""
     message: str = ""
     """The pod that is replaced and what the rollout waits for, or why it stopped."""
     replace: tuple[Replacement, ...] = ()
@@ -91,8 +92,8 @@ def next_rollout_step(cluster: KubernetesCluster, observed: ObservedCluster, in_
 
 
 def outdated_members(observed: ObservedCluster) -> list[Object]:
-    """Return the ZooKeeper pods of an old revision; none while the current revision is not known. The caller asks them
-    for their modes, which decide the order of replacement."""
+    """Return the ZooKeeper pods of an old revision; none while the current revision is not known. Their modes decide
+    the order of replacement, so the caller asks them for it."""
     revision = _revision(observed, names.ZOOKEEPER)
     member_pods = tuple(sorted(observed.pods_by_name(names.ZOOKEEPER)))
     return _outdated(member_pods, observed, names.ZOOKEEPER, revision or "")

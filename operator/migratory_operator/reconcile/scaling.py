@@ -1,9 +1,9 @@
 """Scaling: how many brokers may exist next, while the number of brokers is reduced; pure.
 
 A topic group needs a quorum of the brokers on its last member list. Removing two brokers at once may lose the quorum,
-removing one can't. So the last broker is removed when all brokers that stay are healthy, and the next one when the
-topic groups have adapted their member lists. All brokers learn from the start which ones will be removed (`leaving`),
-so that no client is sent to one of them.
+removing one can't. So the broker with the highest ordinal is removed when all brokers that stay are healthy, and the
+next one when the topic groups have adapted their member lists. All brokers learn from the start which ones will be
+removed (`leaving`), so that no client is sent to one of them.
 """
 
 from __future__ import annotations

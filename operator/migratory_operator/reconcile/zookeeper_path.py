@@ -17,12 +17,13 @@ from migratory_operator.reconcile.observed import ObservedCluster
 
 
 def default_zookeeper_path(owner: ResourceOwner) -> str:
-    """Return the node that brokers use without a configured one."""
+    """Return the node that brokers use if their configuration names none."""
     return DEFAULT_ZOOKEEPER_PATH.format(cluster=owner.name)
 
 
 def zookeeper_path(cluster: KubernetesCluster, observed: ObservedCluster) -> str | None:
-    """Return the node below which the cluster's nodes are in an external ensemble; None without one.
+    """Return the node below which the cluster's nodes are in an external ensemble; None for a cluster without an
+    external ensemble.
 
     A recorded node comes first: that of the status, else that of the brokers' ConfigMap, which is created before any
     broker and thus before the status has the node.

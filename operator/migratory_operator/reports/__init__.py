@@ -3,6 +3,6 @@ reports.
 
 `controller` observes and applies; `decide` is the pure decision about one report between. `resolve` combines a report's
 spec with its cluster's, `job` and `spark` build the objects of a run, which `run` names, and `outcome` says how a run
-ended. `schedule` decides when a cluster is due for a report, `sla_condition` derives the condition SLAMet from its
-reports. `fetch` is for the command line.
+ended. `policy` has the rules of what a report may use. `schedule` decides when a cluster is due for a report,
+`sla_condition` derives the condition SLAMet from its reports. `fetch` is for the command line.
 """

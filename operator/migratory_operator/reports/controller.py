@@ -100,7 +100,7 @@ class ReportController:
         also reconcile the schedule and SLAMet of its cluster.
 
         Return the seconds until the next reconciliation; 0 if none is needed before something that is watched changes,
-        or if the report or its namespace is being deleted.
+        or if the report has ended, is gone or being deleted.
 
         :raises ApiError: a request was rejected or not answered; the next reconciliation repeats it.
         """

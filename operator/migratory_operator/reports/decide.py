@@ -39,7 +39,7 @@ class ReportPlan:
     """The changes to make for a report, and its new status."""
 
     create: tuple[Object, ...] = ()
-    """Objects in the order of their creation; the last one only if it does not exist."""
+    """The objects of the run, in the order of their creation. A Secret or Job that exists already stays as it is."""
     delete: tuple[Object, ...] = ()
     status: Object = field(default_factory=dict)
     """The new status. Empty: leave the status as it is."""

@@ -24,7 +24,8 @@ from migratory_operator.status import parse_time
 RESULT_KEY = "account.json"
 """The key of the result in its ConfigMap."""
 _PENDING_LIMIT = timedelta(minutes=5)
-"""Time that a pod may be unschedulable or without its image before the run fails; shorter with a short deadline."""
+"""Time that a pod may be unschedulable or without its image before the run fails; a third of the deadline if that is
+shorter."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class UnresolvableReport(Exception):
 
 @dataclass(frozen=True)
 class ResolvedReport:
-    """The settings of one run: those of the report's spec, and of its cluster where the spec gives none."""
+    """The settings of one run: those of the report's spec, where it gives none those of its cluster, and else the
+    default objectives."""
 
     cluster: str
     prometheus: PrometheusSpec

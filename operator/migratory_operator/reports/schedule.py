@@ -27,7 +27,8 @@ class ScheduleDecision:
     """The scheduled reports of a cluster to create and delete now."""
 
     slot: str | None = None
-    """The newest slot that is dealt with once `create` has been carried out."""
+    """The time up to which every slot has its report, or was missed, once `create` has been carried out. None without a
+    schedule."""
     create: Object | None = None
     delete: tuple[Object, ...] = ()
 
@@ -35,8 +36,8 @@ class ScheduleDecision:
 def decide_schedule(
     cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> ScheduleDecision:
-    """Return the scheduled reports of a cluster to create and to delete now. None is created without a schedule, before
-    its next slot, or while a scheduled report has not ended.
+    """Return the scheduled reports of a cluster to create and to delete now. No report is created without a schedule,
+    before the next slot, or while a scheduled report has not ended.
 
     Of the ended reports, the newest `sla.history_limit` stay and the others are deleted.
 

@@ -1,7 +1,7 @@
 """Derives a cluster's condition SLAMet, its last report, and Events when SLAMet becomes False or True again; pure.
 
 The newest ended report of the cluster's own schedule decides. A report that somebody made by hand, about any window and
-with any settings, says nothing about what the cluster promises.
+with any settings, says nothing about what the cluster promises; neither does one with objectives of its own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _WITHOUT_VERDICT = ("Unknown", "InsufficientData")
 def sla_status(
     cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> tuple[Object, tuple[KubernetesEvent, ...]]:
-    """Return the part of the cluster's status about reports, and Events; both empty if no report counts and there is no
-    schedule.
+    """Return the part of the cluster's status about reports, and Events; both empty if no report of a schedule has
+    ended and there is no schedule.
 
     :param reports: all reports about this cluster.
     """

@@ -10,7 +10,8 @@ from migratory_operator.names import Object
 
 
 class OperatorMetrics:
-    """Counters of reconciliations and changes, gauges of each cluster, and the time of the last list of clusters."""
+    """Counters of reconciliations and changes, gauges of each cluster and of each namespace's Lease, and the time of
+    the last list of clusters."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -102,13 +103,13 @@ class OperatorMetrics:
         self._lease.labels(namespace).set(is_held)
 
     def forget_lease(self, namespace: str) -> None:
-        """Remove the series of a namespace without clusters."""
+        """Remove the series of a namespace whose Lease this operator neither holds nor waits for any more."""
         if namespace in self._lease_namespaces:
             self._lease_namespaces.remove(namespace)
             self._lease.remove(namespace)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Remove all series of a deleted cluster."""
+        """Remove all series of a cluster that was deleted, or that another operator serves."""
         types = self._condition_types.pop((namespace, name), None)
         if types is None:
             return

@@ -362,3 +362,29 @@ def test_each_deleted_object_gets_an_event_also_when_a_pass_sees_only_some_of_th
     _, second = next_pass(observed, objects={BROKER_SET: before[BROKER_SET]})
     restored = [event.message for plan in (first, second) for event in plan.events if event.reason == "Restored"]
     assert len(restored) == len(before)
+
+
+@pytest.mark.parametrize("reason", ["ObjectRefused", "Paused", "InvalidSpec"])
+def test_objects_that_never_existed_are_created_and_not_restored(reason: str) -> None:
+    present = {key: item for key, item in healthy_cluster().objects.items() if key != BROKER_SET}
+    observed, plan = {
+        "ObjectRefused": lambda: next_pass(
+            observe(cluster(), objects=present), rejected={BROKER_SET: "exceeded quota: small"}
+        ),
+        "Paused": lambda: next_pass(observe(cluster(annotations={names.PAUSED: "true"}))),
+        "InvalidSpec": lambda: next_pass(observe(cluster({"brokers": {"replicas": 2}}))),
+    }[reason]()
+    assert condition(plan, "Progressing") == ("False", reason)
+    repaired = {**cluster(), "status": plan.status}
+    _, plan = next_pass(observed, resource=repaired, rejected={})
+    assert BROKER_SET in [(item["kind"], item["metadata"]["name"]) for item in plan.apply]
+    assert condition(plan, "Progressing") == ("True", "Creating")
+    assert "Restored" not in [event.reason for event in plan.events]
+
+
+def test_an_object_that_was_deleted_while_the_operator_was_paused_is_restored() -> None:
+    observed, _ = next_pass(healthy_cluster(cluster(annotations={names.PAUSED: "true"})))
+    resumed = {**cluster(), "status": observed.resource["status"]}
+    _, plan = next_pass(observed, resource=resumed, objects={})
+    assert condition(plan, "Progressing") == ("True", "Updating")
+    assert ("Normal", "Restored") in events_of(plan)
