@@ -20,7 +20,8 @@ class Notices:
     :param as_json: True to write one JSON object per message, False for text.
     :param quiet: True to write only errors and gaps.
 
-    `token_expired` is set when a broker refuses the token as expired and `token_is_fixed`: no new one can follow.
+    `token_expired` is set when a broker refuses the token as expired, and `token_is_fixed`, so that no new token can
+    follow.
     """
 
     def __init__(self, as_json: bool, quiet: bool) -> None:

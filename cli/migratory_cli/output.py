@@ -36,11 +36,11 @@ class StdoutFailed(CommandFailed):
 class StdoutWriter:
     """A writer of standard output with a thread of its own.
 
-    The reader of standard output may pause, go away, or be a full disk. It must not block connections, supervision or
-    Ctrl-C meanwhile. `error` is the failure after which nothing more is written, None before.
+    The reader of standard output may pause or end, or the disk be full. That must not block connections, supervision or
+    Ctrl-C. `error` is the failure after which nothing more is written, None before.
 
-    The thread writes to the descriptor: a lock of `sys.stdout` that is held at the interpreter's end aborts the
-    process.
+    The thread writes to the descriptor and not to `sys.stdout`, whose lock aborts the process if it is held at the
+    interpreter's end.
     """
 
     def __init__(self, descriptor: int = 1) -> None:
@@ -54,7 +54,7 @@ class StdoutWriter:
         threading.Thread(target=self._write_all, name="stdout", daemon=True).start()
 
     def put(self, data: bytes) -> None:
-        """Buffer data for the thread, without waiting. Drop them after a failure. Callers that write a lot await
+        """Buffer data for the thread, without waiting. Drop the data after a failure. Callers that write a lot await
         `wait_for_room` in between."""
         with self._changed:
             if self.error is None:
@@ -191,7 +191,8 @@ COLUMN_BORDER_WIDTH = 3
 
 
 class PrintableConsole(Console):
-    """A console that escapes what does not print in the text that it renders. Its own styles are no text."""
+    """A console that escapes characters that do not print in the text that it renders, but not the sequences of its own
+    styles."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):

@@ -90,8 +90,8 @@ class WorkerPool(list[WorkerHandle]):
         return [worker.progress.error for worker in self if worker.progress.error]
 
     def take_latencies(self, bounds: Sequence[float]) -> Histogram:
-        """Remove and return the latencies of the deliveries since the last call. `largest` is rounded up to its
-        bucket's bound."""
+        """Remove and return the latencies of the deliveries since the last call. `largest` is the upper bound of the
+        highest bucket that is not empty, or the highest bound."""
         recent = Histogram(bounds)
         for worker in self:
             for bucket, count in worker.progress.latencies.items():
@@ -257,7 +257,7 @@ class LoadController:
 
     async def _drain(self) -> None:
         """Wait until every publication is answered, every expected delivery was made, and DRAIN_GRACE has passed since,
-        at most `patience` seconds after publishing has ended."""
+        but at most `patience` seconds."""
         deadline = time.monotonic() + self.scenario.patience
         quiet_since: float | None = None
         while time.monotonic() < deadline:

@@ -20,7 +20,7 @@ from migratory_loadtest.histogram import Histogram
 from migratory_loadtest.meter import Meter
 
 SAME_CLOCK = "same"
-"""The label `clock`: publisher and subscriber read the same clock, so latencies are exact."""
+"""The value of the label `clock`: publisher and subscriber read the same clock, so latencies are exact."""
 
 REQUEST_TIMEOUT = 10.0
 """Seconds for a scraper to send its request and read the answer."""

@@ -81,11 +81,13 @@ class Meter:
         self.received[broker] += 1
 
     def received_bytes(self, count: int, now: int) -> None:
+        """Count bytes that a client received at `now`, nanoseconds of the monotonic clock."""
         self.bytes += count
         if self._measured is not None and self._measured[0] <= now < self._measured[1]:
             self.measured_bytes += count
 
     def acknowledged(self, broker: str, seconds: float, subscribers: int) -> None:
+        """Record an acknowledgement after `seconds`, and expect a delivery to each of the topic's `subscribers`."""
         self._histogram(self.publish, broker).observe(seconds)
         self.expected += subscribers
 

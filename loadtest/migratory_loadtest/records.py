@@ -72,7 +72,8 @@ class SubscriberRecord(Struct):
 class TopicRecord(Struct):
     """All publications and deliveries of one topic.
 
-    `failed` publications were rejected: they must not be delivered. `unanswered` ones may or may not be delivered.
+    `failed` publications were refused: they must not be delivered. `unanswered` ones may or may not be delivered; all
+    of QoS 0 are among them.
     """
 
     topic: str
@@ -102,6 +103,7 @@ class TopicRecord(Struct):
 
 
 def write_records(path: Path, topics: Iterable[TopicRecord]) -> None:
+    """Write topic records into a file, one line of JSON each. Raise OSError if it cannot be written."""
     with path.open("wb") as file:
         for topic in topics:
             file.write(msgspec.json.encode(topic) + b"\n")

@@ -55,7 +55,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     token: str | None = None
     cluster: str = ""  # label of exported metrics
     connects_per_second: float = 1000.0  # over all workers
-    connect_timeout: float = 60.0  # until all subscribers must have their receipt
+    connect_timeout: float = 60.0  # for all clients to be connected, besides the time that `connects_per_second` takes
     resume_limit: float = 5.0  # for each client of a killed broker
     settle: float = 10.0  # after a mark: the window "during" the fault
     patience: float = 20.0  # after the last publication, for outstanding answers and deliveries

@@ -5,7 +5,7 @@ A single delivery that is missing, repeated or out of order is found and named b
 lost        acknowledged, after the subscription's start, and not delivered (`gaps` of these were reported by a receipt)
 duplicate   delivered more than once to the same subscriber
 reordered   delivered after a higher position, or acknowledged at positions that reverse a publisher's order
-unexpected  never published, or rejected, or from before the subscription
+unexpected  delivered, but never published, or refused, or from before the subscription's start
 conflict    two contents at one position, or a content acknowledged at one position and delivered at another
 unknown     published, never answered, and delivered: allowed, and only counted
 """
@@ -56,7 +56,7 @@ class Verification:
 
     @property
     def violations(self) -> list[str]:
-        """The violated guarantees and the number of rejected publications, in words. Empty if there are none."""
+        """The violated guarantees and the number of refused publications, in words. Empty if there are none."""
         texts = [f"{count} {kind}" for kind in VIOLATIONS if (count := getattr(self, kind))]
         if self.lost and self.gaps:
             texts[0] += f", {self.gaps} of them reported by receipts"

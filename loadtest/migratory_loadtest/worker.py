@@ -51,12 +51,15 @@ MAX_COMMAND_BYTES = 16 * 1024 * 1024
 CONNECT_BATCH = 20
 """Clients that are started in one turn of the event loop, so that sleeping between them costs little."""
 MAX_WAITING = 1_000_000
-"""Unanswered publications of a client. An open loop must not be throttled by the client's own limit."""
+"""The largest number of unanswered publications of a client, in place of `Settings.max_waiting`: an open loop must not
+be throttled by the client."""
 
 
 class Worker:
-    """The clients of one load process, and the execution of the parent's commands. Raise ValueError if a server URL is
-    invalid."""
+    """The clients of one load process, and the execution of the parent's commands.
+
+    :raises ValueError: a server URL is invalid.
+    """
 
     def __init__(self, start: StartWorker) -> None:
         scenario = start.scenario
@@ -116,6 +119,7 @@ class Worker:
     # ---- commands ----------------------------------------------------------------------------------------------
 
     def start_publishing(self, command: StartPublishing) -> None:
+        """Set the measured time and begin to publish on schedule."""
         measure_from = command.at + round(self.scenario.warmup * 1e9)
         self.meter.measure(measure_from, measure_from + round(self.scenario.duration * 1e9))
         self.publishing = True
@@ -135,6 +139,7 @@ class Worker:
             publisher.schedule.stop()
 
     def mark_fault(self, command: MarkFault) -> None:
+        """Record the mark and the clients that are connected to the marked broker, and answer FaultMarked."""
         self.meter.mark(command.at)
         clients = [*self.subscribers, *self.publishers]
         affected = [client.name for client in clients if command.broker is not None and client.broker == command.broker]
@@ -142,6 +147,7 @@ class Worker:
         self.send(FaultMarked(command.number, len(affected), self.connections()))
 
     def report_results(self) -> None:
+        """Send the records of all topics of this worker, and then the summary. Call it once, at the end of the run."""
         records: dict[str, TopicRecord] = {}
         for publisher in self.publishers:
             for record in publisher.final_records().values():
@@ -296,6 +302,7 @@ async def main() -> None:
 
 
 def run() -> None:
+    """Run `main` on uvloop if it is installed, else on asyncio's own event loop. Ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; a worker ends with the parent's pipe
     try:
         import uvloop

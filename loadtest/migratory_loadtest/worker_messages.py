@@ -142,7 +142,7 @@ class WorkerSummary(Struct, tag=True, kw_only=True):
     scheduled: int
     published: int
     late: int
-    latest: float
+    latest: float  # seconds, the longest time between due and sent
     errors: list[str]
     marks: list[FaultSummary]
     cpu: float = 0.0  # CPU seconds of the worker since the first publication was due

@@ -13,7 +13,7 @@ from hashlib import blake2b, shake_128
 from typing import NamedTuple
 
 LATE_SECONDS = 0.05
-"""Seconds after its due time from which a send counts as late. Well above the jitter of an idle event loop."""
+"""Seconds after its due time above which a send counts as late. Well above the jitter of an idle event loop."""
 LATE_SHARE = 0.01
 """Share of late sends above which the generator itself was too slow for its latencies to be judged."""
 
@@ -33,7 +33,7 @@ class ScheduledSend(NamedTuple):
 
 class SendSchedule:
     """The send times of a publisher's topics: `count` publications for each topic, `rate` per second, each topic at its
-    offset in the period.
+    offset in the period. `scheduled`, `sent` and `late` are numbers of publications.
 
     :param offsets: for each topic its first due time, in seconds since the start.
     """

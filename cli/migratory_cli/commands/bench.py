@@ -75,6 +75,8 @@ PUBLISHER_OPTIONS = (
 
 
 def add_options(*groups: tuple[Any, ...]) -> Callable[[Command], Command]:
+    """Return a decorator that adds these options to a command, in this order in its help."""
+
     def add(command: Command) -> Command:
         for group in reversed(groups):
             for option in reversed(group):

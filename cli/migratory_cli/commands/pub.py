@@ -21,7 +21,8 @@ from migratory_cli.output import StdoutWriter
 from migratory_cli.runtime import CommandFailed, run_client
 
 _MAX_PENDING = 500
-"""Publications without an answer. Below the client's own limit, so that it never refuses one."""
+"""The largest number of publications without an answer. Below `Settings.max_waiting`, so that the client never refuses
+one for their number."""
 _READ_AHEAD = 16
 """Chunks of standard input (64 KiB each) that are read ahead."""
 _MAX_LINE_BYTES = 67_108_864

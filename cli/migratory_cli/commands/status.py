@@ -27,7 +27,7 @@ _HINTS = {
     NOT_FOUND: ": there is no status at this address; use the broker's administration port, not its port for clients",
     UNAUTHORIZED: ": the status needs a token of spec.security.administration; give it with --token-file",
 }
-"""Explanations of an answer's status of HTTP."""
+"""Explanations of the HTTP status codes of answers."""
 
 
 @click.command()

@@ -1,7 +1,7 @@
 """Formats the output of `migratory status`: one line per broker, and remarks below.
 
-A line is never wrapped. On a narrow terminal the columns of `_OPTIONAL` are omitted in that order, and a last line
-names them.
+On a terminal that is too narrow for the table, columns of `_OPTIONAL` are omitted in that order, and a last line names
+them. The command prints the lines without wrapping them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from migratory_cli.terminal import printable
 Answer = Mapping[str, Any]
 
 ZOOKEEPER_SILENCE = 4.0
-"""Seconds without an answer of ZooKeeper after which that is shown: the default session timeout. A broker asks much
-more often. An open connection alone proves nothing, because it stays open when every server is frozen."""
+"""Seconds since ZooKeeper's last answer above which the silence is shown: the default session timeout. A broker sends
+requests much more often. An open connection alone proves nothing, because it stays open when every server is frozen."""
 
 _HEADINGS = (
     "broker", "state", "pid", "clients", "topics", "coord", "waiting", "lag", "cache", "queued", "up", "ZooKeeper",

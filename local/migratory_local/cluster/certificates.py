@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALIDITY = timedelta(days=30)
-"""How long a certificate is valid. A cluster for development is started anew long before that."""
+"""The time for which a certificate is valid. A cluster for development is started anew long before its end."""
 
 _BACKDATED = timedelta(minutes=5)
-"""Certificates begin earlier, because clocks differ."""
+"""The time by which a certificate's validity begins before it is made, because clocks differ."""
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -44,8 +44,7 @@ class DevelopmentAuthority:
     def issue(
         self, names: Sequence[str], *, validity: timedelta = VALIDITY, key: PrivateKey | None = None
     ) -> tuple[bytes, bytes]:
-        """Return a certificate for DNS names and addresses, and its key, both PEM. It serves both ends of a
-        connection.
+        """Return a certificate for DNS names and IP addresses, and its key, both PEM. Servers and clients can use it.
 
         :param key: the key; by default a new one on the curve P-256.
         """

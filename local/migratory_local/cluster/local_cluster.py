@@ -5,8 +5,9 @@
     cluster.kill_broker("quotes-broker-1")
     await cluster.stop()           # every process has ended
 
-Work folder: broker.json, zookeeper-N/, zookeeper.password, logs/NAME.log, drained/NAME, lock. ZooKeeper starts empty
-each time: topic histories live in the brokers' memory, so nothing that ZooKeeper could remember outlives the brokers.
+Work folder: broker.json, zookeeper-N/, zookeeper.password, administration.token, tls/, logs/NAME.log, drained/NAME,
+lock. ZooKeeper starts empty each time: topic histories are in the brokers' memory, so nothing that ZooKeeper stores is
+of use after the brokers have ended.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ _ADMIN_OFFSET, _PEERS_OFFSET, _ZOOKEEPER_OFFSET = 100, 200, 300
 
 
 def _with_zookeeper_user(resource: MigratoryCluster, password_file: Path) -> MigratoryCluster:
-    """Return the resource with a password for ZooKeeper in this file, if it secures anything and names no other."""
+    """Return the resource with this file as that of ZooKeeper's password, if it names a ZooKeeper user without a file,
+    or names no user and secures anything else. Otherwise return it unchanged."""
     security = resource.spec.security
     user = security.zookeeper
     if user is None:
@@ -121,7 +123,7 @@ class LocalCluster:
     """
 
     ready_seconds: ClassVar[float] = READY_SECONDS
-    """Limit of `start` for the ZooKeeper members, and then for the brokers."""
+    """Seconds that `start` waits for the ZooKeeper members, and then again for the brokers."""
 
     def __init__(
         self,
@@ -284,7 +286,7 @@ class LocalCluster:
             raise LocalError(f"cannot clear {self.workdir}: {error}") from error
 
     def check(self) -> None:
-        """Raise the exception that ended the supervision, if there is one. Processes would not be started again any
+        """Raise the exception that ended the supervision, if there is one: ended processes are not started again any
         more."""
         if self._supervision is not None and self._supervision.done() and not self._supervision.cancelled():
             self._supervision.result()

@@ -1,5 +1,5 @@
-"""State files and locks: a state file tells other commands about each cluster that runs on this machine, and a lock
-keeps a second runner out of a work folder."""
+"""Files of a runner for itself and other commands: the state file of each cluster that runs on this machine, the lock
+of a work folder, and files with secrets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClusterState:
     metrics: str = ""
     """The folder of the recorder's Parquet files, or the URL of Prometheus; empty if metrics are not recorded."""
     authority: str = ""
-    """The file of the authority that `--dev-tls` made, which clients of this machine trust; empty without it."""
+    """The file of the authority that `--dev-tls` made, which clients have to trust; empty without that option."""
 
     token_file: str = ""
     """The file with the token for the brokers' status pages; empty if they need none."""
@@ -54,7 +54,7 @@ class ClusterState:
     def token(self) -> str:
         """The token for the brokers' status pages; empty if they need none.
 
-        :raises LocalError: its file cannot be read.
+        :raises LocalError: `token_file` cannot be read.
         """
         try:
             return Path(self.token_file).read_text() if self.token_file else ""
@@ -166,8 +166,9 @@ _CLEARED = ("logs", "samples", "drained", "zookeeper-*")
 class WorkdirLock:
     """A lock on a work folder, because a runner clears what earlier runs left there.
 
-    It keeps a second runner out, and every runner out of a folder that was never a work folder. The kernel releases the
-    lock when the process ends, however it ends. The lock file stays and marks the folder as a work folder.
+    It keeps a second runner out, and every runner out of a folder that was never a work folder but holds names that a
+    start would clear. The kernel releases the lock when the process ends, however it ends. The lock file stays and
+    marks the folder as a work folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -210,6 +211,7 @@ class WorkdirLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
+        """Unlock the folder, if this object holds the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -29,7 +29,8 @@ SIZES = (1, 3, 5)
 Mode = Literal["leader", "follower", "observer", "standalone"]
 
 _JVM_FLAGS = ("-Xmx64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
-"""Small and quick to start: with PySpark 4.3 three members are up in 1.7 s at about 105 MB each."""
+"""Flags of a JVM that is small and starts quickly: with PySpark 4.3 three members are up in 1.7 s at about 105 MB
+each."""
 _PREALLOCATE_KB = 4096
 """KiB by which a transaction log grows. The default, 64 MiB per member, fills the disk of a small machine."""
 _MODE = re.compile(r"^Mode: (\w+)", re.MULTILINE)
@@ -41,7 +42,7 @@ _GRACE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class ZooKeeperTls:
-    """PEM files with which members, and those who ask them, prove to each other who they are."""
+    """PEM files with which ZooKeeper's members authenticate to each other, and members and clients to each other."""
 
     identity: Path
     """The private key, followed by the certificate, which has the members' addresses."""

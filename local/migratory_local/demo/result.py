@@ -25,9 +25,9 @@ class KilledProcess:
     kind: KillTarget
     name: str
     at: float
-    """Wall-clock seconds."""
+    """The time of the kill, in seconds since 1970."""
     rejoined: float | None = None
-    """Seconds from the kill until it was ready again; None if it was not."""
+    """Seconds from the kill until the process was ready again; None if it was not."""
     failure: str = ""
 
 

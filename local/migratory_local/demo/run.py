@@ -28,7 +28,8 @@ from migratory_local.processes.supervisor import SupervisorEvent
 DOWN_SECONDS = 2.0
 """Seconds that the killed process stays down, so that the others must take over."""
 _UNEVEN = 1.3
-"""Descriptors for clients above an even share: clients choose brokers at random, and one broker is down for a while."""
+"""The largest number of clients of a broker, as a multiple of an even share among the brokers that the kill leaves:
+clients choose brokers at random."""
 _ZOOKEEPER_TIMEOUT = 30.0
 """Seconds for a killed ZooKeeper member to rejoin; it takes a second or two on an idle machine."""
 

@@ -40,6 +40,8 @@ class Recorder:
     `async with Recorder(folder) as recorder: recorder.add(port, "broker")`. Leaving the block scrapes once more and
     writes the rest.
 
+    `rows` is the number of samples written so far.
+
     :param interval: seconds between two scrapes of a target. A target that takes longer counts as down.
     :param now: returns seconds since 1970, for the timestamps.
     :raises LocalError: the folder cannot be written.

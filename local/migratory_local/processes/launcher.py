@@ -15,6 +15,7 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+"""The number of the operation of `prctl` that makes the kernel send a signal when the parent dies."""
 
 
 def main(arguments: list[str]) -> None:

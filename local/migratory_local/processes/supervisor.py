@@ -64,9 +64,9 @@ class _Watched:
     """True if the process has ended and is not started again because of `away_file`."""
     probe: Probe | None = None
     probed_pid: int | None = None
-    """The process that has answered a probe."""
+    """The process id of the run that has answered a probe; None before."""
     unanswered: int = 0
-    """Probes in a row that it left unanswered."""
+    """Probes in a row that this run has left unanswered since its last answer."""
 
 
 class Supervisor:
