@@ -186,7 +186,7 @@ class IpNetwork:
     max_length: ClassVar[int] = 43
 
     def validate(self, value: object) -> str:
-        """Return the network unchanged. Raise unless it is the address of a network."""
+        """Return the network unchanged. Raise `not_allowed` if it is not one, or has bits after its prefix."""
         allowed = 'a network such as "10.0.0.0/8" or "2001:db8::/32", or an address'
         text = PatternText(self.pattern, self.max_length, allowed).validate(value)
         try:

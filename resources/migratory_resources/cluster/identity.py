@@ -40,7 +40,8 @@ class SecretKeySpec(ResourceModel):
 
 
 class KeysSpec(ResourceModel):
-    """Keys that sign tokens: a JWK set, a public key or certificate in PEM, or a secret."""
+    """A source of keys by which brokers check the signatures of tokens: a JWK set, a public key or certificate in PEM,
+    or a secret."""
 
     algorithms: list[Annotated[Algorithm, OneOf(ALGORITHMS)]] = Field(
         max_length=10,
@@ -153,7 +154,7 @@ class RuleSpec(ResourceModel):
 
 
 def secrets_of(tokens: TokensSpec | None) -> list[SecretKeySpec]:
-    """Return the Secrets that the tokens need."""
+    """Return the entries of Secrets that the tokens need: those with keys, and the one with the revoked tokens."""
     if tokens is None:
         return []
     return [
@@ -164,9 +165,9 @@ def secrets_of(tokens: TokensSpec | None) -> list[SecretKeySpec]:
 def zookeeper_credentials(
     user: ZooKeeperUserSpec | KubernetesZooKeeperUserSpec | None, secrets_folder: str
 ) -> dict[str, Any]:
-    """Return the field `credentials` of the brokers' section `zookeeper`, empty without a password.
+    """Return the field `credentials` for the section `zookeeper` of the brokers' configuration; {} without a password.
 
-    :param secrets_folder: where each Secret is mounted as a folder of its name.
+    :param secrets_folder: the folder in which each Secret is mounted as a folder of the Secret's name.
     """
     if isinstance(user, KubernetesZooKeeperUserSpec):
         path: str | None = f"{secrets_folder}/{user.password_secret.name}/{user.password_secret.key}"
@@ -180,9 +181,9 @@ def zookeeper_credentials(
 def identity_config(
     tokens: TokensSpec | None, rules: list[RuleSpec], anonymous: bool, secrets_folder: str
 ) -> dict[str, Any]:
-    """Return the section `security` of the brokers' configuration, empty when everybody may do everything.
+    """Return the section `security` of the brokers' configuration; {} when everybody may do everything.
 
-    :param secrets_folder: where each Secret is mounted as a folder of its name.
+    :param secrets_folder: the folder in which each Secret is mounted as a folder of the Secret's name.
     """
     if tokens is None and not rules:
         return {}

@@ -1,4 +1,4 @@
-"""Writes the configuration files of a cluster's processes: the brokers' JSON and a ZooKeeper member's `zoo.cfg`.
+"""Builds the configuration of a cluster's processes: the brokers' JSON and a ZooKeeper member's `zoo.cfg`.
 
 Used by the local runner and the operator. Settings that differ between brokers (name, listeners, advertised addresses)
 come from their command lines.
@@ -54,7 +54,7 @@ def broker_config(
     :param default_hosts: the values of the header Host that brokers accept if the cluster's spec names none; "*" for
         all.
     :param default_origins: the origins of web pages that may connect if the cluster's spec names none.
-    :param secrets_folder: the folder in which each Secret of the tokens is a folder of its name.
+    :param secrets_folder: the folder in which each Secret that the configuration names is a folder of its own.
     :param zookeeper_path: the node below which the cluster's nodes are; None for `DEFAULT_ZOOKEEPER_PATH`.
     """
     spec = cluster.spec

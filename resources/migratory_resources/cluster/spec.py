@@ -121,8 +121,8 @@ class TopicsSpec(ResourceModel):
 
 
 class RatesSpec(ResourceModel):
-    """Rates of each client or of each identity: `spec.limits.clients`, `spec.limits.identities`. Over a rate a client
-    is read on when the rate allows it, and told when that is."""
+    """Rates of each connection or of each identity: `spec.limits.clients`, `spec.limits.identities`. A client over a
+    rate is not read until the rate allows it, and is told when that is."""
 
     publications_per_second: Annotated[int, WholeNumber(0, 10_000_000)] = Field(
         default=0, description="Publications per second, of both QoS, to a broker; 0: no limit"

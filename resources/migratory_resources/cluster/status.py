@@ -53,7 +53,8 @@ class BrokerStatus(ResourceModel):
 
 
 class ZooKeeperStatus(ResourceModel):
-    """The members of the ZooKeeper ensemble: `status.zookeeper`."""
+    """The state of ZooKeeper, `status.zookeeper`: the numbers of desired and ready members, the cluster's node in an
+    external ensemble, the identity of the data, and when a loss of data was last observed."""
 
     replicas: Count = Field(description="Desired members; 0 with an external ensemble")
     ready: Count = Field(description="Members that belong to a quorum")
@@ -67,7 +68,7 @@ class ZooKeeperStatus(ResourceModel):
 
 
 class LastReport(ResourceModel):
-    """The newest finished report that judges the cluster's own objectives: `status.lastReport`."""
+    """The newest finished report of the cluster's schedule, on which SLAMet is based: `status.lastReport`."""
 
     name: str = Field(description="Name of the SLAReport")
     verdict: str = Field(description="met, missed or insufficient; failed when the report has no verdict")
@@ -90,7 +91,7 @@ class ClusterStatus(ResourceModel):
     rollout_since: str | None = Field(default=None, description="When the rollout in progress began")
     zookeeper: ZooKeeperStatus | None = Field(default=None, description="The ZooKeeper ensemble")
     last_report: LastReport | None = Field(
-        default=None, description="The newest finished report that judges the cluster's own objectives"
+        default=None, description="The newest finished report of the cluster's schedule, on which SLAMet is based"
     )
     last_slot: str | None = Field(
         default=None, description="The newest time of sla.schedule for which a report was made or skipped"

@@ -24,7 +24,7 @@ class CertificateFiles(ResourceModel):
 
 
 class FileSource(ResourceModel):
-    """A certificate in files, on one machine."""
+    """A certificate with its key in files, for brokers on one machine."""
 
     files: CertificateFiles = Field(description="Paths of PEM files")
 
@@ -39,7 +39,7 @@ class TlsSpec(ResourceModel):
 
 
 class SecretSource(ResourceModel):
-    """A certificate in a Secret, on Kubernetes."""
+    """A certificate with its key in a Secret, for pods on Kubernetes."""
 
     secret_name: Annotated[str, PatternText(_SECRET, 253, "a Secret's name")] = Field(
         description="A Secret with tls.crt, tls.key and, except for clients, ca.crt"
@@ -47,7 +47,7 @@ class SecretSource(ResourceModel):
 
 
 class KubernetesTlsSpec(ResourceModel):
-    """Certificates for the listeners of clients and administration, and for the links between brokers:
+    """Certificates for the listeners of clients and administration, for the links between brokers, and for ZooKeeper:
     `spec.security.tls`."""
 
     clients: SecretSource | None = Field(default=None, description="TLS for clients; by default they connect without")
@@ -59,9 +59,10 @@ class KubernetesTlsSpec(ResourceModel):
 
 
 def certificate_sections(tls: TlsSpec | KubernetesTlsSpec, mount: str) -> dict[str, dict[str, str]]:
-    """Return the section `tls` of the brokers' configuration: the paths of each purpose that has a certificate.
+    """Return the section `tls` of the brokers' configuration: the paths of the files of each purpose that has a
+    certificate. A purpose is a field of `tls`, such as `clients`.
 
-    :param mount: the folder in which each purpose has one with its Secret.
+    :param mount: the folder in which the Secret of each purpose is a folder of the purpose's name.
     """
     sections = {}
     for purpose, source in tls:

@@ -1,8 +1,8 @@
 """Schemas of the field types in a custom resource definition: their patterns, and their bounds as CEL rules.
 
-CEL is the language in which a definition has rules that the API server checks. Durations and sizes are text in
-Kubernetes, so a bound is a CEL rule and not a `minimum`. Texts have a `maxLength`, from which the API server estimates
-the cost of a rule.
+CEL is the language of the rules that the API server checks. A duration is text and a size is text or a number, so their
+bounds are CEL rules; only whole numbers have `minimum` and `maximum`. Texts have a `maxLength`, from which the API
+server estimates the cost of a rule.
 """
 
 from __future__ import annotations
@@ -144,8 +144,9 @@ def _(kind: PatternText) -> Schema:
 
 
 def explained(kind: object, schema: Schema) -> Schema:
-    """Return the schema of a field with its pattern as a rule, which says in words what is allowed: the API server
-    explains a `pattern` by the regular expression alone. Within lists and mappings such a rule would be too costly."""
+    """Return the schema of a field with the pattern of a PatternText as a rule, which says in words what is allowed:
+    the API server explains a `pattern` by the regular expression alone. Return the schema of another type unchanged.
+    Within lists and mappings such a rule would be too costly."""
     if not isinstance(kind, PatternText):
         return schema
     matches = rule(f"self.matches({json.dumps(schema['pattern'])})", f"allowed: {kind.allowed}")

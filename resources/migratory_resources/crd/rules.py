@@ -1,7 +1,7 @@
-"""The rules between fields in CEL, for the API server: those of `validation.rules`, except that names in weights begin
-with the cluster's, and that objectives for the same events have the same target.
+"""The rules between fields in CEL, for the API server: those of `validation` for Kubernetes, except that names in
+weights begin with the cluster's, and that objectives for the same events have the same target.
 
-Also the rules that only an API server can check: immutable fields. Each rule names its field in the error.
+Also the rules that only an API server can check: immutable fields. Most rules name the field in the error.
 """
 
 from __future__ import annotations

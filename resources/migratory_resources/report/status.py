@@ -1,5 +1,5 @@
-"""The models of the status of an SLAReport, which the operator writes, and of the result of a run, which the pipeline's
-pods write. Numbers that may have a fraction are text."""
+"""The models of the status of an SLAReport, which the operator writes, and of the result of a run, which the driver
+writes. Numbers that may have a fraction are text."""
 
 from __future__ import annotations
 
@@ -99,8 +99,7 @@ class ReportedGap(ResourceModel):
 
 
 class ReportOutcome(ResourceModel):
-    """The result of a run that judged its objectives, as the pipeline's pods write it; without `run`, `failure` and
-    `files`."""
+    """The result of a run that judged its objectives, as the driver writes it beside `run` and `files`."""
 
     verdict: Annotated[ReportVerdict, OneOf(VERDICTS)] = Field(description="met, missed or insufficient")
     window: ReportedWindow = Field(description="The time that was judged")
@@ -113,7 +112,7 @@ class ReportOutcome(ResourceModel):
 
 
 class ReportFailure(ResourceModel):
-    """The reason for which a run has no verdict, as the pipeline's pods write it."""
+    """The reason for which a run has no verdict, as the driver writes it."""
 
     reason: ConditionReason = Field(description="Reason, in one word")
     message: str = Field(description="Explanation for people")

@@ -1,5 +1,5 @@
-"""Parses untrusted text into one YAML document, a mapping. Size and depth are bounded. Anchors, aliases, tags and
-duplicate keys are errors. An error inside the text names line and column."""
+"""Parses untrusted text into one YAML document, a mapping. Size and depth are bounded. Anchors, aliases, tags except
+`!!str`, keys that are not text and duplicate keys are errors. An error inside the text names line and column."""
 
 from __future__ import annotations
 

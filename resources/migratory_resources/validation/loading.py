@@ -53,7 +53,8 @@ file says."""
 _NO_EFFECT = frozenset({"metadata.labels", "metadata.annotations"})
 _KNOWN = frozenset({*KUBERNETES_ONLY, *_NO_EFFECT})
 _SIMILARITY = 0.7
-"""The difflib ratio of a misspelling: "replica" for "replicas", "minCopys" for "minCopies", but not "color"."""
+"""The difflib ratio to a known name from which on an unknown field counts as a misspelling, such as "replica" for
+"replicas" and "minCopys" for "minCopies"."""
 
 
 @dataclass(frozen=True)

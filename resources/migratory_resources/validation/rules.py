@@ -1,7 +1,7 @@
 """Rules between fields of a cluster. Each broken rule gives a path, the value there and what is allowed instead.
 
-`crd.rules` has these rules in CEL for the API server, except two: the beginning of names in weights, and contradictory
-targets.
+`crd.rules` has these rules in CEL for the API server, except the beginning of names in weights, contradictory targets,
+and those about files of one machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from migratory_resources.validation.problems import FieldProblem
 from migratory_resources.validation.repairs import RepairedCluster
 
 TAKEOVER_SECONDS = 2.0
-"""Seconds of a takeover (`progressTimeout`) after which a candidate that has not finished tries again."""
+"""Seconds allowed for a takeover (`progressTimeout`). A candidate that has not finished then tries again."""
 BACKOFF_SECONDS = 30.0
 """Seconds that a client waits before it reconnects, at most."""
 RESENDING_SECONDS = 60.0
