@@ -34,7 +34,8 @@ class ListenError(BrokerError):
 
 
 class ZooKeeperError(BrokerError):
-    """No ZooKeeper was reached at the start within the allowed time, none gave access, or its password is missing."""
+    """No ZooKeeper was reached at the start within the allowed time, none gave access, or the password for it is
+    missing or malformed."""
 
     code = EXIT_ZOOKEEPER
 

@@ -92,8 +92,8 @@ class Pump:
         """Set the functions that carry out the effects that leave both cores, by class.
 
         They are needed for all of `logic_events.Effect` but those for the edge, and for the edge's `Multicast`, `Send`,
-        `Close`, `Hold` and `Later`. A handler for an effect that is also for the edge must call `step_edge` with it
-        itself.
+        `Close`, `Hold` and `Later`. A handler for an effect that is also for the edge must pass the effect to
+        `step_edge`.
         """
         self._logic_handlers.update(dict.fromkeys(get_args(logic_events.EdgeEffect), self.step_edge))
         self._logic_handlers.update(handlers)

@@ -34,7 +34,8 @@ class Certificate:
     number of attempts so far to use changed files that failed.
 
     :param on_refused: called for each handshake that failed.
-    :param name: the broker's name. It replaces `{broker}` in the paths, and a peer's certificate must name it.
+    :param name: the broker's name. It replaces `{broker}` in the paths. With the purpose `peers`, the certificate must
+        be of this name.
     :raises TlsError: the files cannot be used.
     """
 

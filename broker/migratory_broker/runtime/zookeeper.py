@@ -420,8 +420,8 @@ class ZooKeeper:
             self._loop.call_later(ENSURE_RETRY, self._ensure, generation, steps)
 
     async def _protect(self, session: int, acl: list[ACL]) -> None:
-        """Give `acl` to the root and all nodes below it, with one request at a time, so that those of the logic do not
-        wait. The nodes above the root may be others' as well."""
+        """Give `acl` to the root and all nodes below it, with one request at a time, so that requests of the logic do
+        not wait. The nodes above the root are left alone, because other programs may use them."""
         paths, changed = [self._root], 0
         try:
             while paths:

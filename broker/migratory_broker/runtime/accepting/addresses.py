@@ -24,7 +24,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def address_key(host: str) -> str:
-    """Return the name under which an address counts, "" for none: an IPv6 address is one of its network of 64 bits."""
+    """Return the name under which an address counts: for an IPv6 address that is its network of 64 bits. Return "" for
+    no address."""
     if not host:
         return ""
     address = _address(host)
@@ -112,7 +113,7 @@ class AddressLimits:
         return AddressLease(key, self.release)
 
     def release(self, key: str) -> None:
-        """Give back the place of a connection that ended."""
+        """Give back the place of a connection that ended, of the address that counts as `key`."""
         self._connections[key] -= 1
         if not self._connections[key]:
             del self._connections[key]

@@ -31,7 +31,8 @@ unfinished request take a megabyte."""
 HANDLER_BYTES = 16_384
 """Bytes of memory of a connection that has sent no request yet: the transport, aiohttp's handler and parser."""
 HEAD_COPIES = 4
-"""Copies of a request's head that are in memory while it is read: as it came, and each header as bytes and as text."""
+"""Copies of a request's head that are in memory while it is read: as it came, in parts and joined, and each header as
+bytes and as text."""
 
 HEAD_LIMITS = (
     f"the request's head is too large: at most {MAX_HEAD} bytes and {MAX_HEADERS} headers are allowed, each of at most "
@@ -83,7 +84,7 @@ class _RequestHandler(RequestHandler):
         self._last = b""  # the last of them, as the end may be cut in two
 
     def count_received(self, size: int) -> None:
-        """Count bytes of the request that were received, and may wait until they are parsed."""
+        """Count received bytes of the request for the server's limit of memory. They need not be parsed yet."""
         self._server.hold(self, size * HEAD_COPIES)
 
     def data_received(self, data: bytes) -> None:
@@ -185,8 +186,8 @@ class HttpServer(web.Server):
             self._evict_largest()
 
     def _evict_largest(self) -> None:
-        """Evict the largest connections, the older first, of the host that holds most, until an eighth is free: the
-        search is not repeated for each connection."""
+        """Evict the largest connections, the older first, of the hosts that hold most, until an eighth of the limit is
+        free, so that the search is not repeated for each connection."""
         hosts = {handler: host_of(handler.transport) for handler in self.pending}
         totals: Counter[str] = Counter()
         for handler, host in hosts.items():

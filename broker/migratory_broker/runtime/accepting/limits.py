@@ -16,7 +16,7 @@ RESERVED_DESCRIPTORS = 128
 are refused."""
 
 NEEDED_DESCRIPTORS = RESERVED_DESCRIPTORS + 16
-"""The lowest descriptor limit with which a broker starts: its reserve, and a few clients."""
+"""The lowest descriptor limit with which a broker starts: the reserved ones, and a few for clients."""
 
 
 class Pace(Protocol):
@@ -31,7 +31,7 @@ class Pace(Protocol):
 
 
 class AcceptRate:
-    """A rate limit of `rate` connections a second, which allows a burst of a quarter of a second's number (a token
+    """A rate limit of `rate` connections a second, with bursts of up to a quarter of `rate`, at least one (a token
     bucket). Listeners may share one."""
 
     def __init__(self, rate: int, clock: Callable[[], float]) -> None:

@@ -30,9 +30,9 @@ RETRY_DELAY = 0.2
 """Seconds until the next attempt after the operating system refused to accept."""
 
 MAX_UNSENT_BYTES = 131_072
-"""Bytes of a connection that the kernel holds at most, besides those on their way to a receiver that has room for them.
-By its own limit it takes up to 4 MB (`net.ipv4.tcp_wmem`) for each client that does not read, which no limit of the
-broker counts."""
+"""The largest number of unsent bytes of a connection that the kernel takes (`TCP_NOTSENT_LOWAT`), besides those on
+their way to a receiver that has room for them. By default the kernel takes up to 4 MB (`net.ipv4.tcp_wmem`) for each
+client that does not read, which no limit of the broker counts."""
 
 TLS_HANDSHAKE_BYTES = 65_536
 """Bytes of memory of a connection in its TLS handshake, as measured: uvloop's buffers and OpenSSL's state."""
@@ -302,8 +302,8 @@ class Acceptor:
         self._answer(accepted, (head + body).encode())
 
     def _answer(self, accepted: socket.socket, response: bytes) -> None:
-        """Close a refused connection behind the answer, which is a courtesy: a client that is gone or speaks TLS sees
-        the connection end."""
+        """Send an answer on a refused connection, if the kernel takes it, and close the connection. A client that
+        speaks TLS only sees the connection end."""
         with contextlib.suppress(OSError):
             accepted.send(response)
         accepted.close()

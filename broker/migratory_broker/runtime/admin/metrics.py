@@ -29,7 +29,8 @@ from migratory_broker.runtime.tls import Certificate, Purpose
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Upper bounds of the buckets of `migratory_takeover_seconds`. The target of a takeover is `progressTimeout`, 2 s."""
+"""Upper bounds, in seconds, of the buckets of `migratory_takeover_seconds`. The target of a takeover is 2 s
+(`LogicConfig.progress_timeout`)."""
 
 CLOSED_REASONS = (
     "client", "bye", "lost", "heartbeat", "handshake", "refused", "draining", "fenced", "stopping", "slow_consumer",
@@ -125,8 +126,8 @@ Value = float | Mapping[str, float]
 
 
 class BrokerMetrics(Collector):
-    """The metrics of a broker, collected when /metrics is requested. `read` returns the numbers that the cores keep, by
-    name of the metric."""
+    """The metrics of a broker, collected when /metrics is requested. `read` returns the numbers that cores and runtime
+    keep, by name of the metric (`metric_values`)."""
 
     def __init__(self, cluster: str, broker: str, read: Callable[[], Mapping[str, Value]]) -> None:
         self._common = [cluster, broker]
@@ -146,8 +147,8 @@ class BrokerMetrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def observe(self, effect: Observe) -> None:
-        """Add the value to its counter, or as a sample to the histogram. Raises KeyError for a metric that is not in
-        `FAMILIES`."""
+        """Add the effect's value to the counter that it names, or as a sample to the histogram. Raises KeyError for a
+        metric that is not in `FAMILIES`."""
         if FAMILIES[effect.metric][0] == "histogram":
             self._buckets[bisect_left(TAKEOVER_BUCKETS, effect.value)] += 1
             self._seconds += effect.value
@@ -221,7 +222,8 @@ _EDGE = {
 _CLIENT_BYTES = {"input": "input_bytes", "subscriptions": "subscription_bytes", "queues": "queue_bytes"}
 
 EDGE_COUNTERS = tuple(key for key, name in _EDGE.items() if name.endswith("_total"))
-"""Keys of an edge's status that only rise. Their values must still be counted after the edge's process has ended."""
+"""Keys of an edge's status whose values only rise. The values must still be counted after the edge's process has
+ended."""
 
 
 def metric_values(

@@ -27,8 +27,8 @@ from migratory_broker.runtime.clients.handshake import bearer_token, check_sourc
 from migratory_broker.runtime.logs import Log
 
 MAX_ADMIN = 32
-"""The largest number of connections to the administration at once. Each is for one request and answered at once, so
-further ones are idle."""
+"""The largest number of connections to the administration at once. Each is for one request, which is answered at once,
+so only idle ones can be so many."""
 
 GUARDED = ("/v1/status", "/v1/servers")
 """The pages that need a token if any is configured: they show addresses of clients and brokers."""

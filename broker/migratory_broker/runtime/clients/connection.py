@@ -142,8 +142,8 @@ class ClientConnections:
         return f"{peer[0]}:{peer[1]}" if peer else ""
 
     def lost(self, number: int, *, reset: bool = False) -> None:
-        """Forget a connection that ended. After a `reset` nothing is handled of a client whose first bytes had not had
-        their turn: it got no answer yet, and a storm of such connections must not keep others waiting."""
+        """Forget a connection that ended. After a `reset`, drop the unhandled input of a client whose first bytes were
+        not processed yet: it got no answer, and a storm of such connections must not keep others waiting."""
         if reset and self.pending.is_pending(number):
             self.unhandled.drop(number)
         connection = self._open.pop(number, None)
@@ -232,7 +232,7 @@ class ClientConnections:
 
     def throttle(self, *, on: bool) -> None:
         """Begin or end throttling, because the channel to the broker's process is full. Meanwhile `THROTTLED_BYTES` of
-        each client are read, give or take one read, and what it sends then stays in the kernel."""
+        each client are read, exceeded by one read at most, and further bytes stay in the kernel."""
         if on:
             if self._throttled is None:
                 self._throttled = {}
@@ -253,8 +253,8 @@ class ClientConnections:
             self._closing.append((self._now(), effect.connection))
 
     def tick(self, now: float) -> None:
-        """Abort the connections that were closed `CLOSE_LIMIT` seconds ago and have not read their last bytes. Also
-        make the multicaster check which connections have no unsent bytes any more."""
+        """Abort the connections that were closed `CLOSE_LIMIT` seconds ago and whose clients have not read their last
+        bytes. Also make the multicaster check which connections are no longer behind."""
         self.multicaster.review()
         while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
             _, number = self._closing.popleft()

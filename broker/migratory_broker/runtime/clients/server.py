@@ -94,8 +94,9 @@ class ClientServer:
         tokens: TokenPlaces | None = None,
         on_note: Callable[[Note], object] = lambda note: None,
     ) -> None:
-        """Create the server. `tokens` are the places of a request from which a token is read; None: it reads none.
-        `on_note` writes a log line."""
+        """Create the server. `max_held` is the bytes of memory that all handshakes may take, `compression` whether
+        permessage-deflate may be negotiated. `tokens` are the places of a request from which a token is read; None: it
+        reads none. `on_note` writes a log line."""
 
         self._connections = connections
         self._policy = policy
@@ -164,8 +165,8 @@ class ClientServer:
         return response
 
     def _count_refused(self, request: web.BaseRequest, refused: RefusedRequest) -> None:
-        """Count a request that was refused for its source. Log at most one in `LOG_INTERVAL` seconds, with the number
-        of the `others` since the line before."""
+        """Count a request that was refused for its source. Log at most one line in `LOG_INTERVAL` seconds, with the
+        number of refused requests since the line before (`others`)."""
         self.refused[REFUSAL_REASONS[refused.status]] += 1
         now = self._clock()
         if now < self._next_line:
@@ -181,8 +182,8 @@ class ClientServer:
 
     def _hand_over(self, request: web.BaseRequest, accepted: AcceptedUpgrade) -> web.StreamResponse:
         """Write the answer of an accepted upgrade, and move the request's transport from aiohttp to the client
-        connections, in one step of the loop, so that no byte can arrive in between. Nothing if the connection is closed
-        or was aborted."""
+        connections, in one step of the loop, so that no byte can arrive in between. Do nothing if the connection is
+        closed or was aborted."""
         handler = request.protocol
         transport = request.transport
         opened = self._server.pending.get(handler)

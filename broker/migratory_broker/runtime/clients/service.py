@@ -108,8 +108,8 @@ def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
 
 
 def tls_handshake_bytes(config: BrokerConfig) -> int:
-    """Return the bytes of memory that all TLS handshakes of clients may take; 0 without TLS. By default it has room for
-    4,096, because a program with thousands of clients begins all handshakes before it ends one."""
+    """Return the bytes of memory that all TLS handshakes of clients may take; 0 without TLS. By default they are enough
+    for 4,096, because a program with thousands of clients begins all handshakes before it ends one."""
     return config.limits.input_total if config.tls.clients is not None else 0
 
 

@@ -40,7 +40,7 @@ class UnhandledInput:
         self.total = 0
 
     def add(self, number: int, data: bytes) -> ClientInput:
-        """Add a read of client `number`, and return what it holds now."""
+        """Add a read of client `number`, and return all unhandled reads of this client."""
         held = self._clients.get(number)
         if held is None:
             held = self._clients[number] = ClientInput(number)
@@ -63,7 +63,7 @@ class UnhandledInput:
         return data
 
     def is_paused(self, number: int) -> bool:
-        """Return whether the client is not read because of what it holds."""
+        """Return whether the client's socket is not read because of its unhandled reads."""
         held = self._clients.get(number)
         return held is not None and held.paused
 

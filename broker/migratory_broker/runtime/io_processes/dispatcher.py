@@ -1,4 +1,4 @@
-"""Accepts client connections, for `IoProcessPool`, and sends each to the I/O process with the fewest."""
+"""Accepts client connections, for `IoProcessPool`, and sends each to the I/O process with the fewest connections."""
 
 from __future__ import annotations
 

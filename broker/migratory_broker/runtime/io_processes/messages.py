@@ -21,7 +21,7 @@ class Begin(EdgeMessage, frozen=True, gc=False):
     """The first message to an I/O process, after which it serves clients.
 
     edge          the number of its edge
-    process       its place among the broker's I/O processes
+    process       the place of the I/O process among the broker's
     incarnation   of the broker
     broker        the broker's name
     config        the configuration, as JSON

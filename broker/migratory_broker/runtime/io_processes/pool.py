@@ -1,5 +1,5 @@
-"""The I/O processes of a broker, in the place of its edge: effects of the logic go to the processes that need them,
-their requests to the logic.
+"""The I/O processes of a broker, in the place of its edge: effects of the logic go to the processes that need them, and
+requests of the processes to the logic.
 
 For the pump this is the edge. A publication is encoded once and sent once to each process with subscribers of its
 topic. Requests for replays are answered only while the channel is not full, so that a slow process is waited for and
@@ -223,8 +223,8 @@ class IoProcessPool:
             self._processes[process.number] = process
 
     def _start_serving(self, process: IoProcessHandle) -> None:
-        """Send a process its edge's number, the configuration and the present state, so that it serves clients. Nothing
-        until it runs and the incarnation is known, or if it serves already."""
+        """Send a process its edge's number, the configuration and the present state, so that it serves clients. Do
+        nothing until the process runs and the incarnation is known, or if it serves already."""
         if not (self._incarnation and process.greeted) or process.serving:
             return
         config = msgspec.json.encode(self._config)

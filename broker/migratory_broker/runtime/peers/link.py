@@ -34,8 +34,8 @@ class PeerLinkOwner(Protocol):
 
 class PeerLink(asyncio.Protocol):
     """A TCP connection to another broker. `dialled` is the name of the broker that was dialled, "" for an accepted
-    connection. `peer` is "" until the other end's `PeerHello` was accepted; `hello` is one that waits for ZooKeeper to
-    confirm its incarnation."""
+    connection. `peer` is the name of the other end, "" until its `PeerHello` was accepted. `hello` is a `PeerHello`
+    whose incarnation ZooKeeper has not confirmed yet, None without one."""
 
     __slots__ = (
         "_owner",

@@ -4,7 +4,7 @@ in both directions.
 Of two brokers the one with the smaller name dials. A broken link is dialled again with a backoff. The logic is promised
 `PeerUp`, then messages in order, then `PeerDown`, so each of these is posted in its place among the events, and nothing
 meant for an old link leaves on a new one. Malformed input ends its own link only. The messages of one turn for a peer
-are sent at its end in one frame, because each of a hundred topic groups has few.
+are sent at the turn's end in one frame, because each of a hundred topic groups has few.
 
 A link is accepted only for a broker and incarnation that ZooKeeper has confirmed. ZooKeeper's news of a broker that has
 just started may come after its `Hello`, which then waits.
@@ -314,8 +314,8 @@ class PeerLinks:
             self.refuse(link, effect.reason, effect.text)
 
     def refuse(self, link: PeerLink, reason: str, text: str) -> None:
-        """Abort a link because of what it sent or did not send. Count it by `reason`. Log at most one line in ten
-        seconds for each origin."""
+        """Abort a link because of what the other end sent or did not send. Count it by `reason`. Log at most one line
+        in ten seconds for each peer or, before its Hello, each address."""
         self.refusals[reason] += 1
         host = host_of(link.transport)
         now = self.clock()
@@ -365,7 +365,7 @@ class PeerLinks:
             raise BadPeerMessage(f"incarnation {hello.incarnation} is outdated; {newest} is known")
 
     def _tls(self, peer: str) -> dict[str, Any]:
-        """Return the options of a connection to `peer`: with TLS, its certificate must have its name."""
+        """Return the options of a connection to `peer`: with TLS, the peer's certificate must have the peer's name."""
         if self._certificate is None:
             return {}
         return {"ssl": self._certificate.client, "server_hostname": peer}
