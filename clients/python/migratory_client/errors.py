@@ -1,4 +1,4 @@
-"""The exceptions that the client raises. Each says whose fault it is and what the caller can do."""
+"""The exceptions that the client raises. Each docstring says what happened and what the caller can do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PublishError(MigratoryError):
 
 class PublishTimeout(PublishError):
     """No answer arrived within the time limit. The publication may still appear, but never after a later one of this
-    client. Publishing it again may duplicate it."""
+    client in the topic. Publishing it again may duplicate it."""
 
 
 class OutcomeUnknown(PublishError):

@@ -81,7 +81,7 @@ def parse_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], 
 class ServerPool:
     """The servers of one client: the configured ones, and those of the last list that a broker sent (`learned`).
 
-    `rounds` counts the rounds since the last stable link.
+    `rounds` is the number of rounds that were finished since the last stable link.
     """
 
     __slots__ = ("_blacklist", "_configured", "_reported", "_settings", "_tried", "learned", "rounds")
