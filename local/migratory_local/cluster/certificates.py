@@ -1,6 +1,7 @@
-"""A certificate authority for development: `migratory up --dev-tls` and the tests make one in the work folder.
+"""A certificate authority for development: `migratory up --dev-tls` and the tests make one for each run.
 
-Its key is a file beside the certificates. It proves nothing to anybody but the processes that are given `ca.crt`.
+The authority's key stays in memory; the keys of the certificates that it signs are files. A certificate proves nothing
+to anybody but the processes that are given `ca.crt`.
 """
 
 from __future__ import annotations

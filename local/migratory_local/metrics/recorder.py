@@ -68,7 +68,7 @@ class Recorder:
             raise LocalError(f"cannot write metrics into {folder}: {error.strerror}") from error
 
     def add(self, port: int, job: str, *, tls: bool = False) -> None:
-        """Scrape this port of this machine from the next round on, with `job` as the label of that name."""
+        """Scrape this port of this machine from the next scrape on, with `job` as the label of that name."""
         if tls:
             self._tls.add(f"{LOOPBACK}:{port}")
         self._targets[f"{LOOPBACK}:{port}"] = {"job": job, "instance": f"{LOOPBACK}:{port}"}
@@ -77,7 +77,7 @@ class Recorder:
         self._targets.pop(f"{LOOPBACK}:{port}", None)
 
     def follow(self, targets: Iterable[ScrapeTarget]) -> None:
-        """Scrape these targets from the next round on, in addition to those of `add`, and no longer those of the last
+        """Scrape these targets from the next scrape on, in addition to those of `add`, and no longer those of the last
         call.
 
         A target that was added as well keeps its labels.
