@@ -24,7 +24,7 @@ from migratory_cli.options import token_options
 from migratory_cli.terminal import echo
 
 MAX_DOCUMENT = 1_048_576
-"""Bytes of keys that are read from a URL, as brokers do."""
+"""The largest number of bytes of keys that are read from a URL: the limit of brokers."""
 
 
 @click.command()

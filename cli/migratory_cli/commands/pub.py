@@ -26,7 +26,7 @@ one for their number."""
 _READ_AHEAD = 16
 """Chunks of standard input (64 KiB each) that are read ahead."""
 _MAX_LINE_BYTES = 67_108_864
-"""Bytes of a line. No cluster accepts a larger payload."""
+"""Bytes of the longest line that is accepted. No cluster accepts a larger payload."""
 
 
 @click.command()

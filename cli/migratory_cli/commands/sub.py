@@ -58,8 +58,8 @@ def sub(
 ) -> None:  # fmt: skip
     """Print the publications of topics, one message per line, until Ctrl-C.
 
-    With several topics each line begins with the topic, with --positions followed by the position, each with a tab
-    after it. Receipts are shown on stderr: whether the stream is complete, or what is missing. If the broker fails,
+    With several topics each line begins with the topic. With --positions the position comes next. Each has a tab after
+    it. Receipts are shown on stderr: whether the stream is complete, or what is missing. If the broker fails,
     another one resumes the stream where it stopped. Topics are exact names; there are no wildcards. A terminal gets
     control characters of payloads escaped; files and pipes get payloads as they are.
 
