@@ -34,7 +34,7 @@ from migratory_loadtest.worker_messages import (
 )
 
 MAX_MESSAGE_BYTES = 1024 * 1024 * 1024
-"""Bytes of a worker's message. The largest is the record of one topic."""
+"""Bytes of the largest message of a worker that is read. The largest is the record of one topic."""
 START_DELAY = 0.5
 """Seconds from the command to the first publication, so that every worker has the command in time."""
 DRAIN_GRACE = 1.0

@@ -28,7 +28,7 @@ from migratory_protocol.handshake import HandshakeError, build_request, parse_re
 from migratory_protocol.messages import BrokerMessage, ClientMessage
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-"""Bytes of a WebSocket message. A frame of a replay may hold many publications."""
+"""Bytes of the largest WebSocket message that is read. A frame of a replay may hold many publications."""
 
 
 class LinkOwner(Protocol):

@@ -16,7 +16,8 @@ from migratory_loadtest.scenario import Scenario
 from migratory_loadtest.workload import PayloadHeader, ScheduledSend, SendSchedule, build_payload, payload_digest
 
 AMBIGUOUS_CODES = frozenset({"timeout", "closed"})
-"""Error codes after which a publication may still be delivered."""
+"""Error codes after which a publication counts as unanswered, because it may still be delivered. After any other code
+it counts as refused."""
 
 
 class SentPublication(Struct):

@@ -47,9 +47,9 @@ from migratory_loadtest.worker_messages import (
 PROGRESS_INTERVAL = 0.5
 """Seconds between two progress messages."""
 MAX_COMMAND_BYTES = 16 * 1024 * 1024
-"""Bytes of a command. The largest is the scenario with its list of servers."""
+"""Bytes of the largest command that is read. The largest is the scenario with its list of servers."""
 CONNECT_BATCH = 20
-"""Clients that are started in one turn of the event loop, so that sleeping between them costs little."""
+"""Number of clients that are started in one turn of the event loop, so that sleeping between starts costs little."""
 MAX_WAITING = 1_000_000
 """The largest number of unanswered publications of a client, in place of `Settings.max_waiting`: an open loop must not
 be throttled by the client."""
