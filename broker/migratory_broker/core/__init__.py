@@ -1,6 +1,7 @@
 """The two cores of a broker, without I/O: `logic` holds what brokers must agree on, `edge` what client connections
 need. Both change only by `step(event, now)`. Their events and effects are in `logic/events.py` and `edge/events.py`.
-The broker's `runtime` and the simulation (docs/contributing/simulation.md) run the same code."""
+`security` tells the edge who a client is and what it may do. The broker's `runtime` and the simulation
+(docs/contributing/simulation.md) run the same code."""
 
 from migratory_compiled import activate
 

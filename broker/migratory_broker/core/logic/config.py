@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 MAX_PENDING_BYTES = 268_435_456
-"""Bytes of memory of the publications that this broker accepted as contact and has not answered, give or take one:
-room for four payloads of the largest size that may be configured."""
+"""Bytes of memory of the publications that this broker accepted as contact and has not answered; one publication may go
+beyond it. Room for four payloads of the largest size that may be configured."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -21,26 +21,26 @@ class LogicConfig:
     brokers: tuple[str, ...]
     url: str = ""  # that clients connect to; part of the server list
     peer: str = ""  # "host:port" that other brokers connect to
-    weight: int = 100
+    weight: int = 100  # of this broker in the server list
     revision: str = ""  # of this broker's program and configuration; an update changes it
 
-    groups: int = 100
-    max_topics: int = 100_000
+    groups: int = 100  # topic groups of the cluster, for good
+    max_topics: int = 100_000  # of the cluster: every broker holds them all
     topics_per_client: int = 10_000  # that one connection may create: a tenth of max_topics, so that others can, too
     topic_idle_timeout: float = 86_400.0  # without a publication: the topic is removed; 0: never
     max_publishers: int = 1_000_000  # rows of all publisher tables, about 0.5 KB each
-    messages_per_topic: int = 300
-    min_age: float = 60.0
-    max_age: float = 600.0
-    max_bytes: int = 268_435_456
+    messages_per_topic: int = 300  # cached; more of them while they are younger than min_age
+    min_age: float = 60.0  # younger entries are evicted only because of max_bytes
+    max_age: float = 600.0  # older entries are evicted
+    max_bytes: int = 268_435_456  # of the entries of all topics
 
-    min_copies: int = 2
-    duplicate_window: float = 120.0
-    on_history_loss: Literal["reset", "halt"] = "reset"
+    min_copies: int = 2  # members that hold a publication before it is committed
+    duplicate_window: float = 120.0  # for which a publisher is remembered after its last publication
+    on_history_loss: Literal["reset", "halt"] = "reset"  # begin a new history, or wait for an operator
 
-    session_timeout: float = 4.0
-    fencing: float = 4.0  # without a heartbeat from min_copies - 1 members: fence
-    progress_timeout: float = 2.0
+    session_timeout: float = 4.0  # of sessions with ZooKeeper
+    fencing: float = 4.0  # without a message of min_copies - 1 members, or of a coordinator that others hear: fence
+    progress_timeout: float = 2.0  # after which a takeover or a commit counts as stuck
     bootstrap_wait: float = 5.0  # for all configured brokers, before the first record
     resume_wait: float = 2.0  # of a position ahead, while a coordinator tells what is committed
     resume_limit: float = 30.0  # of a position ahead, in all
@@ -56,7 +56,7 @@ class LogicConfig:
     relist_at_once: int = 8  # groups whose list this broker changes at the same time
     hand_over_at_once: int = 8  # groups that a draining broker hands over at the same time
     balance_every: float = 2.0  # between two groups that are handed over for balance
-    calm: float = 10.0  # without a change in the cluster before clients move for balance; a restart takes less
+    calm: float = 10.0  # for which the cluster is calm before clients move for balance: a restart takes less
     move_period: float = 5.0  # of one round of such moves; each client moves at a random moment of it
     refresh_interval: float = 5.0  # between reads of ZooKeeper's listings, in case a watch was lost
     part_bytes: int = 1_048_576  # of one part of a snapshot, about

@@ -1,5 +1,5 @@
-"""The state that all parts of the logic share: time, effects of this step, randomness, links; `must`, its assertions,
-and `expect`, the checks of what peers send."""
+"""The state that all parts of the logic share: time, effects of this step, randomness, links. `must` asserts the rules,
+and `expect` checks what peers send."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def must(condition: bool, rule: str) -> None:
 
 
 class PeerError(Exception):
-    """A message of a peer that no broker sends which keeps the rules. The link that it came over must end.
+    """The error for a message of a peer that no broker sends which keeps the rules. The link that it came over must
+    end.
 
     `reason` is a short label for metrics, `text` names the rule. Raised before the message has changed anything.
     """
@@ -37,7 +38,7 @@ class PeerError(Exception):
 
 
 def expect(condition: bool, reason: str, text: str) -> None:
-    """Raise PeerError if what a peer says is not so."""
+    """Raise PeerError with `reason` and `text` if the condition, which what a peer says must meet, is false."""
     if not condition:
         raise PeerError(reason, text)
 
@@ -72,12 +73,12 @@ class Context:
         self.incarnation = 0  # 0: not registered yet
         self.fenced = False
         self.draining = False
-        self.calm = False  # all configured brokers are ready and of one revision (CALM-FIRST)
+        self.calm = False  # nothing disturbs the cluster now (CALM-FIRST), as `ClientBalancer` found at the last tick
         self.links: dict[str, int] = {}  # peer -> incarnation at the other end of a link that stands
         self.dirty: dict[int, None] = {}  # groups with something to send at the end of the turn
         self.published = 0  # numbered by this broker
         self.committed = 0  # publications committed here
-        self.histories = 0  # times that a group here began another history and forgot its topics
+        self.histories = 0  # times that a group here began a history, the first one included, and dropped its topics
         self._wall_offset = 0.0  # wall clock minus monotonic clock, seconds
 
     def start(self, wall_ms: int, seed: int) -> None:

@@ -184,8 +184,8 @@ class Attach(EdgeMessage, frozen=True, gc=False):
     """Event: a request of an edge for a subscription to `topic`, from the publication after `after` on (None: from now
     on).
 
-    `snapshot` asks for the latest publication too. `max_bytes` bounds the payloads in the answer, which is one
-    `Attached`, at the latest after the resume limit.
+    `snapshot` asks for the latest publication too. The answer is one `Attached`, at the latest after the resume limit.
+    `max_bytes` bounds its payloads, but a first publication of any size is sent.
     """
 
     edge: int
@@ -198,7 +198,7 @@ class Attach(EdgeMessage, frozen=True, gc=False):
 
 class NextPage(EdgeMessage, frozen=True, gc=False):
     """Event: a request of an edge for the replay page that follows position `after`, of up to `max_bytes` bytes of
-    payload. Answered at once by a `Page`."""
+    payload, but with one publication at least. Answered at once by a `Page`."""
 
     edge: int
     reference: int
@@ -291,8 +291,8 @@ Receipt = Literal["complete", "truncated", "reset"]
 class Gap(EdgeMessage, frozen=True, gc=False):
     """Effect, to every edge: report missing publications to the live subscribers of `topic`.
 
-    `truncated`: sequence numbers `first`..`last` were evicted before they reached this broker. `reset`: another history
-    starts at `position`.
+    `truncated`: sequence numbers `first`..`last` were evicted before they reached this broker; `position` is that of
+    `last`. `reset`: the topic is of another history now; `position` is the current one there.
     """
 
     topic: str
@@ -345,9 +345,9 @@ class Page(EdgeMessage, frozen=True, gc=False):
 class PublishAnswers(EdgeMessage, frozen=True, gc=False):
     """Effect, to one edge: the answers of one turn to one client's publications.
 
-    An `Ack` without a position is for a duplicate whose entry is no longer cached. The codes of a `Nack` are "gap"
-    (send again from the lowest waiting id), "retry" (no coordinator now; send again after `retry_after` seconds), and
-    those of final errors.
+    The codes of a `Nack` are "gap" (send again from the lowest waiting id), "retry" (not possible now; send again after
+    `retry_after` seconds), and those of final errors. An `Ack` has no position if a coordinator of an older version
+    acknowledged a duplicate that is no longer cached.
     """
 
     edge: int
@@ -420,8 +420,8 @@ class Note(EdgeMessage, frozen=True, gc=False):
 
 
 class Stop(Struct, frozen=True, gc=False):
-    """Effect: end the process at once, with the exit status `code`: a newer incarnation of its name lives, or its
-    configuration cannot work."""
+    """Effect: end the process at once, with the exit status `code`: a newer incarnation of this broker's name lives, or
+    the configuration does not fit what ZooKeeper has."""
 
     reason: str
     code: int = 0

@@ -86,7 +86,7 @@ SWEEP_TICKS = 200
 """Ticks in which every topic's log is trimmed by age once: 20 s, in small portions."""
 
 EXPIRY_TICKS = 10
-"""Ticks in which the publisher tables of every group are searched once for rows to forget: 1 s, a tenth of the groups
+"""Ticks in which publishers are forgotten once in every group that this broker coordinates: 1 s, a tenth of the groups
 each tick."""
 
 READY_NEWS_DELAY = 2.0
@@ -189,7 +189,8 @@ class Logic:
 
     @property
     def incarnation(self) -> int:
-        """The number of this process's incarnation, as ZooKeeper counts them; 0 until the broker is registered."""
+        """The number of this process's incarnation, which the broker chose above the last one in ZooKeeper; 0 until it
+        is registered."""
         return self.ctx.incarnation
 
     @property
@@ -197,9 +198,10 @@ class Logic:
         """True if this broker was asked to drain and the process may end.
 
         The clients were asked to leave, no group is coordinated here, and no group needs this broker. Each group that
-        lists it has another coordinator, which has activated its epoch: until then a successor may want this log, and
-        with one copy it is the only one. And every other member of these groups is linked: ZooKeeper shows a death only
-        a session later, and this broker's end could be the second loss. The caller limits how long it waits for this.
+        lists it has another coordinator, which has activated its epoch: until then a successor may need the logs of
+        this broker, which are the only ones where `min_copies` is 1. And every other member of these groups is linked:
+        ZooKeeper shows a death only a session later, and this broker's end could be the second loss. The caller limits
+        how long it waits for this.
         """
         if not (self.ctx.draining and self._clients_drained) or self.groups.active_terms():
             return False
@@ -237,7 +239,8 @@ class Logic:
         self.election.list_coordinators()
 
     def _data_lost(self) -> None:
-        """End the takeovers of before ZooKeeper's data was lost. They cannot be activated any more."""
+        """End the takeovers of before ZooKeeper's data was lost, which cannot be activated any more, and begin to
+        restore what ZooKeeper has lost."""
         for group in self.groups:
             if group.term is not None and not group.term.active:
                 group.term.end("ZooKeeper lost its record")
@@ -313,8 +316,8 @@ class Logic:
         self.ctx.send(peer, self.histories.holdings(message.serial, message.groups))
 
     def _survey_reply(self, peer: str, message: SurveyReply) -> None:
-        """Accept the answer to a survey. Raise PeerError if it describes copies that no broker holds: a record that is
-        made of one is read by every broker."""
+        """Accept the answer to a survey. Raise PeerError if it describes a copy that no broker can hold: every broker
+        would read the record that is made of it."""
         once = len(message.groups) <= len(self.groups) and len(message.copies) <= len(self.groups)
         expect(once, "group", "a survey names each group once")
         for number, epoch in message.groups:

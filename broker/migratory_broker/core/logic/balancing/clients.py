@@ -2,9 +2,9 @@
 
 No broker decides for all. A broker that has room requests clients, in one heartbeat, from those that have too many; a
 broker that is asked gives what it can. Each broker knows its own number exactly and acts on that: a receiver never gets
-above its share and a giver never below its own, however old the numbers of the others are. Clients are moved only when
-exactly the configured brokers have been there, ready and of one revision, for a while: a rolling restart or update
-would move the same clients again.
+above its share and a giver never below its own, however old the numbers of the others are. Clients are moved only after
+the cluster was *calm* for a while, with exactly the configured brokers there, ready and of one revision: during a
+rolling restart or update the same clients would move again.
 
 A round is one request and the moves that follow it; it takes `move_period`. A round in which no client arrived doubles
 the pause before the next. `shares.py` has the arithmetic.
@@ -45,7 +45,7 @@ class ClientBalancer:
     def __init__(self, ctx: Context, membership: Membership) -> None:
         self.ctx = ctx
         self.membership = membership
-        self.edges: dict[int, tuple[int, ...]] = {}  # clients by how often they moved lately: never, once, ...
+        self.edges: dict[int, tuple[int, ...]] = {}  # edge -> clients, as in `ClientCounts`
         self.waits_for = "start"  # why no clients are moved for balance now, "" when nothing prevents it
         self.moves_asked = 0  # clients asked to move, since the start
         self._calm_since = 0.0
@@ -80,8 +80,9 @@ class ClientBalancer:
     # ---- the other brokers -----------------------------------------------------------------------------------
 
     def _disturbance(self) -> str:
-        """CALM-FIRST: return why no client may be moved now, "" if the cluster is calm. The reason names the first
-        broker that is missing, not ready, leaving, silent or of another revision."""
+        """CALM-FIRST: return why the cluster is not calm, so that no client may be moved now, "" if it is calm. The
+        reason names the first broker that is missing, not configured, not ready, leaving, silent or of another
+        revision. It names this broker also while that is fenced or not connected to ZooKeeper."""
         ctx, membership = self.ctx, self.membership
         config = ctx.config
         if ctx.draining or ctx.fenced or not membership.ready or not membership.zookeeper.connected:
@@ -143,8 +144,8 @@ class ClientBalancer:
         return wanted
 
     def receive(self, peer: str, load: ClientLoad | None) -> None:
-        """GIVERS-CAP: ask clients to move to `peer` if its heartbeat requests some of this broker: as many as
-        requested, but at most this broker's surplus. Requests are ignored while the cluster is not calm."""
+        """GIVERS-CAP: if the heartbeat of `peer` requests clients of this broker, ask as many to move to `peer`, but at
+        most this broker's `surplus`. Nothing while the cluster is not calm, or if the URL of `peer` is unknown."""
         for name, count in load.requests if load is not None else ():
             if name == self.ctx.config.name and not self._disturbance():
                 self._give(peer, count)

@@ -26,7 +26,8 @@ MAX_PAUSE_FACTOR = 16
 
 
 REMOVALS_PER_TIMEOUT = 8
-"""Epochs of a group that remove idle topics, at most, in one `topic_idle_timeout`. Each is a short pause of it."""
+"""The largest number of epochs of a group that remove idle topics in one `topic_idle_timeout`. Each is a short pause of
+the group."""
 
 IDLE_TICKS = 20
 """Ticks in which every group's topics are examined once for idle ones: 2 s, a twentieth of the groups each tick."""
@@ -153,9 +154,9 @@ class GroupBalancer:
         return name if count < below else ""
 
     def _judge_hand_overs(self, led: set[int]) -> None:
-        """Remove the hand-overs whose outcome is clear, and double the pause if any failed: its successor did not
-        accept in time, or the group came back within the return window. A hand-over that lasted for the window resets
-        the pause.
+        """Remove the hand-overs whose outcome is clear, and double the pause if any failed: the successor did not take
+        over in time, or the group came back within the return window. A hand-over that lasted for the window resets the
+        pause.
 
         A hand-over that failed was a pause of its group for nothing, and more of them would load a busy broker further.
         `led`: the groups that this broker coordinates now.

@@ -89,7 +89,8 @@ class Election:
                 self.ephemerals.restore(number, group.term)
 
     def records_lost(self) -> None:
-        """Forget what was known of ZooKeeper's records and ephemerals, which are gone."""
+        """Forget what was known of ZooKeeper's records and ephemerals, which are gone. Note the groups that this broker
+        coordinates as `unrecorded`, so that it restores their records."""
         self._known = False
         for group, state in zip(self.groups, self.states, strict=True):
             state.unsure = state.claimed = None
@@ -127,9 +128,10 @@ class Election:
         self.histories.survey()
 
     def _progress(self, number: int, term: Term) -> None:
-        """PROGRESS: act on a term that is stuck or whose ephemeral is gone. Without an ephemeral: restore that of an
-        activated term, end a term that is stuck before. Otherwise: write the next record once, then resign and back off
-        for a random time."""
+        """PROGRESS: activate a term that may be activated, and act on one that is stuck or whose record or ephemeral is
+        gone. Of an activated term, restore the record or the ephemeral. Without an ephemeral, end a stuck term that is
+        not activated. Otherwise write the next record of a stuck term once, then resign (from an activated one only
+        while another broker lives) and back off for a random time."""
         state = self.states[number]
         term.check_activation()
         if state.busy or self.ctx.now < state.not_before:
@@ -252,8 +254,9 @@ class Election:
         self._write(number, following, version, "hand over" if hand_over else "take over")
 
     def _no_record(self, number: int) -> None:
-        """Write the record of a group that has none: the first one if a survey found no copies, else one restored from
-        them. If too few are left, the history is lost: begin a new one once that is allowed. Otherwise wait."""
+        """Write the record of a group that has none: the first one if a survey found neither promises nor copies, else
+        one restored from the copies. If too few are left, the history is lost: begin a new one once that is allowed.
+        Otherwise wait."""
         decision = self.histories.bootstrap(number)
         if decision is None:
             return
@@ -267,9 +270,9 @@ class Election:
             self._wait(number, decision.reason)
 
     def _restore(self, number: int, copy: HeldCopy, source: SourceEpoch | None, epoch: int) -> None:
-        """RESTORE: write the record that ZooKeeper lost, as one that follows the epoch of the newest copy.
+        """RESTORE-SOURCE: write the record that ZooKeeper lost, as one that follows the epoch of `copy`.
 
-        `epoch` is a wall clock in milliseconds, as in a first record: far above every number that was given.
+        `epoch` is a wall clock in milliseconds, as in a first record, or one above all known epochs if that is higher.
         """
         members = self.choose()
         if len(members) < self.ctx.config.min_copies:
@@ -289,7 +292,7 @@ class Election:
 
     def _begin_history(self, number: int, known: int, version: int | None, clock: int = 0) -> None:
         """FIRST-EPOCH: write the first record of a new history, or wait if too few brokers can be listed. Its epoch is
-        the wall clock in milliseconds, or `clock`, or one above `known` and every promise if these are higher.
+        the wall clock in milliseconds, or `clock`, or one above `known` and this broker's promise if these are higher.
         `version` is of the record that it replaces, None without one."""
         ctx = self.ctx
         members = self.choose()
@@ -387,8 +390,8 @@ class Election:
 
     def _verify(self, number: int, record: GroupRecord) -> None:
         """UNKNOWN-READS-AGAIN: read a record whose write had an unknown outcome, and begin its term if it is there.
-        Give it up if another record of its epoch or a higher one is there. If only an older one is, read once more a
-        progress timeout later, because reads may lag, and then give it up."""
+        Give it up if another record of its epoch or a higher one is there. If only an older one or none is, read once
+        more a progress timeout later, because reads may lag, and then give it up."""
         state = self.states[number]
         state.busy = True
 

@@ -27,13 +27,13 @@ class ElectionState:
     not_before: float = 0.0  # end of a back-off
     busy: bool = False  # a request to ZooKeeper is under way
     unsure: GroupRecord | None = None  # a record that was written with an unknown outcome
-    missed: bool = False  # one read has not shown it: that server may have lagged behind
+    missed: bool = False  # one read has not shown `unsure`: that server may have lagged
     claimed: bytes | None = None  # the data of this broker's ephemeral, which may still exist
     waiting: str = ""  # why the group waits
     unrecorded: bool = False  # ZooKeeper has no record of the group, which this broker coordinates
-    resigned: bool = False  # deleted on purpose: not restored before the end of the back-off
+    resigned: bool = False  # the ephemeral was deleted on purpose: not restored before the end of the back-off
     behind: tuple[int, float] = (0, 0.0)  # epoch of a record that was read below the promise, and since when
-    hidden: bool = False  # refused where a read showed none: others may see an ephemeral that this broker does not
+    hidden: bool = False  # a creation was refused where a read showed none: an ephemeral may exist unseen
 
     def describe(self) -> list[str]:
         """Return the names of the conditions that hold, for `election_state` in `/v1/status`. [] in the usual case."""
@@ -64,8 +64,8 @@ class Ephemerals:
         self.states: list[ElectionState] = [ElectionState() for _ in range(ctx.config.groups)]
 
     def delete(self, number: int) -> None:
-        """LET-GO: delete this broker's ephemeral of a group in which it has no term any more, because it would keep
-        every other candidate away.
+        """LET-GO: delete this broker's ephemeral of a group in which it has no term any more or has resigned, because
+        it would keep every other candidate away.
 
         The caller repeats this until `claimed` is None: the ephemeral does not exist or is another broker's. A node's
         version does not distinguish it from a successor's, and the read may lag. So the ephemeral is deleted only while
@@ -155,7 +155,8 @@ class Ephemerals:
     def superseded(self, number: int, term: Term) -> None:
         """Read the group's record after a write was refused. If its epoch is higher than the term's, another
         candidate wrote it: end the term. If it is the term's own record, activated by a request whose reply was lost:
-        activate the term. Otherwise, or if it cannot be read, change nothing.
+        activate the term. Otherwise, or if it cannot be read, the term stays as it is. Note whether there is a record
+        (`unrecorded`).
 
         The other candidate may be gone already. Then no coordinator is to be expected, and this broker tries again at
         its turn.

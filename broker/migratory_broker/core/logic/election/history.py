@@ -1,10 +1,11 @@
-"""The beginning of a group's history, for `Election`: before its first ZooKeeper record, and after the loss of so many
-copies that no takeover is possible.
+"""Groups without a ZooKeeper record, and histories that are lost, for `Election`: whether to write a group's first
+record, to restore the one that ZooKeeper lost, or to begin a new history.
 
-SURVEY: without a record the live brokers are asked whether they hold a promise or entries. If one does, the history is
-unknown and only a new one can continue the group. LOST: so many incarnations of the source list were replaced by newer
-ones that neither n - q + 1 answers nor the owner's can ever come. A new history waits until replaced processes have
-fenced themselves, and is begun under `reset` only.
+SURVEY: without a record the linked brokers are asked what they hold of the group. If nobody holds a promise or a copy,
+the first record is written. Otherwise ZooKeeper has lost the record, which is restored from the copies (RESTORE-COUNT,
+RESTORE-SOURCE); with too few of them the history is lost. LOST, with a record: so many incarnations of the source list
+were replaced by newer ones that neither n - q + 1 answers nor the owner's can ever come. A new history waits until
+replaced processes have fenced themselves, and is begun under `reset` only.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ REFRESH_INTERVAL = 1.0
 """Seconds between two reads of all incarnations from ZooKeeper, while some group cannot be taken over."""
 
 SURVEY_TIMEOUT = 2.0
-"""Seconds for which a survey waits for answers, and for which a survey that found nothing permits a first record."""
+"""Seconds for which a survey waits for answers, and after its end for which its result may be used."""
 
 
 @dataclass(slots=True)
 class SurveyRound:
-    """A running survey: the groups asked about, the peers whose answers are awaited, and the epochs reported so far."""
+    """A survey that is running or has ended: the groups asked about, the peers whose answers are awaited, and the
+    promises, copies and clocks reported so far."""
 
     groups: list[int]
     awaited: set[str]
@@ -46,8 +48,8 @@ class SurveyRound:
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
     """The decision about a group without a record: write its "first" one, "restore" it from the copies of the brokers,
-    treat it as "lost", or "wait". `known`: the highest epoch that anybody holds. `clock`: the least epoch of the record
-    to write. `copy`, `source`: of a record to restore."""
+    treat it as "lost", or "wait". `known`: the highest epoch that a broker has promised. `clock`: the least epoch of
+    the record to write. `copy`, `source`: of a record to restore."""
 
     action: Literal["first", "restore", "lost", "wait"]
     reason: str = ""
@@ -58,7 +60,7 @@ class Unrecorded:
 
 
 class Histories:
-    """The surveys before first records, and the record of lost histories with the wait before a new one."""
+    """The surveys of groups without a record, and the lost histories, each with the time since which it is lost."""
 
     def __init__(self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership) -> None:
         self.ctx = ctx
@@ -66,11 +68,11 @@ class Histories:
         self.membership = membership
         self.groups = groups
         self.resets = 0
-        self._newest: dict[str, int] = {}  # by /brokers/<name>
+        self._newest: dict[str, int] = {}  # the highest incarnation in /brokers/<name>, by name
         self._refreshed_at = float("-inf")
-        self._lost_since: dict[int, tuple[int, float]] = {}  # group -> (lost epoch, since); another broker may continue
+        self._lost_since: dict[int, tuple[int, float]] = {}  # group -> (lost epoch, since when)
         self._to_survey: set[int] = set()  # groups for the next round
-        self._results: dict[int, SurveyRound] = {}  # group -> the last survey; valid for one attempt, soon
+        self._results: dict[int, SurveyRound] = {}  # group -> the last survey; for one attempt
         self._round: SurveyRound | None = None
         self._serial = 0
         self._halted: set[int] = set()
@@ -204,7 +206,7 @@ class Histories:
 
     def peer_down(self, peer: str) -> None:
         if self._round is not None and peer in self._round.awaited:
-            self._round = None  # it may hold something: start over
+            self._round = None  # the peer may hold something: start over
 
     def _finish(self) -> None:
         survey = self._round

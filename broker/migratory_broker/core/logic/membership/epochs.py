@@ -1,9 +1,9 @@
-"""Limits of what peers say of an epoch: its member list, and EPOCH-BOUND, the highest epoch that one may name.
+"""Limits of what peers say of an epoch: its member list, and EPOCH-BOUND, the highest epoch that a message may name.
 
 A record is written in ZooKeeper before anybody is asked to promise its epoch. A first epoch is a wall clock in
-milliseconds, and each later one is the next above all promises. So no epoch is far above both the own wall clock and
-the epochs known of its group. Without the bound, one forged message would raise a promise so high that no record ever
-reaches it.
+milliseconds, and each later one is the next above the record before it and the promises that its owner knows. So no
+epoch is far above both the own wall clock and the known epochs. Without the bound, one forged message would raise a
+promise so high that no record ever reaches it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from migratory_broker.core.logic.membership.records import GROUPS, BadRecord, de
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 EPOCH_SLACK = 86_400_000
-"""Epochs above the wall clock, and above the known epochs: a day in milliseconds, by which clocks may differ. For a
-clock that differs by more, a link ends and a record is read, once."""
+"""Epochs above the wall clock, and above the known epochs: a day in milliseconds, by which clocks may differ. If
+they differ by more, a link ends and a record is read, whose epoch then counts as known."""
 
 
 def check_list(owner: BrokerId, members: list[BrokerId], copies: int) -> None:
@@ -33,14 +33,12 @@ class EpochBounds:
     def __init__(self, ctx: Context, zookeeper: ZkRequests) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
-        self._recorded = (
-            0  # the highest epoch in a record that was read; the clock that made it made the others as well
-        )
+        self._recorded = 0  # the highest epoch in a record read here; other groups' epochs are of the same clocks
         self._reading = False
 
     def check(self, group: int, epoch: int, promised: int) -> None:
-        """Raise PeerError if the epoch is above the bound, and read the group's record for the next time. `promised`:
-        the own promise in the group."""
+        """Raise PeerError if the epoch is above the bound, and begin to read the group's record, for the next call.
+        `promised`: the own promise in the group."""
         if epoch <= max(int(self.ctx.wall * 1000), promised, self._recorded) + EPOCH_SLACK:
             return
         if self.zookeeper.connected and not self._reading:

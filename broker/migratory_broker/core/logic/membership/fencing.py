@@ -25,8 +25,8 @@ class Fencing:
         self._ready_since: float | None = None
 
     def reason(self, listed: Callable[[], set[str]]) -> str:
-        """Return why this broker must be fenced now, "" if it need not be. A broker that is not ready, or only for less
-        than the fencing time, is never fenced. `listed` returns the names of all brokers on the lists that this one
+        """Return why this broker must be fenced now, "" if it need not be. A broker that is not ready, or is so for
+        less than the fencing time, need not be. `listed` returns the names of all brokers on the lists that this one
         follows."""
         if not self.membership.ready:
             self._ready_since = None

@@ -1,4 +1,4 @@
-"""Gossip, what `Logic` learned from other brokers' heartbeats: the last one of each peer, and the coordinator of each
+"""Gossip, for `Logic`: what the last heartbeat of a peer said, and which broker last said that it coordinates a
 group."""
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ class PeerState:
     """The last heartbeat of a peer. Times are of this broker's monotonic clock, in seconds."""
 
     heard_at: float
-    zookeeper_heard_at: float
+    zookeeper_heard_at: float  # when the peer last heard ZooKeeper; -inf if it never did
     heard: frozenset[str]  # the peers that it hears
-    member: bool
+    member: bool  # it is a synced member of every group
     load: ClientLoad | None  # None from a broker that is older than this field
     incarnation: int
 

@@ -1,10 +1,10 @@
 """The identity of ZooKeeper's data, which tells lost and rolled-back data from the data that a broker takes part in.
 
-The only child of `/identity` has a random name, made once with the other parents. A broker compares it in each session
-and twice a second, and each of its transactions is refused in data of another identity (IDENTITY-GUARD). Until the
-data is verified, ZooKeeper counts as away. ROLLED-BACK: if a record is older than one that this broker has read or
-written in the data of this identity, the broker replaces the identity and all records are removed, so that every
-broker treats them as lost.
+The only child of `/identity` has a random name, and is created in one transaction with the nodes above all others. A
+broker compares it in each session and twice a second, and each of its transactions is refused in data of another
+identity (IDENTITY-GUARD). Until the data is verified, ZooKeeper counts as away. ROLLED-BACK: if a record is older than
+one that this broker has read or written in the data of this identity, the broker replaces the identity and all records
+are removed, so that every broker treats them as lost.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
 
 PARENTS = (BROKERS, MEMBERS, GROUPS, COORDINATORS)
-"""The nodes that are made again when they are missing, besides the cluster's record and the identity."""
+"""The nodes below which others are created. They are created again when they are missing, as are the cluster's record
+and the identity."""
 
 
 ROLLED_BACK = b"rolled back"
-"""The content of an identity's node while records of before it may still be there. Empty afterwards."""
+"""The content of an identity's node while records of an earlier identity may still be there. Empty afterwards."""
 
 CONFIRMED_AT_ONCE = 50
 """Records that are read in one poll because only peers have named their epochs: 100 a second."""
 
 
 def is_older(reply: ZkReply, known: GroupRecord) -> bool:
-    """Return whether the record that ZooKeeper has is missing, older than `known`, or another one of the same epoch."""
+    """Return whether the record that ZooKeeper has is missing, older than `known`, or of the same epoch and another
+    owner or no longer activated. False for a record that cannot be read."""
     try:
         record = decode_group(reply.node.data) if reply.node else None
     except BadRecord:
@@ -83,8 +85,8 @@ class DataIdentity:
                 self._list_parents()
 
     def poll(self) -> None:
-        """Read the identity's node, and verify the data again if it is gone. Read the records that only peers have
-        named."""
+        """Read the identity's node, and verify the data again if it is gone. Read records whose epochs only peers have
+        named, at most `CONFIRMED_AT_ONCE`."""
 
         def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and reply.node is None:
@@ -221,7 +223,8 @@ class DataIdentity:
             self._list_parents()  # created, by this broker or another
 
     def _adopt(self, identity: str) -> None:
-        """Take part in the data of `identity`. Data of another one than before has lost what this broker knows."""
+        """Take part in the data of `identity`. If this broker took part in data of another identity before, that data
+        is lost: forget its records."""
         before, self.zookeeper.identity = self.zookeeper.identity, identity
         if before != identity:
             self.zookeeper.recorded.clear()

@@ -49,7 +49,7 @@ class Membership:
         self.live: dict[str, MemberRecord] = {}  # from ephemerals that exist, this broker's included
         self.known: dict[str, MemberRecord] = {}  # the same, and while a link stands also without an ephemeral
         self.newest: dict[str, int] = {}  # highest incarnation heard of, never forgotten
-        self.appeared: dict[str, tuple[int, float]] = {}  # newest incarnation that any broker named, and since when
+        self.appeared: dict[str, tuple[int, float]] = {}  # newest one that ZooKeeper or a peer named, and when first
         self.heard: dict[str, float] = {}  # when anything last came from a peer
         self.peers: dict[str, PeerState] = {}
         self.registered_at: float | None = None
@@ -59,7 +59,7 @@ class Membership:
         self._busy = False
         self._announced: MemberRecord | None = None
         self._announcing = False
-        self._unrestored: set[str] = set()  # brokers whose incarnations ZooKeeper lost
+        self._unrestored: set[str] = set()  # brokers whose incarnations ZooKeeper may have lost
         self._listed_at = float("-inf")
         self._heartbeat_at = float("-inf")
         self._links_wanted: dict[str, tuple[int, str]] = {}
@@ -193,7 +193,8 @@ class Membership:
         )
 
     def records_lost(self) -> None:
-        """Restore what ZooKeeper has lost of the brokers' incarnations."""
+        """Have the next tick restore the brokers' incarnations, which ZooKeeper has lost, and list the members
+        again."""
         self._unrestored = set(self.newest)
         self._listed_at = float("-inf")
 

@@ -57,8 +57,11 @@ class MemberRecord(Struct, frozen=True):
 
 
 class SourceEpoch(Struct, frozen=True):
-    """The last activated epoch before that of a record: its members may hold acknowledged publications. `copies` is
-    `minCopies` of that epoch."""
+    """The source of a record: the last activated epoch before that of the record, or the epoch from which it was
+    restored (RESTORE-SOURCE). Only the members of that epoch may hold committed publications.
+
+    `copies` is `minCopies` of that epoch; 1 if it was perhaps not activated, so that every member must promise.
+    """
 
     epoch: Epoch
     members: Listed
@@ -74,7 +77,7 @@ class SourceEpoch(Struct, frozen=True):
 
 class GroupRecord(Struct, frozen=True):
     """The content of `/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a
-    `source`, no earlier epoch of this history was activated: nothing was committed in it before this epoch."""
+    `source`, no earlier epoch of the history was activated, and nothing was committed before this one."""
 
     history: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     first: Epoch

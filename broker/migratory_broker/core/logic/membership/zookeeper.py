@@ -78,7 +78,7 @@ class ZkRequests:
         self.commit_unguarded([*operations, ZkCheck(f"{IDENTITY}/{self.identity}", -1)], committed)
 
     def commit_unguarded(self, operations: list[ZkOperation], receive: Continuation) -> None:
-        """Commit a transaction that creates the identity or removes it."""
+        """Commit a transaction that does not check the identity, because it creates, replaces or confirms it."""
         self.ctx.emit(ZkCommit(self._register(receive), tuple(operations)))
 
     def _record(self, path: str, data: bytes) -> None:

@@ -1,3 +1,3 @@
-"""Replication, for `Logic`: the log of each topic group with positions, copies and commits, and its takeover by a new
-coordinator. Begin with `group.py` (one topic group at this broker) and `term.py` (an epoch that this broker owns).
-docs/concepts/replication.md has the rules."""
+"""Replication, for `Logic`: the logs of each topic group with positions, copies and commits, and the takeover of a
+group by a new coordinator. Begin with `group.py` (one topic group at this broker) and `term.py` (an epoch that this
+broker owns). docs/concepts/replication.md has the rules."""

@@ -87,9 +87,9 @@ class Cache:
         return False
 
     def trim(self, log: TopicLog, wall: float) -> None:
-        """Evict the oldest committed entries of this log that are older than `max_age`, or that exceed the number and
-        are not younger than `min_age`. If all logs together exceed the byte limit, evict entries of any log too. `wall`
-        is the wall clock in seconds."""
+        """Evict the oldest committed entries of this log that are older than `max_age`, or that exceed
+        `messages_per_topic` and are not younger than `min_age`. If all logs together exceed the byte limit, evict
+        entries of any log too. `wall` is the wall clock in seconds."""
         config = self._config
         while log.base < log.committed:
             age = wall - log.entries[0].time

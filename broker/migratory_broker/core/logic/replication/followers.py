@@ -1,4 +1,5 @@
-"""The followers of an epoch, for its owner's `Term`: which brokers have the log, and the entries that are sent to them.
+"""The followers of an epoch, for its owner's `Term`: which brokers have its logs, and the entries that are sent to
+them.
 
 Every linked broker follows, listed or learner: `InventoryRequest` -> `Inventory` -> `Sync` (what is missing) ->
 `Synced`, and from the Sync on every entry in order over that link. At a takeover the promises have brought the
@@ -73,7 +74,7 @@ class Followers:
 
     def add_known(self, peer: str, digests: list[LogDigest], useful: bool) -> None:
         """Add a broker as a follower and send it a Sync. `digests` is the inventory from its promise; `useful` says
-        that its log is synced to the source epoch."""
+        that its logs are synced to the source epoch or a later one."""
         follower = self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self._sync(follower, digests if useful else None, own=False)
 
@@ -87,8 +88,8 @@ class Followers:
         self.by_name.pop(peer, None)
 
     def inventory(self, peer: str, message: Inventory) -> None:
-        """Send `peer` a Sync with what is missing by its inventory, or with all logs if its log is not synced to the
-        source epoch. Ignore a broker that is not a follower."""
+        """Send `peer` a Sync with what is missing by its inventory, or with all logs if its own are not synced to the
+        source epoch or a later one. Ignore a broker that is not a follower."""
         follower = self.by_name.get(peer)
         if follower is None:
             return
@@ -100,11 +101,11 @@ class Followers:
         self._sync(follower, message.digests if useful else None, own)
 
     def _sync(self, follower: Follower, digests: Iterable[LogDigest] | None, own: bool) -> None:
-        """Send a follower a Sync with what its log lacks or has wrong.
+        """Send a follower a Sync with what its logs lack or have wrong.
 
-        `digests` describes its log, None if it must be replaced as a whole because it is not synced to the source
-        epoch. A log synced to the source epoch stays as far as this epoch adopted it, one synced to this very epoch
-        (`own`) as a whole.
+        `digests` describes its logs, None if they must be replaced as a whole because they are not synced to the source
+        epoch or a later one. Logs synced to one of those stay as far as this epoch adopted them, logs synced to this
+        very epoch (`own`) as a whole.
         """
         topics = self.replica.topics
         if digests is None:

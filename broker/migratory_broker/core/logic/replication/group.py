@@ -1,9 +1,9 @@
 """One topic group at this broker, for `Logic`: what it does as a member, and its `Term` if it owns the group's epoch.
 
 What a candidate or coordinator sends is checked and handled here; answers of members go to the `Term`, which checks
-them. A message that no broker sends raises PeerError before it changes a log. A request, `Sync` or `Accept` of an epoch
-below the promise is refused, and so is an `Accept` of another history: of a coordinator's messages, only a `Sync`
-begins another history here.
+them. A message that no broker sends which keeps the rules raises PeerError before it changes a log. A request, `Sync`
+or `Accept` of an epoch below the promise is refused, and so is an `Accept` of another history: of a coordinator's
+messages, only a `Sync` begins another history here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 
 class TopicGroup:
-    """A topic group's replica, this broker's term in it, and the confirmations to send at the end of the turn."""
+    """A topic group's replica, this broker's term in it, and the votes to send at the end of the turn."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class TopicGroup:
         self.member = False  # listed and synced in the last activated list that this broker heard of
         self._accepted: dict[str, TopicLog] = {}  # logs with entries accepted in this turn
         self._staged: dict[str, list[Sync]] = {}  # peer -> parts of a Sync so far
-        self._repairing: int = 0  # the epoch in which a missing entry was asked for
+        self._repairing: int = 0  # the epoch in which a missing entry was requested, and no Sync has come since
 
     # ---- this broker's term ----------------------------------------------------------------------------------
 
     def begin_term(self, record: GroupRecord, version: int, *, retried: bool = False) -> None:
         """Begin the term of a ZooKeeper record that this broker has written, and end this broker's earlier term in the
         group, if there is one. `version` is that of the record's node. `retried`: the record is the owner's second
-        try."""
+        try, so that it resigns if this one makes no progress either."""
         before = self.term
         if before is not None:
             before.sequencer.flush()
@@ -120,8 +120,8 @@ class TopicGroup:
     # ---- from a candidate or coordinator ---------------------------------------------------------------------
 
     def prepare(self, peer: str, message: Prepare) -> None:
-        """PROMISE: promise the epoch, and send the candidate `peer` a `Promise`: with what it lacks if this log is
-        synced to the source epoch, else without logs. Refuse an epoch below the promised one."""
+        """PROMISE: promise the epoch, and send the candidate `peer` a `Promise`: with what it lacks if these logs are
+        synced to the source epoch or a later one, else without logs. Refuse an epoch below the promised one."""
         replica = self.replica
         self._check_sender(message.epoch)
         if message.epoch < replica.promised:
@@ -144,12 +144,12 @@ class TopicGroup:
             )
 
     def _check_sender(self, epoch: int) -> None:
-        """OWNER: raise PeerError if a peer leads an epoch that this broker owns."""
+        """OWNER: raise PeerError if this broker owns `epoch`, for which a peer speaks as candidate or coordinator."""
         owned = self.term is not None and self.term.epoch == epoch
         expect(not owned, "sender", "OWNER: an epoch has one coordinator, the owner in its record")
 
     def inventory_request(self, peer: str, message: InventoryRequest) -> None:
-        """Promise the epoch and send `peer` the inventory. The promise prevents that a lower epoch changes the log
+        """Promise the epoch and send `peer` the inventory. The promise prevents that a lower epoch changes the logs
         meanwhile. Refuse an epoch below the promised one."""
         self._check_sender(message.epoch)
         if message.epoch < self.replica.promised:
@@ -167,7 +167,8 @@ class TopicGroup:
 
     def sync(self, peer: str, message: Sync) -> None:
         """Collect the parts of a Sync. With the last one promise its epoch, and install the snapshot as a whole and
-        confirm it, or send the inventory again if it does not fit this log. Refuse an epoch below the promised one."""
+        confirm it, or send the inventory again if the snapshot does not fit these logs. Refuse an epoch below the
+        promised one."""
         replica = self.replica
         self._check_sync(peer, message)
         if message.epoch < replica.promised:
@@ -207,8 +208,8 @@ class TopicGroup:
         check_list(message.owner, message.members, message.copies)
 
     def activated(self, peer: str, message: Activated) -> None:
-        """Commit the log of the epoch that this replica is synced to: its owner has activated it. Ignore other epochs.
-        Raise PeerError if `peer` is not the owner."""
+        """Commit all entries of these logs: the owner `peer` has activated the epoch that they are synced to. Ignore
+        other epochs. Raise PeerError if `peer` is not the owner."""
         replica, view = self.replica, self.replica.view
         if message.history == replica.history and message.epoch == replica.synced:
             owner = view is not None and view.owner == (peer, self.ctx.links[peer])
@@ -280,7 +281,7 @@ class TopicGroup:
 
     def _repair(self, peer: str, epoch: int) -> None:
         """Request a missing entry from the coordinator, by sending it this group's inventory. Once per epoch: later
-        calls do nothing."""
+        calls do nothing before a Sync was installed or the link to the coordinator broke."""
         if self._repairing != epoch:
             self._repairing = epoch
             self.ctx.note("warning", "entry_missing", group=self.number, epoch=epoch, peer=peer)
@@ -326,8 +327,8 @@ class TopicGroup:
             self.term.peer_down(peer)
 
     def flush(self) -> None:
-        """Send the entries that this broker numbered in this turn, as coordinator, and the confirmations of those that
-        it accepted, as member."""
+        """Send what the sequencer has for the followers, if this broker owns the epoch, and the votes for the entries
+        that it accepted in this turn as a member."""
         if self.term is not None:
             self.term.sequencer.flush()
         view = self.replica.view

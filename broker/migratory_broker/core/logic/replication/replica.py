@@ -1,10 +1,9 @@
 """A broker's copy of one topic group, used by `group.py` and `term.py`: promises, logs and committed marks. `group.py`
 has the rules about messages.
 
-`promised`: no lower epoch is obeyed. `synced`: the epoch whose coordinator's log this log is a prefix of. `view`: what
-this broker knows of that epoch. `floor`: the position of every topic without a log. `removed`: the idle topics that the
-epoch removes when it is activated. All of it is in memory and ends with the process, which is therefore a loss of the
-copy.
+`promised`: no lower epoch is obeyed. `synced`: the epoch whose coordinator's logs these logs are prefixes of. `view`:
+what this broker knows of that epoch. `floor`: the position of every topic without a log. `removed`: the idle topics
+that the epoch removes when it is activated. All of it is in memory: the copy is lost when the process ends.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class Replica:
         return view is not None and view.copies == 2 and view.activated and self.listed and view.owner in view.members
 
     def synced_in(self, history: int) -> int:
-        """Return `synced` if this replica is of the history `history`, else 0: a log of another history counts for
+        """Return `synced` if this replica is of the history `history`, else 0: logs of another history count for
         nothing."""
         return self.synced if history == self.history else 0
 
@@ -118,7 +117,8 @@ class Replica:
         return (self.topics.get(topic) or self.vacant(topic)).current(self.first)
 
     def vacant(self, topic: str) -> TopicLog:
-        """FLOOR: return the log of a topic that does not exist: everything up to the floor is gone."""
+        """FLOOR: return an empty log for a topic that has none, as if everything up to the floor had been evicted. It
+        is not added to `topics`."""
         floor = self.floor
         return TopicLog(topic, floor.sequence, floor.epoch if floor.sequence else 0)
 
@@ -175,8 +175,8 @@ class Replica:
         """COMMITTED-ONLY: commit the log's entries up to sequence number `to`, report them to the listener and trim the
         log. Nothing if they are committed already.
 
-        All that is delivered live or acknowledged passes here. Only `install` commits otherwise: the log of a replica
-        that was not synced before, without a report.
+        All that is delivered live or acknowledged passes here. Only `install` commits otherwise, without a report: the
+        logs of a replica that was not synced before.
         """
         to = min(to, log.last)
         if to <= log.committed:
@@ -191,8 +191,8 @@ class Replica:
             self.commit(log, log.last)
 
     def activate(self) -> None:
-        """ACTIVATION-COMMITS: mark the synced epoch as activated, commit its whole log and remove its idle topics.
-        Nothing if it is activated already."""
+        """ACTIVATION-COMMITS: mark the synced epoch as activated, commit all entries and remove the epoch's idle
+        topics. Nothing if it is activated already."""
         view = self.view
         must(view is not None, "VIEW: an epoch that is activated was synced to")
         if view is not None and not view.activated:
@@ -201,8 +201,8 @@ class Replica:
             self.remove_idle(view.epoch)
 
     def remove_idle(self, activated: int) -> None:
-        """REMOVED-WITH-EPOCH: remove the idle topics of the epoch that the log is synced to, if that is the epoch
-        `activated`. FLOOR: the floor rises above every position that they had."""
+        """REMOVED-WITH-EPOCH: remove the idle topics that the synced epoch names, if it is `activated`, an epoch that
+        is known to be activated. FLOOR: the floor rises above every position that they had."""
         if self.removed and activated == self.synced:
             logs = [self.topics[name] for name in self.removed]
             self.removed = []
@@ -223,13 +223,13 @@ class Replica:
 
     def follow(self, topic: str) -> None:
         """Remember a subscribed topic without a publication, so that its subscribers are notified when another history
-        begins. The number of such topics is limited like that of topics; beyond it, nothing."""
+        begins. The number of such topics is limited like that of topics; beyond it a topic is not remembered."""
         limit = self.ctx.config.max_topics // self.ctx.config.groups + 100
         if topic not in self.topics and len(self._followed) < limit:
             self._followed.add(topic)
 
     def announce_reset(self, topics: set[str]) -> None:
-        """Emit a `Gap` of kind `reset` for each topic: another history begins at its current position.
+        """Emit a `Gap` of kind `reset` for each topic, with its current position in the history that has begun.
 
         Topics without a publication that have subscribers are included. They and `topics` are remembered: their
         subscribers must be notified of the history after this one as well.
@@ -245,10 +245,10 @@ class Replica:
                 del self.topics[log.name]
 
     def adopt(self, parts: dict[str, list[TopicPart]], useful: bool) -> None:
-        """Replace this candidate's log by the log merged from the promises.
+        """Replace this candidate's logs by those merged from the promises.
 
-        `parts` has the topics to which promises add anything. Without `useful` this broker's own log is not synced to
-        the source epoch, counts for nothing and is dropped. Live subscribers are notified of gaps.
+        `parts` has the topics to which promises add anything. Without `useful` this broker's own logs are not synced to
+        the source epoch, count for nothing and are dropped. Live subscribers are notified of gaps.
         """
         if not useful:
             self._drop_unknown([log for name, log in self.topics.items() if name not in parts])
@@ -271,8 +271,8 @@ class Replica:
     # ---- Sync ------------------------------------------------------------------------------------------------
 
     def fits(self, sync: Sync, parts: list[TopicPart]) -> bool:
-        """Return whether `parts` would turn this log into the Sync's sender's, judged by the number of topics and the
-        sum of their last sequence numbers."""
+        """Return whether `parts` would turn these logs into those of the Sync's sender, as far as that shows: no part
+        keeps entries that are not here, and number of topics and sum of last sequence numbers are the sender's."""
         same = sync.history == self.history
         lasts = {} if sync.whole or not same else self.lasts()
         for part in parts:
@@ -285,7 +285,8 @@ class Replica:
         return len(lasts) == sync.topics_total and sum(lasts.values()) % LASTS_MODULUS == sync.lasts_total
 
     def check(self, sync: Sync, parts: list[TopicPart]) -> None:
-        """COMMITTED-STAYS: raise PeerError if a snapshot that fits would cut or replace a committed entry."""
+        """Raise PeerError unless a snapshot that fits may be installed. COMMITTED-STAYS: it cuts and replaces no
+        committed entry. FLOOR: its floor exists and does not fall. It removes only what `_check_removed` allows."""
         expect(sync.first <= sync.epoch, "snapshot", "a history begins before its last epoch")
         check_floor(sync.floor, sync.epoch)
         same_history = sync.history == self.history
@@ -333,8 +334,8 @@ class Replica:
     def install(self, sync: Sync, parts: list[TopicPart]) -> None:
         """SYNC-WHOLE: make logs and publisher tables the sender's in one step; only then `promised = synced = epoch`.
         If the epoch is activated, commit what is committed at the sender, or everything where `immediate` holds; a
-        replica that was not synced before does so without a fan-out. Notify subscribers of a history that was replaced,
-        and of gaps."""
+        replica that was not synced before, or to another history, does so without a fan-out. Notify subscribers of
+        gaps, and of the new history if another one was replaced."""
         must(sync.epoch >= self.promised, "SYNC-PROMISE: a Sync below the promise is refused")
         switched = sync.history != self.history
         before = set(self.topics)

@@ -1,4 +1,4 @@
-"""The coordinator's work in an activated epoch, as a part of `Term`: it assigns positions, counts copies and commits.
+"""The sequencer, a part of `Term`: in an activated epoch it assigns positions, counts copies and commits.
 
 NUMBERING: a publication is numbered, stored here, and sent to every follower, in that order. COMMIT: an entry is
 committed when `q` listed incarnations have accepted it; this broker's own store is one of them. A duplicate is
@@ -51,7 +51,7 @@ class Sequencer:
         # With one copy no vote decides anything: the end of the turn commits.
         voters = record.members if record.copies > 1 else []
         self.votes: dict[BrokerId, dict[str, int]] = {broker: {} for broker in voters if broker != record.owner}
-        self.waiting_since: float | None = None  # entries wait for their commit, and none was committed since
+        self.waiting_since: float | None = None  # since then entries wait, and none was committed
         self._reply = listener.reply
         self._uncommitted: dict[str, TopicLog] = {}
         self._outbox: dict[str, list[Publication]] = {}
@@ -59,8 +59,8 @@ class Sequencer:
         self._marks: dict[str, TopicLog] = {}
         self._duplicates: dict[
             str, list[tuple[int, str | None, ForwardReply]]
-        ] = {}  # topic -> (depends on, contact, …)
-        self._recent: dict[tuple[str, str], float] = {}  # (topic, publisher) -> last publication, oldest first
+        ] = {}  # topic -> (sequence number to be committed, contact, reply)
+        self._recent: dict[tuple[str, str], float] = {}  # (topic, publisher) -> last publication or repeat, in order
 
     def begin(self) -> None:
         """At the activation of the epoch, begin the duplicate window of every publisher of the tables that has none:
@@ -70,7 +70,7 @@ class Sequencer:
                 self._recent.setdefault((log.name, publisher), self.ctx.now)
 
     def continue_from(self, before: Sequencer) -> None:
-        """Continue the duplicate windows of the term before, whose owner saw all repeats."""
+        """Continue the duplicate windows of this owner's term before, in which it saw all repeats."""
         self._recent = before._recent
 
     # ---- numbering -------------------------------------------------------------------------------------------

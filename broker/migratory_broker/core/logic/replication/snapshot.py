@@ -59,8 +59,8 @@ def missing(log: TopicLog, digest: LogDigest, keep: int) -> TopicPart:
 
 
 def for_candidate(topics: Iterable[TopicLog], digests: Iterable[LogDigest]) -> list[TopicPart]:
-    """Return the parts that a candidate lacks, whose logs are described by `digests`. Its logs and `topics` are
-    prefixes of the same logs, or `digests` is empty: then return everything."""
+    """Return the parts of `topics` that the candidate with the logs in `digests` lacks. Both are prefixes of the same
+    logs, or `digests` is empty: then return everything."""
     known = {digest.topic: digest for digest in digests}
     parts = []
     for log in topics:
@@ -193,7 +193,8 @@ def same_entry(one: Publication, other: Publication) -> bool:
 
 
 def epoch_in(part: TopicPart, sequence: int) -> int | None:
-    """Return the epoch of an entry that a part brings, None if it brings none at `sequence`."""
+    """Return the epoch that a part tells of the entry at `sequence`: an entry that it brings, or the one before a whole
+    log. None if it tells none."""
     if sequence > part.keep:
         return part.entries[sequence - part.keep - 1].epoch
     return part.base_epoch if part.whole and sequence == part.base and sequence else None

@@ -1,4 +1,4 @@
-"""The first half of a takeover, for `Term`: promises from the source list, and the log that is merged from them.
+"""The first half of a takeover, for `Term`: promises from the source list, and the logs that are merged from them.
 
 TAKEOVER-SOURCE: only the source list is asked, never the list of a record that was not activated. TAKEOVER-QUORUM: n -
 q + 1 of its members must answer, or its owner. TAKEOVER-MERGE: only answers with `synced` of at least the source epoch
@@ -17,7 +17,7 @@ from migratory_broker.core.logic.replication.snapshot import check_floor, check_
 
 
 class PromiseRound:
-    """A candidate's collection of promises for one epoch. `useful` says whether its own log is synced to the source
+    """A candidate's collection of promises for one epoch. `useful` says whether its own logs are synced to the source
     epoch or a later one."""
 
     def __init__(self, ctx: Context, replica: Replica, record: GroupRecord, source: SourceEpoch) -> None:
@@ -73,7 +73,7 @@ class PromiseRound:
             self._topics[broker] = topics
 
     def _check(self, message: Promise, topics: list[TopicPart]) -> None:
-        """Raise PeerError if this answer cannot be merged with the own log and with the answers before it."""
+        """Raise PeerError if this answer cannot be merged with the own logs and with the answers before it."""
         replica, record = self.replica, self.record
         check_parts(topics, replica.group, self.ctx.config.groups, record.epoch)
         expect(message.synced < record.epoch, "epoch", "nothing is synced to an epoch before its coordinator")
@@ -106,13 +106,13 @@ class PromiseRound:
         return self.source.enough(self.answers)
 
     def is_useful(self, broker: BrokerId) -> bool:
-        """Return whether that broker has answered, with a log synced to the source epoch or a later one."""
+        """Return whether that broker has answered, with logs synced to the source epoch or a later one."""
         answer = self.answers.get(broker)
         return answer is not None and answer.synced >= self.source.epoch
 
     def adopt(self) -> int:
-        """Merge the answers into the replica's log. Return by how much the last sequence numbers of all topics rose
-        together, from 0 if this broker's own log counted for nothing.
+        """Merge the answers into the replica's logs. Return by how much the last sequence numbers of all topics rose
+        together, from 0 if this broker's own logs counted for nothing.
 
         If the record is of another history than the replica, begin that history first and notify the subscribers of the
         old one.

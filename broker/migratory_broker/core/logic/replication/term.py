@@ -4,8 +4,8 @@ its end.
 | phase | meaning |
 | --- | --- |
 | preparing | promises of the source list are collected (skipped for an empty source, and by an owner that re-lists) |
-| syncing | the log is adopted; `q` (the record's copies) listed members must confirm its Sync |
-| activating | the compare-and-set against the own record is under way |
+| syncing | the logs are adopted; `q` (the record's copies) listed members, the owner included, must hold them |
+| activating | the owner's record is being replaced by an activated one, if it is unchanged |
 | active | publications are numbered |
 | over | a higher epoch was promised here, another record follows, or the term was given up |
 """
@@ -55,7 +55,7 @@ class Term:
         self.version = version  # of the record's node in ZooKeeper
         self.phase: Phase = "preparing"
         self.started = ctx.now
-        self.retried = False  # this is the owner's second try
+        self.retried = False  # this is the owner's second try to make progress
         self.outbid = 0  # the highest promise for which a member refused this epoch
         self._outbid_at = 0.0
         self.promise_round: PromiseRound | None = None
@@ -76,10 +76,10 @@ class Term:
     # ---- preparing -------------------------------------------------------------------------------------------
 
     def begin(self, before: Term | None) -> None:
-        """Promise the epoch, and adopt a log for it or begin to collect promises.
+        """Promise the epoch, and adopt the logs for it or begin to collect promises.
 
         `before` is the active term that this one continues without a round of promises, because only the list changes:
-        its log is the longest there is. None for any other takeover. Without a source a new, empty history begins.
+        its logs are the longest there are. None for any other takeover. Without a source a new, empty history begins.
         """
         replica, record = self.replica, self.record
         replica.promise(record.epoch)
@@ -121,8 +121,8 @@ class Term:
     # ---- syncing ---------------------------------------------------------------------------------------------
 
     def _adopted(self, before: Term | None) -> None:
-        """Begin to bring every linked broker to the replica's log, which is now the epoch's log. `before` is the term
-        that this one continues, or None.
+        """Begin to bring every linked broker to the replica's logs, which are the epoch's from now on. `before` is the
+        term that this one continues, or None.
 
         REMOVED-WITH-EPOCH: an epoch that continues another removes the idle topics, if the cluster is calm.
         """

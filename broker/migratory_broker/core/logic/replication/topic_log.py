@@ -30,8 +30,8 @@ class PublisherTable:
     """Each publisher's last message id in one topic, its position, and the digest of its payload.
 
     The table is part of the log: it is sent, cut and replaced with the log, and never rebuilt from cached entries. A
-    publisher leaves it when the coordinator says so, `duplicate_window` after its last publication, at every broker at
-    the same place in the log.
+    publisher leaves it when the coordinator says so, `duplicate_window` after its last publication or repeat, at every
+    broker at the same place in the log.
     """
 
     __slots__ = ("rows",)

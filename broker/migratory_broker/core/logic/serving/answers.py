@@ -27,10 +27,10 @@ places in tables."""
 
 
 class PendingAnswer(NamedTuple):
-    """The clients that wait for an answer to a publication, and until when. It is shared by all publications of one
-    request that take the same route."""
+    """The clients that wait for an answer to a publication, the coordinator that gives it, and until when they wait.
+    Shared by all publications of one request that take the same route."""
 
-    coordinator: str  # the broker that they were forwarded to, "" for this one
+    coordinator: str  # the broker that the publication was forwarded to last, "" for this one
     deadline: float
     clients: tuple[ClientId, ...]  # more than one when several clients sent the same publication
 
@@ -40,9 +40,9 @@ class PendingAnswers:
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
-        # with their payloads, by deadline: all wait for the same time
+        # with their payloads, in the order of their deadlines: all wait for the same time
         self.pending: dict[PublicationKey, tuple[PendingAnswer, bytes]] = {}
-        self.held = 0  # bytes of memory that count for them
+        self.held = 0  # bytes of memory of `pending`, as they are counted
         self._for_clients: dict[ClientId, list[Ack | Nack]] = {}
         self._for_peers: dict[str, list[ForwardReply]] = {}
 
@@ -62,8 +62,8 @@ class PendingAnswers:
         self.held -= PENDING_BYTES + len(payload)
 
     def acknowledge(self, topic: str, publications: list[Publication]) -> None:
-        """Queue an acknowledgement of each of the committed `publications` for which a client of this broker waits, or
-        a `retry` while this broker is fenced. The others are ignored."""
+        """Queue an acknowledgement of each of the committed `publications` for which a client of this broker waits with
+        the same payload, or a `retry` while this broker is fenced. The others are ignored."""
         pending = self.pending
         for entry in publications:
             number = entry.id
@@ -107,7 +107,7 @@ class PendingAnswers:
             self._add(client, answer)
 
     def reject(self, client: ClientId, publication: ForwardedPublication, code: str, text: str) -> None:
-        """Answer a publication of `client` that was not forwarded with a refusal. A QoS 0 publication gets no
+        """Queue a refusal of a publication of `client` that was sent to no coordinator. A QoS 0 publication gets no
         answer."""
         if publication.id:
             retry_after = self.ctx.config.publish_retry_after if code == "retry" else None

@@ -28,8 +28,8 @@ class CommitListener:
 
     def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
         """COMMITTED-ONLY: emit a `Fanout` of the publications, acknowledge them to this broker's clients, and mark the
-        resumes that waited for them, which are answered at the end of the step. Every publication comes here once at
-        every broker."""
+        resumes that waited for them, which are answered at the end of the step. Every publication comes here at most
+        once at every broker: not if a Sync brings it to a replica that was not synced before."""
         ctx, topic = self.ctx, log.name
         ctx.effects.append(Fanout(topic, tuple(publications)))
         ctx.committed += len(publications)

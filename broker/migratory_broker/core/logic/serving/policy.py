@@ -37,7 +37,7 @@ class TopicQuota:
         self._created: OrderedDict[ClientId, int] = OrderedDict()  # the latest creator last
         self._pending: OrderedDict[str, tuple[float, ClientId]] = OrderedDict()  # topic -> deadline, in its order
         self._histories = 0
-        self._began_at = ctx.now  # of the counts
+        self._began_at = ctx.now  # when the counts began
         self._logged_at = float("-inf")
 
     def admit(self, topic: str, client: ClientId) -> str:

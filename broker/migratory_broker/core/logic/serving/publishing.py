@@ -21,9 +21,11 @@ from migratory_broker.core.logic.serving.policy import ClientId, TopicQuota
 
 
 class PublishRoute(NamedTuple):
-    """The route of those publications of one request that belong to one group.
+    """The publications of one request that belong to one group, and where they go.
 
-    `pending` is None while the group has no coordinator. `sequencer` is set when this broker is the coordinator.
+    `sequencer` numbers them if this broker is the group's coordinator; else it is None, and they are forwarded.
+    `pending` names the coordinator ("" for this broker), the client and the deadline, and is registered for each QoS 1
+    publication. It is None while no linked broker is known as the coordinator: the publications are then refused.
     """
 
     group: TopicGroup
@@ -48,8 +50,8 @@ class PublishContact:
 
     def publish(self, event: PublishRequest) -> None:
         """Bring each publication to its group's coordinator, those of one group together: number it here if that is
-        this broker, else queue it for `flush` to forward. Refuse it while this broker is fenced or the group has no
-        coordinator, at a limit, and if its message id awaits an answer with another payload."""
+        this broker, else queue it for `flush` to forward. Refuse it while this broker is fenced or no linked broker is
+        known as the coordinator, at a limit, and if its message id awaits an answer with another payload."""
         client = (event.edge, event.reference)
         groups = len(self.groups)
         routes: dict[int, PublishRoute] = {}

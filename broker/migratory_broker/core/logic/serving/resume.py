@@ -59,13 +59,14 @@ class WaitingSubscription:
     event: Attach
     begun: float
     since: float  # a coordinator of its epoch or later has been heard since, apart from `Resume._unheard_at`
-    epoch_requested: bool = False  # ZooKeeper was asked for the highest epoch
+    epoch_requested: bool = False  # ZooKeeper was asked for the group's highest epoch, for this subscription
 
 
 class Resume:
     """The answers to subscriptions of this broker's clients, and the subscriptions that wait for an answer.
 
-    It reads the topic groups, and changes only their record of empty topics with subscribers (`Replica.follow`).
+    It reads the topic groups, and changes only which subscribed topics without a publication they remember
+    (`Replica.follow`).
     `committed` and `synced` mark subscriptions that may be answered now; `release` tries them at the end of the step.
     """
 
@@ -77,7 +78,7 @@ class Resume:
         self.zookeeper = zookeeper
         self.membership = membership
         self.gossip = gossip
-        self.waiting: dict[int, dict[str, list[WaitingSubscription]]] = {}  # group -> topic
+        self.waiting: dict[int, dict[str, list[WaitingSubscription]]] = {}  # group -> topic -> its subscriptions
         self.released: dict[tuple[int, str], None] = {}  # (group, topic) to try at the end of this step
         self._deadlines: dict[int, list[tuple[float, str]]] = {}  # group -> heap of (earliest deadline, topic)
         self._unheard_at: dict[int, float] = {}  # group -> when its coordinator was last found silent
@@ -191,8 +192,8 @@ class Resume:
                 self.released[number, log.name] = None
 
     def synced(self, number: int) -> None:
-        """Mark all waiting subscriptions of the group for another try. Their time under a heard coordinator begins
-        anew."""
+        """Mark all waiting subscriptions of the group for another try. The time for which they have heard a coordinator
+        counts anew."""
         if number in self.waiting:
             self._unheard_at[number] = self.ctx.now
             self._release_group(number)
@@ -244,8 +245,8 @@ class Resume:
             self._unheard_at.pop(number, None)
 
     def _expired(self, group: TopicGroup, waiting: WaitingSubscription) -> bool:
-        """Return whether the subscription has waited long enough to be answered with `reset`. Only the time in which a
-        coordinator of its epoch or a later one is heard counts, apart from the limit in all."""
+        """Return whether the subscription has waited long enough to be answered with `reset`: for `resume_wait` in
+        which a coordinator of its epoch or a later one was heard, or for `resume_limit` in all."""
         after = waiting.event.after
         if after is not None and (after.epoch > group.replica.synced or not self._hears_coordinator(group)):
             waiting.since = self.ctx.now
