@@ -51,7 +51,7 @@ def parse_revocations(document: bytes) -> Revocations:
 
 
 class Denial(NamedTuple):
-    """A refused `connect`. `text` is sent to the client. `key` is the id of an unknown key."""
+    """A refused `connect`. `text` is sent to the client. `key` is the id of the unknown key for which it is refused."""
 
     kind: RefusalKind
     text: str
@@ -59,10 +59,10 @@ class Denial(NamedTuple):
 
 
 class ClientAccess:
-    """The identity of a client, and what it may do. It holds no more of the token than revocations need.
+    """The identity of a client, and what it may do. Of the token it holds the permissions, and what revocations need.
 
     own_bytes    bytes of memory of the token's own permissions; the rules are shared
-    lifetime     seconds from `connect` for which it is valid, None without a limit
+    lifetime     seconds from `connect` for which the access is valid, None without a limit
     expires_at   the same by the edge's clock, which the edge sets
     notice_at    when the client is notified of the end, None once it was, or without an end
     """
@@ -115,7 +115,7 @@ class ClientAccess:
 
 
 def unqualified(publisher: str) -> str:
-    """Return the name that a publisher gave itself."""
+    """Return the name that a publisher gave itself, without the subject that `qualify` may have added."""
     return publisher.partition(_SEPARATOR)[0]
 
 
@@ -130,7 +130,7 @@ class Authorizer:
 
     def update(self, documents: Sequence[bytes], revoked: bytes) -> None:
         """Replace keys and revocations: a document for each source of keys, and the list of revocations. Raises
-        ValueError for documents that the runtime has not checked."""
+        ValueError for a malformed one; the runtime has checked them."""
         if self._verifier is not None:
             self._verifier.set_documents(documents)
         self._revoked = parse_revocations(revoked)

@@ -16,7 +16,7 @@ from migratory_protocol.topics import TopicPattern
 
 Operation = Literal["subscribe", "publish", "history"]
 OPERATIONS: Final[tuple[Operation, ...]] = ("subscribe", "publish", "history")
-"""`history`: replay behind a position, and snapshots."""
+"""The operations that rules allow. `history` is the replay after a position, and snapshots."""
 
 SUBJECT_LEVEL: Final = "{subject}"
 
@@ -29,7 +29,7 @@ LEVEL_BYTES: Final = 300
 
 
 class BadPattern(ValueError):
-    """A malformed topic pattern of a rule."""
+    """The error for a malformed topic pattern of a rule."""
 
 
 def check_rule_pattern(pattern: str) -> str:
@@ -48,8 +48,8 @@ def check_rule_pattern(pattern: str) -> str:
 
 
 class TopicTree:
-    """Topic patterns as a tree of levels. Each has the set of rules that contain it, as an integer with a bit for each
-    rule."""
+    """Topic patterns as a tree of levels. At the end of each pattern is the set of rules that contain it, as an integer
+    with a bit for each rule."""
 
     __slots__ = ("_any", "_children", "_end", "_rest", "_subject")
 
@@ -61,7 +61,7 @@ class TopicTree:
         self._end = 0  # the rules with a pattern that ends here
 
     def add(self, pattern: str, rules: int) -> None:
-        """Add a pattern of these rules. Raises BadPattern."""
+        """Add a pattern that these rules contain. Raises BadPattern."""
         node = self
         for level in check_rule_pattern(pattern).split("/"):
             if level == "**":
@@ -85,8 +85,8 @@ class TopicTree:
         return 1 + sum(branch.count_levels() for branch in branches if branch is not None)
 
     def find(self, topic: str, subject: str, rules: int) -> int:
-        """Return those of the rules that contain one pattern, which matches the topic for this subject; 0 if no pattern
-        of the rules does."""
+        """Return those of `rules` that contain the first pattern found to match the topic for this subject; 0 if none
+        of their patterns does."""
         nodes = [self]
         for level in topic.split("/"):
             following: list[TopicTree] = []
@@ -142,7 +142,8 @@ class RuleSet:
         )
 
     def applicable(self, subject: str, claims: Claims | None) -> int:
-        """Return the rules that apply to an identity; `claims` is None for a client without a token."""
+        """Return the set of rules that apply to an identity, as in `TopicTree`; `claims` is None for a client without a
+        token."""
         return sum(
             1 << number for number, rule in enumerate(self._rules) if self._applies(number, rule, subject, claims)
         )

@@ -39,7 +39,7 @@ MAX_SUBJECT: Final = 255
 """Characters of a subject, which is part of the names of its publishers."""
 
 MAX_TRIES: Final = 8
-"""Keys with which a token without a key id is tried: an RSA signature costs 30 us."""
+"""The largest number of keys with which one token is tried, where no key id decides: an RSA signature costs 30 us."""
 
 MAX_ID: Final = 255
 """Characters of a token's id, which is held while its client is connected."""
@@ -67,15 +67,15 @@ RefusalKind = Literal["unauthenticated", "token_expired", "unknown_key"]
 
 
 class BadKeys(ValueError):
-    """A document of keys that cannot be used. The text names no part of a key."""
+    """The error for a document of keys that cannot be used. The text names no part of a key."""
 
 
 class TokenRefused(Exception):
-    """A token that is not accepted. The text is for the client and quotes nothing of the token.
+    """The error for a token that is not accepted. The text is for the client and quotes nothing of the token.
 
     unauthenticated   final: another token is needed
     token_expired     a new token of the same kind is needed
-    unknown_key       signed with a key, by its id `key`, that may have been published since
+    unknown_key       signed with a key, of the id `key`, that may have been published since the keys were read
     """
 
     def __init__(self, text: str, kind: RefusalKind = "unauthenticated", key: str = "") -> None:
