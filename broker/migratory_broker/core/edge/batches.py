@@ -2,7 +2,7 @@
 
 A delivery costs one system call and little else. Several publications in one write cost hardly more than one, so a
 client with many publications per second costs a fraction. Batching loses and reorders nothing: before any other write
-to a connection, also of a close frame, the connection's batches are written. A batch is written when its time is up
+to a connection, even of a close frame, the connection's batches are written. A batch is written when its time is up
 (`EdgeConfig.batch_delay` after its first publication) or when it is large enough: `batch_bytes` in one topic, or in all
 topics together the queue limit of one client.
 

@@ -2,7 +2,7 @@
 
 | kind | what counts | at its limit |
 | --- | --- | --- |
-| input | incomplete messages, requests, and what waits behind them (inbox.py) | close the largest holders |
+| input | incomplete messages, requests, and what was sent after them (inbox.py) | close the largest holders |
 | subscriptions | subscriptions, their topics (subscriptions.py), and permissions of tokens | refuse more of them |
 | queues | bytes queued for paused connections (delivery.py) | close the longest queues |
 

@@ -38,7 +38,7 @@ class EdgeConfig:
     heartbeat: float = (
         limits.HEARTBEAT
     )  # pinged after one silent interval, dead after two; proxies cut idle links at 60 s
-    expiry_notice: float = 60.0  # before a token expires, to renew it; a quarter of its time where that is less
+    expiry_notice: float = 60.0  # from the notice to a token's expiry; a quarter of the token's time where that is less
     closing: float = 2.0  # for the peer's half of the closing handshake, and for the transport to drain
     max_clients: int = 100_000  # per edge; a process usually reaches its descriptor limit first
 
@@ -49,10 +49,10 @@ class EdgeConfig:
 
     subscriptions_per_client: int = limits.SUBSCRIPTIONS
     publishes_per_client: int = 10_000  # unanswered QoS 1 publications; further ones are refused with `retry`
-    messages_per_turn: int = 250  # and topics, of one client before others have their turn: 10 ms if all are invalid
-    messages_per_read: int = 100  # of those, at once: the rest of a read waits for the reads of other clients
-    attaches_per_client: int = 256  # pending at the logic: some 20 ms of its time, which delays all other clients
-    backlog_per_client: int = 16_777_216  # bytes behind a pending request: a turn reads 8 MB at most before `Hold`
+    messages_per_turn: int = 250  # and topics, of one client before others go on: 10 ms if all are invalid
+    messages_per_read: int = 100  # and topics, at once: the rest of a read waits for the reads of others
+    attaches_per_client: int = 256  # pending at the logic: some 20 ms of the logic, which delays all other clients
+    backlog_per_client: int = 16_777_216  # bytes sent after a pending request: a turn reads 8 MB at most before `Hold`
     input_total: int = 268_435_456  # unprocessed bytes of all clients; the largest holders are closed first
     subscriptions_total: int = 536_870_912  # bytes of all subscriptions (budget.py): half a million of made-up names
     requests_per_topic: int = 8  # pending requests for one subscription: repeating a subscribe must not grow memory
@@ -64,7 +64,7 @@ class EdgeConfig:
     conflation: tuple[ConflationRule, ...] = ()  # the first rule that matches a topic applies
     batch_delay: float = 0.0  # 0: every publication is written at once, on its own
     batch_bytes: int = 16_384  # a batch of this size is written early: a larger one would save little more
-    rates: RateLimits = NO_RATES  # what is normal is the operator's to say
+    rates: RateLimits = NO_RATES  # none: only an operator knows what is normal
     replay_cache: int = 4_194_304  # bytes of encoded replay messages: many clients resume from the same position
 
     @property

@@ -7,8 +7,7 @@ then. `step` does not raise, whatever a client sends.
 
 Read on in lifecycle.py (the state machine of a connection), inbox.py (input in order), subscriptions.py, splice.py
 (from replay to live publications), delivery.py (fan-out and queues), publishing.py, identity.py, rates.py and
-admission.py.
-state.py has the data of each connection and topic.
+admission.py. state.py has the data of each connection and topic.
 """
 
 from __future__ import annotations
@@ -98,8 +97,8 @@ class Edge:
         }
 
     def step(self, event: events.Event, now: float) -> list[events.Effect]:
-        """Handle an event at time `now`, and return the effects to apply in order. Clients with a queue over its limit
-        are closed."""
+        """Handle an event at time `now`, and return the effects to apply in order. Then close the clients whose queues
+        are over the limit of one client, and those with the longest queues while all together are over their limit."""
         delivery = self._delivery
         delivery.now = now
         self._handlers[type(event)](event)
@@ -227,7 +226,7 @@ class Edge:
 
     @property
     def subscription_bytes(self) -> int:
-        """Bytes of memory that count for the subscriptions of all clients."""
+        """Bytes of memory that count for the subscriptions of all clients, and for the permissions of their tokens."""
         return self._subscriptions.budget.bytes
 
     @property

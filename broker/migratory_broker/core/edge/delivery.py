@@ -39,8 +39,8 @@ each 32 bytes. A tenth of the heartbeat interval, where that is less."""
 
 
 class EdgeDelivery:
-    """The effects that an edge's step has emitted so far, and the queues and batches behind them. Attributes without an
-    underscore are for the other modules of the edge, /metrics and /v1/status."""
+    """The output of an edge: the effects that the step has emitted so far, the queues and the batches. Attributes
+    without an underscore are for the other modules of the edge, /metrics and /v1/status."""
 
     def __init__(self, config: EdgeConfig) -> None:
         self._config = config
@@ -51,7 +51,7 @@ class EdgeDelivery:
         self._overflowing: dict[ClientConnection, str] = {}
         self._batcher = Batcher(config)
         self._timer = float("inf")  # the earliest pending `Later`
-        self.has_overfull = False  # a limit was exceeded: `overfull_connections` returns whose
+        self.has_overfull = False  # a limit was exceeded: call `overfull_connections`
         self.paused: dict[ClientConnection, None] = {}
         self.now = 0.0
         self._coarse_now = 0.0
@@ -90,7 +90,7 @@ class EdgeDelivery:
     ) -> None:
         """Emit an effect whose place among the writes does not matter. Writes to a connection before and after it are
         still joined into one `Send`."""
-        self._forwarding = None  # a publication behind a subscription must not join the request before it
+        self._forwarding = None  # a publication after a subscription must not join the request before that
         self._effects.append(effect)
 
     def forward(self, edge: int, connection: ClientConnection, publication: ForwardedPublication) -> None:
@@ -322,8 +322,9 @@ class EdgeDelivery:
         """Return the connections to close before the step ends, each with the limit that was exceeded (`CLIENT_LIMIT`
         or `TOTAL_LIMIT`), and clear the record of overfull connections.
 
-        A connection over its own limit is always returned. While all queues together are over their limit, so are the
-        connections with the longest queues. All queues together may exceed their limit by the bytes of one step.
+        A connection over its own limit is always returned. If all queues together are over their limit, the connections
+        with the longest queues are returned as well. All queues together may exceed their limit by the bytes of one
+        step.
         """
         closing = list(self._overflowing.items())
         self._overflowing = {}

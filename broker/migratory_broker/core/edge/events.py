@@ -80,16 +80,16 @@ class More(Struct, frozen=True, gc=False):
 
 
 class Later(Struct, frozen=True, gc=False):
-    """Effect and event: a timer. The runtime steps this effect as an event when `now` has reached `at`, or soon
+    """Effect and event: a timer. The runtime steps this effect as an event when the time `at` has come, or soon
     after."""
 
     at: float
 
 
 class Credentials(EdgeMessage, frozen=True, gc=False):
-    """Event: the present keys and revocations, which the runtime has checked, replace the former ones: a document for
-    each source of keys, empty while there is none, and the list of revocations. `fetched`: the remote keys were just
-    fetched."""
+    """Event: the present keys and revocations, which the runtime has checked, replace the former ones. `documents` has
+    the keys of each source, empty while there are none, and `revoked` the list of revocations. `fetched`: the remote
+    keys were just fetched."""
 
     documents: tuple[bytes, ...] = ()
     revoked: bytes = b""

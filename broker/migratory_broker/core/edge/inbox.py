@@ -1,13 +1,14 @@
 """The inbox of the edge core: parses the bytes of a socket into messages and handles them in the order in which they
 were sent.
 
-While a subscribe request is pending at the logic (subscriptions.py), everything that its client sends after it waits in
-the connection's backlog, unparsed: a publication never overtakes the subscription before it, and a close frame comes
-last. Meanwhile the effect `Hold` stops reading from the socket. `EdgeConfig.backlog_per_client` bounds the bytes that
-were read before.
+While a subscribe request has topics that are still to be requested from the logic (subscriptions.py), everything that
+its client sends after it waits in the connection's backlog, mostly unparsed: a publication never overtakes the
+subscription before it, and a close frame comes last. Meanwhile the effect `Hold` stops reading from the socket.
+`EdgeConfig.backlog_per_client` bounds the bytes that were read before that had an effect.
 
-A backlog is continued at the logic's answers, or when a full transport accepts bytes again, and not before: receipts
-must not fill their client's queue. Each step handles a part, the rest of one read; `More` asks for the next step.
+A backlog is continued at an answer of the logic, at `More`, or when a full transport accepts bytes again; never while
+the transport is full, because receipts must not fill their client's queue. Each step handles a part, the rest of one
+read; `More` asks for the next step.
 
 One read can hold tens of thousands of frames, and one frame thousands of messages and topics. After
 `EdgeConfig.messages_per_turn` of them the rest also waits until the other connections had their turn: a flood slows
@@ -54,9 +55,9 @@ CloseConnection = Callable[[ClientConnection, CloseCode, str, str], None]
 
 
 class UnprocessedBytes:
-    """The numbers of bytes received from all clients that are not processed yet: tokens of requests until `connect`,
-    incomplete frames and messages, pending requests and backlogs. Parsed frames and decoded messages count with the
-    memory that they take.
+    """The number of bytes received from each client that are not processed yet: the token of its request until
+    `connect`, incomplete frames and messages, a pending request and the backlog. Parsed frames and decoded messages
+    count with the memory that they take.
 
     Each client alone may hold one message of the largest size and a backlog. Thousands of clients that never complete a
     message would hold gigabytes. Over `limit` bytes the largest holders are closed until an eighth of the limit is
@@ -125,7 +126,7 @@ class Inbox:
         self._rates = rates
         self.unprocessed = UnprocessedBytes(config.input_total)
         self._budget = 0  # messages and topics that this step may still handle
-        self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
+        self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # for all connections
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
         """Handle bytes from the socket, up to the number of messages of a read; the rest goes to the connection's

@@ -2,6 +2,7 @@
 
     OPENING ── connect, welcome ──> OPEN ── broker's close frame ──> CLOSING ── client's, or timeout ──> GONE
        └────────── refused, too slow, bad input ───────────────────────^
+                                     OPEN ── dead: silent for two heartbeat intervals ─────────────────> GONE
 
 From every state a lost socket, or the client's own close frame, leads straight to GONE. Only OPEN has subscriptions and
 publishes. In CLOSING everything but a close frame is ignored and nothing is sent; the queue was dropped on the way
@@ -48,8 +49,8 @@ from migratory_broker.core.security.authorizer import Denial
 PING = frames.ping_frame()
 
 STALL_SECONDS = 1.0
-"""Seconds between two ticks above which this process is taken to have been stopped. Its clients' silence until then
-does not count."""
+"""Seconds between two ticks above which this process is taken to have been suspended. The silence of its clients
+until then does not count."""
 
 
 class ConnectionLifecycle:
@@ -216,9 +217,9 @@ class ConnectionLifecycle:
         self.close(connection, close, reason, text)
 
     def _connect(self, connection: ClientConnection, message: Connect) -> None:
-        """Handle `connect`: check version, name, admission and token, then send `welcome` and enter OPEN, or refuse the
-        client. In OPEN, where admission is not checked, it replaces name and identity, ends the subscriptions that the
-        new one may not have, and sends `welcome` again."""
+        """Handle `connect`: check version, name, admission, token and free memory, then send `welcome` and enter OPEN,
+        or refuse the client. In OPEN, where admission is not checked, it replaces name and identity, ends the
+        subscriptions that the new identity may not have, and sends `welcome` again."""
         if message.version != VERSION:
             text = f"protocol version {message.version} is not supported; use version {VERSION}"
             self._refuse(connection, errors.UNSUPPORTED_VERSION, text, CloseCode.BAD_MESSAGE, "bad_message")

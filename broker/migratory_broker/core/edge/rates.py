@@ -6,7 +6,7 @@ an `error` with `rate_limited` says which limit, and when the broker reads on. S
 a flood costs the broker no more than the rate (Kafka's quotas do the same: KIP-219).
 
 A message is admitted while each bucket that it counts for has tokens left, and may then take more than there are: the
-largest one passes as well. Those that wait for a bucket have their turns in the order in which they came.
+largest one passes as well. Clients that wait for a bucket go on in the order in which they came.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from migratory_broker.core.edge.state import ClientConnection
 from migratory_broker.core.logic.events import Note, Observe
 
 REFILL = 0.25
-"""Seconds of a rate that must be free before those at the limit have their turns: fewer, larger steps. A bucket holds
-one second of its rate."""
+"""Seconds of its rate that a bucket must hold before the clients that wait for it go on, so that they go on in fewer,
+larger steps. A full bucket holds one second of its rate."""
 
 MIN_DELAY = 0.01
-"""Seconds between two turns of a bucket for which clients wait, at least."""
+"""The shortest time in seconds between two turns of the clients that wait for a bucket."""
 
 MAX_TURNS = 64
-"""Clients that have their turn at once."""
+"""The largest number of clients that go on at once, of those that wait for one bucket."""
 
 MAX_UNUSED = 10_000
-"""Buckets of identities and addresses without a connection that are kept until they are full again, so that nobody gets
-a full one by connecting again."""
+"""The largest number of buckets of identities and addresses without a connection. They are kept until they are full
+again, so that nobody gets a full one by connecting again."""
 
 LOG_INTERVAL = 1.0
 """Seconds between two log lines about clients at a limit."""
@@ -45,9 +45,9 @@ KINDS = ("publications", "bytes", "subscriptions")
 
 
 class Bucket:
-    """The tokens of one rate, for those that share it. `key` is its place in the table of shared buckets, None if it is
-    of one connection; `users` is the number of connections that count for it; `waiting` are those at the limit, the
-    longest there first."""
+    """A token bucket: `level` is what may still be used now of one rate, by a connection or by all that share it. `key`
+    is the place in the table of shared buckets, None for the bucket of one connection. `users` is the number of
+    connections that count for it. `waiting` are the connections at the limit, the one that waits longest first."""
 
     __slots__ = ("filled_at", "has_timer", "key", "kind", "level", "rate", "scope", "users", "waiting")
 
@@ -73,7 +73,7 @@ class Bucket:
 
 class RateMeter:
     """The buckets that a connection counts for. `waits_for` is the one at whose limit it waits. With `has_turn` it may
-    go on, if tokens are left, and need not wait behind others."""
+    go on if tokens are left, before others that wait."""
 
     __slots__ = ("address", "buckets", "has_turn", "waits_for")
 
@@ -105,13 +105,14 @@ class RateLimiter:
     # ---- connections -----------------------------------------------------------------------------------------
 
     def add(self, connection: ClientConnection, address: str) -> None:
-        """Meter a connection, where there are limits. `address` is what it counts as, "" if it does not."""
+        """Meter a connection, where there are limits. `address` is what it counts as for the rates of addresses, "" if
+        it does not count."""
         if self._limits != NO_RATES:
             connection.meter = RateMeter(address)
             self.identify(connection)
 
     def identify(self, connection: ClientConnection) -> None:
-        """Count a connection that is metered for its present identity."""
+        """Let a metered connection count for the buckets of its present identity."""
         meter = connection.meter
         if meter is None:
             return
@@ -136,8 +137,8 @@ class RateLimiter:
             self._release(meter)
 
     def change(self, limits: RateLimits, connections: Iterable[ClientConnection]) -> None:
-        """Replace the limits, also for `connections`, which are all. Buckets are full at first, and those that wait
-        have their turns."""
+        """Replace the limits, also for `connections`, which are all that have not begun to close. All buckets are full
+        at first, and connections that wait go on."""
         metered = list(connections)
         waiting = [each for each in metered if each.meter is not None and each.meter.waits_for is not None]
         for connection in metered:

@@ -213,8 +213,8 @@ class Splice:
         self.request_page(connection)
 
     def _finish(self, replay: Replay, cursor: Position) -> None:
-        """Make the subscriber live: it has everything up to `cursor`. If the replay is ahead of the fan-outs, wait
-        until they have reached it. If it is behind them, report the gap."""
+        """Make the subscriber live: it has everything up to `cursor`. If the fan-outs have not come so far, wait until
+        they have. If they are further, report the gap."""
         topic = replay.topic
         if topic.last is None:
             topic.last = cursor
@@ -238,12 +238,13 @@ class Splice:
 
     def fanout(self, event: Fanout) -> None:
         """Send committed publications to the topic's live subscribers, by the conflation of the topic if it has one.
-        Replaying ones get them in a replay page; those that are ahead become live once the fan-outs have reached them.
+        Replaying subscribers get them in a replay page. Those to which the whole replay was sent become live once the
+        fan-outs have come as far (`Replay.ahead`).
         A topic without subscribers is ignored.
 
         While no subscriber was ever live, all publications are part of answers that are still to come. Such a fan-out
-        must not count as the begin of the live stream: it may have been sent before this edge left the topic, and what
-        followed it was not sent.
+        must not count as the beginning of the live stream: it may have been sent before this edge left the topic, and
+        what followed it was not sent.
         """
         topic = self.topics.get(event.topic)
         if topic is None or topic.last is None:

@@ -42,9 +42,9 @@ class State(IntEnum):
 
 
 class SendQueue:
-    """The bytes that wait for a paused connection, oldest first. Their `bytes` objects are shared with other
-    connections' queues. `size` is their number of bytes, `publications` the number of publications in them, `since` the
-    time of the pause."""
+    """The bytes that wait for a paused connection: `chunks`, oldest first, may be shared with the queues of other
+    connections. `size` is the number of bytes in them, `publications` the number of publications, `since` the time of
+    the pause."""
 
     __slots__ = ("chunks", "publications", "since", "size")
 
@@ -52,7 +52,7 @@ class SendQueue:
         self.chunks: list[bytes] = []
         self.size = 0
         self.publications = 0
-        self.since = since  # the time of the pause
+        self.since = since
 
 
 class Chunk(NamedTuple):
@@ -144,8 +144,8 @@ class Backlog:
 
 
 class ClientConnection:
-    """A client's connection to an edge. `queue` exists exactly while the transport is paused. `topics` is a tuple
-    shared by all connections with that single subscription, or a dict in order of subscription for several."""
+    """A client's connection to an edge. `queue` exists exactly while the connection is paused. `topics` is an empty
+    tuple, a tuple shared by all connections with that single subscription, or a dict in order of subscription."""
 
     __slots__ = (
         "access",
@@ -186,15 +186,15 @@ class ClientConnection:
         self.heard_at = now  # the last sign of life
         self.slot = 0  # in the timer wheel
         self.queue: SendQueue | None = None
-        self.last_chunk = 0  # number of the last chunk that is sent or was not for this connection; see batches.py
+        self.last_chunk = 0  # every chunk up to this number was sent, or was not for this connection
         self.topics: tuple[EdgeTopic, ...] | dict[EdgeTopic, None] = ()
-        self.replay_count = 0  # topics that are replaying and not live
+        self.replay_count = 0  # subscriptions that are replaying and not live
         self.paged_replays: OrderedDict[Replay, None] | None = None  # replays with pages to request, in turn
         self.pending_page: Replay | None = None  # the replay whose page is requested
         self.unanswered = 0  # QoS 1 publications without an answer
         self.pending_attaches = 0  # topics requested from the logic without an answer
-        self.request: SubscribeRequest | None = None  # the request that waits for such answers,
-        self.backlog: Backlog | None = None  # and the input behind it
+        self.request: SubscribeRequest | None = None  # the request that waits for such answers
+        self.backlog: Backlog | None = None  # the input that is not handled yet
 
 
 class TopicAudience:
@@ -231,12 +231,13 @@ class Replay:
     """A subscription whose publications still come from the cache and not by fan-out.
 
     requests   numbers of the requests that wait for the receipt; empty once it is sent or the subscription has ended
-    page       bytes of publications that may come with the receipt
+    reference  the number by which the logic's next answer is matched
+    page       bytes of payload that may come with the receipt
     cursor     the position up to which the subscriber has everything or a report of the gap, None while unknown
-    ahead      whether everything is sent, but fan-outs that are still to come would repeat the end of it
+    ahead      whether all publications were sent, and fan-outs that are still to come would repeat the last ones
     snapshot   the sequence number of a snapshot that the receipt covers and that is still to be sent, else 0
-    anew       the client gave a position and may not read the history: its receipt is `reset`
-    history    publications from before the request are sent
+    anew       whether the client gave a position and may not read the history, so that its receipt is `reset`
+    history    whether publications from before the request are sent
     """
 
     __slots__ = (

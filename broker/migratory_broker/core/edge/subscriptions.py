@@ -5,7 +5,7 @@ A request is refused as a whole if it exceeds the limit of subscriptions; an inv
 which no memory is left, is refused alone, in its receipt. Subscribing again to a subscribed topic is answered again and
 changes nothing, so that a client can repeat a request without growing memory or getting publications twice.
 
-A request names little more topics than a client may have, and is carried out in pieces. At most
+A request may name only a few more topics than a client may have, and is carried out in pieces. At most
 `EdgeConfig.attaches_per_client` topics of one connection are pending at the logic, and each answer makes room for
 another topic: so other clients' requests wait only for those. Refusals are sent in pieces too, because each is many
 times as long as the topic's name. What the client sends after the request waits until its last topic is requested
@@ -195,7 +195,7 @@ class SubscriptionTable:
 
     def drop_forbidden(self, connection: ClientConnection, access: ClientAccess) -> None:
         """End the subscriptions that a new access does not allow, each with a receipt that refuses it: replays as well
-        where it does not allow the history. Nothing of their topics is sent behind the receipts."""
+        where it does not allow the history. Nothing of their topics is sent after the receipts."""
         refused: dict[int, list[TopicReceipt]] = {}
         for topic in list(connection.topics):
             replay = topic.replays.get(connection)
