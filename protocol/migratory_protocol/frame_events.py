@@ -1,4 +1,5 @@
-"""The events of `frames.FrameParser`. They are apart from it because mypyc does not compile classes of msgspec."""
+"""The events of `frames.FrameParser`. They have a module of their own because mypyc does not
+compile classes of msgspec."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class FrameParser:
 
     def _parse_frame(self, data: bytes | bytearray, start: int, size: int, events: list[FrameEvent]) -> int:
         """Parse the frame that begins at `start`, and append the event that it completes, if any. Return the index
-        behind the frame. For an incomplete frame return 0, or `size` once the header of a long masked one is complete:
+        after the frame. For an incomplete frame return 0, or `size` once the header of a long masked one is complete:
         its bytes are consumed as they arrive."""
         first = data[start]
         # nearly every frame is an uncompressed message of its own, for which the checks below have nothing to find
@@ -227,7 +227,7 @@ class FrameParser:
 
     def _continue_streamed(self, frame: _StreamedFrame, data: bytes | bytearray, events: list[FrameEvent]) -> int:
         """Append the bytes of `data` that belong to the frame, and finish the frame if it is complete. Return the index
-        behind these bytes."""
+        after these bytes."""
         end = min(frame.remaining, len(data))
         frame.append(data if end == len(data) else data[:end])
         if not frame.remaining:

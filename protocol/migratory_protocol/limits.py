@@ -59,13 +59,14 @@ HANDSHAKE: Final = 10.0
 """Seconds from TCP accept within which the client must send `connect`."""
 
 HEARTBEAT: Final = 15.0
-"""Seconds between heartbeats. A connection that is silent for two intervals is dead."""
+"""Seconds between two pings of a client, and of silence after which a broker pings one. A connection that is silent for
+twice that time is dead."""
 
 CONNECTS_PER_SECOND: Final = 5000
 """The largest number of new connections per second of one broker, over all its listeners."""
 
 RESUME_WAIT: Final = 2.0
-"""Seconds that a broker in contact with the coordinator waits for a resume position ahead of its own."""
+"""Seconds that a broker waits for a resume position ahead of its own while it hears the coordinator."""
 
 RESUME_LIMIT: Final = 30.0
-"""Seconds that a broker without contact to a coordinator waits for a resume position ahead of its own."""
+"""Seconds that a broker waits for a resume position ahead of its own in any case, without a coordinator as well."""

@@ -1,7 +1,8 @@
-"""The messages between clients and brokers, for both of them, defined once for both wire formats.
+"""The messages between clients and brokers, in both directions, defined once for both wire formats.
 
-The classes are the MessagePack format: arrays that begin with the number in `tag`, with the fields in the order given
-here. `jsonwire.py` derives the JSON format from the same fields: objects whose `op` is the class's name in snake case.
+The classes are the MessagePack format: arrays of the fields in the order given here, in a message after the number in
+`tag`. `Server`, `TopicRequest`, `Limits` and `TopicReceipt` are parts of messages and have no number. `jsonwire.py`
+derives the JSON format from the same fields: objects whose `op` is the class's name in snake case.
 docs/reference/protocol.md describes every field. Add new fields at the end and with a default, so that an older reader
 ignores them and an older writer omits them.
 """
@@ -41,8 +42,8 @@ _AT_MOST = Meta(max_length=limits.TOPICS)
 
 
 class Server(Struct, frozen=True, array_like=True):
-    """An entry of the server list: a broker's WebSocket URL and its weight. A broker with weight 0 accepts no new
-    clients."""
+    """An entry of the server list: a broker's WebSocket URL and its weight. Clients do not
+    choose a broker with weight 0."""
 
     url: Text
     weight: Integer = 100
@@ -88,11 +89,15 @@ class TopicRequest(Struct, array_like=True):
 
 
 class Subscribe(Struct, array_like=True, tag_field="op", tag=2):
+    """From a client: subscribe to the topics. `Subscribed` with the same `request` answers."""
+
     request: RequestId
     topics: Annotated[list[TopicRequest], _AT_MOST]
 
 
 class Unsubscribe(Struct, array_like=True, tag_field="op", tag=3):
+    """From a client: end the subscriptions to the topics. `Unsubscribed` with the same `request` answers."""
+
     request: RequestId
     topics: Annotated[list[Text], _AT_MOST]
 
@@ -115,11 +120,11 @@ class Publish(Struct, array_like=True, tag_field="op", tag=4):
 
 
 class Ping(Struct, array_like=True, tag_field="op", tag=5):
-    pass
+    """From a client: a question whether the broker answers, with `Pong`."""
 
 
 class Bye(Struct, array_like=True, tag_field="op", tag=6):
-    pass
+    """From a client: close the connection, with close code 1000."""
 
 
 # ---- from a broker ---------------------------------------------------------------------------------------------
@@ -177,6 +182,8 @@ class Subscribed(Struct, array_like=True, tag_field="op", tag=33):
 
 
 class Unsubscribed(Struct, array_like=True, tag_field="op", tag=34):
+    """From a broker: the answer to `Unsubscribe`. Nothing of these topics follows it."""
+
     request: Integer
     topics: Annotated[list[Text], _AT_MOST]
 
@@ -185,7 +192,7 @@ class Message(Struct, array_like=True, tag_field="op", tag=35):
     """From a broker: a publication for a subscriber.
 
     `sent` is the publisher's wall clock and `time` the coordinator's at the assignment of the position, in seconds.
-    `replayed` is whether it was sent from the cache. `first` is not 0 when conflation left out QoS 0 publications: the
+    `replayed`: the publication is part of a replay. `first` is not 0 when conflation left out QoS 0 publications: the
     message replaces all from that sequence number on.
     """
 
@@ -255,7 +262,7 @@ class Error(Struct, array_like=True, tag_field="op", tag=40):
 
 
 class Pong(Struct, array_like=True, tag_field="op", tag=41):
-    pass
+    """From a broker: the answer to `Ping`."""
 
 
 class TokenExpiring(Struct, array_like=True, tag_field="op", tag=42):

@@ -6,7 +6,8 @@ another cluster, version or number of groups. Fields may be added at the end wit
 A frame holds one message, or, if the receiver has announced that it accepts this, an array of several, none of which is
 `PeerHello`.
 
-`group` is a topic group's number and `history` its random name. `epoch` is the sender's epoch unless said otherwise.
+`group` is a topic group's number and `history` the random number of its history. `epoch` is the epoch to which the
+message belongs.
 Times are in seconds. docs/concepts/replication.md says when each message is sent.
 
 The fields' types give the ranges in which every broker can work with a value. Decoding refuses anything else, so that
@@ -46,7 +47,7 @@ Clients = Annotated[int, Meta(ge=0, le=2**31)]
 Digest = Annotated[bytes, Meta(max_length=8)]
 
 MAX_BROKERS = 10_000
-"""Entries of a list that has one for each broker."""
+"""The largest number of entries of a list that has one for each broker."""
 
 _PER_BROKER = Meta(max_length=MAX_BROKERS)
 
@@ -188,7 +189,8 @@ class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
 
 
 class ForwardedPublication(Struct, array_like=True, gc=False, frozen=True):
-    """A publication as its client sent it, without a position."""
+    """A publication of a client, without a position. With QoS 0 it has no publisher, id or mark. Where clients have
+    identities, `publisher` is the name that the client gave together with its subject."""
 
     topic: Name
     payload: bytes
@@ -232,8 +234,8 @@ class ForwardReplies(Struct, array_like=True, gc=False, frozen=True, tag=3):
 class Prepare(Struct, array_like=True, gc=False, frozen=True, tag=4):
     """A candidate's request for a promise of `epoch`, to a broker on the source list.
 
-    `source` is the source epoch, the last activated one. With `useful`, the candidate's log is synced to that epoch,
-    and `digests` describe the log. Otherwise `digests` is empty.
+    `source` is the source epoch. With `useful`, the candidate's logs are synced to that epoch or a later one, and
+    `digests` describe them. Otherwise `digests` is empty.
     """
 
     group: Group
@@ -248,7 +250,7 @@ class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
     """The answer to `Prepare`: the sender promises `epoch`. In one or several parts; it counts when the `last` part has
     come.
 
-    `topics` carry what the candidate lacks and `digests` describe the sender's log, both only if its `synced` is not
+    `topics` carry what the candidate lacks and `digests` describe the sender's logs, both only if its `synced` is not
     below the source epoch. `floor` is the group's floor, (0, 0) from a broker older than floors.
     """
 
@@ -272,8 +274,7 @@ class EpochRefused(Struct, array_like=True, gc=False, frozen=True, tag=6):
 
 
 class InventoryRequest(Struct, array_like=True, gc=False, frozen=True, tag=7):
-    """A request for the receiver's inventory, from the coordinator or a candidate of `epoch`, which then sends what is
-    missing."""
+    """A request for the receiver's inventory, from the owner of `epoch`, which then sends what is missing."""
 
     group: Group
     history: History
@@ -292,14 +293,14 @@ class Inventory(Struct, array_like=True, gc=False, frozen=True, tag=8):
 
 
 class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
-    """The log of `epoch`, sent to a follower in one or several parts and installed as a whole when the `last` part has
-    come.
+    """The logs and publisher tables of `epoch`, sent to a follower in one or several parts and installed as a whole
+    when the `last` part has come.
 
     `whole`: topics that are not named do not exist; otherwise the receiver keeps them unchanged. `topics_total` and
     `lasts_total` (the sum of the last sequence numbers, modulo 2^62) must be right afterwards. `serial` identifies the
-    snapshot.
-    `floor` is the group's floor, (0, 0) from a broker older than floors. The topics `removed` go when the epoch is
-    activated.
+    snapshot. `owner`, `members`, `copies` and `activated` are those of the epoch's record, and `first` is the first
+    epoch of the history. `floor` is the group's floor, (0, 0) from a broker older than floors. The topics `removed` go
+    when the epoch is activated.
     """
 
     group: Group
@@ -378,7 +379,7 @@ class HandOver(Struct, array_like=True, gc=False, frozen=True, tag=14):
 
 
 class Survey(Struct, array_like=True, gc=False, frozen=True, tag=15):
-    """A question about groups that have no ZooKeeper record yet: does the receiver hold a promise or entries of any of
+    """A question about groups that have no ZooKeeper record: does the receiver hold a promise or entries of any of
     them? `serial` identifies the question."""
 
     serial: Number
@@ -407,7 +408,7 @@ class SurveyReply(Struct, array_like=True, gc=False, frozen=True, tag=16):
     entries.
 
     `copies` has the sender's copy of each of these groups that was synced to an epoch. `clock` is the sender's wall
-    clock in milliseconds. A broker older than these fields leaves them empty.
+    clock in milliseconds. From a broker older than these fields they are empty and 0.
     """
 
     serial: Number
