@@ -304,11 +304,12 @@ class Logic:
         group.refused(peer, message)
 
     def _heartbeat(self, peer: str, message: Heartbeat) -> None:
+        coordinated = [(self._group(number), epoch) for number, epoch in message.coordinated]
         self.membership.heartbeat(peer, message)
-        for number, epoch in message.coordinated:
+        for group, epoch in coordinated:
             # a coordinator's own messages raise the promise first, and a promise is bounded
-            if epoch <= self._group(number).replica.promised:
-                self.gossip.learn(number, epoch, peer, self.ctx.now)
+            if epoch <= group.replica.promised:
+                self.gossip.learn(group.number, epoch, peer, self.ctx.now)
         self.client_balancer.receive(peer, message.load)
 
     def _survey(self, peer: str, message: Survey) -> None:

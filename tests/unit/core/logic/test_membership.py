@@ -108,6 +108,19 @@ def test_messages_about_unknown_groups_end_the_link() -> None:
         assert "b" not in cluster.logic("a").ctx.links
 
 
+def test_a_refused_heartbeat_changes_nothing() -> None:
+    cluster = Cluster().up()
+    logic = cluster.logic("a")
+    coordinator = logic.gossip.coordinator(0)
+    claimant = next(name for name in ("b", "c") if name != coordinator)
+    known = logic.membership.peers[claimant]
+    claims = [(0, logic.groups[0].replica.promised), (77, 1)]
+    cluster.step("a", PeerReceived(claimant, (Heartbeat(0.0, [], claims, False, False),)))
+    assert cluster["a"].of(RefusePeer)
+    assert logic.membership.peers[claimant] == known
+    assert logic.gossip.coordinator(0) == coordinator
+
+
 def test_messages_of_no_kind_are_ignored() -> None:
     cluster = Cluster().up()
     assert cluster.step("a", PeerReceived("b", (Publication(1, 1, b""),))) == []  # type: ignore[arg-type]
