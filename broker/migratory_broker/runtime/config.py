@@ -98,8 +98,8 @@ class AddressesSection(RatesSection, frozen=True):
 
 class LimitsSection(_Section, frozen=True):
     """The section `limits`: limits of a broker and of each client. `connects_per_second` are those of all clients of a
-    broker. `handshake` is the seconds from the TCP accept to `connect`; the TLS handshake, if any, comes before and may
-    take as many. The totals are bytes of memory over all clients."""
+    broker. `handshake` is the seconds from the TCP accept to `connect`; with TLS the time begins at the end of the TLS
+    handshake, which may take as long. The totals are bytes of memory over all clients."""
 
     connects_per_second: Count = 5000
     max_payload: Annotated[int, Meta(ge=0, le=67_108_864)] = 1_048_576

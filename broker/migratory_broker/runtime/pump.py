@@ -41,7 +41,7 @@ connections flood the broker."""
 DEFERRED_SECONDS = 0.0025
 """Seconds of a turn for the deferred queue: first messages of new connections and pages of replays. At least one entry
 runs. However many clients return at once and however much they missed, they delay a publication by no more than
-this. A third of it would cost a fifth more CPU (docs/reference/performance.md)."""
+this. With 0.001 a storm of connects costs a fifth more CPU (docs/reference/performance.md)."""
 
 
 class Core(Protocol):

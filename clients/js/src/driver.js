@@ -6,7 +6,7 @@
 import { BAD_MESSAGE, decode, encode, LOST, NORMAL, SUBPROTOCOL, TRY_ANOTHER } from "./core/protocol.js";
 
 const MAX_FRAME_LENGTH = 20_000; // characters, at most 60,000 bytes: what a broker accepts whatever its payload limit
-const MAX_FRAME_MESSAGES = 1000; // a broker handles this many of one client before it turns to the others
+const MAX_FRAME_MESSAGES = 1000; // brokers accept up to 4,096
 const MAX_TIMEOUT = 2 ** 31 - 1; // milliseconds; more would be no wait at all
 const LATE = 2; // seconds: a timer that is later was held up, and the page was asleep
 

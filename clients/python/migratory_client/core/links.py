@@ -14,11 +14,11 @@ from migratory_protocol.errors import CloseCode
 # frame of many publications with up to a third less work. No message waits for others: a single one has its own frame.
 
 MAX_FRAME_BYTES = 32_768
-"""Bytes of messages in a frame that holds several. A broker parses this much at once, and it is half of what the frame
-limit allows in addition to a payload, for any payload limit."""
+"""Bytes of messages in a frame that holds several: half of what the frame limit allows in addition to a payload, so it
+holds for any payload limit."""
 
 MAX_FRAME_MESSAGES = 1000
-"""The largest number of messages in a frame. A broker handles this many of one client before it turns to the others."""
+"""The largest number of messages in a frame. Brokers accept up to 4,096."""
 
 
 def frame_contents(codec: Codec, encoded: Sequence[bytes]) -> Iterator[bytes]:

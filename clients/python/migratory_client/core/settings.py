@@ -45,7 +45,8 @@ class Settings:
     # ---- subscribing
 
     receipt_timeout: float = 10.0
-    """Seconds without an answer to a subscribe request after which the link ends. A broker may take 2 s."""
+    """Seconds without an answer to a subscribe request after which the link ends. A broker that hears the topic's
+    coordinator takes 2 s at most."""
 
     subscribe_batch: int = 500
     """The largest number of topics in one subscribe request. 500 names of 255 bytes fit into a frame."""
