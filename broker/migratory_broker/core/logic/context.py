@@ -25,8 +25,8 @@ def must(condition: bool, rule: str) -> None:
 
 
 class PeerError(Exception):
-    """The error for a message of a peer that no broker sends which keeps the rules. The link that it came over must
-    end.
+    """The error for a peer's message that breaks the rules, so that no correct broker sends it. The link that it came
+    over must end.
 
     `reason` is a short label for metrics, `text` names the rule. Raised before the message has changed anything.
     """
@@ -38,7 +38,7 @@ class PeerError(Exception):
 
 
 def expect(condition: bool, reason: str, text: str) -> None:
-    """Raise PeerError with `reason` and `text` if the condition, which what a peer says must meet, is false."""
+    """Raise PeerError with `reason` and `text` if the condition is false: what a peer says breaks a rule."""
     if not condition:
         raise PeerError(reason, text)
 

@@ -3,7 +3,7 @@ effects`.
 
 Events and effects are in `events.py`. The parts, by duty:
 
-- `replication/`: the log of each topic group; `group.py` (a member's side), `term.py` (the coordinator's).
+- `replication/`: the logs of each topic group; `group.py` (a member's side), `term.py` (the coordinator's).
 - `election/`: which broker coordinates a group next; `history.py` (before the first record, or after a loss).
 - `membership/`: the other brokers, ZooKeeper's records, fencing.
 - `serving/`: publications and subscriptions of this broker's clients; `commits.py` (what a commit triggers).

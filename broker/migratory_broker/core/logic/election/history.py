@@ -132,7 +132,8 @@ class Histories:
         return Unrecorded("restore", known=known, clock=survey.clock, copy=copy, source=source)
 
     def _unknown(self, number: int, known: int, survey: SurveyRound) -> Unrecorded:
-        """Return that the history is lost, or that brokers which did not answer may hold it."""
+        """Return the decision "wait" if configured brokers that did not answer may hold copies, else note that the
+        history is lost and return "lost"."""
         missing = sorted(set(self.ctx.config.brokers).difference(name for name, _ in survey.answered))
         if missing:
             return Unrecorded("wait", f"ZooKeeper lost its record; waiting for the copy of {', '.join(missing)}")
@@ -227,8 +228,8 @@ class Histories:
 
     def lost(self, number: int, source: SourceEpoch) -> bool:
         """Return whether so many members of the source list were replaced by newer incarnations that enough promises
-        can never come. Record when this was first seen, and remove that record when it is no longer so. Request newer
-        incarnations from ZooKeeper, for later calls."""
+        can never come. Note since when, and forget that when it is no longer so. Request newer incarnations from
+        ZooKeeper, for later calls."""
         self._refresh()
         newest = self.membership.newest
         remaining = [
@@ -243,8 +244,8 @@ class Histories:
         return True
 
     def _mark_lost(self, number: int, epoch: int) -> None:
-        """Record that the group's history was lost in `epoch`, from now on, unless that is recorded already. The wait
-        before a new history counts from this time."""
+        """Note that the group's history is lost since now, as of its last epoch `epoch`, unless that is noted already.
+        The wait before a new history counts from this time."""
         if self._lost_since.get(number, (-1, 0.0))[0] != epoch:
             self._lost_since[number] = (epoch, self.ctx.now)
 

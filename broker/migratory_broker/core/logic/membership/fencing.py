@@ -25,9 +25,8 @@ class Fencing:
         self._ready_since: float | None = None
 
     def reason(self, listed: Callable[[], set[str]]) -> str:
-        """Return why this broker must be fenced now, "" if it need not be. A broker that is not ready, or is so for
-        less than the fencing time, need not be. `listed` returns the names of all brokers on the lists that this one
-        follows."""
+        """Return why this broker must be fenced now, "" if it need not be. It need not be before it is ready, and in
+        the fencing time after that. `listed` returns the names of all brokers on the lists that this one follows."""
         if not self.membership.ready:
             self._ready_since = None
             return ""  # it has no clients, and nothing to acknowledge
@@ -50,8 +49,9 @@ class Fencing:
         """FENCE-CUT: return a reason if another broker hears a coordinator that this broker does not hear, else "". A
         coordinator that no broker hears is in takeover, and is no reason.
 
-        A broker that was restarted has the fencing time to be heard here. What its earlier incarnation coordinated is
-        in takeover, and links to it, as ZooKeeper's news of it, reach one broker sooner than another.
+        A broker that was restarted has the fencing time to be heard here. The groups that its earlier
+        incarnation coordinated are in takeover, and links to it and ZooKeeper's news of it reach one broker sooner than
+        another.
         """
         config, now, membership = self.ctx.config, self.ctx.now, self.membership
         silent = [

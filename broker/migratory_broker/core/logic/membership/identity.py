@@ -1,7 +1,7 @@
 """The identity of ZooKeeper's data, which tells lost and rolled-back data from the data that a broker takes part in.
 
-The only child of `/identity` has a random name, and is created in one transaction with the nodes above all others. A
-broker compares it in each session and twice a second, and each of its transactions is refused in data of another
+The only child of `/identity` has a random name, and is created in one transaction with the parents of all other nodes.
+A broker compares it in each session and twice a second, and each of its transactions is refused in data of another
 identity (IDENTITY-GUARD). Until the data is verified, ZooKeeper counts as away. ROLLED-BACK: if a record is older than
 one that this broker has read or written in the data of this identity, the broker replaces the identity and all records
 are removed, so that every broker treats them as lost.
@@ -43,8 +43,8 @@ CONFIRMED_AT_ONCE = 50
 
 
 def is_older(reply: ZkReply, known: GroupRecord) -> bool:
-    """Return whether the record that ZooKeeper has is missing, older than `known`, or of the same epoch and another
-    owner or no longer activated. False for a record that cannot be read."""
+    """Return whether the record that ZooKeeper has is missing, older than `known`, or of the same epoch but of
+    another owner or no longer activated. False for a record that cannot be read."""
     try:
         record = decode_group(reply.node.data) if reply.node else None
     except BadRecord:

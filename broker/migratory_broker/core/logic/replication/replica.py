@@ -112,8 +112,8 @@ class Replica:
         return {name: log.last for name, log in self.topics.items()}
 
     def position(self, topic: str) -> Position:
-        """Return the current (committed) position of a topic; (first epoch of the history, 0) before its first
-        commit."""
+        """Return the current (committed) position of a topic. Before its first commit that is the floor, or (first
+        epoch of the history, 0) while no topic was removed."""
         return (self.topics.get(topic) or self.vacant(topic)).current(self.first)
 
     def vacant(self, topic: str) -> TopicLog:
@@ -334,7 +334,7 @@ class Replica:
     def install(self, sync: Sync, parts: list[TopicPart]) -> None:
         """SYNC-WHOLE: make logs and publisher tables the sender's in one step; only then `promised = synced = epoch`.
         If the epoch is activated, commit what is committed at the sender, or everything where `immediate` holds; a
-        replica that was not synced before, or to another history, does so without a fan-out. Notify subscribers of
+        replica that was not synced before, or is of another history, does so without a fan-out. Notify subscribers of
         gaps, and of the new history if another one was replaced."""
         must(sync.epoch >= self.promised, "SYNC-PROMISE: a Sync below the promise is refused")
         switched = sync.history != self.history

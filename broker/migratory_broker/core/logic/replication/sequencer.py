@@ -187,7 +187,8 @@ class Sequencer:
 
     def _duplicate(self, log: TopicLog, publication: ForwardedPublication, contact: str | None) -> None:
         """DUPLICATE-WAITS: acknowledge a duplicate with its position, once that is committed. SAME-PAYLOAD: refuse it
-        if another payload is stored under its id (`id_reused`) or if that is not known any more (`outcome_unknown`)."""
+        if another payload is stored under its id (`id_reused`) or if the stored payload is not known any more
+        (`outcome_unknown`)."""
         publisher, number = publication.publisher, publication.id
         last, epoch, sequence, stored = log.table.rows[publisher]
         digest = payload_digest(publication.payload)

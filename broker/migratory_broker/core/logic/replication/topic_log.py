@@ -53,7 +53,7 @@ class PublisherTable:
         a "gap": it would overtake an id that may yet arrive. Of a publisher without a row, only the id `mark` is new.
 
         ID-BOUND: an id more than `ID_JUMP` above the next one is "too high": no publisher gave up that many, and the id
-        would leave it none.
+        might leave it no higher ones.
         """
         row = self.rows.get(publisher)
         if row is not None:
