@@ -22,8 +22,8 @@ from typing import Literal
 Form = Literal["compiled", "interpreted"]
 
 PACKAGES = ("migratory_protocol", "migratory_broker.core", "migratory_client.core")
-"""The packages that are compiled, as far as their modules can be. Their compiled code is valid for all of their sources
-together, because it has constants and layouts of other modules in it."""
+"""The packages that are compiled, as far as their modules can be. Their compiled code is valid only for all of these
+sources together, because it has constants and layouts of other modules in it."""
 
 SWITCH = "MIGRATORY_COMPILED"
 """The environment variable that chooses the form: 0 for interpreted, 1 for compiled or an error, unset for compiled

@@ -36,12 +36,12 @@ go in one message: with the largest allowed payload, 64 MiB, this is room for so
 
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]
-"""A count, an epoch, a sequence number or an incarnation. The next one fits into 64 bits as well."""
+"""The type of a count, an epoch, a sequence number or an incarnation. The next one fits into 64 bits as well."""
 
 Group = Annotated[int, Meta(ge=0, le=2**31)]
 History = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Name = Annotated[str, Meta(max_length=limits.TEXT)]
-"""A topic, a publisher, a broker or a text."""
+"""The type of the name of a topic, a publisher or a broker, or of another text."""
 
 Clients = Annotated[int, Meta(ge=0, le=2**31)]
 Digest = Annotated[bytes, Meta(max_length=8)]

@@ -46,7 +46,7 @@ class Revocations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_revocations(document: bytes) -> Revocations:
-    """Return the revocations in JSON text, none for no text. Raises ValueError."""
+    """Return the revocations in JSON text, none for no text. Raises ValueError for any other text."""
     return msgspec.json.decode(document, type=Revocations) if document.strip() else Revocations()
 
 
@@ -80,7 +80,8 @@ class ClientAccess:
     )
 
     def __init__(self, token: VerifiedToken | None, rules: TopicTrees, applicable: int, lifetime: float | None) -> None:
-        """Create the access of a token, or of a client without one, to which the `applicable` of the rules apply."""
+        """Create the access of a token, or of a client without one, to which those of the rules in the set `applicable`
+        apply."""
         own = None if token is None else token.own
         self.token = None if token is None else token._replace(claims={}, own=None)
         self.own_bytes = 0 if own is None else LEVEL_BYTES * sum(tree.count_levels() for tree in own.values())

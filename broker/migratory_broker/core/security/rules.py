@@ -109,9 +109,9 @@ TopicTrees = Mapping[Operation, TopicTree]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Operations on topics that some clients are allowed.
+    """Operations on topics, and the clients to which they are allowed.
 
-    It is for the clients with one of the `subjects` (patterns; none: any) and, for each of the `claims`, one of its
+    A rule is for the clients with one of the `subjects` (patterns; none: any) and, for each of the `claims`, one of its
     values. With `anonymous` it is for clients without a token as well.
     """
 
