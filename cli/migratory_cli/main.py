@@ -46,6 +46,9 @@ COMMANDS = {
     "explain": _CommandSpec(
         "migratory_cli.commands.explain", "explain", "local", "Say whether a token may do something, and why."
     ),
+    "validate": _CommandSpec(
+        "migratory_cli.commands.validate", "validate", "resources", "Check resources for Kubernetes."
+    ),
     "drain": _CommandSpec(
         "migratory_cli.commands.drain", "drain", "local", "Take a broker of this machine out of service, or back."
     ),

@@ -44,6 +44,9 @@ class OperatorSettings:
     """Images that reports may use beside `spark_image`, with * for any characters but "/"."""
     allowed_prometheus: tuple[str, ...] = ()
     """URLs of the Prometheus servers that reports may read, with * for a part of a host's name or of a path."""
+    reports_pod_content: bool = False
+    """True if reports may add more to their pods than where these run: environment, volumes, containers and
+    annotations."""
     identity: str = ""
     """NAMESPACE/INSTALLATION/POD, by which the operator is known to others (`leases.py`). Empty when it does not run in
     a pod."""
@@ -83,6 +86,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         reports_enabled=_flag(environment, "REPORTS_ENABLED"),
         allowed_images=_words(environment, "REPORTS_ALLOWED_IMAGES"),
         allowed_prometheus=_url_patterns(environment, "REPORTS_ALLOWED_PROMETHEUS"),
+        reports_pod_content=_flag(environment, "REPORTS_POD_CONTENT"),
         identity=environment.get(f"{_PREFIX}IDENTITY", ""),
         broker_secret=environment.get(f"{_PREFIX}BROKER_SECRET", ""),
     )

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from migratory_resources.fields import IMAGE, ByteSize, Duration, PatternText, Quantity, ResourceModel, WholeNumber
 from migratory_resources.objectives import ZONE, ZONE_FORM
+from migratory_resources.pods import ReportPod
 
 URL = r"https?://[^\s,/?#@]+(/[^\s,?#]*)?"
 """A URL without "user:password@", which would show in conditions and in the log."""
@@ -58,3 +59,4 @@ class SparkSpec(ResourceModel):
     history_claim: Annotated[str, PatternText(OBJECT_NAME, 253, "a PersistentVolumeClaim's name")] | None = Field(
         default=None, description="PersistentVolumeClaim to whose Parquet tables each report adds its rows"
     )
+    pod: ReportPod | None = Field(default=None, description="What is added to the pods of driver and executors")

@@ -86,10 +86,15 @@ def test_scope_cluster_and_reports_add_their_permissions() -> None:
 
 
 def test_what_reports_may_use_comes_from_the_values(tmp_path: Path) -> None:
-    given = {"allowedImages": ["a.example/*", "b:1"], "allowedPrometheus": ["http://p:9090", "https://*.q/x"]}
+    given = {
+        "allowedImages": ["a.example/*", "b:1"],
+        "allowedPrometheus": ["http://p:9090", "https://*.q/x"],
+        "podContent": True,
+    }
     made = environment(objects(values(tmp_path, {"reports": given})))
     assert made["MIGRATORY_REPORTS_ALLOWED_IMAGES"] == "a.example/*,b:1"
     assert made["MIGRATORY_REPORTS_ALLOWED_PROMETHEUS"] == "http://p:9090,https://*.q/x"
+    assert made["MIGRATORY_REPORTS_POD_CONTENT"] == "true"
 
 
 def test_further_namespaces_get_a_role_each_and_nothing_is_cluster_wide() -> None:

@@ -8,14 +8,17 @@ from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner, build_object
 from migratory_operator.objects import zookeeper
+from migratory_operator.objects.templates import annotate
 from migratory_operator.settings import OperatorSettings
 
 
 def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> list[Object]:
     """Return the pods' service account, the brokers' network policy, and ZooKeeper's unless the ensemble is
     external."""
+    account = build_object("v1", "ServiceAccount", owner.name, names.BROKER, owner, automountServiceAccountToken=False)
+    template = cluster.spec.brokers.pod
     built = [
-        build_object("v1", "ServiceAccount", owner.name, names.BROKER, owner, automountServiceAccountToken=False),
+        annotate(account, template.service_account_annotations if template is not None else {}),
         _broker_policy(owner, settings),
     ]
     if cluster.spec.zookeeper.external is None:

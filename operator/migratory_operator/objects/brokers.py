@@ -18,6 +18,7 @@ from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner, build_object
 from migratory_operator.objects import zookeeper
 from migratory_operator.objects.pods import ON_DELETE, container, digest, from_field, pod_template, port, service_port
+from migratory_operator.objects.templates import merge_template
 from migratory_operator.settings import OperatorSettings
 
 _GRACE_AFTER_DRAIN = 20
@@ -96,7 +97,8 @@ def keep_config_hash(wanted: Object, live: Object | None) -> Object:
         return wanted
     spec = wanted["spec"]
     metadata = spec["template"]["metadata"]
-    template = {**spec["template"], "metadata": {**metadata, "annotations": {names.CONFIG_HASH: live_hash}}}
+    annotations = {**metadata["annotations"], names.CONFIG_HASH: live_hash}
+    template = {**spec["template"], "metadata": {**metadata, "annotations": annotations}}
     return {**wanted, "spec": {**spec, "template": template}}
 
 
@@ -254,6 +256,6 @@ def _stateful_set(
             "podManagementPolicy": "Parallel",
             "updateStrategy": ON_DELETE,
             "selector": {"matchLabels": names.selector(owner.name, names.BROKER)},
-            "template": template,
+            "template": merge_template(template, spec.pod, names.selector(owner.name, names.BROKER), settings),
         },
     )

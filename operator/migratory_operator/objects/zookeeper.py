@@ -13,6 +13,7 @@ from migratory_resources.quantities import format_size
 from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner, build_object
 from migratory_operator.objects.pods import ON_DELETE, container, from_field, pod_template, port, service_port
+from migratory_operator.objects.templates import merge_template
 from migratory_operator.settings import OperatorSettings
 
 _GRACE_SECONDS = 15
@@ -171,15 +172,17 @@ def _stateful_set(
             *mounts,
         ],
     )
+    members = names.selector(owner.name, names.ZOOKEEPER)
+    template = pod_template(
+        owner, names.ZOOKEEPER, configuration, settings, _GRACE_SECONDS, containers=[member], volumes=volumes
+    )
     spec: Object = {
         "serviceName": name,
         "replicas": zookeeper.replicas,
         "podManagementPolicy": "Parallel",
         "updateStrategy": ON_DELETE,
-        "selector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)},
-        "template": pod_template(
-            owner, names.ZOOKEEPER, configuration, settings, _GRACE_SECONDS, containers=[member], volumes=volumes
-        ),
+        "selector": {"matchLabels": members},
+        "template": merge_template(template, zookeeper.pod, members, settings),
     }
     if claims:
         spec["volumeClaimTemplates"] = claims

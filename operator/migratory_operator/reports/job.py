@@ -17,6 +17,7 @@ from migratory_resources.report_settings import SparkPodSpec
 
 from migratory_operator.names import Object
 from migratory_operator.objects.pods import container_security_context, pod_security_context
+from migratory_operator.objects.templates import annotate, merge_template
 from migratory_operator.reports import spark
 from migratory_operator.reports.resolve import ResolvedReport
 from migratory_operator.reports.run import DRIVER, EXECUTOR, INSTANCE_LABEL, SUBMIT, ReportRun
@@ -34,12 +35,12 @@ def objects(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) 
     is_single_pod = report.spark.executors == 0
     files = {REQUEST_FILE: request_document(run, report)}
     if not is_single_pod:
-        files[spark.DRIVER_TEMPLATE] = json.dumps(_driver(run, report))
-        files[spark.EXECUTOR_TEMPLATE] = json.dumps(_executor(run, report))
+        files[spark.DRIVER_TEMPLATE] = json.dumps(_driver(run, report, settings))
+        files[spark.EXECUTOR_TEMPLATE] = json.dumps(_executor(run, report, settings))
     # The controller fills the Secret when it creates it.
     secret = [] if is_single_pod else [run.build_object("v1", "Secret", run.auth, type="Opaque", immutable=True)]
     return [
-        *_permissions(run, is_single_pod),
+        *_permissions(run, report, is_single_pod),
         _policy(run),
         *secret,
         run.build_object("v1", "ConfigMap", run.result),
@@ -60,12 +61,14 @@ def _policy(run: ReportRun) -> Object:
     return run.build_object("networking.k8s.io/v1", "NetworkPolicy", run.id, spec=spec)
 
 
-def _permissions(run: ReportRun, is_single_pod: bool) -> list[Object]:
+def _permissions(run: ReportRun, report: ResolvedReport, is_single_pod: bool) -> list[Object]:
     """Return service accounts, roles and role bindings for the driver and, unless it is a single pod, for the
     submitter. A single pod may create no pods."""
     result = _rule("", ["configmaps"], ["patch"], resourceNames=[run.result])
     executors = _rule("", ["pods"], ["get", "list", "watch", "create", "delete"])
-    built = _account_with_role(run, run.driver, [result] if is_single_pod else [result, executors])
+    account, *others = _account_with_role(run, run.driver, [result] if is_single_pod else [result, executors])
+    template = report.spark.pod
+    built = [annotate(account, template.service_account_annotations if template is not None else {}), *others]
     if not is_single_pod:
         built += _account_with_role(
             run,
@@ -95,10 +98,12 @@ def _rule(group: str, resources: list[str], verbs: list[str], **fields: list[str
 
 
 def _job(run: ReportRun, report: ResolvedReport, settings: OperatorSettings, is_single_pod: bool) -> Object:
-    pod = _driver(run, report) if is_single_pod else _submitter(run)
+    pod = _driver(run, report, settings) if is_single_pod else _submitter(run, report, settings)
     pod["spec"]["serviceAccountName"] = run.driver if is_single_pod else run.submit
     if settings.pull_secrets:
-        pod["spec"]["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+        secrets = [{"name": name} for name in settings.pull_secrets]
+        added = [one for one in pod["spec"].get("imagePullSecrets", ()) if one not in secrets]
+        pod["spec"]["imagePullSecrets"] = [*secrets, *added]
     container = pod["spec"]["containers"][0]
     container |= {
         "name": "report" if is_single_pod else "submit",
@@ -119,8 +124,8 @@ def _job(run: ReportRun, report: ResolvedReport, settings: OperatorSettings, is_
     return run.build_object("batch/v1", "Job", run.job, spec=spec)
 
 
-def _submitter(run: ReportRun) -> Object:
-    return _pod(
+def _submitter(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> Object:
+    pod = _pod(
         run,
         SUBMIT,
         _mounts(),
@@ -128,9 +133,10 @@ def _submitter(run: ReportRun) -> Object:
         resources=_SUBMITTER_RESOURCES,
         env=[{"name": "SPARK_SUBMIT_OPTS", "value": "-Xmx160m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}],
     )
+    return _merge(pod, run, report, settings, only_scheduling=True)
 
 
-def _driver(run: ReportRun, report: ResolvedReport) -> Object:
+def _driver(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> Object:
     mounts, volumes = _mounts(), _volumes(run)
     _add_secrets(run, report, mounts, volumes)
     if report.spark.history_claim is not None:
@@ -140,16 +146,24 @@ def _driver(run: ReportRun, report: ResolvedReport) -> Object:
     pod["metadata"]["ownerReferences"] = [run.owner.reference]
     # The kubelet ends a driver that hangs, even without an operator.
     pod["spec"]["activeDeadlineSeconds"] = _time_limit(report)
-    return pod
+    return _merge(pod, run, report, settings)
 
 
-def _executor(run: ReportRun, report: ResolvedReport) -> Object:
+def _executor(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> Object:
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     _add_secrets(run, report, mounts, volumes)
     pod = _pod(run, EXECUTOR, mounts, volumes)
     pod["spec"] |= {"automountServiceAccountToken": False, "activeDeadlineSeconds": _time_limit(report)}
-    return pod
+    return _merge(pod, run, report, settings)
+
+
+def _merge(
+    pod: Object, run: ReportRun, report: ResolvedReport, settings: OperatorSettings, *, only_scheduling: bool = False
+) -> Object:
+    """Return the pod with what the report's pod template adds."""
+    selector = {INSTANCE_LABEL: run.id}
+    return merge_template(pod, report.spark.pod, selector, settings, only_scheduling=only_scheduling)
 
 
 def _pod(run: ReportRun, component: str, mounts: list[Object], volumes: list[Object], **container: object) -> Object:

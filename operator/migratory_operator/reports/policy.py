@@ -1,5 +1,5 @@
-"""The rules of what reports may use, which the operator's administrator sets: images, Prometheus servers and Secrets;
-pure.
+"""The rules of what reports may use, which the operator's administrator sets: images, Prometheus servers, Secrets and
+what pods contain; pure.
 
 An author may create SLAReports, and need not be allowed to create pods or to read Secrets. Without these rules a report
 would do both for its author.
@@ -9,12 +9,25 @@ from __future__ import annotations
 
 import re
 
+from migratory_resources.pods import ReportPod, template_fields
+
 from migratory_operator.names import PREFIX, Object
 from migratory_operator.reports.resolve import ResolvedReport, UnresolvableReport
 from migratory_operator.settings import OperatorSettings
 
 ALLOW_LABEL = f"{PREFIX}/allow-reports"
 """Label that, with the value "true", lets reports send a Secret's content to their Prometheus server."""
+SCHEDULING_FIELDS = (
+    "labels",
+    "imagePullSecrets",
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "priorityClassName",
+    "topologySpreadConstraints",
+)
+"""Fields of a report's pod template that every author may use. With the others an author could run a program of their
+own, or read a Secret, as somebody who may create pods can."""
 # "*" never stands for a "/". In a URL it stands for no ":", "@" or ".." either, which could change host or folder.
 _ANY_IN_IMAGE = r"[-a-zA-Z0-9._:@]*"
 _ANY_IN_URL = r"(?:(?!\.\.)[-a-zA-Z0-9._])*"
@@ -29,6 +42,7 @@ def check_allowed(report: ResolvedReport, settings: OperatorSettings, secret: Ob
         message = "this operator makes no reports; its administrator enables them: chart value reports.enabled"
         raise UnresolvableReport("ReportsDisabled", message)
     _check_image(report.spark.image, settings)
+    _check_pod(report.spark.pod, settings)
     url = report.prometheus.url
     allowed = settings.allowed_prometheus
     if not any(_matches(pattern.rstrip("/"), url.rstrip("/"), _ANY_IN_URL) for pattern in allowed):
@@ -44,6 +58,18 @@ def _check_image(image: str | None, settings: OperatorSettings) -> None:
     allowed = (settings.spark_image, *settings.allowed_images)
     if image is not None and not any(_matches(pattern, image, _ANY_IN_IMAGE) for pattern in allowed):
         raise _not_allowed("ImageNotAllowed", f"the image {image}", allowed, "allowedImages")
+
+
+def _check_pod(template: ReportPod | None, settings: OperatorSettings) -> None:
+    if template is None or settings.reports_pod_content:
+        return
+    given = [name for name in template_fields(template) if name not in SCHEDULING_FIELDS]
+    if given:
+        message = (
+            f"spark.pod may not have {', '.join(given)}; allowed: {', '.join(SCHEDULING_FIELDS)} (the operator's "
+            "administrator allows the others: reports.podContent)"
+        )
+        raise UnresolvableReport("PodContentNotAllowed", message)
 
 
 def _check_secret(name: str, url: str, secret: Object | None) -> None:

@@ -34,6 +34,7 @@ from migratory_resources.fields import (
     not_allowed,
 )
 from migratory_resources.objectives import check_zone
+from migratory_resources.pods import BrokerPod, ZooKeeperPod
 from migratory_resources.report_settings import PrometheusSpec, SparkSpec, Zone
 
 Exposure = Literal["None", "NodePort", "LoadBalancer", "Template"]
@@ -96,6 +97,7 @@ class KubernetesBrokersSpec(BrokersSpec):
     image: Annotated[str, PatternText(IMAGE, 511, "an image's name")] | None = Field(
         default=None, description="Image to use instead of the operator's default"
     )
+    pod: BrokerPod | None = Field(default=None, description="What is added to the brokers' pods")
 
 
 class StorageSpec(ResourceModel):
@@ -131,6 +133,7 @@ class KubernetesZooKeeperSpec(ZooKeeperSpec):
     image: Annotated[str, PatternText(IMAGE, 511, "an image's name")] | None = Field(
         default=None, description="Image to use instead of the operator's default"
     )
+    pod: ZooKeeperPod | None = Field(default=None, description="What is added to the members' pods")
 
     @model_validator(mode="after")
     def _has_an_external_ensemble(self) -> Self:

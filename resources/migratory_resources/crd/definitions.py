@@ -17,6 +17,16 @@ from migratory_resources.crd.field_schemas import Schema, rule
 from migratory_resources.crd.rules import CLUSTER_RULES, SPEC_RULES
 from migratory_resources.crd.schema import default_of, object_schema
 from migratory_resources.objectives import Objective
+from migratory_resources.pods import (
+    Affinity,
+    Container,
+    EnvSource,
+    EnvVariable,
+    InitContainer,
+    LocalReference,
+    Volume,
+    VolumeMount,
+)
 from migratory_resources.report.spec import MAX_REPORT_NAME_LENGTH, ReportSpec
 from migratory_resources.report.status import ReportedLatency, ReportedObjective, ReportStatus
 
@@ -28,14 +38,23 @@ _LIST_KEYS: dict[Any, str] = {
     BrokerStatus: "name",
     ReportedObjective: "name",
     ReportedLatency: "broker",
+    LocalReference: "name",
+    EnvVariable: "name",
+    Volume: "name",
+    VolumeMount: "mountPath",
+    Container: "name",
+    InitContainer: "name",
 }
+_SHALLOW = (Affinity, Container, EnvSource, InitContainer, Volume)
+"""Models that the API server does not know in full: the definitions would be several times as large. The operator
+checks them, and refuses what is wrong as it does with contradictions."""
 
 
 def cluster_crd() -> dict[str, Any]:
     """Return the custom resource definition of MigratoryCluster, as data for YAML."""
     schema = _root(
         "A publish/subscribe cluster: brokers, and the ZooKeeper ensemble through which they elect coordinators.",
-        object_schema(KubernetesClusterSpec, SPEC_RULES, _LIST_KEYS)
+        object_schema(KubernetesClusterSpec, SPEC_RULES, _LIST_KEYS, _SHALLOW)
         | {"description": "Desired state", "default": default_of(KubernetesClusterSpec())},
         object_schema(ClusterStatus, {}, _LIST_KEYS) | {"description": "Observed state, written by the operator"},
     )
@@ -78,9 +97,15 @@ def cluster_crd() -> dict[str, Any]:
     )
 
 
+def whole_cluster_schema() -> Schema:
+    """Return the schema of a cluster's spec with everything that the operator checks of its form, for tools that know
+    no limit of its size."""
+    return object_schema(KubernetesClusterSpec, SPEC_RULES, _LIST_KEYS)
+
+
 def report_crd() -> dict[str, Any]:
     """Return the custom resource definition of SLAReport, as data for YAML."""
-    spec = object_schema(ReportSpec, SPEC_RULES, _LIST_KEYS)
+    spec = object_schema(ReportSpec, SPEC_RULES, _LIST_KEYS, _SHALLOW)
     immutable = rule("self == oldSelf", "is immutable: create another report")
     schema = _root(
         "A report on whether a cluster met its objectives.",

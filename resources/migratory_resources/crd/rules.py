@@ -30,6 +30,7 @@ from migratory_resources.cluster.spec import (
 )
 from migratory_resources.crd.field_schemas import Schema, millis, rule, size
 from migratory_resources.objectives import Objective, WindowSpec
+from migratory_resources.pods import RESERVED_LABELS, BrokerPod, PodTemplate, ReportPod, ServerPod, ZooKeeperPod
 from migratory_resources.quantities import format_duration
 from migratory_resources.validation.rules import BACKOFF_SECONDS, RESENDING_SECONDS, TAKEOVER_SECONDS
 
@@ -65,6 +66,26 @@ def _is_broker_name(name: str) -> str:
     return " || ".join(
         f"self.replicas > {number} && {name}.endsWith('-broker-{number}')" for number in range(MAX_BROKERS)
     )
+
+
+def _reserved(pod: type[PodTemplate]) -> list[Schema]:
+    """Return the rules that a pod template has none of the operator's own names."""
+    reserved = pod.RESERVED
+    fields = {
+        "env": (reserved.env, reserved.env_prefixes),
+        "volumes": (reserved.volumes, reserved.volume_prefixes),
+        **({"containers": (reserved.containers, ())} if issubclass(pod, ServerPod) else {}),
+        "initContainers": (reserved.containers, ()),
+    }
+    rules = []
+    for field, (names, prefixes) in fields.items():
+        words = [f"one.name == '{name}'" for name in names]
+        words += [f"one.name.startsWith('{prefix}')" for prefix in prefixes]
+        taken = ", ".join([*names, *(f"{prefix}..." for prefix in prefixes)])
+        rules.append(
+            rule(f"!self.{field}.exists(one, {' || '.join(words)})", f"the operator uses these names: {taken}", field)
+        )
+    return rules
 
 
 SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
@@ -111,6 +132,13 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
              "names must be those of this cluster's brokers, NAME-broker-0 to NAME-broker-(replicas - 1)", "weights"),
     ],
     PodResources: [_within_limit("cpu"), _within_limit("memory")],
+    PodTemplate: [
+        rule(" && ".join(f"!('{key}' in self.labels)" for key in RESERVED_LABELS),
+             "the operator and Kubernetes set these labels: " + ", ".join(RESERVED_LABELS), "labels"),
+    ],
+    BrokerPod: _reserved(BrokerPod),
+    ZooKeeperPod: _reserved(ZooKeeperPod),
+    ReportPod: _reserved(ReportPod),
     StorageSpec: [
         _immutable("size"),
         _immutable("ephemeral"),

@@ -6,7 +6,7 @@ and booleans, each with a description. Anything else raises SchemaError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -45,14 +45,17 @@ def object_schema(
     model: type[BaseModel],
     rules: Mapping[type[BaseModel], Sequence[Schema]],
     keys: Mapping[type[BaseModel], str] | None = None,
+    shallow: Collection[type[BaseModel]] = (),
 ) -> Schema:
     """Return the schema of `model` and of everything in it. Raise SchemaError if a field has no description or an
     unknown type.
 
     :param rules: `x-kubernetes-validations` by model; a subclass inherits those of its bases.
     :param keys: models whose lists have the list type "map", with the property that identifies an entry.
+    :param shallow: models of which the schema has only the required fields, and lets all others through: a definition
+        has a limited size.
     """
-    return _SchemaBuilder(rules, keys or {}).model(model)
+    return _SchemaBuilder(rules, keys or {}, shallow).model(model)
 
 
 def default_of(model: BaseModel) -> Schema:
@@ -62,9 +65,15 @@ def default_of(model: BaseModel) -> Schema:
 
 
 class _SchemaBuilder:
-    def __init__(self, rules: Mapping[type[BaseModel], Sequence[Schema]], keys: Mapping[type[BaseModel], str]) -> None:
+    def __init__(
+        self,
+        rules: Mapping[type[BaseModel], Sequence[Schema]],
+        keys: Mapping[type[BaseModel], str],
+        shallow: Collection[type[BaseModel]],
+    ) -> None:
         self._rules = rules
         self._keys = keys
+        self._shallow = frozenset(shallow)
         self._depth = 0
         """Number of lists and mappings around the present schema."""
 
@@ -74,12 +83,16 @@ class _SchemaBuilder:
         properties, required = {}, []
         for name, info in model.model_fields.items():
             property_name = info.alias or name
+            if model in self._shallow and not info.is_required():
+                continue
             if not info.description:
                 raise SchemaError(f"{model.__name__}.{name} has no description")
             properties[property_name] = {"description": info.description, **self._field(info)}
             if info.is_required():
                 required.append(property_name)
-        schema: Schema = {"type": "object", "properties": properties}
+        schema: Schema = {"type": "object", **({"properties": properties} if properties else {})}
+        if model in self._shallow:
+            schema["x-kubernetes-preserve-unknown-fields"] = True
         if required:
             schema["required"] = required
         validations = [rule for base in reversed(model.__mro__) for rule in self._rules.get(base, ())]
@@ -95,8 +108,10 @@ class _SchemaBuilder:
         else:
             schema = self._type(annotation)
         for part in info.metadata:
-            if (max_length := getattr(part, "max_length", None)) is not None and schema.get("type") == "array":
-                schema["maxItems"] = max_length
+            if (max_length := getattr(part, "max_length", None)) is not None and (
+                bound := {"maxItems", "maxProperties"} & set(schema)
+            ):
+                schema[bound.pop()] = max_length
         default = info.get_default(call_default_factory=True, validated_data={})
         if default is not PydanticUndefined and default is not None:
             schema["default"] = _default(info, default)

@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from migratory_resources.cluster.kubernetes import ExposeSpec, KubernetesCluster, PodResources
+from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_resources.objectives import find_contradictions
-from migratory_resources.quantities import parse_amount
 from migratory_resources.report.spec import ReportSpec
 from migratory_resources.validation.loading import path_of, problems_of
+from migratory_resources.validation.pods import check_pod
 from migratory_resources.validation.problems import ClusterFileError, FieldProblem
 from migratory_resources.validation.repairs import validate_with_repairs
 from migratory_resources.validation.rules import check_rules
@@ -33,12 +33,6 @@ def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
     problems = [problem for error in errors for problem in problems_of(error)]
     if repaired is not None:
         problems += check_rules(repaired)
-        spec = repaired.cluster.spec
-        if repaired.is_intact("spec", "brokers", "expose"):
-            problems += _check_exposure(spec.brokers.expose)
-        for part, resources in (("brokers", spec.brokers.resources), ("zookeeper", spec.zookeeper.resources)):
-            if repaired.is_intact("spec", part, "resources"):
-                problems += _check_amounts(f"spec.{part}.resources", resources)
     if repaired is None or problems:
         raise ClusterFileError(name, problems) from next(iter(errors), None)
     return repaired.cluster
@@ -53,7 +47,7 @@ def read_report(resource: dict[str, Any]) -> ReportSpec:
     """Return the validated spec of an SLAReport, without unknown fields.
 
     :raises ClusterFileError: the spec is invalid. The error has all wrong fields or, if there are none, all
-        contradictions between objectives.
+        contradictions between objectives, and all broken rules of its pods.
     """
     name = resource["metadata"]["name"]
     try:
@@ -65,6 +59,7 @@ def read_report(resource: dict[str, Any]) -> ReportSpec:
         FieldProblem(f"spec.objectives[{index}].{field}", value, allowed)
         for index, field, value, allowed in find_contradictions(spec.objectives)
     ]
+    problems += check_pod("spec.spark.pod", spec.spark.pod if spec.spark is not None else None)
     if problems:
         raise ClusterFileError(name, problems)
     return spec
@@ -102,24 +97,3 @@ def _known_cluster(resource: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
         "spec": resource.get("spec", {}),
     }
     return drop_unknown_fields(KubernetesCluster, document)
-
-
-def _check_amounts(path: str, resources: PodResources) -> list[FieldProblem]:
-    requests, limits = resources.requests, resources.limits
-    return [
-        FieldProblem(f"{path}.limits.{name}", limit, f"{request} or more, the value of requests.{name}")
-        for name, request, limit in (
-            ("cpu", requests.cpu, limits.cpu),
-            ("memory", requests.memory, limits.memory),
-        )
-        if request is not None and limit is not None and parse_amount(request) > parse_amount(limit)
-    ]
-
-
-def _check_exposure(expose: ExposeSpec) -> list[FieldProblem]:
-    problems = []
-    for field, value, type_ in (("host", expose.host, "NodePort"), ("urlTemplate", expose.url_template, "Template")):
-        if (value is not None) != (expose.type == type_):
-            allowed = f"a value with type {type_}, and no value with any other type"
-            problems.append(FieldProblem(f"spec.brokers.expose.{field}", value, allowed))
-    return problems

@@ -36,6 +36,7 @@ _IN_OBJECTIVES: dict[int | str, Any] = {
 _CONFLATION = ("spec", "delivery", "conflation")
 _IN_CONFLATION: dict[int | str, str] = {"topics": "any", "interval": "1s"}
 _SECURITY: Loc = ("spec", "security")
+_PODS: tuple[Loc, ...] = (("spec", "brokers", "pod"), ("spec", "zookeeper", "pod"), ("spec", "sla", "spark", "pod"))
 _DEFAULT_WEIGHT = 100
 
 
@@ -92,6 +93,10 @@ def _repair(document: dict[str, Any], loc: Loc) -> Loc:
         loc = loc[: len(_SECURITY) + 1]
         _value_at(document, _SECURITY).pop(loc[-1], None)
         return loc
+    for pod in _PODS:
+        if loc[: len(pod)] == pod:
+            _value_at(document, pod[:-1]).pop(pod[-1], None)
+            return pod
     parent = _value_at(document, loc[:-1])
     if loc[:-1] == _WEIGHTS:
         parent[loc[-1]] = _DEFAULT_WEIGHT

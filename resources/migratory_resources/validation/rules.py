@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migratory_resources.cluster.identity import secrets_of
-from migratory_resources.cluster.kubernetes import KubernetesCluster
+from migratory_resources.cluster.kubernetes import ExposeSpec, KubernetesCluster, PodResources
 from migratory_resources.cluster.spec import MigratoryCluster
 from migratory_resources.cluster.tls import FileSource
 from migratory_resources.objectives import find_contradictions
 from migratory_resources.quantities import format_duration, format_size, parse_amount
+from migratory_resources.validation.pods import check_pod
 from migratory_resources.validation.problems import FieldProblem
 from migratory_resources.validation.repairs import RepairedCluster
 
@@ -27,8 +28,8 @@ RESENDING_SECONDS = 60.0
 
 def check_rules(repaired: RepairedCluster[MigratoryCluster]) -> list[FieldProblem]:
     """Return a problem for each broken rule, by subject: copies, weights, times, sizes, security, certificates,
-    objectives. Rules that involve a replaced value are not checked."""
-    checks = (_copies, _weights, _times, _sizes, _security, _certificates, _objectives)
+    objectives, what only Kubernetes has. Rules that involve a replaced value are not checked."""
+    checks = (_copies, _weights, _times, _sizes, _security, _certificates, _objectives, _kubernetes)
     return [problem for check in checks for problem in check(repaired)]
 
 
@@ -197,3 +198,38 @@ def _objectives(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldPr
                 format_duration(objective.slices.length),
                 f"sla.window ({format_duration(sla.window)}) or less",
             )
+
+
+def _kubernetes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield the broken rules of what only Kubernetes has: exposure, resources and pod templates."""
+    cluster = repaired.cluster
+    if not isinstance(cluster, KubernetesCluster):
+        return
+    spec = cluster.spec
+    if _are_intact(repaired, "brokers.expose"):
+        yield from _exposure(spec.brokers.expose)
+    for part, resources in (("brokers", spec.brokers.resources), ("zookeeper", spec.zookeeper.resources)):
+        if _are_intact(repaired, f"{part}.resources"):
+            yield from _amounts(f"spec.{part}.resources", resources)
+    templates = {
+        "brokers.pod": spec.brokers.pod,
+        "zookeeper.pod": spec.zookeeper.pod,
+        "sla.spark.pod": spec.sla.spark.pod,
+    }
+    for path, template in templates.items():
+        if _are_intact(repaired, path):
+            yield from check_pod(f"spec.{path}", template)
+
+
+def _exposure(expose: ExposeSpec) -> Iterator[FieldProblem]:
+    for field, value, type_ in (("host", expose.host, "NodePort"), ("urlTemplate", expose.url_template, "Template")):
+        if (value is not None) != (expose.type == type_):
+            allowed = f"a value with type {type_}, and no value with any other type"
+            yield FieldProblem(f"spec.brokers.expose.{field}", value, allowed)
+
+
+def _amounts(path: str, resources: PodResources) -> Iterator[FieldProblem]:
+    requests, limits = resources.requests, resources.limits
+    for name, request, limit in (("cpu", requests.cpu, limits.cpu), ("memory", requests.memory, limits.memory)):
+        if request is not None and limit is not None and parse_amount(request) > parse_amount(limit):
+            yield FieldProblem(f"{path}.limits.{name}", limit, f"{request} or more, the value of requests.{name}")

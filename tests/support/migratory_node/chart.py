@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
-from migratory_resources.crd.definitions import cluster_crd
+from migratory_resources.crd.definitions import whole_cluster_schema
 
 from migratory_node.binaries import build_go_tool
 from migratory_node.paths import ROOT, NodePaths
@@ -117,9 +118,52 @@ def values_schema() -> str:
     """Return the chart's values.schema.json: the present one, with the schema of the resource for `cluster.spec`, so
     that helm refuses what the API server would drop or refuse."""
     schema = json.loads((CHART / "values.schema.json").read_text())
-    spec = cluster_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    schema["properties"]["cluster"]["properties"]["spec"] = _closed(spec)
+    spec = _closed(whole_cluster_schema())
+    counted = Counter(json.dumps(part) for part in _parts(spec))
+    repeated = [text for text, count in counted.items() if count > 1 and len(text) > _SHARED_CHARACTERS]
+    definitions: dict[str, Any] = {}
+    shared = _shared(spec, {text: f"part-{number}" for number, text in enumerate(repeated)}, definitions)
+    schema["properties"]["cluster"]["properties"]["spec"] = {"description": "Desired state", **shared}
+    own = {name: part for name, part in schema["definitions"].items() if not name.startswith("part-")}
+    schema["definitions"] = own | definitions
     return json.dumps(schema, indent=2) + "\n"
+
+
+_SHARED_CHARACTERS = 400
+"""Characters of a schema from which on one that occurs several times is written once."""
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield every schema inside of a schema, without its description."""
+    for inner in [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]:
+        if isinstance(inner, dict):
+            yield _undescribed(inner)
+            yield from _parts(inner)
+
+
+def _shared(schema: dict[str, Any], names: dict[str, str], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema in which the parts that `names` has, by their text, are references to `definitions`."""
+
+    def reference(inner: dict[str, Any]) -> dict[str, Any]:
+        part = _undescribed(inner)
+        name = names.get(json.dumps(part))
+        if name is None:
+            return _shared(inner, names, definitions)
+        if name not in definitions:
+            definitions[name] = _shared(part, names, definitions)
+        return {"$ref": f"#/definitions/{name}"}
+
+    made = dict(schema)
+    if "properties" in made:
+        made["properties"] = {name: reference(inner) for name, inner in made["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(made.get(key), dict):
+            made[key] = reference(made[key])
+    return made
+
+
+def _undescribed(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "description"}
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:

@@ -50,11 +50,14 @@ def test_monitors_are_namespaces_and_labels() -> None:
 def test_settings_of_reports_are_read() -> None:
     given = {
         "MIGRATORY_REPORTS_ENABLED": "true",
+        "MIGRATORY_REPORTS_POD_CONTENT": "true",
         "MIGRATORY_REPORTS_ALLOWED_IMAGES": "example/*",
         "MIGRATORY_REPORTS_ALLOWED_PROMETHEUS": "http://prometheus.monitoring:9090, https://*.example.com/prom",
     }
     settings = read_settings({**IMAGES, **given})
     assert (settings.reports_enabled, settings.allowed_images) == (True, ("example/*",))
+    assert settings.reports_pod_content is True
+    assert read_settings(IMAGES).reports_pod_content is False
     assert settings.allowed_prometheus == ("http://prometheus.monitoring:9090", "https://*.example.com/prom")
     assert read_settings({**IMAGES, "MIGRATORY_REPORTS_ENABLED": ""}).reports_enabled is False
 

@@ -6,6 +6,7 @@ They accept the examples, refuse what their rules forbid, and drop fields of a n
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,7 +54,8 @@ def test_the_files_are_up_to_date(name: str, folder: str) -> None:
 
 @pytest.mark.parametrize("name", CRDS)
 def test_a_definition_fits_the_annotation_of_kubectl_apply(name: str) -> None:
-    assert len(to_yaml(CRDS[name]).encode()) < 262_144 / 2
+    annotation = json.dumps(CRDS[name], separators=(",", ":"))
+    assert len(annotation.encode()) < 262_144 / 2
 
 
 @pytest.mark.parametrize("name", CRDS)
