@@ -37,7 +37,8 @@ class DistributionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowSummary(DistributionSummary, frozen=True, kw_only=True):
-    """Latency in ms of one broker's deliveries in the time of one table row, which begins at `start`."""
+    """Latency in ms of one broker's deliveries, or of all brokers' if `broker` is empty, in the time of one table row,
+    which begins at `start`."""
 
     start: str
     broker: str
@@ -55,9 +56,10 @@ class ReportWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """An exporter of the metrics of clients or publishers: its first and last scrape, their number, usual interval and
-    longest gap, and restarts of its counters. `uncertain_seconds` is the longest time whose counts may be missing,
-    before restarts and after an early end."""
+    """An exporter of the metrics of clients or publishers: its first and last scrape, the number of scrapes, their
+    usual interval and longest gap, and the number of restarts of its counters. `ended_early` is true if the last scrape
+    is followed by a gap up to the window's end. `uncertain_seconds` is the longest time in all whose counts may be
+    missing, before restarts and after an early end."""
 
     name: str
     first: str
@@ -71,8 +73,9 @@ class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
-    """Scrape coverage: `share` (0 to 1) of the window lies within two and a half scrape intervals of a scrape of at
-    least one exporter of clients or publishers. `targets` are these exporters."""
+    """Scrape coverage: `share` (0 to 1) of the window lies outside of gaps. In a gap, the scrapes of every exporter of
+    clients or publishers are more than two and a half scrape intervals apart. `longest_gap_seconds` is the scrape
+    interval if there is no gap, `scrapes` the highest number of one exporter. `targets` are these exporters."""
 
     share: float
     scrape_interval_seconds: float | None
@@ -82,8 +85,8 @@ class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of the series and samples that were read, from an hour before the earliest window on (the report's or an
-    objective's), for the counters' values at its start."""
+    """Numbers of the series and samples in the report's window and in the hour before, from which the counters' values
+    at the window's start are read. What windows of objectives need from before that is not included."""
 
     series: int
     samples: int

@@ -24,7 +24,7 @@ TAKEOVERS = "migratory_takeovers_total"
 PUBLISHED = "migratory_published_total"
 SENT_BYTES = "migratory_sent_bytes_total"
 BROKER_COUNTERS = (TAKEOVERS, PUBLISHED, SENT_BYTES)
-"""Counters that brokers export. The last two fall when a broker restarts."""
+"""Counters that brokers export. The last two are read only to notice a broker's restart, at which they fall."""
 COUNTERS = (EXPECTED, RECEIVED, LOST, DUPLICATES, REORDERED, GAPS, RECONNECTS, PUBLISH_ERRORS, *BROKER_COUNTERS)
 
 CLIENTS = "migratory_clients"

@@ -15,7 +15,7 @@ from migratory_resources.objectives import Period
 
 HOUR_MS = 3_600_000
 MAX_ROWS = 240
-"""Rows of a report at most if their length is not given: as many as a plot can show."""
+"""The most rows of a report for which no length of rows is given: as many as a plot can show."""
 MAX_HOURLY_MS = 4 * 24 * HOUR_MS
 """Length of a window up to which its calendar rows are hours. Those of a longer one are days."""
 _ROW_SECONDS = (

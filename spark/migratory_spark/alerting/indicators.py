@@ -14,7 +14,8 @@ from migratory_resources.objectives import Objective
 
 BY = "sum by (cluster)"
 JUDGED = 'clock="same",phase="live"'
-"""Matchers of the latency that verdicts use: live deliveries between a sender and a receiver on one clock."""
+"""Matchers of the latency that verdicts use by default: live deliveries between a sender and a receiver on one
+clock."""
 
 Expression = Callable[[str], str]
 """A function from a range such as `5m` to PromQL."""
@@ -39,7 +40,8 @@ UNRESUMED, LOST = "migratory_slo:unresumed_links", "migratory_slo:lost_links"
 """Recorded series by exporter: links that were lost and not followed by a resume yet, and those of them that had the
 time for it."""
 _SETTLING_SECONDS = 120
-"""Seconds after its threshold in which a resume is scraped and recorded."""
+"""Seconds beyond an objective's threshold for which a lost link is not yet counted as lost without a resume: in them a
+resume is scraped and recorded."""
 
 
 def le(seconds: float) -> str:

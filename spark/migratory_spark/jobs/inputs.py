@@ -144,7 +144,8 @@ class PrometheusServers:
 
     def settled(self) -> float:
         """Return the moment up to which all samples have arrived, in seconds since 1970: the present of the slowest of
-        the servers' clocks, minus the data source's option `delay`."""
+        the servers' clocks (of this machine's if a server answers no queries), minus the data source's option
+        `delay`."""
         from dataclasses import replace
 
         from migratory_spark.prometheus import ServerError, preflight

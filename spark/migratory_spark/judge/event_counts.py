@@ -33,7 +33,7 @@ ROLES: dict[str, Role] = {
     "publish": "publishers",
     "availability": "publishers",
 }
-"""By type of objective, the exporters whose scrapes must cover its window."""
+"""By type of objective, the role of the exporters whose scrapes must cover the objective's window."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,9 +12,10 @@ from migratory_resources.objectives import Objective
 from migratory_spark import times
 
 BURN_SECONDS = (300, 1800, 3600, 7200, 21_600, 86_400, 259_200)
-"""Windows that alerts on burn rates use, short and long ones in pairs (5 min and 1 h, 30 min and 6 h, ...)."""
+"""Lengths in seconds of the windows that alerts on burn rates use, short and long ones in pairs (5 min and 1 h, 30 min
+and 6 h, ...)."""
 BUDGET_POINTS = 60
-"""Moments of a budget over time, in a window that the objective names itself."""
+"""Moments at which the budget of an objective with a window of its own is shown."""
 
 
 @dataclass(slots=True, frozen=True)

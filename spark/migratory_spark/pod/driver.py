@@ -1,7 +1,8 @@
 """`spark-submit … driver.py REQUEST.json`: the Spark driver of an SLAReport resource, which writes the report into a
 ConfigMap.
 
-Exit code: 0 if the result is in the ConfigMap, be it a verdict or the reason for which there is none; else 70.
+Exit code: 0 if the result is in the ConfigMap, be it a verdict or the reason for which there is none; else 70, for
+example because the request cannot be read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import urllib3
 
-from migratory_spark.jobs.command_line import INTERNAL, BadInput, SamplesUnreadable
+from migratory_spark.jobs.command_line import INTERNAL, BadInput, ExitOnError, SamplesUnreadable
 from migratory_spark.jobs.sla_report import add_to_history, make_report
 from migratory_spark.pod import request, result
 from migratory_spark.prometheus.options import DELAY_MS
@@ -37,7 +38,7 @@ class ResultRejected(Exception):
 
 def main(path: Path) -> int:
     """Make the report that the file at `path` requests, and store it, or the reason for which there is none, in the
-    ConfigMap. Return the exit code."""
+    ConfigMap. Return the exit code. Raises an error if the request or the service account's files cannot be read."""
     pod_request = request.read(path)
     try:
         patch_config_map(pod_request.namespace, pod_request.config_map, _make_result(pod_request))
@@ -77,7 +78,7 @@ def patch_config_map(
     namespace: str, name: str, data: Mapping[str, Any], account: Path = _SERVICE_ACCOUNT, url: str | None = None
 ) -> None:
     """Merge `data` into the fields of a ConfigMap. Retry for about a minute while the API server is not available.
-    Raises ResultRejected.
+    Raises ResultRejected, and OSError if a file of the service account cannot be read.
 
     :param data: top-level fields of the ConfigMap, such as `data` and `binaryData`.
     :param account: the folder of the service account's token and certificate authority.
@@ -113,4 +114,6 @@ def _host() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    with ExitOnError():
+        code = main(Path(sys.argv[1]))
+    sys.exit(code)

@@ -1,5 +1,5 @@
-"""Builds the content of a result's ConfigMap: an account for the resource's status, and the compressed report and
-report page. Pure.
+"""Builds the content of a result's ConfigMap: the account, which is a summary for the resource's status, and the
+compressed report and report page. Pure.
 
 A ConfigMap holds 1 MiB. If report and page are too large, the page is left out, then the report's longest lists, then
 the report. The account says so.

@@ -146,4 +146,4 @@ COMPARE_PLOTS = (
         lambda first, second: bool(_common_brokers(first, second)), brokers, across=True,
     ),
 )  # fmt: skip
-"""In pairs: two beside each other on a wide page, one below the other on a phone."""
+"""In the order of the page. On a wide page, two that are not `across` are beside each other."""

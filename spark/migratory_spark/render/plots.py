@@ -21,7 +21,7 @@ _MIN_BUDGET = -1.0
 LINE_STYLES = ("-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2)))
 """Styles by which lines differ for readers who cannot tell their colors apart."""
 _LABEL_SHARE = 0.07
-"""Share of an axis that a label takes up. What is closer is named by one label."""
+"""Share of an axis that a label takes up. Lines that are closer to each other have one label together."""
 
 
 @dataclass(frozen=True, slots=True)

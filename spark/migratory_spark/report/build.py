@@ -84,6 +84,7 @@ class WindowPlan:
 
     @property
     def starts(self) -> list[int]:
+        """The different starts of windows: that of the report, and then the others in the order of time."""
         others = {window.start for _, window in self.judged} - {self.start_ms}
         return [self.start_ms, *sorted(others)]
 
@@ -278,9 +279,9 @@ def _read_timeline(store: SeriesStore, start_ms: int, end_ms: int) -> tuple[Seri
 
 @dataclass(slots=True, frozen=True)
 class _Aggregates:
-    """The sums of one store: totals by interval, gauge readings, the slices of each objective that counts them (by
-    name), the number of restarts of counters, and by combination of the breakdown's labels the totals of its series in
-    the whole window."""
+    """The sums of one store: totals by interval, readings of gauges, the counts of slices by the name of each objective
+    that counts slices, the number of restarts of counters, and the totals in the whole window for each combination of
+    the breakdown's labels."""
 
     observations: Observations
     readings: BrokerReadings

@@ -42,8 +42,8 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 class ObjectiveChange(msgspec.Struct, frozen=True, kw_only=True):
     """An objective that is in one or both reports, by name; null where a report has none of that name. `comparable` is
-    false if only one report has it, or if type, target, threshold or counting differ, because the verdicts are then on
-    different objectives."""
+    false if only one report has it, or if type, target, threshold, counting or slices differ, because the verdicts are
+    then on different objectives."""
 
     name: str
     first: Verdict | None
@@ -121,8 +121,9 @@ def compare(first: SlaReport, second: SlaReport, names: tuple[str, str] = ("firs
 
 
 def _overall_change(objectives: list[Change], deliveries: list[Change]) -> Change:
-    """Return the change of the whole: worse if one is worse; unknown if an objective is, or if nothing could be
-    compared; else better if one is better. Deliveries of unknown change are ignored."""
+    """Return the change of the whole report: worse if an objective or a figure of deliveries is worse; else unknown if
+    an objective is, or if nothing could be compared; else better if one is better, else same. Deliveries of unknown
+    change are ignored."""
     changes = {*objectives, *deliveries}
     if "worse" in changes:
         return "worse"
@@ -162,7 +163,7 @@ def _objective(name: str, first: ObjectiveResult | None, second: ObjectiveResult
 
 
 def _promise(result: ObjectiveResult) -> tuple[object, ...]:
-    return result.type, result.target, result.threshold_ms, result.counts
+    return result.type, result.target, result.threshold_ms, result.counts, result.slices
 
 
 def _verdicts(first: Verdict | None, second: Verdict | None) -> Change:

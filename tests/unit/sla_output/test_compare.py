@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from migratory_spark.document import SlaReport, Verdict
+from migratory_spark.document import JudgedSlices, SlaReport, Verdict
 from migratory_spark.render.comparison_tables import render
 from migratory_spark.report.comparison import ComparedFigure, Comparison, NotAReport, compare, load_report
 from migratory_testing.reports import empty_report, sample_report
@@ -128,6 +128,21 @@ def test_different_objectives_with_one_name_are_not_compared() -> None:
     change = compare(first, second).objectives[0]
     assert not change.comparable
     assert change.change == "unknown"
+
+
+def test_objectives_with_other_slices_are_not_compared() -> None:
+    report = sample_report()
+    counted = msgspec.structs.replace(report.objectives[0], counts="slices")
+    first, same, second = (
+        msgspec.structs.replace(report, objectives=[msgspec.structs.replace(counted, slices=slices)])
+        for slices in (
+            JudgedSlices(length_seconds=10.0, percentile="99", share=None),
+            JudgedSlices(length_seconds=10.0, percentile="99", share=None),
+            JudgedSlices(length_seconds=60.0, percentile="99", share=None),
+        )
+    )
+    assert [compare(first, other).objectives[0].comparable for other in (same, second)] == [True, False]
+    assert compare(first, second).objectives[0].change == "unknown"
 
 
 def test_table_shows_names_verdict_and_figures() -> None:

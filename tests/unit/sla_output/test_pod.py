@@ -8,6 +8,8 @@ import gzip
 import http.server
 import json
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -266,6 +268,17 @@ def test_a_rejected_result_is_a_failure(asked: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("migratory_spark.render.page.render_page", page)
     monkeypatch.setattr(driver, "patch_config_map", refuse)
     assert driver.main(asked) == 70
+
+
+@pytest.mark.parametrize("content", [None, b"nonsense"])
+def test_a_request_that_cannot_be_read_is_no_verdict(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "request.json"
+    if content is not None:
+        path.write_bytes(content)
+    command = [sys.executable, "-m", "migratory_spark.pod.driver", str(path)]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 70
+    assert "Traceback" in ended.stderr
 
 
 ANSWER = "root:x:0:0 of HTTP 777"
