@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from migratory_simulation.network import End, Network
+from migratory_simulation.network import End, Network, ways
 from migratory_simulation.scheduler import Scheduler
 
 
@@ -23,6 +23,9 @@ class Broker:
 
     def peer_down(self, peer: str) -> None:
         self.told.append(("down", peer, None))
+
+    def peer_refused(self, peer: str, incarnation: int) -> None:
+        self.told.append(("refused", peer, incarnation))
 
     def peer_received(self, peer: str, data: bytes) -> None:
         self.told.append(("got", peer, int(data)))
@@ -131,7 +134,19 @@ def test_dead_process_is_detected_at_once_and_a_frozen_one_after_silence() -> No
     pair.high.running = False
     pair.network.remove(pair.high)
     pair.run(0.5)
-    assert pair.low.told[-1][0] == "down"
+    assert [what for what, _, _ in pair.low.told[-2:]] == ["down", "refused"]
+
+
+def test_a_process_that_lives_may_refuse_connections() -> None:
+    pair = Pair()
+    both = ways([pair.low], [pair.high])
+    pair.network.refuse(both)
+    pair.run(2.0)
+    for end in (pair.low, pair.high):
+        assert [what for what, _, _ in end.told[-2:]] == ["down", "refused"]
+    pair.network.accept(both)
+    pair.run(2.0)
+    assert pair.low.told[-1][0] == pair.high.told[-1][0] == "up"
 
 
 def test_newer_incarnation_of_a_peer_replaces_the_link() -> None:

@@ -12,6 +12,9 @@ REQUIRED = (
     # how the cluster reacted
     "hung processes ended",
     "takeovers",
+    "note broker_suspected",
+    "note suspected_wrongly",
+    "record suspect",
     "adopted suffixes",
     "answers below the source",
     "relistings",

@@ -65,6 +65,13 @@ class Injector:
         after = world.scheduler.after
         if isinstance(fault, plans.Partition):
             return self._partition(fault)
+        if isinstance(fault, plans.Refuse):
+            side = [process for process in world.running() if process.name in fault.side]
+            rest = [process for process in world.running() if process.name in fault.rest]
+            refused = ways(side, rest)
+            world.network.refuse(refused)
+            after(fault.lasts, world.network.accept, refused)
+            return bool(refused)
         if isinstance(fault, (plans.BreakLink, plans.Clog)):
             one, other = world.process_of(fault.one), world.process_of(fault.other)
             if one is None or other is None:

@@ -15,6 +15,9 @@ from typing import Protocol
 
 from migratory_simulation.scheduler import Scheduler
 
+PROBES = 5
+"""Times that a process dials the other end of a broken link again, to learn whether that refuses."""
+
 
 class End(Protocol):
     """A broker process as its links see it."""
@@ -31,6 +34,7 @@ class End(Protocol):
     def incarnation(self) -> int: ...
     def peer_up(self, peer: str, incarnation: int) -> None: ...
     def peer_down(self, peer: str) -> None: ...
+    def peer_refused(self, peer: str, incarnation: int) -> None: ...
     def peer_received(self, peer: str, data: bytes) -> None: ...
     def wants(self, other: End) -> bool: ...
     def confirms(self, other: End) -> bool: ...
@@ -72,6 +76,7 @@ class Network:
         self.silence = 2.0
         self.links: dict[tuple[int, int], Link] = {}
         self.blocked: set[tuple[int, int]] = set()  # (from, to) process numbers
+        self.refusing: set[tuple[int, int]] = set()  # (from, to): new connections are refused, though both run
         self.clogged: dict[tuple[int, int], float] = {}  # extra seconds per message
         self.processes: dict[int, End] = {}
         self._routes: dict[tuple[int, str], Link | None] = {}  # cache of `link_of`, cleared when a link changes
@@ -90,6 +95,16 @@ class Network:
                 self.blocked.discard(way)
                 self._pump_later(*way)
 
+    def refuse(self, ways: Ways) -> None:
+        """Reset the links in these directions, and refuse new connections until `accept`."""
+        self.refusing.update(ways)
+        for one, other in ways:
+            self.break_link(one, other)
+
+    def accept(self, ways: Ways) -> None:
+        """Accept connections in these directions again."""
+        self.refusing.difference_update(ways)
+
     def clog(self, ways: Ways, delay: float, lasts: float | None = None) -> None:
         """Delay each message in these directions by `delay` seconds more, for `lasts` seconds or until `heal`."""
         for way in ways:
@@ -100,6 +115,7 @@ class Network:
     def heal(self) -> None:
         """Remove all delays and blocks."""
         self.clogged.clear()
+        self.refusing.clear()
         self.unblock(sorted(self.blocked))
 
     def break_link(self, one: int, other: int) -> None:
@@ -194,8 +210,26 @@ class Network:
         link.queues[side].clear()
         end = link.ends[side]
         if end.running:
-            end.peer_down(link.ends[1 - side].name)
+            other = link.ends[1 - side]
+            end.peer_down(other.name)
+            self._probe_later(end, other, 0)
         self._notify_other(link, side)
+
+    def _probe_later(self, end: End, other: End, tries: int) -> None:
+        pause = self.delay if tries == 0 else 0.05 * 2 ** (tries - 1)
+        self.scheduler.after(self.random.uniform(0.5, 1.5) * pause, self._probe, end, other, tries)
+
+    def _probe(self, end: End, other: End, tries: int) -> None:
+        """Let a process dial the other end of its broken link, and tell it when that is refused: no process of that
+        name runs, or a fault refuses. Otherwise try again, as the runtime does."""
+        if not end.running or self.link_of(end, other.name) is not None:
+            return
+        runs = any(process.name == other.name and process.running for process in self.processes.values())
+        reached = not {(end.number, other.number), (other.number, end.number)} & self.blocked
+        if reached and (not runs or (end.number, other.number) in self.refusing):
+            end.peer_refused(other.name, other.incarnation)
+        elif tries < PROBES:
+            self._probe_later(end, other, tries + 1)
 
     def _notify_other(self, link: Link, side: int) -> None:
         """Let the other end learn of the close, unless the direction is blocked."""
@@ -243,6 +277,8 @@ class Network:
         if not (low.running and high.running):
             return  # an ambush ended it when it sent its first message on another link
         if low.frozen or high.frozen or key in self.blocked or (key[1], key[0]) in self.blocked:
+            return
+        if key in self.refusing or (key[1], key[0]) in self.refusing:
             return
         old = self.links.get(key)
         if old is not None:

@@ -106,6 +106,16 @@ class Partition(Fault):
     zookeeper: bool
 
 
+@_fault("connections refused", 5)
+class Refuse(Fault):
+    """For `lasts` seconds the connections between the brokers in `side` and those in `rest` are reset, and new ones
+    refused, though all run: a wrong suspicion, unless another broker has a link to the one that is suspected."""
+
+    side: tuple[str, ...]
+    rest: tuple[str, ...]
+    lasts: float
+
+
 @_fault("clog", 3)
 class Clog(Fault):
     """For `lasts` seconds, messages from `one` to `other` take `delay` seconds longer."""
@@ -451,6 +461,9 @@ def _draw(random: Random, kind: type, scope: Scope, safe: bool) -> Fault:
     if kind is Partition:
         side = tuple(random.sample(brokers, random.randint(1, len(brokers) - 1)))
         return Partition(side, short_or_long, random.random() < 0.4, random.random() < 0.4)
+    if kind is Refuse:
+        rest = tuple(name for name in brokers if name != broker)
+        return Refuse((broker,), rest if random.random() < 0.7 else (other, one), short_or_long)
     if kind is Clog:
         return Clog(one, other, tempo * random.uniform(0.05, 1.5), short_or_long)
     if kind is ZooKeeperAway:

@@ -291,6 +291,9 @@ class Process:
     def peer_down(self, peer: str) -> None:
         self.run(self.step, logic_events.PeerDown(peer))
 
+    def peer_refused(self, peer: str, incarnation: int) -> None:
+        self.run(self.step, logic_events.PeerRefused(peer, incarnation))
+
     def peer_received(self, peer: str, data: bytes) -> None:
         self.run(self._peer_received, peer, data)
 
@@ -394,6 +397,8 @@ class Process:
         if isinstance(effect, logic_events.Note):
             self.world.coverage[f"note {effect.event}"] += 1
             self.progress.noted(effect)
+            if effect.event == "record_written":
+                self.world.coverage[f"record {effect.fields['reason']}"] += 1
             if effect.event == "history_lost_halted":
                 self.world.halts(self, int(str(effect.fields["group"])))
             if effect.event.startswith("unreported") or effect.event == "entries_without_source":

@@ -13,13 +13,21 @@ from migratory_simulation import (
     scripted,
     scripts_partitions,
     scripts_restarts,
+    scripts_suspicion,
     scripts_takeover,
     scripts_topics,
     scripts_updates,
 )
 from migratory_simulation.world import Report, World, run_seed
 
-SCRIPTS = (scripts_takeover, scripts_restarts, scripts_partitions, scripts_updates, scripts_topics)
+SCRIPTS = (
+    scripts_takeover,
+    scripts_suspicion,
+    scripts_restarts,
+    scripts_partitions,
+    scripts_updates,
+    scripts_topics,
+)
 """The modules of the scripts. Importing one registers its schedules."""
 ALL = scripted.SCHEDULES
 """The schedules by name."""

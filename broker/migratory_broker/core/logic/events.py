@@ -161,6 +161,16 @@ class PeerDown(Struct, frozen=True, gc=False):
     peer: str
 
 
+class PeerRefused(Struct, frozen=True, gc=False):
+    """Event: the link to this incarnation of the broker `peer` broke, and a new connection to its address was refused.
+
+    Nothing listens there: its process is gone, or something between the brokers answers for it.
+    """
+
+    peer: str
+    incarnation: int
+
+
 class PeerReceived(Struct, frozen=True, gc=False):
     """Event: messages that came over the peer link to `peer` in one read, in order."""
 
@@ -237,6 +247,7 @@ Event = (
     | ZkChanged
     | PeerUp
     | PeerDown
+    | PeerRefused
     | PeerReceived
     | PublishRequest
     | Attach

@@ -57,6 +57,7 @@ from migratory_broker.core.logic.events import (
     NextPage,
     PeerDown,
     PeerReceived,
+    PeerRefused,
     PeerUp,
     PublishRequest,
     RefusePeer,
@@ -71,6 +72,7 @@ from migratory_broker.core.logic.membership.fencing import Fencing
 from migratory_broker.core.logic.membership.gossip import GossipMap
 from migratory_broker.core.logic.membership.identity import DataIdentity
 from migratory_broker.core.logic.membership.membership import Membership
+from migratory_broker.core.logic.membership.suspicion import Suspicions
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.cache import Cache
 from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
@@ -109,7 +111,8 @@ class Logic:
         self.membership = Membership(ctx, self.zookeeper, on_replaced=self._peer_down)
         self.fencing = Fencing(ctx, self.zookeeper, self.membership, self.gossip)
         self.histories = Histories(ctx, self.groups, self.zookeeper, self.membership)
-        self.election = Election(ctx, self.groups, self.zookeeper, self.membership, self.histories)
+        self.suspicions = Suspicions(ctx, self.membership)
+        self.election = Election(ctx, self.groups, self.zookeeper, self.membership, self.histories, self.suspicions)
         self.group_balancer = GroupBalancer(ctx, self.groups, self.membership, self.election, self.gossip)
         self.identity = DataIdentity(
             ctx, self.zookeeper, self.groups, on_verified=self._verified, on_lost=self._data_lost
@@ -139,6 +142,7 @@ class Logic:
             ZkChanged: self._changed,
             PeerUp: self._peer_up,
             PeerDown: lambda event: self._peer_down(event.peer),
+            PeerRefused: lambda event: self.suspicions.refused(event.peer, event.incarnation),
             PeerReceived: self._received,
             PublishRequest: self.publishing.publish,
             Attach: self.resume.attach,
@@ -262,12 +266,15 @@ class Logic:
         self.membership.learn(peer, event.incarnation)
         self.ctx.links[peer] = event.incarnation
         self.membership.peer_up(peer)
+        self.suspicions.peer_up(peer, event.incarnation)
         for group in self.groups:
             group.peer_up(peer)
 
     def _peer_down(self, peer: str) -> None:
-        if self.ctx.links.pop(peer, None) is None:
+        incarnation = self.ctx.links.pop(peer, None)
+        if incarnation is None:
             return
+        self.suspicions.peer_down(peer, incarnation)
         for group in self.groups:
             group.peer_down(peer)
         self.publishing.peer_down(peer)
@@ -369,6 +376,7 @@ class Logic:
         self.identity.tick()
         self.membership.tick()
         self._fence()
+        self.suspicions.tick()
         self.election.tick()
         self.group_balancer.tick()
         self.publishing.tick()

@@ -156,7 +156,7 @@ def test_stale_read_writes_nothing() -> None:
     cluster.store.nodes["/groups/0"] = Stored(encode(record), current.version - 1, 0)
     (other,) = [name for name in cluster.running() if name != new]
     cluster.give(other, PeerReceived(new, (HandOver(0, record.history, record.epoch),)))
-    cluster.logic(other).election._next(0, record, current.version - 1)
+    cluster.logic(other).election._next(0, record, current.version - 1, "take over")
     assert cluster.logic(other).groups[0].term is None
 
 

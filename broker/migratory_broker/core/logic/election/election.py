@@ -1,7 +1,8 @@
 """Which broker writes the next ZooKeeper record of a group, when, and with which brokers on its list, for `Logic`.
 
 EAGER: a group without a coordinator's ephemeral is taken over by the live brokers in an order of the group's own, one
-progress timeout after the other. CAS: a record is written against the version that was read, in one transaction with
+progress timeout after the other. SUSPECT: so is a group whose coordinator is taken to be dead, before its ephemeral
+goes. CAS: a record is written against the version that was read, in one transaction with
 the ephemeral. If the outcome of the write is unknown, the record is read again; it is this broker's if owner and epoch
 are.
 """
@@ -28,6 +29,7 @@ from migratory_broker.core.logic.membership.records import (
     group_number,
     rendezvous,
 )
+from migratory_broker.core.logic.membership.suspicion import Suspicions
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.group import GroupRegistry
 from migratory_broker.core.logic.replication.term import Term
@@ -35,7 +37,9 @@ from migratory_broker.core.logic.replication.term import Term
 RETRY_INTERVAL = 0.5
 """Seconds between two reads about a group that cannot be taken over yet."""
 
-Cause = Literal["first record", "new history", "take over", "hand over", "relist", "renew", "restore", "read again"]
+Cause = Literal[
+    "first record", "new history", "take over", "hand over", "suspect", "relist", "renew", "restore", "read again"
+]
 """The reason for which a record is written. It is logged, and it decides how the transaction changes the ephemeral."""
 
 
@@ -44,12 +48,19 @@ class Election:
     coordinates."""
 
     def __init__(
-        self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership, histories: Histories
+        self,
+        ctx: Context,
+        groups: GroupRegistry,
+        zookeeper: ZkRequests,
+        membership: Membership,
+        histories: Histories,
+        suspicions: Suspicions,
     ) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
         self.membership = membership
         self.histories = histories
+        self.suspicions = suspicions
         self.groups = groups
         self.ephemerals = Ephemerals(ctx, zookeeper, on_change=self.list_coordinators)
         self.states = self.ephemerals.states
@@ -109,6 +120,7 @@ class Election:
             return
         if self.ctx.now - self._listed_at >= (self.ctx.config.refresh_interval if self._known else RETRY_INTERVAL):
             self.list_coordinators()
+        suspicious = self.suspicions.any
         for number, (group, state) in enumerate(zip(self.groups, self.states, strict=True)):
             if state.busy:
                 continue
@@ -124,7 +136,11 @@ class Election:
                 if term.phase != "active" or state.absent_since is not None or waits:
                     self._progress(number, term)
             elif self._known and state.absent_since is not None:
-                self._consider(number, state)
+                self._consider(number, state, state.absent_since, None)
+            elif suspicious and (view := group.replica.view) is not None:
+                since = self.suspicions.since(view.owner)
+                if since is not None:
+                    self._consider(number, state, since, (view.owner[0], view.epoch))
         self.histories.survey()
 
     def _progress(self, number: int, term: Term) -> None:
@@ -159,27 +175,28 @@ class Election:
     def _others_live(self) -> bool:
         return any(name != self.ctx.config.name for name in self.membership.live)
 
-    def _consider(self, number: int, state: ElectionState) -> None:
-        """Begin the takeover of a group without a coordinator, if it is this broker's turn in the group's order."""
+    def _consider(self, number: int, state: ElectionState, absent: float, predecessor: tuple[str, int] | None) -> None:
+        """Begin the takeover of a group whose coordinator is gone since `absent`, if it is this broker's turn in the
+        group's order. `predecessor` (name, epoch): a suspected coordinator, whose ephemeral exists."""
         now, ctx = self.ctx.now, self.ctx
-        absent = state.absent_since
-        if now < state.not_before or absent is None:
+        if now < state.not_before:
             return
         order = self.order(number)
         if ctx.config.name not in order:
             return
         since = max(absent, self.membership.registered_at or 0.0)
         if now - since >= order.index(ctx.config.name) * ctx.config.progress_timeout:
-            self._read(number, None)
+            self._read(number, "take over" if predecessor is None else "suspect", predecessor)
 
     def order(self, number: int) -> list[str]:
         """Return the names of the live brokers in the order in which they try to take over a group.
 
-        Ready brokers, which hold a copy of every group, come first; draining ones come last. The order differs from
-        group to group, so that groups spread evenly.
+        Ready brokers, which hold a copy of every group, come first; draining ones come last. Suspected ones are left
+        out. The order differs from group to group, so that groups spread evenly.
         """
         live = self.membership.live
-        ranked = rendezvous(number, live)
+        since = self.suspicions.since
+        ranked = rendezvous(number, [name for name in live if since((name, live[name].incarnation)) is None])
         return sorted(ranked, key=lambda name: (live[name].draining, not live[name].ready))
 
     def hand_over(self, number: int, peer: str, epoch: int) -> None:
@@ -189,13 +206,16 @@ class Election:
         state = self.states[number]
         if state.busy or self.ctx.draining or not self.zookeeper.connected:
             return
-        self._read(number, (peer, epoch))
+        self._read(number, "hand over", (peer, epoch))
 
     # ---- reading and writing ---------------------------------------------------------------------------------
 
-    def _read(self, number: int, predecessor: tuple[str, int] | None) -> None:
+    def _read(self, number: int, cause: Cause, predecessor: tuple[str, int] | None) -> None:
         """Read the group's record from ZooKeeper, and write the next one or wait. With `predecessor` (name, epoch):
-        only if the record is that owner's, of that epoch and activated."""
+        only if the record is that owner's, of that epoch, and for a hand-over activated.
+
+        SUSPECT: a suspected owner that wrote a later record lived after its link broke. Its session decides.
+        """
         state = self.states[number]
         state.busy = True
         state.not_before = self.ctx.now + RETRY_INTERVAL
@@ -211,10 +231,9 @@ class Election:
             record = self._record(number, reply.node.data)
             if record is None:
                 return
-            if predecessor is None:
-                self._next(number, record, reply.node.version)
-            elif (record.owner[0], record.epoch, record.activated) == (*predecessor, True):
-                self._next(number, record, reply.node.version, hand_over=True)
+            is_next = predecessor is None or (record.owner[0], record.epoch) == predecessor
+            if is_next and (record.activated or cause != "hand over"):
+                self._next(number, record, reply.node.version, cause)
 
         self.zookeeper.get(f"{GROUPS}/{number}", receive)
 
@@ -227,10 +246,13 @@ class Election:
             self._wait(number, f"its record cannot be read: {error}", "error")
             return None
 
-    def _next(self, number: int, record: GroupRecord, version: int, *, hand_over: bool = False) -> None:
+    def _next(self, number: int, record: GroupRecord, version: int, cause: Cause) -> None:
         """Write the record that follows `record`, or the first one of a new history if the old one is lost and may be
         replaced. If neither is possible, record why the group waits. A record older than this broker's promise is most
-        likely a stale read, and ignored for a progress timeout."""
+        likely a stale read, and ignored for a progress timeout.
+
+        While another broker's ephemeral exists, no history begins.
+        """
         replica, state = self.groups[number].replica, self.states[number]
         if record.epoch < replica.promised and record.history == replica.history:
             if state.behind[0] != record.epoch:
@@ -239,7 +261,7 @@ class Election:
                 return  # most likely a stale read: a higher epoch is promised already
         source = record.as_source()
         if source is not None and not source.enough(filter(self.ctx.linked, source.members)):
-            is_lost = self.histories.lost(number, source)
+            is_lost = cause == "take over" and self.histories.lost(number, source)
             if is_lost and self.histories.may_begin(number):
                 self._begin_history(number, record.epoch, version)
             else:
@@ -251,7 +273,7 @@ class Election:
             self._wait(number, f"only {len(members)} brokers can be listed")
             return
         following = record.next(self.ctx.me, members, self.ctx.config.min_copies, replica.promised)
-        self._write(number, following, version, "hand over" if hand_over else "take over")
+        self._write(number, following, version, cause)
 
     def _no_record(self, number: int) -> None:
         """Write the record of a group that has none: the first one if a survey found neither promises nor copies, else
@@ -338,7 +360,7 @@ class Election:
         operations: list[ZkOperation] = [ZkCreate(path, data) if version is None else ZkWrite(path, data, version)]
         if cause in ("relist", "renew"):
             operations.append(ZkWrite(ephemeral, own_claim, -1))
-        elif cause == "hand over":
+        elif cause in ("hand over", "suspect"):
             operations += [ZkDelete(ephemeral), ZkCreate(ephemeral, own_claim, ephemeral=True)]
         else:
             operations.append(ZkCreate(ephemeral, own_claim, ephemeral=True))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from migratory_protocol.peer import ClientLoad
+from migratory_protocol.peer import BrokerId, ClientLoad
 
 
 @dataclass(slots=True)
@@ -15,10 +15,14 @@ class PeerState:
 
     heard_at: float
     zookeeper_heard_at: float  # when the peer last heard ZooKeeper; -inf if it never did
-    heard: frozenset[str]  # the peers that it hears
+    heard: dict[str, int]  # the peers that it hears, with the incarnation that it has a link to; 0: the link broke
     member: bool  # it is a synced member of every group
     load: ClientLoad | None  # None from a broker that is older than this field
     incarnation: int
+
+    def links_to(self, broker: BrokerId) -> bool:
+        """Return whether this peer has a link to `broker`, an incarnation."""
+        return self.heard.get(broker[0]) == broker[1]
 
 
 class GossipMap:

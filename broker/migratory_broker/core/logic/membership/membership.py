@@ -334,6 +334,7 @@ class Membership:
     # ---- links and heartbeats --------------------------------------------------------------------------------
 
     def peer_down(self, peer: str) -> None:
+        self._heartbeat_at = float("-inf")  # SUSPECT: the others are told with the next tick
         if peer not in self.live:
             self.known.pop(peer, None)
         self._connect()
@@ -357,10 +358,10 @@ class Membership:
 
     def heartbeat(self, peer: str, message: Heartbeat) -> None:
         zookeeper = self.ctx.now - message.zookeeper_age if message.zookeeper_age >= 0 else float("-inf")
-        self.peers[peer] = PeerState(
-            self.ctx.now, zookeeper, frozenset(message.heard), message.member, message.load, self.ctx.links[peer]
-        )
-        for name, incarnation in zip(message.heard, message.incarnations, strict=False):  # empty from an older broker
+        heard = dict.fromkeys(message.heard, 0)
+        heard.update(zip(message.heard, message.incarnations, strict=False))  # empty from an older broker
+        self.peers[peer] = PeerState(self.ctx.now, zookeeper, heard, message.member, message.load, self.ctx.links[peer])
+        for name, incarnation in heard.items():
             if name in self.heard:  # of no other broker it counts, and names that peers invent take no memory
                 self._appear(name, incarnation)
 
