@@ -7,11 +7,24 @@ import signal
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from migratory_loadtest.api import Load
+from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_testing.traffic import SECOND, Traffic, flawless, scenario
 from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+
+def members(cluster: LocalCluster) -> list[str]:
+    """Return the brokers whose sessions with ZooKeeper have not ended."""
+    client = KazooClient(cluster.ensemble.servers)
+    client.start(timeout=10)
+    try:
+        return sorted(client.get_children(f"/migratory/{cluster.resource.metadata.name}/members"))
+    finally:
+        client.stop()
+        client.close()
 
 
 @pytest.mark.parametrize("processes", [0, 2], ids=["one process", "two I/O processes"])
@@ -46,6 +59,30 @@ async def test_killed_broker_loses_nothing_and_rejoins_as_a_member(start_cluster
         assert mark.disconnected == mark.resumed == mark.within_limit == mark.clients
         assert mark.others_disconnected == 0
         await until(every_group_has_a_coordinator, "a coordinator for every group", 20)
+
+
+async def test_killed_coordinator_is_replaced_before_its_session_ends(start_cluster: Any) -> None:
+    """SUSPECT: the others find that it refuses connections, and do not wait for its session, which lasts 30 s here."""
+    async with start_cluster(zookeeper={"sessionTimeout": "30s"}, topics={"cache": {"minAge": "2m"}}) as cluster:
+        groups = cluster.resource.spec.topics.groups
+
+        async def every_group_has_a_coordinator() -> bool:
+            counts = await cluster.coordinated_groups()
+            return bool(sum(counts.values()) == groups)
+
+        await until(every_group_has_a_coordinator, "a coordinator for every group", 20)
+        victim = await cluster.busiest_coordinator()
+        traffic = Traffic()
+        async with Load(scenario(cluster), traffic) as load:
+            await load.measuring()
+            await traffic.flows(2 * SECOND, within=20)
+            cluster.kill_broker(victim, restart=False)
+            await until(every_group_has_a_coordinator, "the others take the groups over", 15)
+            assert victim in await asyncio.to_thread(members, cluster)
+            await traffic.flows(2 * SECOND, within=20)
+            load.stop_publishing()
+            result = await load.result()
+        flawless(result)
 
 
 async def test_frozen_coordinator_is_replaced_and_fenced_when_it_thaws(start_cluster: Any) -> None:

@@ -33,6 +33,7 @@ from migratory_broker.core.logic.events import (
     ConnectPeers,
     PeerDown,
     PeerReceived,
+    PeerRefused,
     PeerUp,
     RefusePeer,
     SendPeer,
@@ -52,6 +53,10 @@ which a link is broken. Brokers send a heartbeat every half second."""
 FIRST_DELAY = 0.05
 LAST_DELAY = 1.0
 """Seconds between two attempts to dial: `FIRST_DELAY`, doubled each time up to `LAST_DELAY`, with jitter."""
+
+PROBE_DELAYS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds before each connection that is tried to the other end of a broken link, until one is refused. The kernel
+closes the sockets of a process that ends one after the other, so that the first one may still be accepted."""
 
 MAX_JOINED_BYTES = 1_048_576
 """Bytes of a turn's messages for a peer above which each is sent in a frame of its own. Parts of snapshots are so
@@ -104,6 +109,7 @@ class PeerLinks:
         self._wanted: dict[str, tuple[int, str]] = {}  # peer -> incarnation, address
         self._confirmed: dict[str, int] = {}  # the newest incarnation that ZooKeeper has named of each broker
         self._dialling: dict[str, asyncio.Task[None]] = {}
+        self._probing: dict[str, asyncio.Task[None]] = {}
         self._unidentified: UnidentifiedConnections[PeerLink] = UnidentifiedConnections(MAX_UNIDENTIFIED)
         self._dialled: set[PeerLink] = set()  # dialled, without the Hello of the other end
         self._links: dict[str, PeerLink] = {}  # as the sockets know them
@@ -214,7 +220,7 @@ class PeerLinks:
     async def close(self) -> None:
         """Stop dialling and break all links."""
         self._hello = None
-        tasks = list(self._dialling.values())
+        tasks = [*self._dialling.values(), *self._probing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -301,6 +307,10 @@ class PeerLinks:
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
             self._pump.call(self._report_down, link)
+            if link.peer in self._wanted and self._hello is not None and link.peer not in self._probing:
+                probe = asyncio.get_running_loop().create_task(self._probe(link, self._wanted[link.peer][1]))
+                self._probing[link.peer] = probe
+                probe.add_done_callback(lambda _: self._probing.pop(link.peer, None))
 
     def _remove_pending(self, link: PeerLink) -> None:
         """Remove a link from those that wait for a Hello: it was identified or lost."""
@@ -339,6 +349,11 @@ class PeerLinks:
             del self._active[link.peer]
             self._log("info", "peer_down", peer=link.peer, incarnation=link.incarnation)
             self._pump.step_logic(PeerDown(link.peer))
+
+    def _report_refused(self, link: PeerLink) -> None:
+        if link.peer not in self._active:
+            self._log("info", "peer_connection_refused", peer=link.peer, incarnation=link.incarnation)
+            self._pump.step_logic(PeerRefused(link.peer, link.incarnation))
 
     # ---- dialling --------------------------------------------------------------------------------------------------
 
@@ -406,3 +421,23 @@ class PeerLinks:
                     delay = FIRST_DELAY
             await asyncio.sleep(delay * random.uniform(0.5, 1.5))
             delay = min(LAST_DELAY, 2 * delay)
+
+    async def _probe(self, link: PeerLink, address: str) -> None:
+        """SUSPECT: connect to the other end of a broken link, to learn whether its process is gone. Report a refusal.
+        Stop when a link stands again, or after the last of `PROBE_DELAYS`."""
+        loop = asyncio.get_running_loop()
+        host, _, port = address.rpartition(":")
+        for delay in PROBE_DELAYS:
+            await asyncio.sleep(delay)
+            if link.peer in self._links:
+                return
+            try:
+                async with asyncio.timeout(DIAL_LIMIT):
+                    transport, _ = await loop.create_connection(asyncio.Protocol, host.strip("[]"), int(port))
+            except ConnectionRefusedError:
+                self._pump.call(self._report_refused, link)
+                return
+            except (OSError, TimeoutError, ValueError) as error:
+                self._log("debug", "peer_unreachable", peer=link.peer, reason=str(error))
+            else:
+                transport.abort()

@@ -16,7 +16,7 @@ from migratory_broker.runtime.accepting.listener import Listener, address_of, bi
 from migratory_broker.runtime.config import CertificateSection
 from migratory_broker.runtime.peers import links as peers_module
 from migratory_broker.runtime.peers.link import PeerLink
-from migratory_broker.runtime.peers.links import MAX_JOINED_BYTES, PeerLinks
+from migratory_broker.runtime.peers.links import MAX_JOINED_BYTES, PROBE_DELAYS, PeerLinks
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.tls import Certificate
 from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
@@ -89,6 +89,7 @@ class Side:
             max_handshakes=peers_module.MAX_TLS_HANDSHAKES,
             on_tls_failure=refuse,
         )
+        self.listens = True
         self.name = name
         self.incarnation = incarnation
         self.peers.start(incarnation)
@@ -104,14 +105,19 @@ class Side:
         self.pump.call(self.peers.send, events.SendPeer(peer, message))
 
     def last_heard(self) -> list[Any]:
-        decoded: list[Any] = self.logic.of(events.PeerUp, events.PeerDown, events.PeerReceived)
+        decoded: list[Any] = self.logic.of(events.PeerUp, events.PeerDown, events.PeerRefused, events.PeerReceived)
         return decoded
 
     def received(self) -> list[int]:
         return [message.group for event in self.logic.of(events.PeerReceived) for message in event.messages]
 
+    def close_listener(self) -> None:
+        if self.listens:
+            self.listens = False
+            self.listener.close()
+
     async def close(self) -> None:
-        self.listener.close()
+        self.close_listener()
         await self.peers.close()
 
 
@@ -240,6 +246,53 @@ async def test_a_broken_link_is_replaced_and_carries_no_old_messages(sides: Any)
     await until(lambda: len(a.last_heard()) == 3 and len(b.last_heard()) == 3)
     assert a.last_heard() == [events.PeerUp("b", 4), events.PeerDown("b"), events.PeerUp("b", 4)]
     assert b.last_heard() == [events.PeerUp("a", 1), events.PeerDown("a"), events.PeerUp("a", 1)]
+
+
+@pytest.mark.parametrize("dead", ["a", "b"])
+async def test_a_peer_that_is_gone_is_reported_at_both_ends(sides: Any, dead: str) -> None:
+    """SUSPECT: also the end that does not dial learns that the other end refuses connections."""
+    a, b = await joined(sides)
+    gone, left = (a, b) if dead == "a" else (b, a)
+    await gone.close()
+    refused = events.PeerRefused(gone.name, gone.incarnation)
+    await until(lambda: refused in left.last_heard())
+    assert left.last_heard() == [
+        events.PeerUp(gone.name, gone.incarnation),
+        events.PeerDown(gone.name),
+        refused,
+    ]
+
+
+async def test_a_listener_that_closes_after_the_link_is_tried_again(sides: Any) -> None:
+    a, b = await joined(sides)
+    await a.peers.close()
+    await until(lambda: b.last_heard()[-1] == events.PeerDown("a"))
+    await asyncio.sleep(PROBE_DELAYS[1])  # the first connection was accepted
+    assert not b.logic.of(events.PeerRefused)
+    a.close_listener()
+    await until(lambda: b.last_heard()[-1] == events.PeerRefused("a", 1))
+
+
+async def test_a_peer_that_lives_is_not_reported(sides: Any) -> None:
+    """A link that is reset stands again before, or the peer accepts the connection without a link."""
+    a, b = await joined(sides)
+    a.peers._links["b"].transport.abort()
+    await until(lambda: len(a.last_heard()) == 3 and len(b.last_heard()) == 3)
+    await a.peers.close()
+    await until(lambda: b.last_heard()[-1] == events.PeerDown("a"))
+    await until(lambda: not b.peers._probing)
+    assert not b.logic.of(events.PeerRefused)
+    assert not a.logic.of(events.PeerRefused)
+
+
+async def test_an_address_that_is_none_is_no_evidence(sides: Any, log: Any) -> None:
+    a, b = await joined(sides)
+    b.peers._wanted["a"] = (1, "127.0.0.1:no-port")
+    await a.close()
+    await until(lambda: bool(b.peers._probing))
+    await until(lambda: not b.peers._probing)
+    assert not b.logic.of(events.PeerRefused)
+    assert "peer_unreachable" in log.events()
 
 
 async def test_messages_for_an_old_link_never_leave_on_a_new_one(sides: Any) -> None:
