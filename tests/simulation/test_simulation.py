@@ -73,3 +73,11 @@ def test_seed_that_failed_before_passes(seed: int, profile: Profile) -> None:
     report = run_seed(seed, options=draw_options(seed, profile, more=False))
     assert report.violation == ""
     assert report.coverage["acknowledged"] > 0
+
+
+def test_replaced_processes_may_continue_a_history_without_a_record() -> None:
+    """Seed 702: ZooKeeper is emptied and all brokers are replaced within a second. A replaced process acknowledges
+    until it fences itself, though a new history has begun (docs/concepts/guarantees.md, Not promised)."""
+    report = run_seed(702, options=draw_options(702, "short"))
+    assert report.violation == ""
+    assert report.coverage["unrestorable records"] > 0

@@ -8,6 +8,7 @@ reads most of `Logic`'s names.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.membership.records import GroupRecord, decode_group
@@ -40,7 +41,7 @@ class InternalChecker:
         self.since_activated: dict[int, list[GroupRecord]] = {}
         self.lives = Incarnations()
         self.committed: dict[tuple[str, int], Committed] = {}
-        self.over: set[tuple[int, int]] = set()  # (group, first) of histories that ended
+        self.over: dict[tuple[int, int], float] = {}  # (group, first) -> when the replaced must have fenced themselves
         self.floors: dict[tuple[int, int], list[Position]] = {}  # (group, first) -> floors, rising
         self.removed: dict[tuple[str, int], Position] = {}  # (topic, first) -> floor of its last removal
         self.unrecorded: set[int] = set()  # groups whose records ZooKeeper has lost
@@ -137,8 +138,10 @@ class InternalChecker:
         self.world.external.history_begins(group, record.first)
         if before is None:
             return
-        self.over.add((group, before.first))
+        now = self.world.scheduler.now
         unrecorded = group in self.unrecorded
+        # A history whose record is gone as well is replaced at once (docs/concepts/guarantees.md, Not promised).
+        self.over[group, before.first] = now + HISTORY_WAIT * self.world.options.tempo if unrecorded else now
         restorable = unrecorded and (self.restorable(group) or self.continues(group))
         self.unrecorded.discard(group)
         self.since_activated[group] = [record]
@@ -157,7 +160,7 @@ class InternalChecker:
         here = self.lives.here(source.members)
         if source.enough(here):
             raise Violation(1, f"group {group}: a new history, though {here} of {source} are not replaced")
-        waited = self.world.scheduler.now - self.lives.lost_at(source)
+        waited = now - self.lives.lost_at(source)
         if waited < HISTORY_WAIT * self.world.options.tempo - SLACK:
             raise Violation(1, f"group {group}: a new history {waited:.2f} s after the old one was lost: {source}")
 
@@ -545,7 +548,7 @@ class InternalChecker:
         self, process: Process, topic: str, publisher: str, number: int, position: Position | None
     ) -> None:
         """Check that an acknowledgement has the position at which the publication is committed, in a history that is
-        not over."""
+        not over. A replaced process may continue a history without a record until it must have fenced itself."""
         key = Key(publisher, topic, number)
         if position is None:
             raise Violation(1, f"{process.label} acknowledges {key} without a position")
@@ -556,7 +559,8 @@ class InternalChecker:
             raise Violation(
                 1, f"{process.label} acknowledges {key} at {position}; committed at {self.committed_at(key, first)}"
             )
-        if (self.world.external.group_of[topic], first) in self.over:
+        over = self.over.get((self.world.external.group_of[topic], first), inf)
+        if over <= self.world.scheduler.now or (over < inf and not process.replaced):
             raise Violation(1, f"{process.label} acknowledges {key} at {position}, in a history that is over")
 
     def committed_epoch(self, topic: str, first: int, sequence: int) -> int:
