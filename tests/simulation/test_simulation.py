@@ -75,6 +75,13 @@ def test_seed_that_failed_before_passes(seed: int, profile: Profile) -> None:
     assert report.coverage["acknowledged"] > 0
 
 
+def test_a_refused_publication_creates_no_topic() -> None:
+    """Seed 2670: the cache is full of publications that wait when one for a removed topic comes."""
+    report = run_seed(2670, options=draw_options(2670, "short"))
+    assert report.violation == ""
+    assert report.coverage["topics removed"] > 0
+
+
 def test_replaced_processes_may_continue_a_history_without_a_record() -> None:
     """Seed 702: ZooKeeper is emptied and all brokers are replaced within a second. A replaced process acknowledges
     until it fences itself, though a new history has begun (docs/concepts/guarantees.md, Not promised)."""

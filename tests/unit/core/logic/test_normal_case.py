@@ -204,6 +204,17 @@ def test_forward_to_a_broker_that_is_not_coordinator_is_answered_retry() -> None
     assert cluster.delivered(contact, "t") == []
 
 
+def test_a_refused_publication_creates_no_topic() -> None:
+    """A gap in the ids of an unknown publisher is refused, and takes no place of `max_topics`."""
+    cluster = Cluster(max_topics=1).up()
+    contact = cluster.others()[0]
+    reference = cluster.publish(contact, "t", "x", id=7, mark=5)
+    assert cluster.answers[reference].code == "gap"
+    assert not any(cluster.logic(name).groups[0].replica.topics for name in cluster.names)
+    reference = cluster.publish(contact, "u", "x", id=1)
+    assert cluster.answers[reference].code == ""
+
+
 def test_topics_beyond_the_limit_are_refused() -> None:
     cluster = Cluster(max_topics=1).up()
     contact = cluster.others()[0]

@@ -83,35 +83,39 @@ class Sequencer:
         must(replica.promised == replica.synced == self.record.epoch, "NUMBER-PROMISED: promised is the own epoch")
         must(self.record.owner in self.record.members, "OWNER-LISTED: a coordinator is on its own list")
         wall = ctx.wall
+        topics = replica.topics
         for publication in publications:
-            log = self._log(publication, contact)
-            if log is not None and self._admit(log, publication, contact, wall):
-                entry = Publication(
-                    self.record.epoch,
-                    log.last + 1,
-                    publication.payload,
-                    publication.publisher,
-                    publication.id,
-                    wall,
-                    publication.sent,
-                )
-                replica.append(log, entry)
-                self._numbered(log, entry)
+            log = topics.get(publication.topic)
+            if log is None:
+                if not self._may_create(publication, contact):
+                    continue
+                if not self._admit(replica.vacant(publication.topic), publication, contact, wall):
+                    continue  # a refused publication creates no topic
+                log = replica.open(publication.topic)
+            elif not self._admit(log, publication, contact, wall):
+                continue
+            entry = Publication(
+                self.record.epoch,
+                log.last + 1,
+                publication.payload,
+                publication.publisher,
+                publication.id,
+                wall,
+                publication.sent,
+            )
+            replica.append(log, entry)
+            self._numbered(log, entry)
 
-    def _log(self, publication: ForwardedPublication, contact: str | None) -> TopicLog | None:
-        """Return the log of the publication's topic, created if there is none. If the limit of topics is reached, reply
-        with a refusal and return None."""
-        replica = self.replica
-        log = replica.topics.get(publication.topic)
-        if log is None:
-            limit, timeout = self.ctx.config.max_topics, self.ctx.config.topic_idle_timeout
-            if replica.cache.topics >= limit:
-                text = f"the cluster holds {limit} topics, its limit (maxTopics)"
-                idle = f"; topics are removed {timeout:g} s after their last publication" if timeout else ""
-                self._reject(publication, contact, "too_many_topics", text + idle)
-                return None
-            log = replica.open(publication.topic)
-        return log
+    def _may_create(self, publication: ForwardedPublication, contact: str | None) -> bool:
+        """Return whether the publication may create its topic. If the limit of topics is reached, reply with a
+        refusal."""
+        limit, timeout = self.ctx.config.max_topics, self.ctx.config.topic_idle_timeout
+        if self.replica.cache.topics < limit:
+            return True
+        text = f"the cluster holds {limit} topics, its limit (maxTopics)"
+        idle = f"; topics are removed {timeout:g} s after their last publication" if timeout else ""
+        self._reject(publication, contact, "too_many_topics", text + idle)
+        return False
 
     def _admit(self, log: TopicLog, publication: ForwardedPublication, contact: str | None, wall: float) -> bool:
         """Return whether the publication is new and is to be numbered. Otherwise reply with a refusal, or for a
