@@ -30,7 +30,8 @@ async def wait_ready(api: KubernetesApi, namespace: str, name: str, seconds: flo
 
 
 async def _problem(api: KubernetesApi, namespace: str, name: str) -> tuple[str, bool]:
-    """Return the reason for which the cluster is not ready, "" if it is; and whether it will never be with its spec."""
+    """Return the reason for which the cluster is not ready, "" if it is; and whether it cannot become ready with its
+    present spec."""
     try:
         cluster = await api.get(CLUSTER, namespace, name)
     except ApiError as error:

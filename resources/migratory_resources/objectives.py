@@ -40,8 +40,8 @@ def check_zone(zone: str) -> None:
 class Slices(ResourceModel):
     """The slices of time that an objective counts instead of events.
 
-    A slice is good when its `percentile` is at or below `threshold` (type latency), or when `share` percent of its
-    events are good (type availability).
+    A slice is good when the percentile `percentile` of the latencies in it is at or below `threshold` (type latency),
+    or when `share` percent of the publications in it are acknowledged (type availability).
     """
 
     length: Annotated[float, Duration("1s", "1d")] = Field(

@@ -249,8 +249,8 @@ class LatencyAround(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionsAround(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients by broker, before an incident (its last scrape before) and after (its last scrape before the next
-    incident or the window's end). A broker without a recent scrape is missing."""
+    """Clients by broker, before an incident (at the broker's last scrape before) and after (at the broker's last scrape
+    before the next incident or the window's end). A broker without a recent scrape is missing."""
 
     before: dict[str, float]
     after: dict[str, float]

@@ -17,7 +17,8 @@ HOUR_MS = 3_600_000
 MAX_ROWS = 240
 """The most rows of a report for which no length of rows is given: as many as a plot can show."""
 MAX_HOURLY_MS = 4 * 24 * HOUR_MS
-"""Length of a window up to which its calendar rows are hours. Those of a longer one are days."""
+"""Milliseconds of a window up to which its calendar has a row for each hour. That of a longer window has one for each
+day."""
 _ROW_SECONDS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Merges a user's pod template into a pod that the operator has built; pure.
 
-What the operator has set stays: validation has refused every name that both would have.
+What the operator has set stays, because validation has refused every name that both would have. Only a constraint on
+the spread of pods replaces the operator's constraint with the same topology key.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def merge_template(
     *,
     only_scheduling: bool = False,
 ) -> Object:
-    """Return a pod, or the template of one, with what the user's template adds. Its first container is the operator's.
+    """Return a pod, or the template of one, with what the user's template adds. The first container of `pod` is the
+    operator's.
 
     :param selector: the labels of the pods that are spread together, for constraints without a selector of their own.
     :param only_scheduling: True to leave out what concerns containers: environment, volumes and containers.

@@ -79,7 +79,9 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
     except ClusterFileError as error:
         message = "; ".join(str(problem) for problem in error.problems)
         conditions = blocked_conditions(INVALID_SPEC, message)
-        return _plan(observed, conditions, _rollout_since(observed, UNKNOWN_ROLLOUT))
+        # Without the identity of the data, a loss of the data until the spec is valid again would go unnoticed.
+        kept = {"zookeeper": observed.status["zookeeper"]} if "zookeeper" in observed.status else {}
+        return _plan(observed, conditions, kept | _rollout_since(observed, UNKNOWN_ROLLOUT))
     owner, step = observed.owner, next_scale_step(spec_cluster, observed)
     cluster = step.cluster
     urls = exposure.urls(cluster, owner, observed.services())

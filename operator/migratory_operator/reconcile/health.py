@@ -66,7 +66,8 @@ def ensemble_problem(cluster: KubernetesCluster, observed: ObservedCluster, excl
 
 
 def member_names(cluster: KubernetesCluster, observed: ObservedCluster) -> tuple[str, ...]:
-    """Return the names of the ZooKeeper pods, in the order of their ordinals; none with an external ensemble."""
+    """Return the names of the ZooKeeper pods that the cluster should have, in the order of their ordinals; none with an
+    external ensemble."""
     if cluster.spec.zookeeper.external is not None:
         return ()
     name = names.zookeeper_name(observed.owner.name)

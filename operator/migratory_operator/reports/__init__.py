@@ -1,5 +1,5 @@
-"""SLAReports: the operator runs each as a Spark job in pods, and copies the result to its status. Schedules create
-reports.
+"""SLAReports: the operator runs each as a Spark job in pods, and copies the result to the report's status. Schedules
+create reports.
 
 `controller` observes and applies; `decide` is the pure decision about one report between. `resolve` combines a report's
 spec with its cluster's, `job` and `spark` build the objects of a run, which `run` names, and `outcome` says how a run

@@ -30,8 +30,8 @@ from migratory_operator.settings import OperatorSettings
 from migratory_operator.status import ConditionValue, KubernetesEvent, condition_object, format_time, parse_time
 
 _RETRY_TIME = timedelta(minutes=2)
-"""Time from a report's creation in which its cluster may be missing or invalid, or its Secret missing, before it
-fails."""
+"""Time from a report's creation in which its cluster may be missing or invalid, or its Secret missing, before the
+report fails."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""How a run ends: reads the result that its pod wrote into the ConfigMap, or finds the reason for which there is none;
-pure.
+"""How a run ends: reads the result that the driver wrote into the ConfigMap, or finds the reason for which there is
+none; pure.
 
 Exit codes decide nothing. A run with a result has succeeded, whatever became of its pod. A run that ended without a
 result has failed, even with exit code 0.

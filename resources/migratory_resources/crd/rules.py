@@ -1,5 +1,6 @@
-"""The rules between fields in CEL, for the API server: those of `validation` for Kubernetes, except that names in
-weights begin with the cluster's, and that objectives for the same events have the same target.
+"""The rules between fields in CEL, for the API server: those of `validation.rules` for Kubernetes, except that names in
+weights begin with the cluster's, and that objectives for the same events have the same target. Of the rules of pod
+templates, those about the operator's own names.
 
 Also the rules that only an API server can check: immutable fields. Most rules name the field in the error.
 """

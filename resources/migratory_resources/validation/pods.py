@@ -1,5 +1,5 @@
 """Rules of pod templates: names that the operator needs itself, references inside of a template, and one source or way
-where Kubernetes allows one. Each broken rule names the field. `crd.rules` has the first ones in CEL."""
+where Kubernetes allows one. Each broken rule names the field. `crd.rules` has those about names in CEL."""
 
 from __future__ import annotations
 

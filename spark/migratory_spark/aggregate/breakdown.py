@@ -30,8 +30,8 @@ class BadBreakdown(ValueError):
 
 @dataclass(slots=True, frozen=True)
 class BreakdownPlan:
-    """The plan of a breakdown's totals: of each combination its part of the catalog, and its rows in `plan`, of which
-    the first is `first_row`."""
+    """The plan of a breakdown's totals. `parts` has, for each combination, the catalog of its series, the table rows of
+    their groups, and the first row and the number of rows that the combination has in `plan`."""
 
     grid: TimeGrid
     plan: TotalsPlan
@@ -46,7 +46,7 @@ class BreakdownPlan:
 
 
 def plan_breakdown(catalog: SeriesCatalog, grid: TimeGrid, labels: Sequence[str]) -> BreakdownPlan:
-    """Return the plan for the counters of clients and publishers. Raises BadBreakdown."""
+    """Return the plan of a breakdown by `labels` of the counters of clients and publishers. Raises BadBreakdown."""
     positions: dict[Combination, list[int]] = {}
     known = frozenset(metrics.counters()) - frozenset(metrics.BROKER_COUNTERS)
     names: set[str] = set()

@@ -29,7 +29,7 @@ from migratory_spark.read.merge import SeriesBatch
 from migratory_spark.read.series_pack import Floats, Ints, exporter_name
 
 _MAX_PENDING = 1_000_000
-"""Scrape times of one target that a pass holds before it removes repeated ones."""
+"""Scrape times of one exporter that a pass adds before it removes repeated ones."""
 
 ExporterKey = tuple[Role, str]
 """Role and name of a scraped target."""
@@ -130,7 +130,8 @@ def _numbered_series(numbers: Ints, batch: SeriesBatch) -> Iterator[tuple[int, s
 
 @dataclass(slots=True)
 class _ScrapeBuffer:
-    """Scrape times of one target. Repeated ones are removed whenever more than _MAX_PENDING have been added."""
+    """The scrape times of one exporter, and the times of the scrapes that showed a restart. Repeated times are removed
+    whenever more than _MAX_PENDING were added since the last removal."""
 
     times: list[Ints] = field(default_factory=list)
     restarts: list[Ints] = field(default_factory=list)
@@ -147,7 +148,7 @@ class _ScrapeBuffer:
 
     @property
     def times_so_far(self) -> ScrapeTimes:
-        """All scrape times added so far, sorted, each once."""
+        """All times added so far, of scrapes and of those that showed a restart, sorted, each once."""
         return ScrapeTimes.from_series(self.times, self.restarts)
 
 

@@ -1,7 +1,8 @@
 """Gauges: summaries of values that hold at a moment, such as the number of clients of a broker.
 
-A value holds for its scrape only. Nothing is carried over a gap or a stale marker (the NaN with which Prometheus ends a
-series). A stale marker ends a series until its next sample; any other NaN is a sample without a number.
+A value holds at the moment of its scrape only. Nothing is carried over a gap or a stale marker (the NaN with which
+Prometheus ends a series). A stale marker ends a series until its next sample; any other NaN is a sample without a
+number.
 """
 
 from __future__ import annotations

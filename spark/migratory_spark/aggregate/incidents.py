@@ -219,8 +219,8 @@ def _belongs(step: IncidentStep, at: int, until: int) -> bool:
 
 
 def _split_background(steps: Sequence[IncidentStep], min_wave: float) -> tuple[list[IncidentStep], list[IncidentStep]]:
-    """Return the steps that make incidents, and those that happen without one as well: publish errors, and lost links
-    that are no wave. A wave is at least `min_wave` lost links, of any brokers, with at most EPISODE_MS between."""
+    """Return the steps that make incidents, and those that happen without one as well: publish errors, and reconnects
+    that are no wave. A wave is at least `min_wave` reconnects, from any brokers, with at most EPISODE_MS between."""
     causes = [step for step in steps if step.kind not in ("reconnects", "publish_errors")]
     background = [step for step in steps if step.kind == "publish_errors"]
     burst: list[IncidentStep] = []
@@ -246,10 +246,9 @@ def _with_background(incident: DetectedIncident, background: Iterable[IncidentSt
 def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
     """Return groups of steps, each with one cause.
 
-    A broker that dies or restarts is a cause of its own. Its group has its lost links, and the takeovers and lost links
-    of others that it is the latest cause of, each of which begins at most SETTLE_MS after the ones before were over (a
-    broker that stays away: after it was seen to be silent). Steps that were over before it are groups without such a
-    cause.
+    A broker that dies or restarts is a cause. Its group has the broker's return and the reconnects of the broker's
+    clients. Other steps of the same chain (see `_chains`) are in the group of the latest cause that began before they
+    ended. Those that ended before every cause are a group without one.
     """
     groups: list[list[IncidentStep]] = []
     for chain in _chains(steps):

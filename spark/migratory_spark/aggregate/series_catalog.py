@@ -35,7 +35,7 @@ class SeriesGroup:
     """The key of series whose increases are added up: a metric and the labels that a report distinguishes.
 
     `layout` is the number of a histogram's set of bucket bounds. It is NO_LAYOUT for a series that is no bucket, and
-    for a bucket that appeared or vanished with a release.
+    for a bucket that appeared or vanished when another release of the exporter started.
     """
 
     metric: str

@@ -15,7 +15,7 @@ BURN_SECONDS = (300, 1800, 3600, 7200, 21_600, 86_400, 259_200)
 """Lengths in seconds of the windows that alerts on burn rates use, short and long ones in pairs (5 min and 1 h, 30 min
 and 6 h, ...)."""
 BUDGET_POINTS = 60
-"""Moments at which the budget of an objective with a window of its own is shown."""
+"""Number of moments at which the budget of an objective with a window of its own is shown."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,6 +8,7 @@ partitions.py        cuts a window into partitions and reads one: servers, selec
 remote_read.py       reads by remote read: chunk_stream.py and xor.py (streamed chunks), sample_response.py (plain
                      samples), protobuf.py (the encoding)
 range_selector.py    reads by the JSON API, for servers without remote read
+http.py              sends the requests: connection pools, retries, errors
 blocks.py            the blocks of samples that both readers yield; arrow.py makes Spark's batches of them
 """
 

@@ -64,7 +64,7 @@ class Access:
 class SourceOptions:
     """All options of the data source, validated. Lengths are in ms, moments in ms since 1970.
 
-    The window is [start_ms, end_ms). A limit is None if it was not given; a pushed-down filter may still set it.
+    The window is [start_ms, end_ms). Each end is None if it was not given; a pushed-down filter may still set it.
     """
 
     urls: tuple[str, ...]

@@ -62,7 +62,8 @@ from migratory_spark.report.notes import notes
 from migratory_spark.times import calendar_units, iso, row_seconds
 
 LOOKBACK_MS = 3_600_000
-"""Time before a window in which a counter must have been scraped for that sample to be its value at the start."""
+"""Milliseconds before a window's start: the last sample of a counter in this time is the counter's value at the
+start."""
 
 
 JudgedObjective = tuple[Objective, JudgedWindow]

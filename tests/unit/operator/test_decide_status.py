@@ -234,6 +234,16 @@ def test_lost_data_of_zookeeper_is_reported_until_the_records_are_back() -> None
     assert plan.status["zookeeper"]["identity"] == "2b", "brokers of an older version do not name it"
 
 
+def test_data_that_zookeeper_lost_while_the_spec_was_invalid_is_reported() -> None:
+    observed, _ = next_pass(healthy_cluster())
+    bad = {**observed.resource, "spec": {"brokers": {"replicas": 2}}}
+    observed, plan = next_pass(observed, resource=bad)
+    assert condition(plan, "Ready") == ("False", "InvalidSpec")
+    pages = {name: replace(entry, identity="2b") for name, entry in HEALTHY_PAGES.items()}
+    _, plan = next_pass(observed, resource={**cluster(), "status": plan.status}, pages=pages)
+    assert condition(plan, "Degraded") == ("True", "ZooKeeperDataLost")
+
+
 def test_no_broker_is_removed_while_records_are_lost() -> None:
     pages = {**HEALTHY_PAGES, "quotes-broker-0": replace(HEALTHY_PAGES["quotes-broker-0"], lost_records=1)}
     old = (*pods(0, 3), *pods(3, 0, revision=OLD))
