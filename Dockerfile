@@ -29,6 +29,19 @@ ENV PATH=/opt/java/bin:$PATH
 USER 10001:10001
 ENTRYPOINT ["/opt/zookeeper/bin/member"]
 
+# ---- the protocol and the cores, compiled. No other sources are here, so that only theirs compile them again
+FROM base AS build-cores
+COPY docker/certificates /build/docker/certificates
+COPY docker/install /build/docker/
+COPY docker/locks/build.txt docker/locks/compile.txt /build/docker/locks/
+COPY protocol/migratory_compiled /build/protocol/migratory_compiled
+RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/docker/install --compiler
+COPY hatch_build.py /build/
+COPY protocol /build/protocol
+COPY broker/migratory_broker/core /build/broker/migratory_broker/core
+COPY clients/python/migratory_client/core /build/clients/python/migratory_client/core
+RUN /opt/migratory/bin/python3 /build/hatch_build.py
+
 # ---- libraries before sources, so that a change of sources does not rebuild this layer
 FROM base AS build-broker
 COPY docker/certificates /build/docker/certificates
@@ -45,7 +58,8 @@ COPY local /build/local
 COPY operator /build/operator
 COPY spark /build/spark
 COPY cli /build/cli
-RUN /build/docker/install --product && /build/docker/install --strip broker
+COPY --from=build-cores /build/out/compiled/lib /build/out/compiled/lib
+RUN MIGRATORY_COMPILED=1 /build/docker/install --product && /build/docker/install --strip broker
 
 # ---- broker, client, load generator
 FROM base AS broker

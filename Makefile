@@ -35,20 +35,26 @@ $(VENV)/.tests: pyproject.toml $(VENV)/.product
 	$(BIN)/python -m pip install --quiet --group dev
 	@touch $@
 
-install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory
+# Compiled where that is possible (docs/decisions/0008-compiled-cores.md); MIGRATORY_COMPILED=0 leaves it out.
+install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory, its cores compiled where a C compiler is
+	@[ "$$MIGRATORY_COMPILED" != 0 ] || exit 0; \
+	missing=$$($(BIN)/python -m migratory_compiled.compiler) || exit 1; \
+	if [ -z "$$missing" ]; then $(MAKE) --no-print-directory compiled; \
+	else echo "Protocol and cores run interpreted, not compiled: $$missing"; fi
 
-# Some minutes of CPU time; needs a C compiler and Python's headers (docs/decisions/0008-compiled-cores.md).
 CORE_SOURCES := $(shell find protocol broker/migratory_broker/core clients/python/migratory_client/core -name '*.py')
 $(VENV)/.compiled: hatch_build.py pyproject.toml $(CORE_SOURCES) $(VENV)/.product
+	@echo "Compiling protocol and cores (two minutes of CPU time)"
 	MIGRATORY_COMPILED=1 $(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@
 
 compiled: $(VENV)/.compiled ## compile protocol and cores; after an edit they run interpreted until the next time
 
-demo: install ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
+# It does not wait for the compiler; after `make install` it runs compiled.
+demo: $(VENV)/.product ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
 	$(BIN)/migratory demo --html demo.html $(DEMO)
 
-test: check unit fuzz-check model sim planted integration ## everything that can fail, cheapest first
+test: check unit fuzz-check model compiled-check sim planted integration ## everything that can fail, cheapest first
 
 check: lint types layers ## style, types and import layers
 
@@ -89,8 +95,11 @@ $(JS)/node_modules/.installed: $(JS)/package-lock.json $(VENV)/.node
 js: $(JS)/node_modules/.installed ## the JavaScript client: types, size, unit tests, conformance
 	cd $(JS) && $(WITH_NODE) npm run --silent types && $(WITH_NODE) npm test --silent
 
-compiled-check: $(VENV)/.tests $(VENV)/.compiled ## unit, scenario and conformance tests of the compiled protocol and cores
-	MIGRATORY_COMPILED=1 $(BIN)/python -m pytest $(COVERED) -m 'not interpreted' -n $(WORKERS) --dist worksteal
+# The compiled form of what `unit` and `sim` test: the sources stay the reference for everything else. `sim` follows it
+# in `test`, and so runs compiled.
+compiled-check: debian $(VENV)/.tests ## compile protocol and cores, and run their tests in the compiled form
+	@$(MAKE) --no-print-directory compiled
+	MIGRATORY_COMPILED=1 $(BIN)/python -m pytest tests/compiled $(COVERED) tests/unit/client tests/properties -m 'not interpreted' -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)
@@ -115,7 +124,7 @@ holes: debian ## what each replication rule is there for: the model with the rul
 	$(MAKE) --no-print-directory -C tests/model holes
 
 # Debian packages that the integration tests and benchmarks use; nothing of the product needs them.
-DEBIAN_PACKAGES := g++ iproute2 iptables prometheus chromium strace
+DEBIAN_PACKAGES := g++ iproute2 iptables prometheus chromium strace $(if $(filter /usr/bin/%,$(shell command -v $(PYTHON))),python3-dev)
 debian:
 	@missing=$$(for p in $(DEBIAN_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo -n "$$p "; done); \
 	if [ -n "$$missing" ]; then \
@@ -148,13 +157,13 @@ attack: $(VENV)/.tests debian ## attacks on a broker: latency and lost connectio
 bench-test: $(VENV)/.tests debian ## tests of the benchmarks; they measure nothing and are not part of `make unit` and `make integration`
 	$(BIN)/python -m pytest tests/unit/benchmarks tests/integration/benchmarks --durations=10
 
-nightly: bench-test licences ## long runs that are not part of the gate: licences, 100,000 seeds, an hour of chaos, fuzzers, exhaustive holes of the model, cycles of 10,000 clients
-	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 100000
-	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 20000 --profile losses --no-coverage
+nightly: bench-test licences $(VENV)/.compiled ## long runs that are not part of the gate: licences, 100,000 seeds and an hour of chaos (compiled), fuzzers, exhaustive holes of the model, cycles of 10,000 clients
+	MIGRATORY_COMPILED=1 PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 100000
+	MIGRATORY_COMPILED=1 PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 20000 --profile losses --no-coverage
 	MIGRATORY_SLA_SEEDS=200 $(BIN)/python -m pytest -q tests/unit/spark/test_federated_samples.py
 	$(MAKE) --no-print-directory holes
 	MIGRATORY_CYCLE_CLIENTS=10000 $(BIN)/python -m pytest tests/integration/resources/test_cycles.py
-	$(MAKE) --no-print-directory chaos MINUTES=60
+	MIGRATORY_COMPILED=1 $(MAKE) --no-print-directory chaos MINUTES=60
 	$(MAKE) --no-print-directory fuzz
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run cost --inputs 2000000
 	$(MAKE) --no-print-directory chaos-k8s MINUTES=60

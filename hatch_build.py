@@ -1,8 +1,8 @@
 """The build of the cores' compiled form: a build hook of hatchling, and a program.
 
-As a hook it puts the compiled form into wheels and editable installs when `MIGRATORY_COMPILED=1`, which fails without
-a C compiler and Python's headers. As a program (`python hatch_build.py`) it compiles into out/compiled, and prints the
-folder for PYTHONPATH.
+As a hook it puts the compiled form into wheels and editable installs when `MIGRATORY_COMPILED=1`. As a program
+(`python hatch_build.py`) it compiles into out/compiled, and prints the folder for PYTHONPATH. Both need a C compiler
+and Python's headers, unless out/compiled has the compiled form of these sources already.
 
 It is not hatch-mypyc, which puts compiled modules beside their sources: in an editable install an edited source would
 not run then (docs/decisions/0008-compiled-cores.md).
@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import ast
 import os
-import shlex
-import shutil
 import sys
-import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
@@ -27,6 +24,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "protocol"))
 import migratory_compiled  # noqa: E402 - from this tree, which is not installed yet
+from migratory_compiled import compiler  # noqa: E402
 
 FOLDERS = (ROOT / "protocol", ROOT / "broker", ROOT / "clients/python")
 """The folders of the packages of `migratory_compiled.PACKAGES`, in that order."""
@@ -62,30 +60,14 @@ def is_compilable(source: Path) -> bool:
     return source.name != "__init__.py" and not keywords and bases.isdisjoint({"Struct", "msgspec.Struct"})
 
 
-def has_compiler() -> bool:
-    """Return whether a C compiler and Python's headers are there, and this is CPython."""
-    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    headers = Path(sysconfig.get_path("include"), "Python.h")
-    return sys.implementation.name == "cpython" and shutil.which(command[0]) is not None and headers.exists()
-
-
-def is_wanted() -> bool:
-    """Return whether to compile. Exit when the environment demands it and it is not possible."""
-    wanted = migratory_compiled.switch() == "1"
-    if wanted and not has_compiler():
-        sys.exit(
-            "MIGRATORY_COMPILED=1, but a C compiler or Python's headers are missing; install them "
-            "(Debian: gcc python3-dev), or unset the variable"
-        )
-    return wanted
-
-
 def compile_cores() -> Path:
-    """Compile the cores, if that is not done yet, and return the folder with the compiled modules. Exit with what the
-    type checker or the C compiler said when that fails."""
+    """Compile the cores, if that is not done yet, and return the folder with the compiled modules. Exit with what is
+    missing when it is not possible, and with what the type checker or the C compiler said when it fails."""
     name = migratory_compiled.digest(packages())
     done = OUTPUT / "lib" / migratory_compiled.FOLDER / name
     if not done.is_dir():
+        if missing := compiler.missing():
+            sys.exit(f"the cores cannot be compiled: {missing}")
         done.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=OUTPUT) as temporary:
             built = Path(temporary, "lib")
@@ -138,17 +120,21 @@ def _build_parallel(command: Any) -> None:
         command.build_extension(extension)
 
 
+def _is_wanted() -> bool:
+    return migratory_compiled.switch() == "1"
+
+
 class CompiledCores(BuildHookInterface):  # type: ignore[type-arg]
     """The hook. Its option `compile-with` has the requirements that it compiles with."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        return list(self.config["compile-with"]) if is_wanted() else []
+        return list(self.config["compile-with"]) if _is_wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the cores, and put them into the wheel `version`, "standard" or "editable"."""
-        if not is_wanted():
+        if not _is_wanted():
             return
         compiled = compile_cores()
         place = f"{migratory_compiled.FOLDER}/{compiled.name}"

@@ -1,5 +1,5 @@
-"""Prints the requirements of an image (broker, operator, spark, zookeeper) or of the images' builds (build) from
-pyproject.toml, one per line. Run by `docker/lock`, which makes lock files of them."""
+"""Prints the requirements of an image (broker, operator, spark, zookeeper), of the images' builds (build) or of the
+compiled cores (compile) from pyproject.toml, one per line. Run by `docker/lock`, which makes lock files of them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def requirements(project: dict[str, object], extras: list[str]) -> list[str]:
 
 
 def of_image(pyproject: dict[str, dict[str, object]], image: str) -> list[str]:
-    """Return the requirements of an image, or of the builds for `build`."""
+    """Return the requirements of an image, of the builds for `build`, or of the compiled cores for `compile`."""
     if image == "build":
         return [*pyproject["build-system"]["requires"], *BUILD]  # type: ignore[misc]
+    if image == "compile":
+        return list(pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["compile-with"])  # type: ignore[index]
     if image == "zookeeper":
         return [line for line in requirements(pyproject["project"], ["local"]) if line.startswith(ARCHIVES)]
     return requirements(pyproject["project"], EXTRAS[image])

@@ -53,6 +53,11 @@ def test_the_example_becomes_ready_with_a_full_status(example: Kubectl) -> None:
     assert listed_urls(kube, "quotes") == [server["url"] for server in found["status"]["servers"]]
 
 
+def test_the_image_of_brokers_runs_compiled_cores(example: Kubectl) -> None:
+    said = example("exec", "quotes-broker-0", "--", "migratory", "--version")
+    assert said.rstrip().endswith(", compiled cores")
+
+
 def test_a_client_in_a_pod_reaches_all_brokers_through_the_service(example: Kubectl) -> None:
     pods = Pods(example)
     pods.load("load", "--server", "ws://quotes-clients:8080/ws", "--subscribers", "30", "--topics", "5",

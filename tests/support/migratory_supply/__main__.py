@@ -54,7 +54,7 @@ def audit(advisories: Path, policy: Path) -> None:
         raise click.UsageError(f"{advisories} must be a list of advisories, as https://osv.dev has them")
     accepted = tomllib.loads(policy.read_text("utf-8"))["advisories"]["accepted"]
     problems = []
-    for lock in (*IMAGES, TOOLS):
+    for lock in (*IMAGES, *TOOLS):
         versions = read_versions(lock)
         for name, identifier in vulnerabilities(versions, known):
             if identifier not in accepted:

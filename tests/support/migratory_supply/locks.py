@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 DOCKER = Path(__file__).parents[3] / "docker"
 LOCKS = DOCKER / "locks"
 IMAGES = ("broker", "operator", "spark", "zookeeper")
-TOOLS = "build"
-"""The lock of the tools that images are built with. They are in no image."""
+TOOLS = ("build", "compile")
+"""The locks of the tools that images are built with. They are in no image."""
 PYTHON = "3.13"
 """The Python of the images' default base."""
 

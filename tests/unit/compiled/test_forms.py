@@ -10,12 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import migratory_compiled
 import pytest
+from migratory_compiled import compiler
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = {"migratory_protocol": "protocol", "migratory_broker": "broker", "migratory_client": "clients/python"}
@@ -129,13 +132,65 @@ def test_which_modules_are_compiled(hook: ModuleType, tmp_path: Path, source: st
     assert hook.is_compilable(path) is compilable
 
 
-def test_the_product_is_compiled_only_on_demand_and_never_silently_not(
-    hook: ModuleType, monkeypatch: pytest.MonkeyPatch
+def test_what_is_missing_to_compile_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -pthread")
+    assert compiler.missing().startswith("there is no C compiler no-such-compiler; install it")
+    monkeypatch.setenv("CC", "true")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    assert compiler.missing().startswith(f"Python's headers are missing ({tmp_path}/Python.h); install them")
+    (tmp_path / "Python.h").touch()
+    assert compiler.missing() == ""
+
+
+def test_a_build_that_cannot_compile_says_why(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(hook, "OUTPUT", tmp_path)
     monkeypatch.setenv("CC", "no-such-compiler")
-    for switch in ("", "0"):
-        monkeypatch.setenv("MIGRATORY_COMPILED", switch)
-        assert not hook.is_wanted()
-    monkeypatch.setenv("MIGRATORY_COMPILED", "1")
-    with pytest.raises(SystemExit, match="a C compiler or Python's headers are missing; install them"):
-        hook.is_wanted()
+    with pytest.raises(SystemExit, match="the cores cannot be compiled: there is no C compiler no-such-compiler"):
+        hook.compile_cores()
+    done = tmp_path / "lib" / migratory_compiled.FOLDER / migratory_compiled.digest(hook.packages())
+    done.mkdir(parents=True)
+    assert hook.compile_cores() == done  # images compile in another stage than the one that installs
+
+
+STAND_IN = """#!/bin/sh
+case "$*" in
+"-m migratory_compiled.compiler") echo "$MISSING" ;;
+*) echo "$MIGRATORY_COMPILED: $*" ;;
+esac
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Callable[..., list[str]]:
+    """Return a function that runs `make install` in an environment where the product is installed already, with a
+    stand-in for Python that prints its arguments. It returns what was printed."""
+    environment = tmp_path / "venv"
+    (environment / "bin").mkdir(parents=True)
+    python = environment / "bin/python"
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    (environment / ".product").touch()
+
+    def run_make(**variables: str) -> list[str]:
+        inherited = {name: value for name, value in os.environ.items() if name != migratory_compiled.SWITCH}
+        command = ["make", "--silent", "install", f"VENV={environment}"]
+        done = subprocess.run(
+            command, cwd=ROOT, env={**inherited, **variables}, capture_output=True, text=True, check=True, timeout=60
+        )
+        return done.stdout.splitlines()
+
+    return run_make
+
+
+def test_make_install_compiles_once_where_it_can(install: Callable[..., list[str]]) -> None:
+    assert install(MISSING="")[-1] == "1: -m pip install --quiet --no-deps --editable ."
+    assert install(MISSING="") == []
+
+
+def test_make_install_says_in_one_line_why_it_does_not_compile(install: Callable[..., list[str]]) -> None:
+    assert install(MISSING="there is no C compiler cc") == [
+        "Protocol and cores run interpreted, not compiled: there is no C compiler cc"
+    ]
+    assert install(MISSING="", MIGRATORY_COMPILED="0") == []

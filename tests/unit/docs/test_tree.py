@@ -68,7 +68,7 @@ def test_images_and_type_checks_cover_every_package_of_the_wheel() -> None:
     assert folders <= {path.partition("/")[0] for path in project["tool"]["mypy"]["files"]}
     assert folders <= set(re.findall(r"^!(\w+)$", (ROOT / ".dockerignore").read_text("utf-8"), re.M))
     copied = re.findall(r"^COPY (\w+) /build/\1$", (ROOT / "Dockerfile").read_text("utf-8"), re.M)
-    assert {folder for folder in copied if copied.count(folder) == 3} == folders
+    assert {folder for folder in copied if copied.count(folder) >= 3} == folders  # each stage that installs
     listed = re.search(r"git ls-files .*? -- (.*?) \|", (ROOT / "docker" / "build").read_text("utf-8"), re.S)
     assert listed is not None
     assert folders <= set(listed[1].split())

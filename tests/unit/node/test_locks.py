@@ -24,10 +24,10 @@ def required(image: str) -> list[Requirement]:
 
 
 def test_every_lock_is_of_an_image() -> None:
-    assert {path.stem for path in LOCKS.glob("*.txt")} == {*IMAGES, TOOLS}
+    assert {path.stem for path in LOCKS.glob("*.txt")} == {*IMAGES, *TOOLS}
 
 
-@pytest.mark.parametrize("image", [*IMAGES, TOOLS])
+@pytest.mark.parametrize("image", [*IMAGES, *TOOLS])
 def test_every_entry_of_a_lock_has_hashes(image: str) -> None:
     for requirement, options in read_entries(image):
         assert options, requirement
@@ -35,7 +35,7 @@ def test_every_entry_of_a_lock_has_hashes(image: str) -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("image", [*IMAGES, TOOLS])
+@pytest.mark.parametrize("image", [*IMAGES, *TOOLS])
 def test_lock_is_within_the_ranges(image: str, python: str) -> None:
     versions = read_versions(image, python)
     for requirement in required(image):
@@ -45,17 +45,18 @@ def test_lock_is_within_the_ranges(image: str, python: str) -> None:
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_versions_agree_where_one_image_is_built_from_two_locks(python: str) -> None:
-    spark = read_versions("spark", python)
-    for image in ("zookeeper", "build"):
-        versions = read_versions(image, python)
-        assert {name: version for name, version in versions.items() if spark.get(name, version) != version} == {}
+@pytest.mark.parametrize(
+    ("lock", "other"), [("zookeeper", "spark"), ("build", "spark"), ("compile", "build"), ("compile", "broker")]
+)
+def test_versions_agree_where_one_image_is_built_from_two_locks(lock: str, other: str, python: str) -> None:
+    versions, others = read_versions(lock, python), read_versions(other, python)
+    assert {name: version for name, version in versions.items() if others.get(name, version) != version} == {}
 
 
 def test_docker_steps_use_the_locks_alone() -> None:
     """Every pip that takes something from an index wants hashes; only the product comes without, from its sources."""
     steps = (ROOT / "docker" / "install").read_text() + (ROOT / "docker" / "zookeeper" / "jars").read_text()
     commands = re.findall(r"-m pip (?:install|download) .*", steps)
-    assert len(commands) == 5
+    assert len(commands) == 6
     without = [line for line in commands if "$from_lock" not in line and "--require-hashes" not in line]
     assert without == ['-m pip install --quiet --no-deps --no-build-isolation "$here"']

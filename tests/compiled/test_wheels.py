@@ -1,0 +1,62 @@
+"""A wheel has the compiled cores if it was built with `MIGRATORY_COMPILED=1`, and else none; and each runs so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import migratory_compiled
+import pytest
+from migratory_compiled import SWITCH
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def build(folder: Path, switch: str | None) -> Path:
+    """Build a wheel of this tree into a folder, with the build tools of this environment, and return its path."""
+    environment = {name: value for name, value in os.environ.items() if name != SWITCH}
+    if switch is not None:
+        environment[SWITCH] = switch
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True, timeout=600)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def version_of(wheel: Path, folder: Path) -> str:
+    """Return what the command in a wheel says about its version, with no other source of the product in reach."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    environment = {name: value for name, value in os.environ.items() if name != SWITCH}
+    environment["PYTHONPATH"] = str(folder)
+    code = (
+        "from migratory_broker.core.edge import core; print(core.__file__)\nfrom migratory_cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    loaded, said = done.stdout.splitlines()
+    assert Path(loaded).is_relative_to(folder)
+    return said
+
+
+# a build that compiles takes minutes where `make compiled` has not compiled these sources before
+@pytest.mark.timeout(900)
+def test_a_wheel_that_was_built_compiled_runs_compiled(tmp_path: Path) -> None:
+    wheel = build(tmp_path, "1")
+    assert not wheel.name.endswith("-py3-none-any.whl")
+    compiled = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(migratory_compiled.SUFFIX)]
+    (folder,) = {name.split("/")[1] for name in compiled if name.startswith(f"{migratory_compiled.FOLDER}/")}
+    for name in ("migratory_broker/core/edge/core", "migratory_protocol/frames", "migratory_client/core/session"):
+        assert f"{migratory_compiled.FOLDER}/{folder}/{name}{migratory_compiled.SUFFIX}" in compiled
+    assert version_of(wheel, tmp_path / "installed").endswith(", compiled cores")
+
+
+@pytest.mark.parametrize("switch", [None, "0"])
+def test_another_wheel_has_the_sources_alone(tmp_path: Path, switch: str | None) -> None:
+    wheel = build(tmp_path, switch)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(migratory_compiled.SUFFIX)]
+    assert version_of(wheel, tmp_path / "installed").endswith(", interpreted cores")
