@@ -77,7 +77,7 @@ export interface Receipt {
   readonly kind: "complete" | "truncated" | "reset" | "hole";
   /** The topic's newest position at the broker. */
   readonly position: Position | null;
-  /** The stream continues after it. */
+  /** The stream continues after it. `reset`: the start of the new history. */
   readonly after: Position | null;
   /** `reset`: the position until then. */
   readonly before: Position | null;

@@ -59,8 +59,9 @@ class GapError(MigratoryError):
                 f"{receipt.after}; you were at {receipt.before}"
             )
         elif receipt.kind == "reset":
-            last = f"; you were at {receipt.before}" if receipt.before is not None else ""
-            text = f"{receipt.topic}: the history before {receipt.position} is lost; the topic continues after it{last}"
+            start = "from now on" if receipt.after is None else f"after {receipt.after}"
+            last = "" if receipt.before is None else f"; you were at {receipt.before}"
+            text = f"{receipt.topic}: the earlier history is lost; the topic continues {start}{last}"
         else:
             text = f"{receipt.topic}: the publications {receipt.first} to {receipt.last} are missing ({receipt.kind})"
         super().__init__(receipt.kind, text)

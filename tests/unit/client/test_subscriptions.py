@@ -60,10 +60,18 @@ def test_unannounced_hole_is_reported() -> None:
 def test_sequence_numbers_going_back_are_reported_as_reset() -> None:
     driver, link = subscribed(sequence=7)
     driver.receive(link, message("t", 2, 3))
-    assert driver.of(ev.Receipt) == [
-        ev.Receipt("t", "reset", Position(2, 3), Position(1, 7), 0, 0, True, Position(1, 7))
-    ]
+    (receipt,) = driver.of(ev.Receipt)
+    assert receipt == ev.Receipt("t", "reset", Position(2, 3), Position(2, 2), resumed=True, before=Position(1, 7))
+    assert not receipt.not_replayed
+    assert str(GapError(receipt)) == "t: the earlier history is lost; the topic continues after 2:2; you were at 1:7"
     assert driver.delivered() == [(2, 3)]
+
+
+@pytest.mark.parametrize(("first", "after"), [(1, 0), (2, 1), (3, 2), (0, 2)])
+def test_unreported_reset_starts_before_all_that_its_message_stands_for(first: int, after: int) -> None:
+    driver, link = subscribed(sequence=7)
+    driver.receive(link, wire.Message("t", Position(2, 3), b"", first=first))
+    assert driver.of(ev.Receipt)[0].after == Position(2, after)
 
 
 def test_resume_requests_the_last_position_and_merges_the_replay() -> None:
@@ -140,7 +148,7 @@ def test_reset_restarts_at_the_brokers_position() -> None:
     (receipt,) = driver.of(ev.Receipt)
     assert receipt == ev.Receipt("t", "reset", Position(7, 2), Position(7, 2), resumed=True, before=Position(1, 9))
     assert not receipt.not_replayed
-    assert str(GapError(receipt)).endswith("the topic continues after it; you were at 1:9")
+    assert str(GapError(receipt)).endswith("the topic continues after 7:2; you were at 1:9")
     assert driver.delivered() == [(7, 3)]
     assert driver.receipts()[-1][0] == "reset"
 
@@ -161,7 +169,9 @@ def test_receipt_without_position_accepts_the_first_message() -> None:
     driver.answer(link, wire.TopicReceipt("t", "reset", None))
     driver.receive(link, message("t", 3, 8))
     assert driver.delivered() == [(3, 8)]
-    assert driver.receipts() == [("reset", 0, 0)]
+    (receipt,) = (item for item in driver.history if isinstance(item, ev.Receipt))
+    assert (receipt.kind, receipt.after) == ("reset", None)
+    assert str(GapError(receipt)) == "t: the earlier history is lost; the topic continues from now on"
 
 
 def test_truncated_receipt_of_a_fresh_subscription_sets_the_position() -> None:

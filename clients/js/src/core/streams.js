@@ -58,6 +58,7 @@ class TopicStream {
         const missing = { first: String(this.next), last: String(first - 1n), resumed };
         out.push(this.#report("hole", position, missing));
       } else if (this.next) {
+        this.position = { epoch: position.epoch, sequence: first - 1n };
         out.push(this.#report("reset", position, { resumed, before: formatPosition(last) }));
       }
     }

@@ -180,8 +180,9 @@ class Receipt(Struct):
     (`hole`, and a `reset` that the broker did not report). None is left out, so that every gap is reported.
 
     `position` is the topic's newest position at the broker. The stream continues after the position `after`. With
-    `reset`, `before` is the subscription's position until then, if it had one. `before` and `after` belong to different
-    histories unless `not_replayed`, so the number of publications between them is unknown.
+    `reset`, `after` is where the new history starts for the subscription, and `before` is its position until then, if
+    it had one. They belong to different histories unless `not_replayed`, so the number of publications between them is
+    unknown.
 
     complete   nothing is missing up to `position`
     truncated  the sequence numbers `first` to `last` are no longer available

@@ -77,7 +77,8 @@ class TopicStream:
             if first > self.next > 0:
                 out.append(Receipt(self.topic, "hole", position, last, self.next, first - 1, True))
             elif self.next:
-                out.append(Receipt(self.topic, "reset", position, last, 0, 0, True, last))
+                start = Position(position.epoch, first - 1)
+                out.append(Receipt(self.topic, "reset", position, start, 0, 0, True, last))
         self.snapshot = False
         self.position = position
         self.next = sequence + 1
