@@ -18,8 +18,9 @@ Verdict = Literal["met", "missed", "insufficient"]
 
 class DistributionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A distribution of times: number, quantiles, mean, standard deviation and highest value. The unit is that of the
-    field that holds the summary. `max` is the upper bound of the highest bucket that is not empty. Quantiles are null
-    if nothing was measured, or if exporters have no bucket bound in common."""
+    field that holds the summary. `max` is the upper bound of the highest bucket that is not empty, or the highest
+    finite bound if that bucket has none. Quantiles are null if nothing was measured, or if exporters have no bucket
+    bound in common."""
 
     count: int
     median: float | None
@@ -91,7 +92,8 @@ class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):
     series: int
     samples: int
     repeated: int
-    """Samples of a (series, time) that was exported more than once or by a second server; it counts once."""
+    """Samples that are left out, because the same series and time was exported more than once, or because the samples
+    of another server are used."""
     stale: int
     nan: int
     restarts: int

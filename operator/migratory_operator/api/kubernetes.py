@@ -93,7 +93,7 @@ OWNED_KINDS = (
     ResourceKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
     ResourceKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
 )
-"""Kinds of the objects of a cluster. Objects of these kinds that are no longer wanted are deleted."""
+"""Kinds of a cluster's objects that every API server knows. Objects of these kinds are watched."""
 
 OPTIONAL_KINDS = (ResourceKind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),)
 """Kinds of objects that are created only where the API server knows the kind. They are not watched."""

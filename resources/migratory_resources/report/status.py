@@ -81,7 +81,9 @@ class ReportedLatency(ResourceModel):
     p90: str | None = Field(default=None, description="Latency that 90% of the deliveries did not exceed")
     p95: str | None = Field(default=None, description="Latency that 95% of the deliveries did not exceed")
     p99: str | None = Field(default=None, description="Latency that 99% of the deliveries did not exceed")
-    max: str | None = Field(default=None, description="Upper bound of the highest bucket that is not empty")
+    max: str | None = Field(
+        default=None, description="Upper bound of the highest bucket that is not empty, or the highest finite bound"
+    )
 
 
 class ReportedGap(ResourceModel):

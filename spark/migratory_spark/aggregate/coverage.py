@@ -18,7 +18,8 @@ from migratory_spark.read.series_pack import Ints
 ALLOWED_INTERVALS = 2.5
 """Scrape intervals after which time without a scrape is a gap: one missed scrape is none."""
 MINIMUM_COVERAGE = 0.95
-"""Share of the window that scrapes must cover. Below it no verdict is given."""
+"""Share of the window that scrapes must cover. Below it the verdict is insufficient, unless the target is 100% and an
+event is surely bad."""
 MAX_GAPS = 1000
 """Gaps and restarts of one exporter that are kept, the first ones."""
 

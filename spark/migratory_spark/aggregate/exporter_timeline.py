@@ -39,7 +39,7 @@ EpisodeKey = tuple[str, str]
 
 @dataclass(slots=True)
 class TimelineResult:
-    """The result of one partition.
+    """The result of TimelinePass for one partition.
 
     `exporters` has a list of scraped exporters for each window, in the order of the windows. `episodes` has the times
     in which counters rose, by metric and broker.

@@ -29,7 +29,7 @@ def any_group(_: SeriesGroup) -> bool:
 
 @dataclass(slots=True)
 class Observations:
-    """All totals of a report.
+    """All totals of a report, or of one combination of labels in a breakdown.
 
     `totals` has an array for each group of series, with a value by interval of `grid`. For a group of histogram buckets
     it is a table with a row by interval and a column by bound.
@@ -109,8 +109,8 @@ class Observations:
         )  # fmt: skip
 
     def _squares(self, histogram: str, where: GroupFilter, interval: Interval | None) -> float | None:
-        """Return the sum of squares of a histogram's observations, or None unless every exporter of the histogram
-        counts squares."""
+        """Return the sum of squares of a histogram's observations. Return None if a broker, clock and phase of the
+        histogram have no counter of squares."""
         squares = SQUARES.get(histogram)
         if squares is None:
             return None

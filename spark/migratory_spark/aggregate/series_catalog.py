@@ -77,11 +77,11 @@ class CatalogEntry:
 class SampleStatistics:
     """Numbers of series and samples, and facts about all series of a report.
 
-    `unique` samples remain once each time of a series counts once; `stale` and `nan` are left out. `several_servers` is
-    True if a series comes from more than one server. `max_clients` is the sum of the brokers' highest client counts.
-    `clusters` are the values of the label `cluster`. `differing_labels` are labels by which alone series of one
-    exporter differ that were scraped at the same time. Such an exporter was scraped by several servers, and its counts
-    are in the totals several times.
+    `unique` samples remain once each time of a series counts once, and of several servers one is chosen; `stale` and
+    `nan` are left out. `several_servers` is True if a series comes from more than one server. `max_clients` is the sum
+    of the brokers' highest client counts. `clusters` are the values of the label `cluster`. `differing_labels` are
+    labels by which alone series of one exporter differ that were scraped at the same time. Such an exporter was scraped
+    by several servers, and its counts are in the totals several times.
     """
 
     series: int

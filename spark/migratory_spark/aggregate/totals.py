@@ -17,15 +17,15 @@ from migratory_spark.read.merge import SeriesBatch
 from migratory_spark.read.series_pack import Floats, Ints
 
 MAX_TOTALS = 5_000_000
-"""Totals that a report holds at most: 120 MB on their way from Spark."""
+"""The most totals of one plan: 120 MB on their way from Spark."""
 _MAX_PENDING = 2_000_000
 """Totals that a pass holds before it merges those of equal keys."""
 _FRACTIONS = 10**12
 
 
 class TooManyTotals(ValueError):
-    """Raised for a report with more brokers, buckets and rows than it can hold. The message says what to ask for
-    instead."""
+    """Raised for a report with more brokers, buckets and rows, or slices, than it can hold. The message says what to
+    ask for instead."""
 
 
 @dataclass(slots=True, frozen=True)

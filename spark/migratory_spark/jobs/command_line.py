@@ -152,7 +152,7 @@ def objectives_option(text: str) -> Callable[[Command], Command]:
 
 
 def describe_defaults() -> str:
-    """Return the default objectives in words, separated by commas: `latency within 250ms 99%`."""
+    """Return the default objectives in words, separated by commas: `latency within 250ms 99.9%`."""
     words = []
     for objective in DEFAULT_OBJECTIVES:
         within = f" within {format_duration(objective.threshold)}" if objective.threshold is not None else ""

@@ -20,7 +20,7 @@ from migratory_spark.prometheus.blocks import STALE
 from migratory_spark.read.series_pack import Floats, Ints, SeriesKey, SeriesPack, index_ranges
 
 SERVER_CHOICE_MS = 60_000
-"""Time for which one of several servers is believed before the choice is made again."""
+"""Milliseconds after which it is chosen again which of several servers' samples are used."""
 BATCH_SAMPLES = 65_536
 """Samples of one SeriesBatch (a megabyte), unless a single series has more."""
 _QUIET_STALE = STALE | 1 << 51
@@ -34,10 +34,11 @@ class SeriesStats:
     """Identity and statistics of a series; times in ms since 1970.
 
     `series` is its fingerprint (hash of metric and labels). Of the `samples`, `unique` remain once each time counts
-    once. `stale` markers and other values that are no numbers (`nan`) are not among them. `first` and `last` are the
-    times of the first and last sample, `minimum` and `maximum` their lowest and highest value; None without samples.
-    `several_servers` is True if the samples come from more than one server. `changes` are, for a series that shows when
-    counters started, the times of the samples whose value differs from the one before.
+    once and, of several servers, one is chosen. `stale` markers and other values that are no numbers (`nan`) are not
+    among them. `first` and `last` are the times of the first and last sample, `minimum` and `maximum` their lowest and
+    highest value; None without samples. `several_servers` is True if the samples come from more than one server.
+    `changes` are, for a series that shows when counters started, the times of the samples whose value differs from the
+    one before.
     """
 
     series: int
