@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from migratory_operator.api.kubernetes import LEASE, ApiError, KubernetesApi
@@ -61,8 +62,8 @@ class Leases:
         # By namespace: the other operator that serves it, which has been logged.
         self._holders: dict[str, str] = {}
         self._retry_at: dict[str, float] = {}
-        # Two requests about one Lease at a time would look like those of two operators.
-        self._locks: dict[str, asyncio.Lock] = {}
+        # A lock for each namespace with a request in progress, and the number of its holder and waiters.
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def holds(self, namespace: str) -> bool:
         """Return whether this operator serves the namespace now."""
@@ -82,7 +83,7 @@ class Leases:
 
         :raises ApiError: a request was rejected or not answered.
         """
-        async with self._locks.setdefault(namespace, asyncio.Lock()):
+        async with self._turn(namespace):
             if self.holds(namespace):
                 return True
             if self._clock() < self._retry_at.get(namespace, float("-inf")):
@@ -118,7 +119,7 @@ class Leases:
         slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
         async def renew(namespace: str) -> None:
-            async with slots, self._locks[namespace]:
+            async with slots, self._turn(namespace):
                 try:
                     await self._take(namespace)
                 except ApiError as error:
@@ -131,6 +132,20 @@ class Leases:
         finally:
             for namespace in [*self._held_until]:
                 await self._release(namespace)
+
+    @asynccontextmanager
+    async def _turn(self, namespace: str) -> AsyncIterator[None]:
+        """Wait until no other request about the namespace's Lease is in progress, and hold others up meanwhile: two at a
+        time would look like those of two operators."""
+        lock, users = self._turns.get(namespace, (asyncio.Lock(), 0))
+        self._turns[namespace] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._turns.pop(namespace)
+            if users > 1:
+                self._turns[namespace] = lock, users - 1
 
     async def _take(self, namespace: str) -> bool:
         """Renew the Lease, or take it if it is free or has expired. Return whether this operator holds it then."""

@@ -205,7 +205,7 @@ def operator_alerts() -> list[dict[str, Any]]:
             f'{condition}{{type="Ready"}} != 1',
             "page",
             f"{cluster} is not ready",
-            "Brokers or ZooKeeper are missing: the condition Ready has the reason.",
+            "Too few brokers accept clients, or topic groups are not coordinated: the condition Ready has the reason.",
             "5m",
         ),
         _alert(

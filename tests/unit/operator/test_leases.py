@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 
@@ -131,6 +132,24 @@ async def test_leases_of_namespaces_without_clusters_and_of_an_operator_that_end
     running.cancel()
     await asyncio.wait([running])
     assert LEASE not in kube.objects
+
+
+async def test_requests_about_one_lease_take_turns_and_leave_nothing_behind(
+    kube: FakeKube, operator: Make, clock: Clock
+) -> None:
+    def locks() -> int:
+        return sum(isinstance(one, asyncio.Lock) for one in gc.get_objects())
+
+    first, before = operator(MINE), locks()
+    assert await asyncio.gather(*(first.acquire("market") for _ in range(5))) == [True] * 5
+    assert kube.objects[LEASE]["spec"]["leaseTransitions"] == 1
+    writes = [request for request in kube.requests if "/leases" in request[1] and request[0] != "GET"]
+    assert len(writes) == 1, "the others saw that it was held"
+    namespaces = {f"team-{number}" for number in range(50)}
+    assert await first.keep(namespaces) == namespaces
+    clock.now += RETRY_SECONDS
+    assert await first.keep(()) == frozenset()
+    assert locks() == before, "a namespace that is gone leaves no lock"
 
 
 async def test_a_failure_with_one_namespace_blocks_no_other(kube: FakeKube, operator: Make) -> None:
