@@ -135,8 +135,8 @@ class Leases:
 
     @asynccontextmanager
     async def _turn(self, namespace: str) -> AsyncIterator[None]:
-        """Wait until no other request about the namespace's Lease is in progress, and hold others up meanwhile: two at a
-        time would look like those of two operators."""
+        """Wait until no other request about the namespace's Lease is in progress, and hold others up meanwhile: two at
+        a time would look like those of two operators."""
         lock, users = self._turns.get(namespace, (asyncio.Lock(), 0))
         self._turns[namespace] = lock, users + 1
         try:

@@ -68,7 +68,7 @@ def status(urls: tuple[str, ...], cluster: str | None, timeout: float, token_fil
         {broker.admin: broker.name for broker in state.brokers} if state else dict.fromkeys(map(_base_url, urls), "")
     )
     token = token_file.read_text().strip() if token_file is not None else state.token if state else ""
-    answers = asyncio.run(_request_all(names, timeout, token, check_certificates=state is None))
+    answers = asyncio.run(request_all(names, timeout, token, check_certificates=state is None))
     for answer in answers.values():
         if state and "error" in answer and state.is_drained(answer["broker"]):
             answer["error"] = f"drained; `migratory drain --back {answer['broker']}` starts it again"
@@ -108,7 +108,7 @@ def _local_cluster(cluster: str | None) -> Any:
     return state
 
 
-async def _request_all(
+async def request_all(
     names: Mapping[str, str], seconds: float, token: str, *, check_certificates: bool
 ) -> dict[str, dict[str, Any]]:
     """Return the brokers' answers by address. `names` has a broker's name by address, "" if it is unknown; the name
