@@ -89,7 +89,7 @@ class AdmissionGate:
             limits = Limits(
                 config.max_payload, config.max_topic, config.subscriptions_per_client, config.queue_per_client
             )
-            data = self._welcomes[format] = format.frame(
+            data = format.frame(
                 Welcome(
                     VERSION,
                     config.cluster,
@@ -101,6 +101,8 @@ class AdmissionGate:
                     config.duplicate_window,
                 )
             )
+            if format.shared:
+                self._welcomes[format] = data
         return data
 
 

@@ -105,6 +105,8 @@ class Edge:
         if delivery.has_overfull:
             for connection, limit in delivery.overfull_connections():
                 self._close_slow(connection, limit)
+        if delivery.finished:
+            self._connections.end_finished()
         return delivery.take_effects()
 
     # ---- flow control ----------------------------------------------------------------------------------------

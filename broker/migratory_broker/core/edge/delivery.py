@@ -51,6 +51,7 @@ class EdgeDelivery:
         self._overflowing: dict[ClientConnection, str] = {}
         self._batcher = Batcher(config)
         self._timer = float("inf")  # the earliest pending `Later`
+        self.finished: list[ClientConnection] = []  # those to end after this step: they have what they waited for
         self.has_overfull = False  # a limit was exceeded: call `overfull_connections`
         self.paused: dict[ClientConnection, None] = {}
         self.now = 0.0
@@ -139,6 +140,8 @@ class EdgeDelivery:
             return
         self.delivered += publications
         self.write_past_queue(connection, data)
+        if connection.format.once and (publications or connection.format.answered):
+            self.finished.append(connection)
 
     def write_past_queue(self, connection: ClientConnection, data: bytes) -> None:
         """Write the connection's pending batches and then `data`, even if the connection is paused. Used for a close
@@ -182,6 +185,8 @@ class EdgeDelivery:
             if not audience.members:
                 continue
             data = encoded[format] = encode(format)
+            if format.once and publications:
+                self.finished += audience.members
             if self._batcher.delay:
                 continue
             self._effects.append(events.Multicast(data, audience.recipients))

@@ -24,8 +24,23 @@ from migratory_broker.core.logic.events import (
 )
 
 
+class HttpRequest(Struct, frozen=True, gc=False):
+    """An HTTP request that became a connection. What it asks for comes as the connection's first bytes, in frames.
+
+    kind        what the response is: a stream of events, events up to the first publications, or the answers
+    positions   a stream whose event ids name the positions of all topics: its topics, with those to resume from or ""
+    answers     publish: the number of answers to wait for
+    several     publish: whether the answers are a list
+    """
+
+    kind: Literal["stream", "poll", "publish"]
+    positions: tuple[tuple[str, str], ...] = ()
+    answers: int = 0
+    several: bool = False
+
+
 class Opened(Struct, frozen=True, gc=False):
-    """Event: the WebSocket handshake of a new connection is finished.
+    """Event: the WebSocket handshake of a new connection is finished, or an HTTP request was read.
 
     connection   a number that is never reused in the life of an edge
     wire         the wire format of the negotiated subprotocol
@@ -34,6 +49,7 @@ class Opened(Struct, frozen=True, gc=False):
     opened       the time of the TCP accept, None for now; `connect` must come within the handshake limit from it
     token        the credential of the request, for a `connect` without one
     address      what the connection counts as for the rates of addresses, "" if it does not
+    http         the request, None for a WebSocket
     """
 
     connection: int
@@ -43,6 +59,7 @@ class Opened(Struct, frozen=True, gc=False):
     opened: float | None = None
     token: str | None = None
     address: str = ""
+    http: HttpRequest | None = None
 
 
 class Received(Struct, frozen=True, gc=False):

@@ -1,17 +1,18 @@
 """Wire formats, for the edge core: encoding a message into the bytes that every connection of one format gets.
 
-There are four: JSON or MessagePack, plain or compressed. A publication is encoded, compressed and framed once for each
-format with a subscriber, however many subscribers there are. Messages are compressed without context takeover (RFC
-7692, 7.1.1 allows that to every sender), so that connections can share them and need no deflate window here.
+There are four for WebSocket: JSON or MessagePack, plain or compressed. http.py has those of HTTP. A publication is
+encoded, compressed and framed once for each format with a subscriber, however many subscribers there are. Messages are
+compressed without context takeover (RFC 7692, 7.1.1 allows that to every sender), so that connections can share them
+and need no deflate window here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from migratory_protocol import codec, frames
-from migratory_protocol.messages import BrokerMessage, Message
+from migratory_protocol.errors import CloseCode
+from migratory_protocol.messages import BrokerMessage, Message, Subscribed, TopicReceipt
 from migratory_protocol.peer import Publication
 
 MESSAGES_PER_FRAME = 500
@@ -24,11 +25,26 @@ MIN_DEFLATE_BYTES = 128
 
 class Format:
     """The encoding of one wire format, shared by all its connections. It caches encoded replay messages, up to
-    `replay_cache` bytes, because many clients resume from the same position."""
+    `replay_cache` bytes, because many clients resume from the same position.
 
-    def __init__(self, wire: codec.Codec, deflate: bool, replay_cache: int) -> None:
+    codec      of what clients send
+    ping       the bytes that show a silent client that the connection lives
+    one_way    the client sends nothing behind its request: no closing handshake, and no answer to a ping
+    once       the connection ends with the first publications, or when it is `answered`
+    shared     several connections may have this format; False: it knows what its only connection was sent
+    """
+
+    def __init__(
+        self, wire: codec.Codec, deflate: bool, replay_cache: int, *, one_way: bool = False, once: bool = False,
+        shared: bool = True,
+    ) -> None:  # fmt: skip
         self.codec = wire
         self.deflate = deflate
+        self.one_way = one_way
+        self.once = once
+        self.shared = shared
+        self.answered = False
+        self.ping = frames.ping_frame()
         self.name = f"{wire.name}+deflate" if deflate else wire.name
         self._opcode = frames.BINARY if wire.binary else frames.TEXT
         self._replay_limit = replay_cache
@@ -51,6 +67,20 @@ class Format:
         parts = [messages[start : start + MESSAGES_PER_FRAME] for start in range(0, len(messages), MESSAGES_PER_FRAME)]
         return b"".join([self._frame_payload(encode(part)) for part in parts])
 
+    def receipt(self, request: int, receipt: TopicReceipt, *, is_live: bool) -> bytes:
+        """Return the answer to a subscribe request with one receipt. `is_live`: live publications follow it at once,
+        and nothing is replayed."""
+        return self.frame(Subscribed(request, [receipt]))
+
+    def close(self, code: CloseCode, text: str) -> bytes:
+        """Return what says that the broker closes an open connection, and why."""
+        return frames.close_frame(code, text)
+
+    def refusal(self, code: CloseCode, text: str, error: str) -> bytes:
+        """Return what says that the broker closes a connection before its `welcome`. `error` is the error code, "" if
+        the reason is not the client's request."""
+        return frames.close_frame(code, text)
+
     def live(self, topic: str, publications: Sequence[Publication]) -> bytes:
         """Return one WebSocket frame per publication, joined for a single write. The messages are not marked as
         replayed."""
@@ -66,13 +96,17 @@ class Format:
     def replay(self, topic: str, publications: Iterable[Publication]) -> bytes:
         """Return one WebSocket frame per publication, joined for a single write. The messages are marked as
         replayed."""
-        return b"".join([self._cached_replay(topic, publication) for publication in publications])
+        encode = self._cached_replay if self.shared else self._replay
+        return b"".join([encode(topic, publication) for publication in publications])
+
+    def _replay(self, topic: str, publication: Publication) -> bytes:
+        return self._frame_publication(topic, publication, replayed=True)
 
     def _cached_replay(self, topic: str, publication: Publication) -> bytes:
         key = (topic, publication.epoch, publication.sequence)
         data = self._replays.get(key)
         if data is None:
-            data = self._frame_publication(topic, publication, replayed=True)
+            data = self._replay(topic, publication)
             self._replay_bytes += len(data)
             if self._replay_bytes > self._replay_limit:  # simpler than LRU: a storm of resumes refills it at once
                 self._replays.clear()
@@ -86,18 +120,3 @@ class Format:
                 topic, publication.position, publication.payload, publication.sent, publication.time, replayed, first
             )
         )
-
-
-class Formats:
-    """The wire formats of one edge. `get` creates each for the first connection that negotiates it."""
-
-    def __init__(self, replay_cache: int) -> None:
-        self._replay_cache = replay_cache
-        self._formats: dict[tuple[str, bool], Format] = {}
-
-    def get(self, wire: Literal["json", "msgpack"], deflate: bool) -> Format:
-        format = self._formats.get((wire, deflate))
-        if format is None:
-            format = Format(codec.JSON if wire == "json" else codec.MSGPACK, deflate, self._replay_cache)
-            self._formats[wire, deflate] = format
-        return format

@@ -6,10 +6,12 @@
 
 From every state a lost socket, or the client's own close frame, leads straight to GONE. Only OPEN has subscriptions and
 publishes. In CLOSING everything but a close frame is ignored and nothing is sent; the queue was dropped on the way
-there. A connection that is GONE is in no table: late events with its number are ignored.
+there. A connection that is GONE is in no table: late events with its number are ignored. A connection of HTTP has no
+closing handshake: what closes it leads straight to GONE.
 
 Heartbeat: a connection in OPEN that was silent for one interval is pinged, and after two intervals it is dead. Received
-bytes show that a client lives, and so does a full transport that accepts bytes again.
+bytes show that a client lives, and so does a full transport that accepts bytes again. A client of HTTP sends nothing:
+it is dead if its transport was full for two intervals, and what it does not acknowledge is for the kernel to notice.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from migratory_broker.core.edge import events
 from migratory_broker.core.edge.admission import AdmissionGate, Rebalancer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
-from migratory_broker.core.edge.formats import Formats
+from migratory_broker.core.edge.http import Formats
 from migratory_broker.core.edge.identity import REFUSALS, IdentityChecks
 from migratory_broker.core.edge.inbox import Inbox
 from migratory_broker.core.edge.publishing import PublishHandler
@@ -45,8 +47,6 @@ from migratory_broker.core.edge.subscriptions import SubscriptionTable
 from migratory_broker.core.edge.timers import TimerWheel
 from migratory_broker.core.logic.events import Note, Observe
 from migratory_broker.core.security.authorizer import Denial
-
-PING = frames.ping_frame()
 
 STALL_SECONDS = 1.0
 """Seconds between two ticks above which this process is taken to have been suspended. The silence of its clients
@@ -100,7 +100,11 @@ class ConnectionLifecycle:
     def opened(self, event: events.Opened) -> None:
         """Add a connection in the state OPENING, with a time limit for its `connect`. Close it at once if the edge
         accepts no clients."""
-        format = self._formats.get(event.wire, event.deflate)
+        if event.http is None:
+            format = self._formats.get(event.wire, event.deflate)
+        else:
+            format = self._formats.get_http(event.http)
+            self._delivery.emit(Observe("migratory_http_requests_total", label=event.http.kind))
         connection = ClientConnection(event.connection, format, event.remote, self._delivery.coarse_now)
         self.table[event.connection] = connection
         self._rates.add(connection, event.address)
@@ -139,15 +143,28 @@ class ConnectionLifecycle:
                 self._leave(connection)
             self._release(connection)
 
-    def close(self, connection: ClientConnection, code: CloseCode, reason: str, text: str) -> None:
-        """Begin the closing handshake: end the subscriptions, drop the queue, and send a close frame. A connection that
-        is already closing does not change. `reason` is the metric's label, `text` is sent to the client."""
+    def close(self, connection: ClientConnection, code: CloseCode, reason: str, text: str, error: str = "") -> None:
+        """Begin the closing handshake: end the subscriptions, drop the queue, and send a close frame. A connection of
+        HTTP ends at once. One that is already closing does not change. `reason` is the metric's label, `text` is sent
+        to the client, and before `welcome` the `error` code."""
         if connection.state <= State.OPEN:
+            format = connection.format
+            is_open = connection.state is State.OPEN
             self._count(reason)
             self._leave(connection)
-            self._delivery.write_past_queue(connection, frames.close_frame(code, text))
+            data = format.close(code, text) if is_open else format.refusal(code, text, error)
+            self._delivery.write_past_queue(connection, data)
+            if format.one_way:
+                self._finish(connection, abort=False)
+                return
             connection.state = State.CLOSING
             self._wheel.schedule(connection, self.now + self._config.closing)
+
+    def end_finished(self) -> None:
+        """Close the connections of HTTP requests that have their answer."""
+        finished, self._delivery.finished = self._delivery.finished, []
+        for connection in finished:
+            self.close(connection, CloseCode.NORMAL, "request", "answered")
 
     def _finish(self, connection: ClientConnection, *, abort: bool) -> None:
         """Remove the connection and emit the effect that closes its socket. `abort`: without writing buffered bytes."""
@@ -213,8 +230,9 @@ class ConnectionLifecycle:
 
     def _refuse(self, connection: ClientConnection, code: str, text: str, close: CloseCode, reason: str) -> None:
         """Send an error that says that it ends the connection, and begin the closing handshake."""
-        self._delivery.reply(connection, Error(code, text, closes=True))
-        self.close(connection, close, reason, text)
+        if connection.state is State.OPEN or not connection.format.one_way:
+            self._delivery.reply(connection, Error(code, text, closes=True))
+        self.close(connection, close, reason, text, code)
 
     def _connect(self, connection: ClientConnection, message: Connect) -> None:
         """Handle `connect`: check version, name, admission, token and free memory, then send `welcome` and enter OPEN,
@@ -266,7 +284,7 @@ class ConnectionLifecycle:
         if self._ticked_at is not None and self.now - self._ticked_at > STALL_SECONDS:
             self._woke_at = self.now
         self._ticked_at = self.now
-        silent: list[ClientConnection] = []
+        silent: dict[bytes, list[ClientConnection]] = {}
         for connection in self._wheel.expire(self.now):
             if connection.state is State.OPENING:
                 # not the code for a client at fault: a crowded network or broker can be the reason as well
@@ -275,8 +293,9 @@ class ConnectionLifecycle:
             elif connection.state is State.CLOSING:
                 self._finish(connection, abort=True)
             elif self._check_heartbeat(connection):  # OPEN: a connection in GONE has no timer
-                silent.append(connection)
-        self._delivery.write_to_all(silent, PING)
+                silent.setdefault(connection.format.ping, []).append(connection)
+        for ping, connections in silent.items():
+            self._delivery.write_to_all(connections, ping)
 
     def _check_heartbeat(self, connection: ClientConnection) -> bool:
         """Return whether to ping the connection. Close it if its token has expired (and notify it before that), end it
@@ -285,6 +304,8 @@ class ConnectionLifecycle:
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)
             return False
+        if connection.format.one_way:
+            return self._check_one_way(connection)
         meter = connection.meter
         if meter is not None and meter.waits_for is not None:  # its socket is not read
             connection.heard_at = self.now
@@ -295,6 +316,22 @@ class ConnectionLifecycle:
             return False
         self._schedule_heartbeat(connection)
         return silent >= self._config.heartbeat
+
+    def _check_one_way(self, connection: ClientConnection) -> bool:
+        """Return whether to ping a connection of HTTP. End it if it has not read for two intervals, and close it if its
+        request has waited for an interval."""
+        queue, heartbeat = connection.queue, self._config.heartbeat
+        if queue is not None and self.now - max(queue.since, self._woke_at) >= 2 * heartbeat:
+            self._end_dead(connection, self.now - queue.since)
+            return False
+        is_due = self.now - connection.heard_at >= heartbeat
+        if is_due and connection.format.once:
+            self.close(connection, CloseCode.NORMAL, "request", f"nothing came within {heartbeat:g} s")
+            return False
+        if is_due:
+            connection.heard_at = self.now
+        self._schedule_heartbeat(connection)
+        return is_due
 
     def _end_dead(self, connection: ClientConnection, silent: float) -> None:
         """Close the socket of a dead connection without a close frame, which its client would not read. `silent` is the

@@ -146,7 +146,8 @@ class Splice:
         out and requested in pages."""
         if replay.anew:
             event = replace(event, receipt="reset")
-        self._send_receipt(replay, TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last))
+        receipt = TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last)
+        self._send_receipt(replay, receipt, is_live=event.done and not event.publications)
         first = event.publications
         if sum(len(publication.payload) for publication in first) > replay.page:
             # The logic sends at least one publication. A large one for each of a thousand topics would fill the queue
@@ -159,12 +160,13 @@ class Splice:
 
     def refuse(self, replay: Replay, event: Attached) -> None:
         """Send a receipt with the error of a topic that the logic refused. The caller ends the replay."""
-        self._send_receipt(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text))
+        self._send_receipt(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text), is_live=False)
 
-    def _send_receipt(self, replay: Replay, receipt: TopicReceipt) -> None:
-        """Send the receipt once for every subscribe request that waits for it."""
+    def _send_receipt(self, replay: Replay, receipt: TopicReceipt, *, is_live: bool) -> None:
+        """Send the receipt once for every subscribe request that waits for it. `is_live`: nothing is replayed."""
+        connection = replay.connection
         for request in replay.requests:
-            self._delivery.reply(replay.connection, Subscribed(request, [receipt]))
+            self._delivery.write(connection, connection.format.receipt(request, receipt, is_live=is_live))
         replay.requests = ()
 
     def handle_page(self, event: Page) -> None:

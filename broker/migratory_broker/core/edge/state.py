@@ -292,6 +292,8 @@ class EdgeTopic:
         """Remove a connection from the fan-outs, and return whether it got them, directly or queued."""
         audience = self.audiences.get(connection.format)
         if audience is not None and audience.remove(connection):
+            if not connection.format.shared:
+                del self.audiences[connection.format]
             return True
         if connection in self.paused:
             del self.paused[connection]

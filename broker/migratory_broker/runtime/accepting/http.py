@@ -154,6 +154,7 @@ class HttpServer(web.Server):
             max_line_size=MAX_HEADER_LINE,
             max_field_size=MAX_HEADER_LINE,
             max_headers=MAX_HEADERS,
+            auto_decompress=False,
         )
 
     @property

@@ -35,7 +35,7 @@ TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0,
 CLOSED_REASONS = (
     "client", "bye", "lost", "heartbeat", "handshake", "refused", "draining", "fenced", "stopping", "slow_consumer",
     "incoming", "backlog", "bad_message", "protocol", "too_large", "unauthenticated", "token_expired", "unknown_key",
-    "revoked", "io_process",
+    "revoked", "request", "io_process",
 )  # fmt: skip
 """The labels of `migratory_closed_total`, exported at zero from the start: PromQL's `rate` ignores the rise with which
 a series begins."""
@@ -49,6 +49,9 @@ REFUSAL_LIMITS = (
 )  # fmt: skip
 """The labels of `migratory_refusals_total`, exported at zero from the start. Limits at which a client is closed with a
 close code are in `CLOSED_REASONS`."""
+
+HTTP_REQUESTS = ("stream", "poll", "publish")
+"""The kinds of HTTP requests that become connections, exported at zero from the start."""
 
 RATE_LIMITS = tuple(f"{scope}_{kind}" for scope in ("client", "identity", "address") for kind in KINDS)
 """The labels of `migratory_rate_limited_total`, exported at zero from the start."""
@@ -84,6 +87,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_committed_total": ("counter", "", "Publications committed, as seen by this broker."),
     "migratory_delivered_total": ("counter", "", "Publications written, once for each subscriber."),
     "migratory_sent_bytes_total": ("counter", "", "Bytes written to clients."),
+    "migratory_http_requests_total": ("counter", "kind", "Requests of clients over HTTP that became connections."),
     "migratory_closed_total": ("counter", "reason", "Connections closed by this broker."),
     "migratory_not_allowed_total": ("counter", "operation", "Operations on topics that a client was not allowed."),
     "migratory_credential_sources_failing": (
@@ -137,6 +141,7 @@ class BrokerMetrics(Collector):
         }
         self._sums["migratory_closed_total"] = dict.fromkeys(CLOSED_REASONS, 0.0)
         self._sums["migratory_peer_messages_refused_total"] = dict.fromkeys(PEER_REASONS, 0.0)
+        self._sums["migratory_http_requests_total"] = dict.fromkeys(HTTP_REQUESTS, 0.0)
         self._sums["migratory_refusals_total"] = dict.fromkeys(REFUSAL_LIMITS, 0.0)
         self._sums["migratory_rate_limited_total"] = dict.fromkeys(RATE_LIMITS, 0.0)
         self._buckets = [0] * (len(TAKEOVER_BUCKETS) + 1)

@@ -7,12 +7,12 @@ There are very many of these: each holds a few references and nothing else (1.5 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import socket
-from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
+from migratory_broker.core.edge.events import Close, Hold, HttpRequest, Lost, Opened, Paused, Received, Resumed, Send
 from migratory_broker.runtime.accepting.addresses import AddressLease, CountedAddresses, address_key
 from migratory_broker.runtime.clients.handshake_queue import HandshakeTransport, PendingConnections
 from migratory_broker.runtime.clients.multicast import Multicaster, address
@@ -29,6 +29,10 @@ THROTTLED_BYTES = 4096
 
 CLOSE_LIMIT = 5.0
 """Seconds in which the client of a closing connection must read the bytes that are still buffered for it."""
+
+HTTP_CLOSE_LIMIT = 30.0
+"""The same for HTTP, where a poll is closed in the step that writes its response, which may be as long as a page of a
+replay."""
 
 
 class ClientProtocol(asyncio.Protocol):
@@ -70,6 +74,16 @@ class ClientProtocol(asyncio.Protocol):
         self._table.lost(self.number, reset=exc is not None)
 
 
+class HttpClientProtocol(ClientProtocol):
+    """The protocol of a connection that serves one HTTP request. Bytes behind the request end it: no client that was
+    told `Connection: close` sends any, and they must not be taken for frames."""
+
+    __slots__ = ()
+
+    def __call__(self, data: bytes) -> None:
+        self.transport.abort()
+
+
 class ClientConnections:
     """All client connections of this process after their handshake, by number. Numbers are never reused.
 
@@ -83,7 +97,8 @@ class ClientConnections:
         self.pending = PendingConnections(pump)
         self._now = clock
         self._next = 1
-        self._closing: deque[tuple[float, int]] = deque()
+        self._closing: list[tuple[float, int]] = []  # a heap of deadlines
+        self._http: set[int] = set()
         self._held: set[int] = set()
         self._leases: dict[int, AddressLease] = {}  # of the connections that count for their address
         self.counted: CountedAddresses | None = None  # where there are rates of addresses
@@ -104,23 +119,29 @@ class ClientConnections:
         opened: float,
         early: bytes,
         token: str | None = None,
+        http: HttpRequest | None = None,
     ) -> None:
         """Create a connection on a transport whose handshake is finished, and report it to the edge.
 
         `opened` is the time at which HTTP began: the TCP accept, or the end of the TLS handshake. `early` are bytes
         that came after the HTTP request; the edge receives them as the connection's first bytes. `token` is the
-        request's credential.
+        request's credential. `http` is a request that asks for no WebSocket: then `early` are the frames that it was
+        translated into.
         """
         number = self._next
         self._next += 1
         direct: socket.socket | None = None
         if isinstance(transport, HandshakeTransport):
             direct = transport.socket
-            early += transport.drain()
+            pipelined = transport.drain()
+            early += b"" if http is not None else pipelined
             if transport.lease is not None:
                 self._leases[number] = transport.lease
             transport = transport.transport
-        connection = ClientProtocol(self, number, transport, direct)
+        kind = ClientProtocol if http is None else HttpClientProtocol
+        connection = kind(self, number, transport, direct)
+        if http is not None:
+            self._http.add(number)
         transport.set_protocol(connection)
         transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
         self._open[number] = connection
@@ -128,9 +149,9 @@ class ClientConnections:
         if direct is not None:
             self.multicaster.note(connection)  # the handshake's answer went to its transport
         address = "" if self.counted is None else self.counted.key(self._host(number))
-        self.pending.add(Opened(number, wire, self.remote(number), deflate, opened, token, address))
+        self.pending.add(Opened(number, wire, self.remote(number), deflate, opened, token, address, http))
         if early:
-            connection.data_received(early)
+            self.receive(connection, early)
 
     def remote(self, number: int) -> str:
         """Return the address of the other end as HOST:PORT, "" when the connection is gone."""
@@ -150,6 +171,7 @@ class ClientConnections:
         if connection is not None:
             self.multicaster.forget(connection)
             self._held.discard(number)
+            self._http.discard(number)
             if self._leases and (lease := self._leases.pop(number, None)) is not None:
                 lease.release()
             self.pending.post(number, self.pump.step_edge, Lost(number))
@@ -250,14 +272,15 @@ class ClientConnections:
             connection.transport.abort()
         else:
             connection.transport.close()
-            self._closing.append((self._now(), effect.connection))
+            limit = HTTP_CLOSE_LIMIT if effect.connection in self._http else CLOSE_LIMIT
+            heapq.heappush(self._closing, (self._now() + limit, effect.connection))
 
     def tick(self, now: float) -> None:
-        """Abort the connections that were closed `CLOSE_LIMIT` seconds ago and whose clients have not read their last
-        bytes. Also make the multicaster check which connections are no longer behind."""
+        """Abort the connections that were closed and whose clients have not read their last bytes within `CLOSE_LIMIT`.
+        Also make the multicaster check which connections are no longer behind."""
         self.multicaster.review()
-        while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
-            _, number = self._closing.popleft()
+        while self._closing and self._closing[0][0] <= now:
+            _, number = heapq.heappop(self._closing)
             connection = self._open.get(number)
             if connection is not None:
                 connection.transport.abort()

@@ -1,22 +1,24 @@
-"""The clients' HTTP server: WebSocket upgrades on `/` and `/ws`, and `GET /v1/servers`.
+"""The clients' HTTP server: WebSocket upgrades on `/` and `/ws`, the requests of HTTP clients, and `GET /v1/servers`.
 
-After an upgrade the transport goes to a slotted protocol (connection.py) and aiohttp's request handler is released,
-which keeps a client at 1.5 KiB instead of 14 KiB.
+After an upgrade, or once the request of an HTTP client is read, the transport goes to a slotted protocol
+(connection.py) and aiohttp's request handler is released, which keeps a client at 1.5 KiB instead of 14 KiB.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
-from aiohttp import web
+from aiohttp import ClientPayloadError, web
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
 
+from migratory_broker.core.edge.events import HttpRequest
 from migratory_broker.core.logic.events import Note
 from migratory_broker.runtime.accepting.http import (
     JSON,
@@ -27,10 +29,13 @@ from migratory_broker.runtime.accepting.http import (
     refusal_response,
 )
 from migratory_broker.runtime.clients.connection import ClientConnections
-from migratory_broker.runtime.clients.handshake import AcceptedUpgrade, bearer_token, check_source, negotiate
+from migratory_broker.runtime.clients.handshake import Wire, bearer_token, check_source, negotiate
+from migratory_broker.runtime.clients.requests import PATHS, PREFLIGHT_HEADERS, body_size, translate
 
 REFUSAL_REASONS = {403: "origin", 421: "host", 400: "repeated"}
 """The reasons for which a request is refused for its source, by status: its Origin, its Host, or two of either."""
+
+NOT_FOUND = "not found; use /ws (WebSocket), /v1/stream, /v1/poll, /v1/publish or /v1/servers"
 
 LOG_INTERVAL = 10.0
 """Seconds between two log lines about refused requests."""
@@ -91,18 +96,23 @@ class ClientServer:
         handshake_limit: float,
         max_held: int,
         compression: bool,
+        max_body: int = 1_048_576,
+        heartbeat: float = 15.0,
         tokens: TokenPlaces | None = None,
         on_note: Callable[[Note], object] = lambda note: None,
     ) -> None:
         """Create the server. `max_held` is the bytes of memory that all handshakes may take, `compression` whether
-        permessage-deflate may be negotiated. `tokens` are the places of a request from which a token is read; None: it
-        reads none. `on_note` writes a log line."""
+        permessage-deflate may be negotiated, `max_body` the bytes of a request's body. A client of HTTP that
+        acknowledges nothing for two `heartbeat` intervals, in seconds, loses its connection. `tokens` are the places of
+        a request from which a token is read; None: it reads none. `on_note` writes a log line."""
 
         self._connections = connections
         self._policy = policy
         self._servers = servers
         self._limit = handshake_limit
         self._compression = compression
+        self._max_body = max_body
+        self._unacknowledged_limit = round(2000 * heartbeat)  # milliseconds
         self._tokens = tokens
         self._server = HttpServer(self._handle, clock, max_held=max_held)
         self.slow_handshakes = 0
@@ -152,9 +162,13 @@ class ClientServer:
             answer = negotiate(request.method, request.version, request.headers, self._compression)
             if isinstance(answer, RefusedRequest):
                 return refusal_response(answer)
-            return self._hand_over(request, answer)
+            return self._hand_over(request, answer.wire, answer.deflate, answer.answer)
+        if request.method == "OPTIONS" and (path in PATHS or path == "/v1/servers"):
+            return _empty_response(PREFLIGHT_HEADERS)
+        if path in PATHS:
+            return await self._serve(request, PATHS[path])
         if path != "/v1/servers":
-            return refusal_response(RefusedRequest(404, "not found; use /ws (WebSocket) or /v1/servers"))
+            return refusal_response(RefusedRequest(404, NOT_FOUND))
         if request.method not in {"GET", "HEAD"}:
             return refusal_response(RefusedRequest(405, "method not allowed; use GET", {"Allow": "GET, HEAD"}))
         response = page_response(self._servers)
@@ -163,6 +177,27 @@ class ClientServer:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Vary"] = "Origin"
         return response
+
+    async def _serve(self, request: web.BaseRequest, kind: str) -> web.StreamResponse:
+        """Read the body of an HTTP client's request, within the time of a handshake, and hand the request over."""
+        size = body_size(request.method, kind, request.headers, self._max_body)
+        if isinstance(size, RefusedRequest):
+            return refusal_response(size)
+        if size and "Expect" in request.headers and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            body = await request.content.read() if size else b""
+        except (ConnectionError, ClientPayloadError):
+            return HandedOverResponse()  # the client went away
+        translated = translate(kind, request.method, request.query, request.headers, body)
+        if isinstance(translated, RefusedRequest):
+            return refusal_response(translated)
+        transport = request.transport
+        if transport is not None and not transport.is_closing():
+            transport.get_extra_info("socket").setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._unacknowledged_limit
+            )
+        return self._hand_over(request, "msgpack", False, translated.frames, translated.http)
 
     def _count_refused(self, request: web.BaseRequest, refused: RefusedRequest) -> None:
         """Count a request that was refused for its source. Log at most one line in `LOG_INTERVAL` seconds, with the
@@ -180,10 +215,12 @@ class ClientServer:
         self._next_line, self._not_logged = now + LOG_INTERVAL, 0
         self._on_note(Note("warning", "request_refused", fields))
 
-    def _hand_over(self, request: web.BaseRequest, accepted: AcceptedUpgrade) -> web.StreamResponse:
-        """Write the answer of an accepted upgrade, and move the request's transport from aiohttp to the client
-        connections, in one step of the loop, so that no byte can arrive in between. Do nothing if the connection is
-        closed or was aborted."""
+    def _hand_over(
+        self, request: web.BaseRequest, wire: Wire, deflate: bool, data: bytes, http: HttpRequest | None = None
+    ) -> web.StreamResponse:
+        """Move the request's transport from aiohttp to the client connections, in one step of the loop, so that no byte
+        can arrive in between. Do nothing if the connection is closed or was aborted. `data` is the answer to an upgrade,
+        which is written before; of an `http` request the frames for the edge."""
         handler = request.protocol
         transport = request.transport
         opened = self._server.pending.get(handler)
@@ -196,10 +233,17 @@ class ClientServer:
         # other, so that otherwise a storm of connects would leave thousands of them to the garbage collector.
         handler.transport = None
         handler.connection_lost(None)
-        transport.write(accepted.answer)
+        if http is None:
+            transport.write(data)
         token = self._tokens.read(request) if self._tokens is not None else None
-        self._connections.adopt(transport, accepted.wire, accepted.deflate, opened, early.data, token)
+        self._connections.adopt(transport, wire, deflate, opened, early.data if http is None else data, token, http)
         return HandedOverResponse()
+
+
+def _empty_response(headers: dict[str, str]) -> web.StreamResponse:
+    response = web.Response(status=204, headers=headers)
+    response.force_close()
+    return response
 
 
 def servers_page(read: Callable[[], Sequence[Server]]) -> Page:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
+from migratory_protocol.limits import ENVELOPE
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
 from msgspec import structs
@@ -164,6 +165,8 @@ class ClientService:
             handshake_limit=config.limits.handshake,
             max_held=config.limits.input_total // 2 // share,
             compression=config.compression,
+            max_body=config.limits.max_payload + ENVELOPE,
+            heartbeat=config.limits.heartbeat,
             tokens=_token_places(config),
             on_note=on_note,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import Close, Lost, Paused, Received, Resumed, Send
-from migratory_broker.core.edge.formats import Formats
+from migratory_broker.core.edge.http import Formats
 from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, State
 from migratory_broker.core.logic.events import PublishAnswers, PublishRequest, Tick
 from migratory_protocol import frames

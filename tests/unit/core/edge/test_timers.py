@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from migratory_broker.core.edge import Edge, EdgeConfig
 from migratory_broker.core.edge.events import Lost, Opened, Received
-from migratory_broker.core.edge.formats import Formats
+from migratory_broker.core.edge.http import Formats
 from migratory_broker.core.edge.state import ClientConnection
 from migratory_broker.core.edge.timers import GRAIN, TimerWheel
 from migratory_broker.core.logic.events import Admission, Tick

@@ -1,0 +1,195 @@
+"""The formats of HTTP, for the edge core: streams of Server-Sent Events, long polls and answers to publications.
+
+An HTTP request is a connection of the edge whose client sends nothing more. The runtime translates the request into
+`connect` with `subscribe` or `publish`, and the answer is written here in place of WebSocket frames. Everything else is
+the same: limits, queues, receipts, replays, `drain`. The body of a stream ends with the connection, so that a proxy
+that speaks HTTP/1.0 can forward it.
+
+The id of an event is the position to resume from. What a receipt reports as missing counts as received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final, Literal
+
+import msgspec
+from migratory_protocol import codec, errors
+from migratory_protocol.errors import FATAL, CloseCode
+from migratory_protocol.messages import Ack, BrokerMessage, Error, Message, Nack, Subscribed, TopicReceipt, Welcome
+from migratory_protocol.positions import Position
+
+from migratory_broker.core.edge.events import HttpRequest
+from migratory_broker.core.edge.formats import Format
+
+STREAM_HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store, no-transform\r\n"
+    b"X-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\nAccess-Control-Allow-Origin: *\r\n"
+    b"Connection: close\r\n\r\nretry: 1000\n"
+)
+"""The head of a stream, for every client. A page whose Origin is not allowed was refused before, and no cookie counts,
+so that any page that gets an answer may read it. `retry`: milliseconds after which an EventSource connects again."""
+
+STATUS: Final = {
+    errors.UNAUTHENTICATED: 401,
+    errors.TOKEN_EXPIRED: 401,
+    errors.NOT_ALLOWED: 403,
+    errors.TOO_LARGE: 413,
+    errors.ID_REUSED: 409,
+    errors.ID_TOO_HIGH: 409,
+    errors.OUTCOME_UNKNOWN: 409,
+    errors.GAP: 409,
+    errors.TOO_MANY_TOPICS: 429,
+    errors.OVERLOADED: 503,
+    errors.RETRY: 503,
+}
+"""HTTP's status for an error code; 400 for all others."""
+
+
+def respond(status: int, body: object) -> bytes:
+    """Return a whole HTTP response with a JSON body, after which the connection closes."""
+    data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    extra = {401: "WWW-Authenticate: Bearer\r\n", 429: "Retry-After: 1\r\n", 503: "Retry-After: 1\r\n"}
+    return (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data) + 1}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+        f"Access-Control-Allow-Origin: *\r\n{extra.get(status, '')}Connection: close\r\n\r\n"
+    ).encode() + data + b"\n"  # fmt: skip
+
+
+def _refuse(error: str, text: str, status: int = 0) -> bytes:
+    return respond(status or STATUS.get(error, 400), codec.JSON.encode(Error(error, text)))
+
+
+class EventFormat(Format):
+    """Server-Sent Events. A publication is an event without a name; every other message is an event `control`.
+
+    :param once: the stream ends with the first publications (long poll).
+    :param positions: the topics of a stream whose ids name the positions of all, in this order, with those from which
+    it resumes, "" for none. None: an id is the position of the event's topic.
+    """
+
+    def __init__(self, replay_cache: int, once: bool, positions: dict[str, str] | None = None) -> None:
+        super().__init__(codec.MSGPACK, False, replay_cache, one_way=True, once=once, shared=positions is None)
+        self.name = "poll" if once else "events"
+        self.ping = b":\n\n"
+        self._positions = positions
+
+    def frame(self, message: BrokerMessage) -> bytes:
+        data = codec.JSON.encode(message)
+        if isinstance(message, Message):
+            return b"".join((self._id(message.topic, message.position), b"data: ", data, b"\n\n"))
+        begin = STREAM_HEAD if isinstance(message, Welcome) else b""
+        if isinstance(message, Subscribed):
+            begin = b"".join([self._continues_at(receipt) for receipt in message.topics][-1:])
+        return b"".join((begin, b"event: control\ndata: ", data, b"\n\n"))
+
+    def receipt(self, request: int, receipt: TopicReceipt, *, is_live: bool) -> bytes:
+        data = self.frame(Subscribed(request, [receipt]))
+        if is_live and receipt.receipt == "complete" and receipt.position is not None:
+            return self._id(receipt.topic, receipt.position) + data
+        return data
+
+    def close(self, code: CloseCode, text: str) -> bytes:
+        data = msgspec.json.encode({"op": "close", "code": int(code), "reason": text})
+        return b"event: control\ndata: " + data + b"\n\n"
+
+    def refusal(self, code: CloseCode, text: str, error: str) -> bytes:
+        """Return an HTTP error for a request that fails everywhere. Otherwise a stream that ends at once: an
+        EventSource connects again after it, and not after an error."""
+        if code in FATAL or code == CloseCode.TOKEN_EXPIRED:
+            return _refuse(error, text)
+        return STREAM_HEAD + self.close(code, text)
+
+    def _continues_at(self, receipt: TopicReceipt) -> bytes:
+        """Return the id of a receipt that reports a gap: the position behind the gap. Without a gap b""."""
+        if receipt.position is None or receipt.receipt in (None, "complete"):
+            return b""
+        if receipt.receipt == "truncated":
+            return self._id(receipt.topic, Position(receipt.position.epoch, receipt.last))
+        return self._id(receipt.topic, receipt.position)
+
+    def _id(self, topic: str, position: Position) -> bytes:
+        if self._positions is None:
+            return f"id: {position}\n".encode()
+        self._positions[topic] = str(position)
+        return f"id: {','.join(self._positions.values())}\n".encode()
+
+
+class AnswerFormat(Format):
+    """The HTTP response to a request that publishes, of one connection.
+
+    :param answers: the `ack` and `nack` that are awaited: one for each publication of QoS 1.
+    :param several: whether the response is a list.
+    """
+
+    def __init__(self, answers: int, several: bool) -> None:
+        super().__init__(codec.MSGPACK, False, 1, one_way=True, once=True, shared=False)
+        self.name = "publish"
+        self._awaited = answers
+        self._several = several
+        self._answers: list[Ack | Nack | Error] = []
+
+    def frame(self, message: BrokerMessage) -> bytes:
+        return self.frame_all([message])
+
+    def frame_all(self, messages: Sequence[BrokerMessage]) -> bytes:
+        """Return the response once all answers are there, b"" before and afterwards. Messages that are no answers are
+        not sent."""
+        if self.answered:
+            return b""
+        self._answers += [
+            message
+            for message in messages
+            if isinstance(message, (Ack, Nack)) or (isinstance(message, Error) and message.code != errors.RATE_LIMITED)
+        ]
+        if len(self._answers) < max(1, self._awaited):
+            return b""
+        self.answered = True
+        if self._several:
+            return respond(200, codec.JSON.encode_all(self._answers))
+        answer = self._answers[0]
+        return respond(200 if isinstance(answer, Ack) else STATUS.get(answer.code, 400), codec.JSON.encode(answer))
+
+    def close(self, code: CloseCode, text: str) -> bytes:
+        """Return the response to a request without an answer: 202 for publications of QoS 0, which have none."""
+        if self.answered:
+            return b""
+        self.answered = True
+        if code == CloseCode.NORMAL and not self._awaited:
+            return respond(202, {"op": "accepted"})
+        text = f"{text}; it is not known whether the publication was stored: repeat it with the same publisher and id"
+        return _refuse(errors.RETRY, text, 503)
+
+    def refusal(self, code: CloseCode, text: str, error: str) -> bytes:
+        self.answered = True
+        return _refuse(error or errors.RETRY, text)
+
+
+class Formats:
+    """The wire formats of one edge. `get` creates each for the first connection that negotiates it."""
+
+    def __init__(self, replay_cache: int) -> None:
+        self._replay_cache = replay_cache
+        self._formats: dict[tuple[str, bool], Format] = {}
+
+    def get(self, wire: Literal["json", "msgpack"], deflate: bool) -> Format:
+        """Return a format of WebSocket."""
+        format = self._formats.get((wire, deflate))
+        if format is None:
+            format = Format(codec.JSON if wire == "json" else codec.MSGPACK, deflate, self._replay_cache)
+            self._formats[wire, deflate] = format
+        return format
+
+    def get_http(self, request: HttpRequest) -> Format:
+        """Return the format of an HTTP request: one of its own where the format must know what its connection got."""
+        if request.kind == "publish":
+            return AnswerFormat(request.answers, request.several)
+        once = request.kind == "poll"
+        if request.positions:
+            return EventFormat(0, once, dict(request.positions))
+        format = self._formats.get((request.kind, False))
+        if format is None:
+            format = self._formats[request.kind, False] = EventFormat(self._replay_cache, once)
+        return format

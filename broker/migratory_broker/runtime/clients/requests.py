@@ -1,0 +1,222 @@
+"""The clients' HTTP requests, for `ClientServer`: checks a request for a stream, a poll or a publication, and
+translates it into the frames in which a client of WebSocket would have sent the same.
+
+Only what is meant to be there is accepted: no unknown parameters, no body without a length, no encoded body. What a
+request asks for, such as topics and permissions, is checked by the edge.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from migratory_protocol import frames
+from migratory_protocol.codec import JSON, MSGPACK, BadMessage
+from migratory_protocol.messages import Bye, ClientMessage, Connect, Publish, Subscribe, TopicRequest
+
+from migratory_broker.core.edge.events import HttpRequest
+from migratory_broker.runtime.accepting.http import RefusedRequest
+from migratory_broker.runtime.clients.handshake import Headers
+
+PATHS = {"/v1/stream": "stream", "/v1/poll": "poll", "/v1/publish": "publish"}
+"""The kinds of requests that become connections, by path."""
+
+MAX_URL_TOPICS = 32
+"""Topics of a stream that is asked for by URL: each of its event ids has the positions of all, some 25 bytes each."""
+
+PREFLIGHT_HEADERS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID",
+    "Access-Control-Max-Age": "600",
+}
+"""The answer to the question of a browser whether a page, whose Origin is allowed, may send a request."""
+
+_MASK = bytes(4)  # changes nothing, and the edge's parser demands one
+_BYE = frames.binary_frame(MSGPACK.encode(Bye()), _MASK)
+_TOKEN = "access_token"
+
+
+class Query(Protocol):
+    """The interface of a URL's parameters: one name may have several values."""
+
+    def getall(self, key: str, default: list[str], /) -> list[str]: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedRequest:
+    """A request as the edge gets it: its kind, and the frames of the messages that it stands for."""
+
+    http: HttpRequest
+    frames: bytes
+
+
+class _Refused(Exception):
+    """The error for a request that is refused with this text and status."""
+
+    def __init__(self, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.refusal = RefusedRequest(status, text, {"Access-Control-Allow-Origin": "*"})
+
+
+def body_size(method: str, kind: str, headers: Headers, limit: int) -> int | RefusedRequest:
+    """Return the bytes of the body of a request, at most `limit`, or the refusal of its method or its body."""
+    try:
+        return _body_size(method, kind, headers, limit)
+    except _Refused as error:
+        return error.refusal
+
+
+def _body_size(method: str, kind: str, headers: Headers, limit: int) -> int:
+    if method != "POST" and (method != "GET" or kind == "publish"):
+        raise _Refused(
+            "method not allowed; use POST" if kind == "publish" else "method not allowed; use GET or POST", 405
+        )
+    if "Transfer-Encoding" in headers:
+        raise _Refused("Transfer-Encoding is not accepted; send a Content-Length", 411)
+    if headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise _Refused("Content-Encoding is not accepted; send the body as it is", 415)
+    if headers.get("Expect", "100-continue").strip().lower() != "100-continue":
+        raise _Refused("this Expect is not supported", 417)
+    lengths = headers.getall("Content-Length", [])
+    if not lengths and method == "POST":
+        raise _Refused("a Content-Length is needed", 411)
+    size = lengths[0].strip() if lengths else "0"
+    if len(lengths) > 1 or not (size.isascii() and size.isdigit() and len(size) <= 15):
+        raise _Refused("Content-Length must be one whole number")
+    if method == "GET" and int(size):
+        raise _Refused("a GET request must have no body")
+    if int(size) > limit:
+        raise _Refused(f"the body has {int(size)} bytes, the limit is {limit}", 413)
+    return int(size)
+
+
+def translate(
+    kind: str, method: str, query: Query, headers: Headers, body: bytes
+) -> TranslatedRequest | RefusedRequest:
+    """Return what the edge gets for a request whose body was read, or its refusal."""
+    try:
+        if method == "GET":
+            return _stream_of_url(kind, _parameters(query, {"after", "client", "snapshot"}), query, headers)
+        if headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json":
+            _parameters(query, set())
+            return _of_messages(kind, _decode(body))
+        if kind == "publish":
+            names = {"client", "id", "mark", "publisher", "qos", "sent", "topic"}
+            return _publication_of_url(_parameters(query, names), body)
+        raise _Refused("the Content-Type must be application/json, and the body a JSON message of a client", 415)
+    except _Refused as error:
+        return error.refusal
+
+
+def _parameters(query: Query, names: set[str]) -> dict[str, str]:
+    """Return the parameters of a URL, each of which may be there once, besides `topic`, if that is not in `names`, and
+    `after`. Raises _Refused for others."""
+    several = {"topic", "after"} if "after" in names else set()
+    for name in query:
+        if name not in names | several | {_TOKEN}:
+            allowed = ", ".join(sorted(names | several)) or "none, as the body has everything"
+            raise _Refused(f"unknown parameter {name[:60]!a}; allowed are {allowed}")
+        if name not in several and len(query.getall(name, [])) > 1:
+            raise _Refused(f"the parameter {name} is given twice")
+    return {name: query.getall(name, [])[0] for name in query if name not in several}
+
+
+def _stream_of_url(kind: str, parameters: Mapping[str, str], query: Query, headers: Headers) -> TranslatedRequest:
+    topics = query.getall("topic", [])
+    if not 1 <= len(topics) <= MAX_URL_TOPICS or len(set(topics)) < len(topics):
+        raise _Refused(
+            f"expected 1 to {MAX_URL_TOPICS} different topics, as topic=NAME for each; use POST for more of them"
+        )
+    after = query.getall("after", [])
+    last = headers.getall("Last-Event-ID", [])
+    if len(last) > 1:
+        raise _Refused("more than one Last-Event-ID header")
+    if last and last[0].strip():
+        after = [part.strip() for part in last[0].split(",")]
+    if after and len(after) != len(topics):
+        raise _Refused(f"{len(after)} positions for {len(topics)} topics; give one for each, in their order, or none")
+    after = after or [""] * len(topics)
+    snapshot = _one_of(parameters, "snapshot", {"true": True, "false": False}, "false")
+    requests = [TopicRequest(topic, start or None, snapshot) for topic, start in zip(topics, after, strict=True)]
+    positions = tuple(zip(topics, after, strict=True)) if len(topics) > 1 else ()
+    encoded = _encode([Connect(client=parameters.get("client", "")), Subscribe(1, requests)])
+    return TranslatedRequest(HttpRequest("poll" if kind == "poll" else "stream", positions), encoded)
+
+
+def _publication_of_url(parameters: Mapping[str, str], body: bytes) -> TranslatedRequest:
+    if "topic" not in parameters:
+        raise _Refused("the parameter topic is missing")
+    qos = _one_of(parameters, "qos", {"0": 0, "1": 1}, "1")
+    publisher, number, mark = parameters.get("publisher", ""), _number(parameters, "id"), _number(parameters, "mark")
+    if qos and not publisher:
+        if number or mark:
+            raise _Refused("id and mark without a publisher; give all, or none for a publication that is not repeated")
+        publisher, number = secrets.token_hex(16), 1
+    sent = _seconds(parameters["sent"]) if "sent" in parameters else None
+    message = Publish(parameters["topic"], body, qos, publisher, number, mark or number, sent)
+    _check(message)
+    encoded = _encode([Connect(client=parameters.get("client", "")), message])
+    return TranslatedRequest(HttpRequest("publish", answers=qos), encoded if qos else encoded + _BYE)
+
+
+def _check(message: Publish) -> None:
+    """Raise _Refused for a publication with an invalid field."""
+    try:
+        MSGPACK.decode_client(MSGPACK.encode(message))
+    except BadMessage as error:
+        raise _Refused(f"{error.code}: {error.text}") from None
+
+
+def _of_messages(kind: str, messages: Sequence[ClientMessage]) -> TranslatedRequest:
+    """Return a request of the messages in a body: perhaps `connect`, then those of its kind."""
+    connect = messages[0] if isinstance(messages[0], Connect) else Connect()
+    rest = messages[1:] if messages[0] is connect else messages
+    encoded = _encode([connect, *rest])
+    if kind != "publish":
+        if not rest or not all(isinstance(message, Subscribe) for message in rest):
+            raise _Refused("the body must hold subscribe messages, and may hold a connect before them")
+        return TranslatedRequest(HttpRequest("poll" if kind == "poll" else "stream"), encoded)
+    levels = {message.qos if isinstance(message, Publish) else None for message in rest}
+    if levels == {1}:
+        return TranslatedRequest(HttpRequest("publish", answers=len(rest), several=len(rest) > 1), encoded)
+    if levels == {0}:
+        return TranslatedRequest(HttpRequest("publish"), encoded + _BYE)
+    raise _Refused("the body must hold publish messages of one qos, and may hold a connect before them")
+
+
+def _decode(data: bytes) -> Sequence[ClientMessage]:
+    try:
+        return JSON.decode_client(data)
+    except BadMessage as error:
+        raise _Refused(f"{error.code}: {error.text}") from None
+
+
+def _encode(messages: Sequence[ClientMessage]) -> bytes:
+    """Return the messages as frames of MessagePack, one in each, as a long publication must be alone."""
+    return b"".join([frames.binary_frame(MSGPACK.encode(message), _MASK) for message in messages])
+
+
+def _one_of(parameters: Mapping[str, str], name: str, values: Mapping[str, Any], default: str) -> Any:
+    given = parameters.get(name, default)
+    if given not in values:
+        raise _Refused(f"{name} is {given[:60]!a}; use {' or '.join(values)}")
+    return values[given]
+
+
+def _number(parameters: Mapping[str, str], name: str) -> int:
+    text = parameters.get(name, "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= 16):
+        raise _Refused(f"{name} is {text[:60]!a}; use a whole number from 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise _Refused(f"sent is {text[:60]!a}; use seconds since 1970") from None
