@@ -124,7 +124,7 @@ holes: debian ## what each replication rule is there for: the model with the rul
 	$(MAKE) --no-print-directory -C tests/model holes
 
 # Debian packages that the integration tests and benchmarks use; nothing of the product needs them.
-DEBIAN_PACKAGES := g++ iproute2 iptables prometheus chromium strace $(if $(filter /usr/bin/%,$(shell command -v $(PYTHON))),python3-dev)
+DEBIAN_PACKAGES := g++ iproute2 iptables prometheus chromium strace nginx-light $(if $(filter /usr/bin/%,$(shell command -v $(PYTHON))),python3-dev)
 debian:
 	@missing=$$(for p in $(DEBIAN_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo -n "$$p "; done); \
 	if [ -n "$$missing" ]; then \

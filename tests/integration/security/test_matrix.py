@@ -21,9 +21,10 @@ from migratory_client import Client
 from migratory_local.cluster.certificates import DevelopmentAuthority, write_certificates
 from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 from migratory_protocol.peer import PEER_VERSION, PeerHello, encode_peer
+from migratory_testing.eventstream import EventStream
 from migratory_testing.processes import Broker, Brokers
 from migratory_testing.tokens import digest, key_set, public_jwk, sign
-from migratory_testing.waiting import until
+from migratory_testing.waiting import poll, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -62,13 +63,18 @@ resume       4000    4001  4001   4002     4001      4001     not_allowed       
 snapshot     4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  complete,3,4    not_allowed
 publish-0    4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  stored          not_allowed
 publish-1    4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  ack,stored      not_allowed
+http-stream  .       401   401    401      401       401      not_allowed          complete,4   complete,4   complete,4      .
+http-query   .       401   401    401      401       401      401                  401          401          401             .
+http-resume  .       401   401    401      401       401      not_allowed          reset,4      reset,4      complete,2,3,4  .
+http-0       .       401   401    401      401       401      403                  403          403          202,stored      .
+http-1       .       401   401    401      401       401      403                  403          403          200,stored      .
 /v1/servers  .       .     200    200      200       200      200                  200          200          200             .
 /v1/status   .       .     404    404      404       404      404                  404          404          404             .
 /metrics     .       .     404    404      404       404      404                  404          404          404             .
 """  # noqa: E501
 """The answers at the clients' port: a close code, a status of HTTP, or in their order the kinds of answers, the
 sequence numbers of delivered publications, and `stored` for a publication that others receive. A topic has three
-publications before the operation, and one more after it."""
+publications before the operation, and one more after it. `http-0` and `http-1` publish with this QoS."""
 
 
 class Cluster(NamedTuple):
@@ -119,6 +125,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
         for broker in brokers.all():
             broker.admin_token = ADMINISTRATOR
         brokers.start_all()
+        poll(lambda: len(brokers["b0"].status()["servers"]) == 2, "no client hears of another server list")
         yield Cluster(brokers, folder, authority, ssl.create_default_context(cafile=str(folder / "ca.crt")))
 
 
@@ -191,6 +198,9 @@ async def operate(
         position = await writer.publish(topic, b"x")
     assert position is not None
     credential = IDENTITIES.get(identity, token)()
+    if operation.startswith("http-"):
+        words = await operate_http(cluster, session, writer, operation, topic, credential, f"{position.epoch}:1")
+        return words + ["stored"] * await is_stored(writer, topic, f"{position.epoch}:3", "stored" in expected)
     subscribe: dict[str, Any] = {"op": "subscribe", "request": 1, "topics": [{"topic": topic}]}
     publish: dict[str, Any] = {"op": "publish", "topic": topic, "data": "y"}
     connect: dict[str, Any] = {"op": "connect"} | (
@@ -227,12 +237,59 @@ async def operate(
         await writer.publish(topic, b"z")
         words = (await socket.answers(first + len(answers)))[first:]
     if operation.startswith("publish"):
-        stream = writer.subscribe(topic, after=f"{position.epoch}:3")
-        payloads: set[bytes] = set()
+        words += ["stored"] * await is_stored(writer, topic, f"{position.epoch}:3", "stored" in expected)
+    return words
+
+
+async def is_stored(writer: Client, topic: str, after: str, expected: bool) -> bool:
+    """Return whether others receive `y`, once they have received `z`, and if it is expected also `y`."""
+    stream = writer.subscribe(topic, after=after)
+    payloads: set[bytes] = set()
+    async with asyncio.timeout(LIMIT):
+        while b"z" not in payloads or (expected and b"y" not in payloads):
+            payloads.add((await anext(stream)).payload)
+    return b"y" in payloads
+
+
+async def operate_http(
+    cluster: Cluster,
+    session: aiohttp.ClientSession,
+    writer: Client,
+    operation: str,
+    topic: str,
+    credential: str | None,
+    after: str,
+) -> list[str]:
+    """Do an operation over HTTP, publish `z`, and return the answers as words."""
+    base = cluster.first.url.replace("wss://", "https://").removesuffix("/ws")
+    parameters, headers = {"topic": topic}, {}
+    if operation == "http-query":
+        parameters["access_token"] = credential or ""
+    elif credential is not None:
+        headers["Authorization"] = f"Bearer {credential}"
+    options: dict[str, Any] = {"headers": headers, "ssl": cluster.trust}
+    if operation in ("http-0", "http-1"):
+        parameters["qos"] = operation[-1]
+        async with session.post(f"{base}/v1/publish", params=parameters, data=b"y", **options) as answer:
+            words = [str(answer.status)]
+        await writer.publish(topic, b"z")
+        return words
+    if operation == "http-resume":
+        headers["Last-Event-ID"] = after
+    async with session.get(f"{base}/v1/stream", params=parameters, **options) as answer:
+        if answer.status != 200:
+            await writer.publish(topic, b"z")
+            return [str(answer.status)]
+        words, events = [], EventStream().read(answer)
         async with asyncio.timeout(LIMIT):
-            while b"z" not in payloads or ("stored" in expected and b"y" not in payloads):
-                payloads.add((await anext(stream)).payload)
-        words += ["stored"] * (b"y" in payloads)
+            async for event in events:
+                if event.name == "message":
+                    words.append(event.data["position"].partition(":")[2])
+                elif event.data["op"] == "subscribed":
+                    words += [each.get("receipt") or each["code"] for each in event.data["topics"]]
+                    await writer.publish(topic, b"z")
+                if words and words[-1] in ("4", "not_allowed"):
+                    break
     return words
 
 

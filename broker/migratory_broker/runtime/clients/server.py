@@ -219,8 +219,8 @@ class ClientServer:
         self, request: web.BaseRequest, wire: Wire, deflate: bool, data: bytes, http: HttpRequest | None = None
     ) -> web.StreamResponse:
         """Move the request's transport from aiohttp to the client connections, in one step of the loop, so that no byte
-        can arrive in between. Do nothing if the connection is closed or was aborted. `data` is the answer to an upgrade,
-        which is written before; of an `http` request the frames for the edge."""
+        can arrive in between. Do nothing if the connection is closed or was aborted. `data` is the answer to an
+        upgrade, which is written before; of an `http` request the frames for the edge."""
         handler = request.protocol
         transport = request.transport
         opened = self._server.pending.get(handler)
