@@ -44,8 +44,8 @@ http {{
     }}
 }}
 """
-"""nginx's settings: those that it needs to run anywhere, and none about streams. Buffering, timeouts and HTTP/1.0 to the
-brokers are its defaults."""
+"""nginx's settings: those that it needs to run anywhere, and none about streams. Buffering, timeouts and HTTP/1.0 to
+the brokers are its defaults."""
 
 
 def free_ports(number: int) -> list[int]:

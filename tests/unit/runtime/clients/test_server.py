@@ -538,3 +538,34 @@ async def test_an_exception_in_a_page_is_logged(
     writer.close()
     assert "the page's own fault" in caplog.text
     assert site.server.malformed == 0
+
+
+async def test_a_client_that_goes_away_within_its_request_leaves_nothing(
+    sites: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = sites()
+    _, writer = await asyncio.open_connection(*site.address)
+    writer.write(b"POST /v1/publish?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")
+    await until(lambda: site.server.pending == 1, "the request begins")
+    writer.close()
+    await until(lambda: site.server.pending == 0, "the connection is gone")
+    assert site.edge.events == []
+    assert caplog.records == []
+
+
+async def test_a_body_is_asked_for_and_comes_in_parts(sites: Any) -> None:
+    site = sites()
+    head = b"POST /v1/publish?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    _, writer, answer = await site.request(head)
+    assert answer == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert len(site.connections) == 0
+    for part in (b"1", b"2"):
+        writer.write(part)
+        await writer.drain()
+    (opened,) = await until(lambda: site.edge.of(edge_events.Opened))
+    assert (opened.http.kind, opened.http.answers) == ("publish", 1)
+    (received,) = await until(lambda: site.edge.of(edge_events.Received))
+    assert received.data.endswith(b"\x01\x01\xc0")
+    writer.write(b"more")
+    await until(lambda: edge_events.Lost(1) in site.edge.events)
+    assert len(site.edge.of(edge_events.Received)) == 1
