@@ -15,10 +15,6 @@ from migratory_loadtest.records import PublicationRecord, TopicRecord
 from migratory_loadtest.scenario import Scenario
 from migratory_loadtest.workload import PayloadHeader, ScheduledSend, SendSchedule, build_payload, payload_digest
 
-AMBIGUOUS_CODES = frozenset({"timeout", "closed"})
-"""Error codes after which a publication counts as unanswered, because it may still be delivered. After any other code
-it counts as refused."""
-
 
 class SentPublication(Struct):
     """A publication that was sent and not answered yet."""
@@ -95,7 +91,7 @@ class LoadPublisher(LoadClient):
             self.failed += 1
             meter.errors[(self.broker, effect.code)] += 1
             self._report_error(f"publication {publication.number} of {record.topic}: {effect.code}: {effect.text}")
-            outcome = record.unanswered if effect.code in AMBIGUOUS_CODES else record.failed
+            outcome = record.unanswered if effect.code in ev.UNKNOWN_OUTCOMES else record.failed
             outcome.append(PublicationRecord(publication.digest, self.number, publication.number))
             return
         sent = PublicationRecord(publication.digest, self.number, publication.number, effect.position)

@@ -73,7 +73,7 @@ class TopicRecord(Struct):
     """All publications and deliveries of one topic.
 
     `failed` publications were refused: they must not be delivered. `unanswered` ones may or may not be delivered; all
-    of QoS 0 are among them.
+    of QoS 0 are among them, and those whose answer was that the outcome is unknown.
     """
 
     topic: str

@@ -131,7 +131,7 @@ class LoadResult(Struct, kw_only=True):
 
     published: int = 0
     acknowledged: int = 0
-    unanswered: int = 0
+    unanswered: int = 0  # or answered with `outcome_unknown`
     failed: int = 0
     expected: int = 0
     delivered: int = 0  # of `expected`, each counted once: lost = expected - delivered
@@ -143,7 +143,7 @@ class LoadResult(Struct, kw_only=True):
     unexpected: int = 0
     conflicts: int = 0  # positions with two contents
     repeated: int = 0  # received twice and dropped by the client, as it should
-    unknown: int = 0  # deliveries of publications that were never answered, which is allowed
+    unknown: int = 0  # deliveries of `unanswered` publications, which is allowed
     reconnects: int = 0
     reconnect_reasons: dict[str, int] = field(default_factory=dict)
     clients_by_reconnects: dict[str, int] = field(default_factory=dict)  # "2": clients that changed twice

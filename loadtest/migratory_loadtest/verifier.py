@@ -7,7 +7,7 @@ duplicate   delivered more than once to the same subscriber
 reordered   delivered after a higher position, or acknowledged at positions that reverse a publisher's order
 unexpected  delivered, but never published, or refused, or from before the subscription's start
 conflict    two contents at one position, or a content acknowledged at one position and delivered at another
-unknown     published, never answered, and delivered: allowed, and only counted
+unknown     published, not answered or with an unknown outcome, and delivered: allowed, and only counted
 """
 
 from __future__ import annotations

@@ -114,7 +114,9 @@ def test_checker_counts_an_unanswered_publication_that_some_missed_as_lost() -> 
     assert "before this position" in finding.text
 
 
-@pytest.mark.parametrize(("code", "wrong"), [("timeout", 0), ("closed", 0), ("bad_topic", 3)])
+@pytest.mark.parametrize(
+    ("code", "wrong"), [("timeout", 0), ("closed", 0), ("unauthenticated", 0), ("outcome_unknown", 0), ("bad_topic", 3)]
+)
 def test_checker_rejects_deliveries_of_refused_publications(code: str, wrong: int) -> None:
     history = perfect()
     entry = sent(history, 5)

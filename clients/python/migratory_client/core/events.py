@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from migratory_protocol.errors import OUTCOME_UNKNOWN, UNAUTHENTICATED
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Message
 from migratory_protocol.positions import Position
 from msgspec import Struct
@@ -228,8 +229,8 @@ class Acknowledged(Struct):
 
 
 class PublishFailed(Struct):
-    """Effect for the application: the publication was refused, or its outcome is unknown. After `timeout`, `closed` and
-    `unauthenticated` it may still be published, and after `outcome_unknown` it may have been.
+    """Effect for the application: the publication was refused, or its outcome is unknown (`UNKNOWN_OUTCOMES`). After
+    `timeout`, `closed` and `unauthenticated` it may still be published, and after `outcome_unknown` it may have been.
 
     `code` is the broker's error code, or one of timeout, closed, too_many_waiting, not_connected, too_large, bad_topic.
     """
@@ -237,6 +238,11 @@ class PublishFailed(Struct):
     ticket: object
     code: str
     text: str
+
+
+UNKNOWN_OUTCOMES = frozenset({"timeout", "closed", UNAUTHENTICATED, OUTCOME_UNKNOWN})
+"""The codes of `PublishFailed` after which the publication may still be published, or may have been. Every other code
+is a refusal."""
 
 
 class LinkUp(Struct):

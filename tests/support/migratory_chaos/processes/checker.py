@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 
-from migratory_chaos.processes.history import REFUSED_LATER, Delivered, Gap, Position, Sent, Stream, TopicHistory
+from migratory_chaos.processes.history import UNKNOWN_OUTCOMES, Delivered, Gap, Position, Sent, Stream, TopicHistory
 
 MAX_FINDINGS = 10
 """Findings that are listed at most for one kind, client and topic. Counts are exact."""
@@ -151,7 +151,7 @@ class _Topic:
             if entry.acknowledged:
                 verdict.acknowledged += 1
                 verdict.slowest_ms = max(verdict.slowest_ms, (entry.answered_ms or 0) - entry.sent_ms)
-            elif entry.failed and entry.failed not in REFUSED_LATER:
+            elif entry.failed and entry.failed not in UNKNOWN_OUTCOMES:
                 verdict.failed += 1
             else:
                 verdict.unknown += 1
@@ -227,7 +227,7 @@ class _Topic:
             if entry is None:
                 unknown_contents.append(position)
             elif not entry.acknowledged:
-                if entry.failed and entry.failed not in REFUSED_LATER:
+                if entry.failed and entry.failed not in UNKNOWN_OUTCOMES:
                     refused.append(position)
                 else:
                     self.seen_unknown.add(digest)

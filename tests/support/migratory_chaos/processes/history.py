@@ -21,8 +21,8 @@ from msgspec import Struct
 Position = tuple[int, int]
 """(epoch, sequence number)."""
 
-REFUSED_LATER = ("timeout", "closed")
-"""Failures after which the publication may still be delivered. After all others it must not."""
+UNKNOWN_OUTCOMES = ("timeout", "closed", "unauthenticated", "outcome_unknown")
+"""Failures after which the publication may be delivered, now or later. After all others it must not."""
 
 
 class BadHistory(ValueError):
