@@ -2,8 +2,8 @@
 
 A figure is worse when the medians differ by more than `--allowed` and the spreads of the rounds do not overlap. A
 single number has no spread, and counts by its value alone. Figures of only one file are listed. Exit status: 2 when
-the results are not comparable because machine, sizes or peers differ (unless `--anyway`); else 1 when a figure is
-worse, or no figure is in both files; else 2 when the newer run failed to measure something.
+the results are not comparable because machine, peers or the sizes of measurements in both differ (unless `--anyway`);
+else 1 when a figure is worse, or no figure is in both files; else 2 when the newer run failed to measure something.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple
 import click
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.measurements import ALL
 
 Verdict = Literal["better", "worse", "same"]
 
@@ -109,11 +111,18 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], allowed: float) -> t
 
 
 def comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the reasons why the results are not comparable; empty if they are."""
+    """Return the reasons why the results are not comparable; empty if they are. A size does not count if only
+    measurements depend on it that are not in both results."""
+    unused: set[str] = set()
+    used: set[str] = set()
+    for name, measurement in ALL.items():
+        (used if name in old and name in new else unused).update(measurement.sizes)
     problems = []
     for part, names in (("machine", ("cores", "cpu")), ("sizes", None), ("peers", None)):
         before, after = old.get(part, {}), new.get(part, {})
         for name in names or sorted(before.keys() | after.keys()):
+            if part == "sizes" and name in unused - used:
+                continue
             if before.get(name) != after.get(name):
                 problems.append(f"{part}.{name}: {before.get(name)!r} and {after.get(name)!r}")
     return problems

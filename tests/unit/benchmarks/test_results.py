@@ -17,10 +17,10 @@ from migratory_loadtest.histogram import Histogram, bucket_bounds
 from msgspec import to_builtins
 from rich.console import Console
 
-from benchmarks import ipc, readme, report
+from benchmarks import benchmark, ipc, readme, report
 from benchmarks.__main__ import with_changes
 from benchmarks.benchmark import TINY, Sizes
-from benchmarks.compare import Number, compare, main, numbers, verdict
+from benchmarks.compare import Number, comparable, compare, main, numbers, verdict
 from benchmarks.machine import cpu, parse_strace
 from benchmarks.measurements import ALL, failover, fanout, latency, memory, publish, storm
 from benchmarks.measurements.latency import LatencyResult
@@ -108,6 +108,35 @@ def test_compare_command_reports_by_its_exit_code(tmp_path: Path) -> None:
     assert (code, "failed to measure failover: 4 of 9 deliveries came" in output) == (2, True)
     assert run("e", "a")[0] == 0
     assert run("a", "f")[0] == 1
+
+
+def test_sizes_count_only_for_measurements_in_both_results() -> None:
+    sizes = to_builtins(TINY)
+    older = {name: value for name, value in sizes.items() if not name.startswith("attack_")}
+    old, new = {**result(7.0), "sizes": older}, {**result(7.0), "sizes": {**sizes, "peer_clients": 1}}
+    assert comparable(old, new) == []
+    assert comparable({**old, "attack": {}}, new) == []
+    problems = comparable({**old, "attack": {}, "tls": {}}, {**new, "attack": {}, "tls": {}})
+    assert "sizes.attack_clients: None and 20" in problems
+    assert "sizes.peer_clients: 40 and 1" in problems  # the memory of an idle client with TLS
+    assert len(problems) == 8
+    assert comparable(old, {**new, "sizes": {**sizes, "topics": 9}}) == ["sizes.topics: 10 and 9"]  # of every one
+
+
+def test_sizes_of_a_measurement_are_read_in_its_module_alone() -> None:
+    folder = Path(benchmark.__file__).parent
+    sources = {path.relative_to(folder.parent): path.read_text() for path in folder.rglob("*.py")}
+    owned = {
+        size: {m.measure.__module__ for m in ALL.values() if size in m.sizes} for m in ALL.values() for size in m.sizes
+    }
+    assert owned.keys() < set(TINY.__struct_fields__)
+    for size, modules in owned.items():
+        readers = {
+            ".".join(path.with_suffix("").parts)
+            for path, text in sources.items()
+            if re.search(rf"sizes\.{size}\b", text)
+        }
+        assert readers == modules, size
 
 
 def test_slope_around_zero_is_not_compared() -> None:
