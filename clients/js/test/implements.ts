@@ -4,7 +4,9 @@ import { Message } from "../src/core/protocol.js";
 import { SETTINGS } from "../src/core/session.js";
 import * as errors from "../src/errors.js";
 import { Subscription } from "../src/subscription.js";
+import * as http from "../src/http.js";
 import type * as promised from "migratory-client";
+import type * as promisedHttp from "migratory-client/http";
 
 type Members<Kind> = { [Key in Exclude<keyof Kind, "stack" | "cause">]-?: unknown };
 const comparePositions = (): number => 0; // in src/index.js itself, behind the types
@@ -17,4 +19,5 @@ const refusal: Members<promised.SubscribeError> = {} as errors.SubscribeError;
 const gap: Members<promised.GapError> = {} as errors.GapError;
 const settings: Members<promised.Settings> = SETTINGS;
 const allowed: Members<typeof SETTINGS> = {} as Required<promised.Settings>;
-[exported, client, stream, message, error, refusal, gap, settings, allowed].length;
+const fallback: Members<typeof promisedHttp> = http;
+[fallback, exported, client, stream, message, error, refusal, gap, settings, allowed].length;

@@ -7,6 +7,7 @@ import { gzipSync } from "node:zlib";
 import { buildSync } from "esbuild";
 
 const LIMIT = 12 * 1024;
+const HTTP_LIMIT = 3.5 * 1024;
 
 const entryPoints = [new URL("../src/index.js", import.meta.url).pathname];
 const options = { bundle: true, minify: true, format: "esm", target: "es2022", write: false, metafile: true };
@@ -18,6 +19,12 @@ test("the client has less than 12 KiB, and no dependencies", () => {
   for (const input of Object.keys(metafile.inputs)) assert.match(input, /^(.*\/)?src\//);
   const manifest = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
   assert.equal(manifest.dependencies, undefined);
+});
+
+test("the fallback to HTTP has less than 3.5 KiB", () => {
+  const http = buildSync({ ...options, entryPoints: [new URL("../src/http.js", import.meta.url).pathname] });
+  const size = gzipSync(http.outputFiles[0].contents, { level: 9 }).length;
+  assert.ok(size < HTTP_LIMIT, `${size} bytes, which is not below ${HTTP_LIMIT}`);
 });
 
 test("a minified client has the same exports, and its errors their names", async () => {

@@ -1,4 +1,5 @@
 // Compiled by `npm run types`, never run: each line is a use that must be allowed, or one that must not.
+import { createFallbackSocket, FallbackSocket } from "migratory-client/http";
 import { Client, comparePositions, GapError, type Message, type Position, PublishError, type Receipt } from "migratory-client";
 import { WebSocket } from "ws";
 
@@ -29,6 +30,11 @@ try {
   if (error instanceof GapError) error.receipt.first?.length;
 }
 await client.close({ flush: 0 });
+
+new Client(["ws://a/ws"], { WebSocket: FallbackSocket });
+new Client([], { WebSocket: createFallbackSocket({ times: { firstProbe: 1000 } }) });
+// @ts-expect-error: no such time
+createFallbackSocket({ times: { probe: 1 } });
 
 // @ts-expect-error: an array of servers
 new Client("ws://a/ws");

@@ -180,8 +180,8 @@ class Follower:
     """A program of Node.js that follows a topic, at first at the broker `url`. `texts` are the messages, `states` the
     events of its client."""
 
-    def __init__(self, topic: str, url: str) -> None:
-        command = [node(), str(Path(__file__).parent / "follow.js"), topic, url]
+    def __init__(self, topic: str, url: str, program: str) -> None:
+        command = [node(), str(Path(__file__).parent / program), topic, url]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.texts: list[str] = []
         self.states: list[dict[str, Any]] = []
@@ -213,8 +213,8 @@ class Follower:
 
 
 @contextmanager
-def follower(topic: str, url: str) -> Iterator[Follower]:
-    running = Follower(topic, url)
+def follower(topic: str, url: str, program: str = "follow.js") -> Iterator[Follower]:
+    running = Follower(topic, url, program)
     try:
         yield running
     finally:
@@ -243,6 +243,28 @@ def follow_over_a_kill(cluster: Cluster, broker: str, counter: Counter, program:
     lost, closed = program.states[2], program.states[5]
     assert (lost["code"], lost["final"]) == (1006, False)
     assert (closed["code"], closed["final"]) == (1000, True)
+
+
+def test_node_loses_nothing_over_http_and_comes_back_to_websocket(cluster: Cluster) -> None:
+    with Counter(cluster, "node-http") as counter:
+        counter.more(1)
+        broker = cluster.bystander("node-http", counter.broker)
+        with follower("node-http", cluster.urls[broker], "follow_http.js") as program:
+            poll(lambda: len(program.texts) > 20, "messages arrive", LIMIT)
+            cluster.kill(broker)
+            poll(lambda: [state["state"] for state in program.states].count("connected") == 2, "connected again", LIMIT)
+            counter.more(50)
+            assert "websocket" not in [state["state"] for state in program.states]
+            assert program.process.stdin is not None
+            program.process.stdin.write("open\n")
+            program.process.stdin.flush()
+            poll(lambda: program.states[-1]["state"] == "connected", "connected by WebSocket", LIMIT)
+            poll(lambda: "websocket" in [state["state"] for state in program.states], "a WebSocket opens", LIMIT)
+            counter.more(50)
+            counter.stop()
+            poll(lambda: program.texts[-1] == str(counter.last), "the last message", LIMIT)
+            program.end()
+            assert in_order(program.texts)
 
 
 def test_documented_program_runs(cluster: Cluster) -> None:
@@ -382,4 +404,49 @@ def test_page_loses_nothing_when_brokers_die_tabs_freeze_and_tokens_expire(
         page.catch_up("the last message")
         assert page.ask("texts.at(-1)") == str(counter.last)
         poll(lambda: page.text("state") == "connected", "the example is connected again", LIMIT)
+        assert no_exception(browser)
+
+
+FOLLOW_OVER_HTTP = """(async (servers) => {
+    const {Client} = await import('/clients/js/src/index.js');
+    const {createFallbackSocket} = await import('/clients/js/src/http.js');
+    Object.assign(globalThis, {texts: [], states: [], gaps: [], blocked: true, opened: 0});
+    class Blocked extends WebSocket {
+        constructor(url, protocol) {
+            super(blocked ? 'ws://127.0.0.1:1/ws' : url, protocol);
+            this.addEventListener('open', () => opened += 1);
+        }
+    }
+    const times = {firstProbe: 1000, lastProbe: 1000, early: 200};
+    globalThis.follower = new Client(servers, {WebSocket: createFallbackSocket({WebSocket: Blocked, times})});
+    follower.addEventListener('connected', () => states.push('connected'));
+    follower.connect();
+    const stream = follower.subscribe('page-http');
+    stream.addEventListener('message', ({message}) => texts.push(message.text));
+    stream.addEventListener('gap', ({kind}) => gaps.push(kind));
+})"""
+
+
+def test_page_loses_nothing_where_websocket_is_blocked_and_comes_back(
+    cluster: Cluster, example: str, tmp_path: Path
+) -> None:
+    with Counter(cluster, "page-http") as counter, Chromium(tmp_path) as browser:
+        page = Page(browser, counter)
+        counter.more(1)
+        broker = cluster.bystander("page-http", counter.broker)
+        browser.open(example)
+        page.ask(f"{FOLLOW_OVER_HTTP}({json.dumps([cluster.urls[broker]])})")
+        poll(lambda: page.ask("texts.length") > 20, "messages arrive", LIMIT)
+        cluster.kill(broker)
+        poll(lambda: page.ask("states.length") == 2, "connected again", LIMIT)
+        counter.more(50)
+        page.catch_up("after the kill")
+        assert page.ask("follower.publish('page-http-other', 'x').then((position) => position.endsWith(':1'))") is True
+        assert page.ask("opened") == 0
+        page.ask("void (blocked = false)")
+        poll(lambda: page.ask("opened") >= 2, "a probe and a client's WebSocket", LIMIT)
+        counter.more(50)
+        counter.stop()
+        page.catch_up("by WebSocket")
+        assert page.ask("texts.at(-1)") == str(counter.last)
         assert no_exception(browser)
