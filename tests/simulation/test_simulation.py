@@ -75,6 +75,13 @@ def test_seed_that_failed_before_passes(seed: int, profile: Profile) -> None:
     assert report.coverage["acknowledged"] > 0
 
 
+def test_rollback_of_an_activation_that_only_the_owner_told_is_noticed() -> None:
+    """Seed 4604: ZooKeeper goes back to before the first activation, whose record only the coordinator had read, and
+    that one hangs."""
+    report = run_seed(4604, options=draw_options(4604, "short"))
+    assert report.violation == ""
+
+
 def test_a_refused_publication_creates_no_topic() -> None:
     """Seed 2670: the cache is full of publications that wait when one for a removed topic comes."""
     report = run_seed(2670, options=draw_options(2670, "short"))

@@ -275,6 +275,27 @@ def test_record_that_is_not_activated_any_more_is_rolled_back() -> None:
     assert publishes(cluster, 2)
 
 
+def test_activation_that_only_its_owner_told_is_rolled_back() -> None:
+    """ROLLED-BACK: the coordinator, the only one that had read the activation, is gone. The others have its word."""
+    cluster = Cluster().up()
+    assert publishes(cluster, 1)
+    record = cluster.record()
+    before = replace(record, activated=False)
+    nodes = backup(cluster)
+    nodes["/groups/0"] = Stored(encode(before), 0, 0)
+    for name in cluster.others():
+        cluster.logic(name).zookeeper.recorded[0] = before
+    away(cluster)
+    cluster.crash(cluster.coordinator())
+    comes_back(cluster, nodes)
+    cluster.run(8.0)
+    assert any(broker.notes("zookeeper_rolled_back") for broker in cluster.brokers.values())
+    assert not any(broker.notes("entries_without_source") for broker in cluster.brokers.values())
+    assert cluster.record().history == record.history
+    assert publishes(cluster, 2)
+    assert [text for _, text in cluster.delivered(cluster.coordinator(), "t")] == ["x1", "x2"]
+
+
 def test_incarnation_is_never_given_twice() -> None:
     """INCARNATION: above the wall clock, and above what live brokers know."""
     cluster = Cluster()

@@ -119,7 +119,7 @@ class DataIdentity:
         The empty transaction makes the reads after it recent: they show the records that this broker knows of now, or
         later ones, even at a server that lagged.
         """
-        known = dict(self.zookeeper.recorded)
+        known = {number: self._known(number, record) for number, record in self.zookeeper.recorded.items()}
 
         def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and known:
@@ -134,6 +134,14 @@ class DataIdentity:
                 self._retry()
 
         self.zookeeper.commit([], receive)
+
+    def _known(self, number: int, record: GroupRecord) -> GroupRecord:
+        """Return the record that this broker has read of a group, as activated if its owner has said so meanwhile."""
+        replica = self.groups[number].replica
+        view = replica.view
+        if view is None or not view.activated or replica.history != record.history:
+            return record
+        return record.as_activated() if (view.epoch, view.owner) == (record.epoch, record.owner) else record
 
     def _check(
         self, number: int, known: dict[int, GroupRecord], checked: dict[int, bool | None], reply: ZkReply
