@@ -173,7 +173,7 @@ async def test_only_pages_of_allowed_origins_are_answered(session: aiohttp.Clien
 
 
 HEAD = "Host: localhost\r\n"
-HOSTILE = {
+HOSTILE: dict[str, tuple[str | bytes, bytes, int | None]] = {
     "two lengths": ("POST /v1/publish?topic=t HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n", b"xx", 400),
     "length and chunks": (
         "POST /v1/publish?topic=t HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n", 400,
@@ -186,6 +186,8 @@ HOSTILE = {
     "a body of GET": ("GET /v1/stream?topic=t HTTP/1.1\r\nContent-Length: 1\r\n", b"x", 400),
     "another method": ("PUT /v1/publish?topic=t HTTP/1.1\r\nContent-Length: 1\r\n", b"x", 405),
     "an unknown parameter": ("GET /v1/stream?topic=t&token=x HTTP/1.1\r\n", b"", 400),
+    "bytes that are no text": (b"GET /v1/stream?topic=t HTTP/1.1\r\nLast-Event-ID: \xff\r\n", b"", 400),
+    "a URL that is no text": (b"GET /v1/stream?topic=\xff HTTP/1.1\r\n", b"", 400),
     "another host": ("GET /v1/stream?topic=t HTTP/1.1\r\nHost: evil.example\r\n", b"", 400),
     "a body that ends": ("POST /v1/publish?topic=t HTTP/1.1\r\nContent-Length: 100\r\n", b"x", None),
 }  # fmt: skip
@@ -195,10 +197,11 @@ HOSTILE = {
 async def test_malformed_and_slow_requests_are_refused(broker: Broker, name: str) -> None:
     head, body, status = HOSTILE[name]
     reader, writer = await asyncio.open_connection(*broker.address("clients"))
-    writer.write((head + HEAD + "\r\n").encode() + body)
+    writer.write((head if isinstance(head, bytes) else head.encode()) + HEAD.encode() + b"\r\n" + body)
     answer = await asyncio.wait_for(reader.read(), LIMIT)  # the broker ends the connection, without an answer at 3 s
     writer.close()
     assert (int(answer.split()[1]) if answer else None) == status, answer
+    assert "Traceback" not in broker.log.read_text()
 
 
 async def test_bytes_behind_a_request_are_not_taken_for_another(broker: Broker, session: aiohttp.ClientSession) -> None:

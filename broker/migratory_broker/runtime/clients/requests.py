@@ -109,6 +109,8 @@ def translate(
             names = {"client", "id", "mark", "publisher", "qos", "sent", "topic"}
             return _publication_of_url(_parameters(query, names), body)
         raise _Refused("the Content-Type must be application/json, and the body a JSON message of a client", 415)
+    except UnicodeEncodeError:  # aiohttp passes such bytes on as lone surrogates
+        return _Refused("the URL or a header holds bytes that are no UTF-8").refusal
     except _Refused as error:
         return error.refusal
 

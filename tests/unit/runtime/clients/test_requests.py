@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from migratory_broker.core.edge.events import HttpRequest
 from migratory_broker.runtime.accepting.http import RefusedRequest
 from migratory_broker.runtime.clients.requests import MAX_URL_TOPICS, TranslatedRequest, body_size, translate
@@ -14,6 +16,8 @@ from migratory_protocol.frames import FrameParser, MessageReceived
 from migratory_protocol.messages import Bye, Connect, Publish, Subscribe, TopicRequest
 from multidict import CIMultiDict, MultiDict
 from yarl import URL
+
+TEXT = st.sampled_from(["", "1", "a", "1:1", "-1", "nan", "1e999", "\udcff", "\x00", "x" * 300]) | st.text()
 
 
 def ask(url: str, headers: Any = (), method: str = "GET", body: bytes = b"") -> TranslatedRequest | RefusedRequest:
@@ -67,10 +71,29 @@ def test_the_last_event_id_comes_before_the_positions_of_the_url() -> None:
         ("/v1/stream?topic=a&snapshot=yes", {}, "snapshot is 'yes'; use true or false"),
         ("/v1/stream?topic=a&token=x", {}, "unknown parameter 'token'; allowed are after, client, snapshot, topic"),
         ("/v1/stream?topic=a&client=x&client=y", {}, "the parameter client is given twice"),
+        ("/v1/stream?topic=a", {"Last-Event-ID": "\udcff"}, "the URL or a header holds bytes that are no UTF-8"),
     ],
 )
 def test_a_malformed_url_of_a_stream_is_refused(url: str, headers: Any, text: str) -> None:
     assert refusal(ask(url, headers)).startswith(f"400 {text}")
+
+
+@given(
+    st.sampled_from(["stream", "poll", "publish"]),
+    st.sampled_from(["GET", "POST"]),
+    st.lists(st.tuples(st.sampled_from(["topic", "after", "qos", "publisher", "id", "mark", "sent", "client"]), TEXT)),
+    st.dictionaries(st.sampled_from(["Last-Event-ID", "Content-Type"]), TEXT | st.just("application/json")),
+    st.binary()
+    | st.sampled_from([b"[]", b'{"op":"publish"}', b'[{"op":"connect"}]', b'{"op":"subscribe","topics":[]}']),
+)
+def test_any_request_is_translated_or_refused(kind: str, method: str, query: Any, headers: Any, body: bytes) -> None:
+    if kind == "publish":
+        method = "POST"
+    request = translate(kind, method, MultiDict(query), CIMultiDict(headers), body)
+    if isinstance(request, RefusedRequest):
+        assert 400 <= request.status < 500
+    else:
+        assert isinstance(messages(request)[0], Connect)
 
 
 def test_a_body_holds_what_a_client_of_websocket_sends() -> None:
