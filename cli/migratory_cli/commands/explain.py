@@ -5,26 +5,25 @@ The decision is the brokers' own code with the cluster file's rules and keys. No
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
+import aiohttp
 import click
 import msgspec
-from migratory_broker.core.security.authorizer import Authorizer, ClientAccess, Denial
+from migratory_broker.core.security.authorizer import Authorizer, ClientAccess, Denial, parse_revocations
 from migratory_broker.core.security.rules import OPERATIONS, Operation
 from migratory_broker.core.security.tokens import parse_keys
 from migratory_broker.runtime.errors import ConfigError
 from migratory_broker.runtime.security.config import KeysSection, SecuritySection, security_config
+from migratory_broker.runtime.security.credentials import MAX_DOCUMENT, check_length, fetch_document
 from migratory_resources import ClusterFileError, broker_config, load_cluster_file
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_cli.options import token_options
 from migratory_cli.terminal import echo
-
-MAX_DOCUMENT = 1_048_576
-"""The largest number of bytes of keys that are read from a URL: the limit of brokers."""
 
 
 @click.command()
@@ -95,7 +94,11 @@ def _security_section(path: Path) -> SecuritySection | None:
 
 
 def _documents(section: SecuritySection, keys_file: Path | None) -> tuple[list[bytes], bytes]:
-    """Return the keys of each source, empty where they cannot be read, and the revocations. Report what is missing."""
+    """Return the keys of each source, empty where a broker could not use them, and the revocations. Report what is
+    missing.
+
+    :raises click.UsageError: if `keys_file` stands for a source, and its keys cannot be used.
+    """
     if section.tokens is None:
         return [], b""
     keys = []
@@ -103,28 +106,48 @@ def _documents(section: SecuritySection, keys_file: Path | None) -> tuple[list[b
         try:
             content = _read_keys(source)
             parse_keys(content, source.algorithms)
-        except (OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             if keys_file is None:
-                echo(f"spec.security.tokens.keys[{number}] is not used: {error}", err=True)
+                echo(f"spec.security.tokens.keys[{number}] is not used: {_describe_error(error)}", err=True)
                 content = b""
             else:
-                content = keys_file.read_bytes()
+                content = _read_stand_in(keys_file, source)
         keys.append(content)
     revoked = b""
     if section.tokens.revoked is not None:
         try:
-            revoked = Path(section.tokens.revoked).read_bytes()
-        except OSError as error:
+            content = _read_file(Path(section.tokens.revoked))
+            parse_revocations(content)
+            revoked = content
+        except (OSError, ValueError) as error:
             echo(f"the list of revoked tokens is not used: {error}", err=True)
     return keys, revoked
 
 
 def _read_keys(source: KeysSection) -> bytes:
-    if source.url is None:
-        return Path(source.file or "").read_bytes()
-    with urllib.request.urlopen(source.url, timeout=10) as answer:
-        content: bytes = answer.read(MAX_DOCUMENT)
+    """Return the document of a source, not parsed, under the rules of brokers: they follow no redirects, and use none
+    that is too long."""
+    return _read_file(Path(source.file or "")) if source.url is None else asyncio.run(fetch_document(source.url))
+
+
+def _read_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(MAX_DOCUMENT + 1)
+    check_length(content)
     return content
+
+
+def _read_stand_in(path: Path, source: KeysSection) -> bytes:
+    try:
+        content = _read_file(path)
+        parse_keys(content, source.algorithms)
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"--keys {path}: {error}") from None
+    return content
+
+
+def _describe_error(error: Exception) -> str:
+    return str(error) or type(error).__name__  # a TimeoutError has no text
 
 
 def _describe(access: ClientAccess) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from migratory_broker.runtime.security.credentials import MAX_DOCUMENT
 from migratory_cli.main import main
 from migratory_testing.tokens import SECRET, digest, key_set, public_jwk, sign
 
@@ -92,11 +93,14 @@ def test_keys_of_a_secret_are_given_as_a_file(tmp_path: Path, keys: str) -> None
     assert output.startswith("accepted: subject ann, ends in 3")
 
 
-def test_keys_of_a_url_are_fetched(tmp_path: Path) -> None:
+def explain_with_url(tmp_path: Path, status: int, body: bytes) -> tuple[int, str]:
+    """Explain a good token to a cluster whose keys are at a URL that answers once, with this status and body. A
+    redirect leads to the same server."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = key_set(public_jwk("ES256", "a"))
-            self.send_response(200)
+            self.send_response(status if self.path == "/keys" else 200)
+            self.send_header("Location", "/elsewhere")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -105,13 +109,57 @@ def test_keys_of_a_url_are_fetched(tmp_path: Path) -> None:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
         url = f"http://127.0.0.1:{server.server_port}/keys"
         signed = sign({"sub": "ann", "exp": time.time() + 300}, "ES256", "a")
-        code, output = explain(
-            tmp_path, f"    tokens: {{keys: [{{algorithms: [ES256], url: '{url}'}}]}}", "--token", signed
-        )
+        answer = explain(tmp_path, f"    tokens: {{keys: [{{algorithms: [ES256], url: '{url}'}}]}}", "--token", signed)
+        server.shutdown()
+        thread.join()
+    return answer
+
+
+def test_keys_of_a_url_are_fetched(tmp_path: Path) -> None:
+    code, output = explain_with_url(tmp_path, 200, key_set(public_jwk("ES256", "a")))
     assert code == 0, output
+    assert output.startswith("accepted: subject ann, ends in ")
+
+
+@pytest.mark.parametrize(
+    ("status", "padding", "reason"),
+    [
+        (200, MAX_DOCUMENT, f"more than {MAX_DOCUMENT} bytes"),  # the keys are whole in what fits
+        (302, 0, "HTTP status 302"),
+        (203, 0, "HTTP status 203"),
+        (503, 0, "HTTP status 503"),
+    ],
+)
+def test_keys_that_a_broker_would_not_take_from_a_url_are_not_used(
+    tmp_path: Path, status: int, padding: int, reason: str
+) -> None:
+    code, output = explain_with_url(tmp_path, status, key_set(public_jwk("ES256", "a")) + b" " * padding)
+    assert code == 1
+    assert output.splitlines()[0] == f"spec.security.tokens.keys[0] is not used: {reason}"
+
+
+def test_files_that_a_broker_would_not_use_are_not_used(tmp_path: Path, keys: str) -> None:
+    for content, reason in (
+        (b" " * (MAX_DOCUMENT + 1), f"more than {MAX_DOCUMENT} bytes"), (b'{"tokens": [', "truncated"),
+    ):  # fmt: skip
+        (tmp_path / "revoked").write_bytes(content)
+        code, output = explain(tmp_path, keys, "--token", token())
+        assert (code, output.startswith("the list of revoked tokens is not used: ")) == (0, True), output
+        assert reason in output.splitlines()[0]
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"x" * (MAX_DOCUMENT + 1))
+    code, output = explain(tmp_path, keys, "--token", token())
+    assert (code, output.splitlines()[0]) == (
+        1, f"spec.security.tokens.keys[0] is not used: more than {MAX_DOCUMENT} bytes",
+    )  # fmt: skip
+    for content, reason in ((b"x" * (MAX_DOCUMENT + 1), f"more than {MAX_DOCUMENT} bytes"), (b"short", "5 bytes")):
+        (tmp_path / "given").write_bytes(content)
+        code, output = explain(tmp_path, keys, "--token", token(), "--keys", str(tmp_path / "given"))
+        assert (code, f"Error: --keys {tmp_path / 'given'}: " in output, reason in output) == (2, True, True), output
 
 
 def test_wrong_usage(tmp_path: Path, keys: str) -> None:

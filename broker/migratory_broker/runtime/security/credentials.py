@@ -51,8 +51,7 @@ class _File:
         content = self._file.read(MAX_DOCUMENT + 1)
         if content is None:
             return None
-        if len(content) > MAX_DOCUMENT:
-            raise ValueError(f"more than {MAX_DOCUMENT} bytes")
+        check_length(content)
         self._check(content)
         changed = content != self.content
         self.content = content
@@ -148,25 +147,16 @@ class CredentialStore:
 
     async def _fetch_all(self) -> None:
         try:
-            timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
-            async with aiohttp.ClientSession(timeout=timeout) as session:
-                results = [await self._fetch(session, number, source) for number, source in self._urls.items()]
+            results = [await self._fetch(number, source) for number, source in self._urls.items()]
             self._send(fetched=all(results))
         finally:
             self._fetching = None
 
-    async def _fetch(self, session: aiohttp.ClientSession, number: int, source: KeysSection) -> bool:
+    async def _fetch(self, number: int, source: KeysSection) -> bool:
         """Fetch the keys of one URL. Return whether it answered with usable keys."""
         url = source.url or ""
         try:
-            async with session.get(url, allow_redirects=False) as response:
-                if response.status != 200:
-                    raise ValueError(f"HTTP status {response.status}")
-                content = await response.content.read(MAX_DOCUMENT + 1)
-                while len(content) <= MAX_DOCUMENT and (more := await response.content.read(MAX_DOCUMENT)):
-                    content += more
-            if len(content) > MAX_DOCUMENT:
-                raise ValueError(f"more than {MAX_DOCUMENT} bytes")
+            content = await fetch_document(url)
             parse_keys(content, source.algorithms)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             self._set_failing(url, _describe(error))
@@ -176,6 +166,28 @@ class CredentialStore:
             self._fetched[number] = content
             self._log("info", "credentials_changed", source=url)
         return True
+
+
+async def fetch_document(url: str) -> bytes:
+    """Return the document at a URL, not parsed. Raises aiohttp.ClientError, OSError (TimeoutError among them), or
+    ValueError for a status other than 200 and for a document that is too long. Follows no redirects."""
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_TIMEOUT)) as session,
+        session.get(url, allow_redirects=False) as response,
+    ):
+        if response.status != 200:
+            raise ValueError(f"HTTP status {response.status}")
+        content = await response.content.read(MAX_DOCUMENT + 1)
+        while len(content) <= MAX_DOCUMENT and (more := await response.content.read(MAX_DOCUMENT)):
+            content += more
+    check_length(content)
+    return content
+
+
+def check_length(content: bytes) -> None:
+    """Raise ValueError for a document of more than `MAX_DOCUMENT` bytes."""
+    if len(content) > MAX_DOCUMENT:
+        raise ValueError(f"more than {MAX_DOCUMENT} bytes")
 
 
 def _describe(error: Exception) -> str:
