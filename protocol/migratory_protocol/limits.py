@@ -56,7 +56,8 @@ OFFERS: Final = 16
 browsers offer one or two."""
 
 HANDSHAKE: Final = 10.0
-"""Seconds from TCP accept within which the client must send `connect`."""
+"""Seconds from the TCP accept, with TLS from the end of the TLS handshake, within which the client must send `connect`.
+The TLS handshake may take as long."""
 
 HEARTBEAT: Final = 15.0
 """Seconds between two pings of a client, and of silence after which a broker pings one. A connection that is silent for

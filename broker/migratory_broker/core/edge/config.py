@@ -33,7 +33,7 @@ class EdgeConfig:
     broker: str = "broker"
     incarnation: int = 0
 
-    handshake: float = limits.HANDSHAKE  # from TCP accept to `connect`: a silent peer must not hold a descriptor
+    handshake: float = limits.HANDSHAKE  # from `Opened.opened` to `connect`: a silent peer must not hold a descriptor
     duplicate_window: float = 120.0  # for `welcome`: how long the logic recognises a repeated message id
     heartbeat: float = (
         limits.HEARTBEAT

@@ -46,7 +46,8 @@ class Opened(Struct, frozen=True, gc=False):
     wire         the wire format of the negotiated subprotocol
     remote       the client's address as HOST:PORT
     deflate      whether permessage-deflate was negotiated
-    opened       the time of the TCP accept, None for now; `connect` must come within the handshake limit from it
+    opened       the time of the TCP accept, with TLS that of the end of the TLS handshake, None for now; `connect` must
+                 come within the handshake limit from it
     token        the credential of the request, for a `connect` without one
     address      what the connection counts as for the rates of addresses, "" if it does not
     http         the request, None for a WebSocket

@@ -108,8 +108,8 @@ class ConnectionLifecycle:
         connection = ClientConnection(event.connection, format, event.remote, self._delivery.coarse_now)
         self.table[event.connection] = connection
         self._rates.add(connection, event.address)
-        accepted = self.now if event.opened is None else event.opened
-        self._wheel.schedule(connection, accepted + self._config.handshake)
+        opened = self.now if event.opened is None else event.opened
+        self._wheel.schedule(connection, opened + self._config.handshake)
         if self._admit(connection) and event.token is not None:
             self.inbox.hold_token(connection, event.token)
 

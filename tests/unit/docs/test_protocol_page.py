@@ -19,7 +19,8 @@ from migratory_protocol.messages import BrokerMessage, ClientMessage, Error
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "protocol.md").read_text("utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "reference" / "protocol.md").read_text("utf-8")
 KINDS: list[type[Struct]] = [*get_args(ClientMessage), *get_args(BrokerMessage)]
 SESSION = [line for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 
@@ -99,6 +100,16 @@ def test_page_has_the_default_limits() -> None:
     ahead = f"{limits.RESUME_WAIT:g} s with a coordinator, {limits.RESUME_LIMIT:g} s without"
     assert table["resume position ahead of the broker"] == ahead
     assert table["new connections of a broker"] == f"{limits.CONNECTS_PER_SECOND:,}/s"
+
+
+def test_code_and_pages_agree_on_when_the_time_to_connect_begins() -> None:
+    files = [path for folder in ("broker", "protocol", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    told = 0
+    for path in files:
+        for rest in path.read_text("utf-8").split("TCP accept")[1:]:
+            told += 1
+            assert "TLS" in rest[:100], f"{path.relative_to(ROOT)}: with TLS it is the end of the TLS handshake"
+    assert told > 5
 
 
 def test_page_has_the_hash_of_the_example_topic() -> None:
