@@ -1,14 +1,17 @@
-"""docs/concepts/replication.md and the model have the same rules: each rule has a switch, and each switch belongs to
-a rule."""
+"""docs/concepts/replication.md, the code, its tests and the model have the same rules. In the model each rule has a
+switch, and each switch belongs to a rule."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 MODEL = ROOT / "tests" / "model"
 PAGE = (ROOT / "docs" / "concepts" / "replication.md").read_text("utf-8")
+LOGIC = ROOT / "broker" / "migratory_broker" / "core" / "logic"
+NAME = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)+\b")
 ROWS = [line.split("\t") for line in (MODEL / "rules.tsv").read_text("utf-8").splitlines() if line[:1] not in ("", "#")]
 # Not rules: sizes of the exploration, and its questions.
 SIZES = {
@@ -27,6 +30,33 @@ WITHOUT_HOLE = {
     "unlisted_deliver",
     "duplicate_depends",
 }
+
+
+def rule_names(*files: Path) -> set[str]:
+    """Return the names of rules of more than one word in the files."""
+    return {name for file in files for name in NAME.findall(file.read_text("utf-8"))}
+
+
+def asserted_rules(file: Path) -> list[str]:
+    """Return what the calls of `must` in a module say before their first colon: the names of rules, of any length."""
+    calls = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    texts = [
+        ast.literal_eval(call.args[1]) for call in calls if isinstance(call.func, ast.Name) and call.func.id == "must"
+    ]
+    return [text.partition(": ")[0] for text in texts if ": " in text]
+
+
+def test_page_code_and_tests_name_the_same_rules() -> None:
+    page = set(NAME.findall(PAGE))
+    assert page == rule_names(*LOGIC.rglob("*.py"))
+    assert page - rule_names(*(ROOT / "tests" / "unit" / "core" / "logic").glob("*.py")) == set()
+
+
+def test_every_asserted_rule_is_on_the_page() -> None:
+    words = set(re.findall(r"[A-Z]+(?:-[A-Z]+)*", PAGE.partition("## The model")[0]))
+    found = {rule: file.name for file in LOGIC.rglob("*.py") for rule in asserted_rules(file)}
+    assert len(found) > 10
+    assert {rule: file for rule, file in found.items() if rule not in words} == {}
 
 
 def switches_of(row: list[str]) -> set[str]:

@@ -1,10 +1,6 @@
-"""The document, the code and the tests name the same rules; and tests of rules that no other file of this folder
-names."""
+"""Tests of rules that no other file of this folder names."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 import pytest
 from migratory_broker.core.logic.context import InvariantError
@@ -24,21 +20,6 @@ from migratory_protocol.peer import (
 )
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
-
-ROOT = Path(__file__).parents[4]
-NAME = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)+\b")
-
-
-def names(*files: Path) -> set[str]:
-    return {name for file in files for name in NAME.findall(file.read_text())}
-
-
-def test_document_code_and_tests_name_the_same_rules() -> None:
-    document = names(ROOT / "docs/concepts/replication.md")
-    code = names(*(ROOT / "broker/migratory_broker/core/logic").rglob("*.py"))
-    tests = names(*Path(__file__).parent.glob("*.py"))
-    assert document == code
-    assert document - tests == set()
 
 
 def test_number_promised() -> None:

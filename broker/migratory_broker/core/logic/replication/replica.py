@@ -194,7 +194,7 @@ class Replica:
         """ACTIVATION-COMMITS: mark the synced epoch as activated, commit all entries and remove the epoch's idle
         topics. Nothing if it is activated already."""
         view = self.view
-        must(view is not None, "VIEW: an epoch that is activated was synced to")
+        must(view is not None, "ACTIVATION-COMMITS: an epoch that is activated was synced to")
         if view is not None and not view.activated:
             view.activated = True
             self.commit_all()
