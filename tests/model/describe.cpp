@@ -76,7 +76,7 @@ string describe(const State& s, Action x, const State& z) {
     case RESTORE:
       return name(s, x.a) + " writes record " + to_string(z.current) + " from the copies of epoch " +
              to_string(z.epoch[z.current].source_epoch) + ", members " + set(z.epoch[z.current].members) +
-             (z.epoch[z.current].all_sources ? ", source all of " : ", source ") + set(z.epoch[z.current].source);
+             ", source " + set(z.epoch[z.current].source);
     case CRASH: return name(s, x.a) + " crashes";
     case RESTART: return name(z, x.a) + " starts, as a learner";
     case EXPIRE: return "the coordinator's ephemeral of " + string(1, 'A' + x.a) + " goes";

@@ -142,8 +142,6 @@ bool is_promised(const State& s) {
   for (const Broker& b : s.broker) down += !b.alive;
   int copies = s.epoch[s.current].copies;
   if (rules.heal_source == 2 ? BROKERS - down < copies : down > copies - 1) return false;
-  const Epoch& c = s.epoch[s.current];  // RESTORE-SOURCE: of that source, no copy may be lost
-  if (!c.activated && c.all_sources && (c.source & ~living(s))) return false;
   int source = s.epoch[s.current].activated ? s.current : s.epoch[s.current].source_epoch;
   for (int i = source; i <= (rules.heal_source ? source : (int)s.current); i++) {
     const Epoch& e = s.epoch[i];
@@ -152,7 +150,7 @@ bool is_promised(const State& s) {
     not_promised++;
     if (rules.relist) return false;
   }
-  if (s.lost && !restorable(s)) return false;  // the history is unknown, or brokers are away
+  if ((s.lost || !is_answerable(s)) && !restorable(s)) return false;  // the history is unknown, or brokers are away
   if (s.current > EPOCHS - 3) return false;  // no room for the epochs that recovery may need
   if (SEQUENCES < IDS * PUBLISHERS + budget.removals)
     for (int b = 0; b < BROKERS; b++)
@@ -309,7 +307,7 @@ std::map<string, std::function<void(const string&)>> arguments() {
   SWITCH(floor) SWITCH(removal_waits) SWITCH(removal_travels) SWITCH(removal_applied) SWITCH(keep_rows)
   SWITCH(fresh_mark) SWITCH(mark_early) SWITCH(forget_early) SWITCH(ack_any) SWITCH(restore_count)
   SWITCH(restore_promises) SWITCH(suspect_answers)
-  SWITCH(restore_guard) SWITCH(restore_source) SWITCH(blind_bootstrap) SWITCH(lives_repeat) SWITCH(rollback)
+  SWITCH(restore_guard) SWITCH(restore_source) SWITCH(restore_again) SWITCH(blind_bootstrap) SWITCH(lives_repeat) SWITCH(rollback)
 #undef SWITCH
   number("crashes", budget.crashes);
   number("expiries", budget.expiries);

@@ -101,7 +101,8 @@ struct Switches {
   bool restore_count = true;    // RESTORE-COUNT: at most q - 1 brokers are not members of the highest synced epoch,
   bool restore_promises = true;  // or its owner and q - 1 other members have promised no higher one
   bool restore_guard = true;    // IDENTITY-GUARD: a term of before the loss is not activated
-  bool restore_source = true;   // RESTORE-SOURCE: of an epoch that may not be activated, every copy is asked
+  bool restore_source = true;   // RESTORE-SOURCE: one of the answers is synced to the source, which may not be activated
+  bool restore_again = true;    // RESTORE-AGAIN: enough answers, none of them synced: another source is looked for
   bool blind_bootstrap = false; // a first record, though brokers that were not asked hold the group
   bool lives_repeat = false;    // INCARNATION: an incarnation is given again
   bool rollback = false;        // ZooKeeper continues from an older record
@@ -128,7 +129,7 @@ enum Phase { NONE, PREPARING, SYNCING, NUMBERING };
 
 // One epoch: its record in ZooKeeper, and its owner's part. Sets of incarnations are bit masks.
 struct Epoch {
-  u8 owner, phase, copies, activated, source_epoch, no_promises, all_sources;
+  u8 owner, phase, copies, activated, source_epoch, no_promises;
   u8 removal;  // topics that go, a bit mask
   u32 members, source, answered, synced, fetched;
   Log log[TOPICS];

@@ -172,13 +172,18 @@ bool enough(const State& s, int epoch) {
   if (e.no_promises) return true;
   if (rules.source == LAST_ACTIVATED) {
     const Epoch& source = s.epoch[e.source_epoch];
-    if (e.all_sources && (e.answered & e.source) == e.source) return true;
-    return (!e.all_sources && of(e.source, source.copies)) || (rules.owner_enough && e.source_epoch && (e.answered & bit(source.owner)));
+    return of(e.source, source.copies) || (rules.owner_enough && e.source_epoch && (e.answered & bit(source.owner)));
   }
   if (rules.source == LAST_RECORD) return of(e.source, rules.copies2 ? e.copies : s.epoch[epoch - 1].copies);
   for (int i = e.source_epoch; i < epoch; i++)
     if (!of(s.epoch[i].members, s.epoch[i].copies)) return false;
   return true;
+}
+
+// RESTORE-SOURCE: of an activated source, one of enough answers is always synced to it.
+bool has_synced_answer(const Epoch& e) {
+  bool waived = !rules.restore_source || rules.source != LAST_ACTIVATED || rules.any_synced || rules.header_counts;
+  return waived || e.no_promises || !e.source_epoch || e.best_synced[0];
 }
 
 // TAKEOVER-SOURCE
@@ -222,7 +227,6 @@ void take_over(const State& s) {
         e.members = list;
         e.source = stale ? before.source : source_of(s);
         e.source_epoch = before.activated && !stale ? s.current : before.source_epoch;
-        e.all_sources = !before.activated && before.all_sources;
         if (suspects && !rules.suspect_answers) e.source &= ~bit(s.ephemeral);
         z.suspicions += wrongly;
         z.ephemeral = e.owner;
@@ -292,15 +296,20 @@ bool may_restore(const State& s, u32 asked, bool activated) {
 }
 
 // RESTORE: some of the brokers that have joined write the group's record again, from the highest epoch that one of them
-// is synced to. The number is above every number given before.
+// is synced to. The number is above every number given before. RESTORE-AGAIN: so does the owner of a record that was not
+// activated, when enough members of its source have answered, and none of them is synced to it.
 void restore(const State& s) {
-  if (!s.lost || s.current >= EPOCHS) return;
+  const Epoch& present = s.epoch[s.current];
+  bool again = rules.restore_again && !s.lost && present.phase == PREPARING && s.ephemeral == present.owner &&
+               owner_lives(s, present) && s.broker[broker_of(present.owner)].promised == s.current &&
+               enough(s, s.current) && !has_synced_answer(present);
+  if ((!s.lost && !again) || s.current >= EPOCHS) return;
   u32 all = 0;
   for (int b = 0; b < BROKERS; b++)
     if (s.broker[b].alive && (s.joined >> b & 1)) all |= bit(incarnation(s, b));
   for (int b = 0; b < BROKERS; b++) {
     u32 me = bit(incarnation(s, b));
-    if (!(all & me)) continue;
+    if (!(all & me) || (again && me != bit(present.owner))) continue;
     for (u32 list = all; list; list = (list - 1) & all) {
       int highest = highest_synced(s, list);
       const Epoch& c = s.epoch[highest];
@@ -308,34 +317,29 @@ void restore(const State& s) {
       if (!(list & me) || count(list) < copies_of(s.current + 1)) continue;
       if (held && !highest) continue;
       if (count(list) < min(count(all), rules.list_min)) continue;
-      for (int unknown = !held || !c.activated; unknown <= 1; unknown++) {  // whether the activation is known
-        if (held && !may_restore(s, list, !unknown)) continue;
-        State z = s;
-        int epoch = ++z.current;
-        Epoch& e = z.epoch[epoch];
-        e.owner = incarnation(s, b);
-        e.phase = PREPARING;
-        e.copies = copies_of(epoch);
-        e.members = list;
-        e.source_epoch = highest;
-        e.source = c.members;
-        e.no_promises = !held;
-        if (unknown && held && rules.restore_source) {
-          e.all_sources = 1;
-          e.source = c.members & list;
-        }
-        z.ephemeral = e.owner;
-        z.lost = 0;
-        z.broker[b].promised = epoch;
-        if (held && c.owner == e.owner && c.phase == NUMBERING && s.broker[b].promised == highest) {  // RELIST
-          e.no_promises = 1;
-          for (int t = 0; t < TOPICS; t++) e.log[t] = c.log[t];
-        } else if (is_asked(z, epoch, b)) {
-          e.answered |= me;
-          merge(z, e, b);
-        }
-        next(RESTORE, b, list, 0, z);
+      if (held && !may_restore(s, list, c.activated)) continue;
+      if (again && highest == present.source_epoch) continue;  // one that is synced to it is there, and will answer
+      State z = s;
+      int epoch = ++z.current;
+      Epoch& e = z.epoch[epoch];
+      e.owner = incarnation(s, b);
+      e.phase = PREPARING;
+      e.copies = copies_of(epoch);
+      e.members = list;
+      e.source_epoch = highest;
+      e.source = c.members;
+      e.no_promises = !held;
+      z.ephemeral = e.owner;
+      z.lost = 0;
+      z.broker[b].promised = epoch;
+      if (held && c.owner == e.owner && c.phase == NUMBERING && s.broker[b].promised == highest) {  // RELIST
+        e.no_promises = 1;
+        for (int t = 0; t < TOPICS; t++) e.log[t] = c.log[t];
+      } else if (is_asked(z, epoch, b)) {
+        e.answered |= me;
+        merge(z, e, b);
       }
+      next(RESTORE, b, list, 0, z);
     }
   }
 }
@@ -369,7 +373,7 @@ void prepare(const State& s, int epoch) {
       merge(z, z.epoch[epoch], b);
       next(FETCH, epoch, b, 0, z);
     }
-  if (!enough(s, epoch) || !fetched) return;
+  if (!enough(s, epoch) || !has_synced_answer(e) || !fetched) return;
   State z = s;
   Epoch& x = z.epoch[epoch];
   Broker& me = z.broker[owner];
@@ -712,6 +716,14 @@ void faults(const State& s) {
 }
 
 }  // namespace
+
+bool is_answerable(const State& s) {
+  const Epoch& c = s.epoch[s.current];
+  if (c.activated || !c.source_epoch) return true;
+  for (int b = 0; b < BROKERS; b++)
+    if (s.broker[b].alive && (c.source & bit(incarnation(s, b))) && s.broker[b].synced >= c.source_epoch) return true;
+  return false;
+}
 
 bool restorable(const State& s) { return highest_synced(s, living(s)) && may_restore(s, living(s), false); }
 

@@ -22,4 +22,5 @@ using Steps = std::vector<Step>;
 void successors(const State& s, Steps& out);
 void begin(State& s);
 bool restorable(const State& s);  // RESTORE-COUNT
+bool is_answerable(const State& s);  // RESTORE-AGAIN: a member that is synced to the source of the record runs
 int lowest(const State& s, int topic, int publisher);  // the publisher's mark: its lowest unacknowledged id

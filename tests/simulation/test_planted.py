@@ -14,7 +14,7 @@ NAME = "coordinator delivers before a confirmation"
 
 def test_every_planted_fault_applies() -> None:
     faults = planted.load()
-    assert len(faults) >= 228
+    assert len(faults) >= 231
     assert len({fault.name for fault in faults}) == len(faults)
     for fault in faults:
         assert fault.breaks

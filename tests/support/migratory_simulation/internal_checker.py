@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from migratory_broker.core.logic.membership.records import GroupRecord, decode_group
+from migratory_broker.core.logic.membership.records import GroupRecord, SourceEpoch, decode_group
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.peer import BrokerId, Promise
 from migratory_protocol.positions import Position
@@ -93,6 +93,14 @@ class InternalChecker:
             for record in self.since_activated.get(group, [])
         )
 
+    def _synced_runs(self, group: int, source: SourceEpoch) -> bool:
+        """Return whether a member of the source epoch runs that is synced to it. If not, enough answers may show that
+        it never was activated, and its record must be restored again (RESTORE-AGAIN)."""
+        return any(
+            process.identity in source.members and process.replica(group).synced >= source.epoch
+            for process in self.world.running()
+        )
+
     def _changed(self, path: str, data: bytes | None, version: int) -> None:
         """Record a broker's registration, or check and store a group's record, that ZooKeeper has committed at `path`.
         Ignore deletions and other nodes."""
@@ -142,10 +150,11 @@ class InternalChecker:
         unrecorded = group in self.unrecorded
         # A history whose record is gone as well is replaced at once (docs/concepts/guarantees.md, Not promised).
         self.over[group, before.first] = now + HISTORY_WAIT * self.world.options.tempo if unrecorded else now
+        source = before.as_source()
+        refuted = source is not None and not self._synced_runs(group, source) and not self.restorable(group)
         restorable = unrecorded and (self.restorable(group) or self.continues(group))
         self.unrecorded.discard(group)
         self.since_activated[group] = [record]
-        source = before.as_source()
         if source is None:
             return
         if restorable:
@@ -157,6 +166,9 @@ class InternalChecker:
             raise Violation(1, f"group {group}: a new history under `halt`: {record}")
         if self.world.options.plan.safe:
             raise Violation(1, f"group {group}: a new history, though no list lost more than q - 1: {before}")
+        if refuted:
+            self.world.coverage["unrestorable records"] += 1
+            return
         here = self.lives.here(source.members)
         if source.enough(here):
             raise Violation(1, f"group {group}: a new history, though {here} of {source} are not replaced")
@@ -175,6 +187,8 @@ class InternalChecker:
         if record is None:
             return  # brokers hold something of a group without a record: unknown
         here = [] if source is None else self.lives.here(source.members)
+        if source is not None and not self._synced_runs(group, source) and not self.restorable(group):
+            return
         if source is None or source.enough(here):
             raise Violation(7, f"{process.label} halts group {group}, though {here} of {source} are not replaced")
 

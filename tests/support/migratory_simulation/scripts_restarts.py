@@ -454,6 +454,36 @@ def cut_off_coordinator_left(cluster: ScriptedCluster) -> Steps:
     yield from _all_others_replaced(cluster, owner, before)
 
 
+@schedule(60.0, link_delay=0.02)
+def takeover_lost(cluster: ScriptedCluster) -> Steps:
+    """ZooKeeper loses its data during a takeover, to whose epoch only the candidate is synced, and the candidate
+    crashes once the record is restored from that epoch. The others must find out that it never was activated, and
+    continue the epoch before it with all that was acknowledged."""
+    yield from cluster.settled()
+    owner, before = cluster.current(), cluster.record()
+    cluster.cut_zookeeper(owner, expire=True)
+    yield cluster.next_record(before)
+    candidate, record = cluster.owner(), cluster.record()
+    if candidate is None or record is None:
+        return
+    others = cluster.others(candidate)
+    yield cluster.until(lambda: any(other.replica(0).promised == record.epoch for other in others), 2.0, "promise")
+    cluster.block(candidate, *others, both=False)  # the Sync of the epoch
+    cluster.world.ensemble.set_available(False)
+    yield cluster.until(lambda: cluster.synced(candidate) == record.epoch, 2.0, "adopted log")
+    cluster.restore_zookeeper(owner)
+    _come_back(cluster)
+    losses = [process.logic.identity for process in cluster.others()]
+    yield cluster.until(lambda: all(identity.losses for identity in losses), 6.0, "broker that knows of the loss")
+    for other in others:
+        cluster.world.network.break_link(candidate.number, other.number)
+        cluster.unblock(candidate, other)
+    yield cluster.expect(lambda: not cluster.world.internal.unrecorded, 20.0, "the record is not restored")
+    cluster.crash(candidate, 4.0)
+    yield cluster.taken_over(candidate, 20.0)
+    yield from _continued(cluster, before)
+
+
 def _all_others_replaced(cluster: ScriptedCluster, old: Process, before: GroupRecord | None) -> Steps:
     """Let the group be taken over and publications be committed. Then empty ZooKeeper, replace all brokers but the
     `old` coordinator, and demand that they begin a new history."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
 from migratory_broker.core.logic.election.history import SurveyRound
-from migratory_broker.core.logic.events import PeerReceived, Stop, ZkCommit, ZkCreate, ZkSession
-from migratory_broker.core.logic.membership.records import encode, rendezvous
-from migratory_protocol.peer import Activated, InventoryRequest, Prepare, SurveyReply, Sync, Synced
+from migratory_broker.core.logic.events import DrainRequest, PeerReceived, Stop, ZkCommit, ZkCreate, ZkSession
+from migratory_broker.core.logic.membership.records import GroupRecord, decode_group, encode, rendezvous
+from migratory_protocol.peer import Activated, InventoryRequest, Prepare, Promise, SurveyReply, Sync, Synced
 from migratory_protocol.topics import topic_group
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
@@ -154,8 +155,8 @@ def test_first_epoch_is_of_the_clock_that_is_furthest_ahead(clock: int, first: i
     assert differ == (set() if first else {(name, "warning") for name in others})
 
 
-def test_every_copy_is_asked_of_an_epoch_that_may_not_be_activated() -> None:
-    """RESTORE-SOURCE: a takeover was under way, and only one member is synced to its epoch."""
+def test_epoch_that_may_not_be_activated_is_restored_like_any_other() -> None:
+    """RESTORE-SOURCE: a takeover was under way, and nobody knows whether its epoch was activated."""
     cluster = Cluster(relist_delay=100.0).up()
     assert publishes(cluster, 1)
     old = cluster.coordinator()
@@ -176,19 +177,135 @@ def test_every_copy_is_asked_of_an_epoch_that_may_not_be_activated() -> None:
     cluster.wall_ms = 1_000_000
     cluster.start(old)
     comes_back(cluster)
-    written: list[list[str]] = []
+    written: list[GroupRecord] = []
 
     def watch(broker: str, commit: ZkCommit) -> bool:
         if isinstance(commit.operations[0], ZkCreate) and commit.operations[0].path == "/groups/0":
-            written.append([commit.operations[0].data.decode()])
+            written.append(decode_group(commit.operations[0].data))
         return False
 
     cluster.unknown = watch
     cluster.run(10.0)
-    assert written
-    assert '"copies":1' in written[0][0]  # of the source: all of its members must answer
+    source = written[0].source
+    assert source is not None
+    assert ({name for name, _ in source.members}, source.copies) == ({*cluster.names} - {old}, 2)
     assert cluster.record().activated
     assert publishes(cluster, 2)
+
+
+Held = Callable[[str, str, object], bool]
+
+
+def unfinished(cluster: Cluster, hold: Held) -> tuple[str, int]:
+    """Publish, and let the coordinator drain, so that another broker takes the group over. Empty ZooKeeper while
+    messages are held by `hold`, which gets the sender, the receiver and the message, and the takeover is not activated.
+    Return the candidate's name and its epoch."""
+    assert publishes(cluster, 1)
+    old, before = cluster.coordinator(), cluster.record()
+    cluster.hold = hold
+    cluster.lost = lambda broker, commit: commit.operations[0].path == "/groups/0" and len(commit.operations) == 2
+    cluster.give(old, DrainRequest(60.0))
+    cluster.run(0.3)
+    record = cluster.record()
+    assert (record.epoch, record.activated) == (before.epoch + 1, False)
+    away(cluster)
+    cluster.lost = lambda broker, commit: False
+    cluster.wall_ms = 1_000_000
+    comes_back(cluster)
+    return record.owner[0], record.epoch
+
+
+def test_history_outlives_one_member_of_an_epoch_that_may_not_be_activated() -> None:
+    """RESTORE-SOURCE: one broker of three is replaced before it has promised the restored epoch. Regression: all
+    members had to promise it, and a new history began."""
+    cluster = Cluster(relist_delay=100.0).up()
+    history = cluster.record().history
+    candidate, _ = unfinished(cluster, lambda sender, receiver, message: isinstance(message, Activated))
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Prepare, Sync))
+    while "/groups/0" not in cluster.store.nodes:
+        cluster.run(0.1)
+    assert not cluster.record().activated
+    cluster.restart(candidate)
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(25.0)
+    assert cluster.record().history == history
+    assert publishes(cluster, 2)
+    assert [text for _, text in cluster.delivered(cluster.coordinator(), "t")] == ["x1", "x2"]
+
+
+def only_candidate_synced(cluster: Cluster) -> tuple[str, int]:
+    """Let ZooKeeper lose a takeover whose candidate alone is synced to its epoch, and end the candidate once the record
+    is restored from that epoch. Return the candidate's name and its epoch."""
+    candidate, epoch = unfinished(cluster, lambda sender, receiver, message: isinstance(message, Sync))
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Sync, Prepare, Promise))
+    while "/groups/0" not in cluster.store.nodes:
+        cluster.run(0.1)
+    source = cluster.record().source
+    assert source is not None
+    assert source.epoch == epoch
+    cluster.crash(candidate)
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.held.clear()
+    return candidate, epoch
+
+
+def test_epoch_that_never_was_activated_is_not_waited_for() -> None:
+    """RESTORE-AGAIN: its only synced member is lost. Enough others answer, none of them is synced, and the record is
+    restored from the epoch before."""
+    cluster = Cluster(relist_delay=100.0).up()
+    before = cluster.record()
+    _, epoch = only_candidate_synced(cluster)
+    cluster.run(8.0)
+    record = cluster.record()
+    assert (record.history, record.activated) == (before.history, True)
+    written = [note.fields["reason"] for name in cluster.running() for note in cluster[name].notes("record_written")]
+    assert "restore" in written
+    assert all(cluster.logic(name).groups[0].replica.synced > epoch for name in cluster.running())
+    assert publishes(cluster, 2)
+    assert [text for _, text in cluster.delivered(cluster.coordinator(), "t")] == ["x1", "x2"]
+
+
+def test_promise_of_the_only_synced_member_is_waited_for() -> None:
+    """RESTORE-AGAIN: enough others have answered before it, but the survey finds it, and no other source is chosen."""
+    cluster = Cluster(relist_delay=100.0).up()
+    history = cluster.record().history
+    candidate, epoch = unfinished(cluster, lambda sender, receiver, message: isinstance(message, Sync))
+    cluster.give(candidate, DrainRequest(60.0))  # so that the third broker restores the record
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Prepare) and receiver == candidate
+    cluster.run(3.0)
+    record = cluster.record()
+    assert record.owner[0] != candidate
+    assert not record.activated
+    assert record.source is not None
+    assert record.source.epoch == epoch
+    waits = {note.fields["reason"] for note in cluster[record.owner[0]].notes("group_waits")}
+    assert waits == {"waiting for the promise of a broker that holds the log of the last epoch"}
+    cluster.release()
+    cluster.run(8.0)
+    assert cluster.record().history == history
+    assert publishes(cluster, 2)
+
+
+@pytest.mark.parametrize("rule", ["reset", "halt"])
+def test_history_is_lost_with_the_copies_of_both_epochs(rule: str) -> None:
+    """RESTORE-AGAIN: the epoch before the one that never was activated has lost too many members as well. The group
+    does not wait for ever: a new history begins after 3 sessions."""
+    cluster = Cluster(relist_delay=100.0, on_history_loss=rule).up()
+    before = cluster.record()
+    candidate, _ = only_candidate_synced(cluster)
+    cluster.start(candidate)
+    cluster.run(0.2)
+    survivors = [cluster.logic(name).groups[0] for name in cluster.running() if name != candidate]
+    for group in survivors:  # as if they had been replaced, and listed again, between the two epochs
+        group.replica.view = None
+    cluster.run(8.0)
+    assert cluster.record().history == before.history
+    cluster.run(12.0)
+    assert (cluster.record().history == before.history) == (rule == "halt")
+    if rule == "reset":
+        assert publishes(cluster, 2)
+    else:
+        assert any(cluster[name].notes("history_lost_halted") for name in cluster.running())
 
 
 def test_transactions_of_a_broker_with_the_old_identity_are_refused() -> None:

@@ -155,6 +155,10 @@ class Election:
         if state.unrecorded and term.active:
             state.not_before = self.ctx.now + RETRY_INTERVAL
             self._no_record(number)
+        elif state.absent_since is None and term.refuted and (not term.stuck or self.histories.is_lost(number)):
+            # RESTORE-AGAIN. If it is stuck, another candidate may reach more brokers, unless all have answered
+            state.not_before = self.ctx.now + RETRY_INTERVAL
+            self._no_record(number, term)
         elif state.absent_since is not None and term.active:
             state.resigned = False
             state.not_before = self.ctx.now + RETRY_INTERVAL
@@ -275,26 +279,35 @@ class Election:
         following = record.next(self.ctx.me, members, self.ctx.config.min_copies, replica.promised)
         self._write(number, following, version, cause)
 
-    def _no_record(self, number: int) -> None:
+    def _no_record(self, number: int, refuted: Term | None = None) -> None:
         """Write the record of a group that has none: the first one if a survey found neither promises nor copies, else
         one restored from the copies. If too few are left, the history is lost: begin a new one once that is allowed.
-        Otherwise wait."""
-        decision = self.histories.bootstrap(number)
+        Otherwise wait.
+
+        RESTORE-AGAIN: `refuted` is this broker's term if there is a record, restored from an epoch that never was
+        activated. The one that is written replaces it.
+        """
+        decision = self.histories.bootstrap(number, None if refuted is None else refuted.record.source)
         if decision is None:
             return
         if decision.action == "first":
             self._begin_history(number, 0, None, decision.clock)
         elif decision.action == "lost" and self.histories.may_begin(number):
-            self._begin_history(number, decision.known, None, decision.clock)
+            self._begin_history(number, decision.known, None, decision.clock, refuted)
         elif decision.copy is not None:
-            self._restore(number, decision.copy, decision.source, max(decision.clock, decision.known + 1))
+            # the own record may be newer than the survey
+            epoch = max(decision.clock, decision.known + 1, self.groups[number].replica.promised + 1)
+            self._restore(number, decision.copy, decision.source, epoch, refuted)
         else:
             self._wait(number, decision.reason)
 
-    def _restore(self, number: int, copy: HeldCopy, source: SourceEpoch | None, epoch: int) -> None:
+    def _restore(
+        self, number: int, copy: HeldCopy, source: SourceEpoch | None, epoch: int, replaced: Term | None = None
+    ) -> None:
         """RESTORE-SOURCE: write the record that ZooKeeper lost, as one that follows the epoch of `copy`.
 
         `epoch` is a wall clock in milliseconds, as in a first record, or one above all known epochs if that is higher.
+        `replaced`: this broker's term, if its record is replaced.
         """
         members = self.choose()
         if len(members) < self.ctx.config.min_copies:
@@ -310,12 +323,15 @@ class Election:
             activated=False,
             source=source,
         )
-        self._write(number, record, None, "restore")
+        self._write(number, record, None, "restore", replaced)
 
-    def _begin_history(self, number: int, known: int, version: int | None, clock: int = 0) -> None:
+    def _begin_history(
+        self, number: int, known: int, version: int | None, clock: int = 0, replaced: Term | None = None
+    ) -> None:
         """FIRST-EPOCH: write the first record of a new history, or wait if too few brokers can be listed. Its epoch is
         the wall clock in milliseconds, or `clock`, or one above `known` and this broker's promise if these are higher.
-        `version` is of the record that it replaces, None without one."""
+        `version` is of the record that it replaces, None without one or if that is the record of the own term
+        `replaced`."""
         ctx = self.ctx
         members = self.choose()
         if len(members) < ctx.config.min_copies:
@@ -332,7 +348,7 @@ class Election:
             activated=False,
             source=None,
         )
-        self._write(number, record, version, "new history" if known else "first record")
+        self._write(number, record, version, "new history" if known else "first record", replaced)
 
     def choose(self) -> list[BrokerId]:
         """Return the members of the next list, sorted: this broker and every linked broker, whether it is a member or a
@@ -348,17 +364,21 @@ class Election:
         must(not self.states[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
         chosen = members if members is not None else self.choose()
         following = term.record.next(self.ctx.me, chosen, self.ctx.config.min_copies, term.outbid)
-        self._write(number, following, term.version, "relist" if members is not None else "renew")
+        self._write(number, following, None, "relist" if members is not None else "renew", term)
 
-    def _write(self, number: int, record: GroupRecord, version: int | None, cause: Cause) -> None:
-        """CAS: write a record against the `version` that was read (None: create it), with the ephemeral in the same
-        transaction. The reply begins the term, backs off, or leaves the outcome to be verified."""
+    def _write(
+        self, number: int, record: GroupRecord, version: int | None, cause: Cause, replaced: Term | None = None
+    ) -> None:
+        """CAS: write a record against the `version` that was read (None: create it), or against that of the own term
+        `replaced`, with the ephemeral in the same transaction. The reply begins the term, backs off, or leaves the
+        outcome to be verified."""
         state = self.states[number]
+        version = version if replaced is None else replaced.version
         path, ephemeral = f"{GROUPS}/{number}", f"{COORDINATORS}/{number}"
         data = encode(record)
         own_claim = claim(record)
         operations: list[ZkOperation] = [ZkCreate(path, data) if version is None else ZkWrite(path, data, version)]
-        if cause in ("relist", "renew"):
+        if replaced is not None:  # the ephemeral is this broker's
             operations.append(ZkWrite(ephemeral, own_claim, -1))
         elif cause in ("hand over", "suspect"):
             operations += [ZkDelete(ephemeral), ZkCreate(ephemeral, own_claim, ephemeral=True)]

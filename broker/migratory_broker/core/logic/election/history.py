@@ -3,9 +3,10 @@ record, to restore the one that ZooKeeper lost, or to begin a new history.
 
 SURVEY: without a record the linked brokers are asked what they hold of the group. If nobody holds a promise or a copy,
 the first record is written. Otherwise ZooKeeper has lost the record, which is restored from the copies (RESTORE-COUNT,
-RESTORE-SOURCE); with too few of them the history is lost. LOST, with a record: so many incarnations of the source list
-were replaced by newer ones that neither n - q + 1 answers nor the owner's can ever come. A new history waits until
-replaced processes have fenced themselves, and is begun under `reset` only.
+RESTORE-SOURCE); with too few of them the history is lost. A record is restored again if the epoch that it was restored
+from never was activated, and no copy of that is left (RESTORE-AGAIN). LOST, with a record: so many incarnations of the
+source list were replaced by newer ones that neither n - q + 1 answers nor the owner's can ever come. A new history
+waits until replaced processes have fenced themselves, and is begun under `reset` only.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class SurveyRound:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """The decision about a group without a record: write its "first" one, "restore" it from the copies of the brokers,
-    treat it as "lost", or "wait". `known`: the highest epoch that a broker has promised. `clock`: the least epoch of
-    the record to write. `copy`, `source`: of a record to restore."""
+    """The decision about a group without a record, or with a restored one that cannot be continued: write its "first"
+    one, "restore" it from the copies of the brokers, treat it as "lost", or "wait". `known`: the highest epoch that
+    a broker has promised. `clock`: the least epoch of the record to write. `copy`, `source`: of a record to restore."""
 
     action: Literal["first", "restore", "lost", "wait"]
     reason: str = ""
@@ -79,12 +80,12 @@ class Histories:
 
     # ---- the first record ------------------------------------------------------------------------------------
 
-    def bootstrap(self, number: int) -> Unrecorded | None:
+    def bootstrap(self, number: int, refuted: SourceEpoch | None = None) -> Unrecorded | None:
         """Return what to do about a group without a record, None while a survey runs. If a survey is needed, schedule
-        it."""
+        it. `refuted`: the source of the group's restored record, which never was activated (RESTORE-AGAIN)."""
         result = self._results.pop(number, None)
         if result is not None and self.ctx.now - result.ended_at <= SURVEY_TIMEOUT:
-            return self._judge(number, result)
+            return self._judge(number, result, refuted)
         config, registered = self.ctx.config, self.membership.registered_at
         # What other brokers may have held before ZooKeeper lost its data is fenced by then.
         longest = max(config.bootstrap_wait, config.history_wait_sessions * config.session_timeout)
@@ -100,7 +101,7 @@ class Histories:
             name for name in config.brokers if name not in live or not (name in self.ctx.links or name == config.name)
         ]
 
-    def _judge(self, number: int, survey: SurveyRound) -> Unrecorded:
+    def _judge(self, number: int, survey: SurveyRound, refuted: SourceEpoch | None) -> Unrecorded:
         """Return what to do about a group without a record, by a survey that has just ended."""
         promised = survey.promised.get(number)
         if not promised:
@@ -122,13 +123,11 @@ class Histories:
         if len(names) - len(members) > copy.copies - 1 and not is_last:
             # RESTORE-COUNT: a later epoch may have been activated, and its copies be among the others
             return self._unknown(number, known, survey)
-        if any(other.leads and broker != self.ctx.me for broker, other in newest.items()):
+        if refuted is not None and copy.synced == refuted.epoch:
+            return Unrecorded("wait", "waiting for the promise of a broker that holds the log of the last epoch")
+        if refuted is None and any(other.leads and broker != self.ctx.me for broker, other in newest.items()):
             return Unrecorded("wait", "ZooKeeper lost its record; its coordinator restores it")
-        if activated:
-            source = SourceEpoch(copy.synced, copy.members, copy.copies, copy.owner)
-        else:
-            # RESTORE-SOURCE: perhaps not activated, and then any one of them may be the only one that is synced to it
-            source = SourceEpoch(copy.synced, members, 1, copy.owner)
+        source = SourceEpoch(copy.synced, copy.members, copy.copies, copy.owner)
         return Unrecorded("restore", known=known, clock=survey.clock, copy=copy, source=source)
 
     def _unknown(self, number: int, known: int, survey: SurveyRound) -> Unrecorded:
@@ -280,6 +279,10 @@ class Histories:
                 self.ctx.note("error", "history_lost_halted", group=number)
             return False
         return waited
+
+    def is_lost(self, number: int) -> bool:
+        """Return whether the group's history is recorded as lost."""
+        return number in self._lost_since
 
     def resolved(self, number: int) -> None:
         """Forget the loss, the surveys and the halt of a group that continues or whose new history began."""

@@ -1,9 +1,10 @@
 """The first half of a takeover, for `Term`: promises from the source list, and the logs that are merged from them.
 
 TAKEOVER-SOURCE: only the source list is asked, never the list of a record that was not activated. TAKEOVER-QUORUM: n -
-q + 1 of its members must answer, or its owner. TAKEOVER-MERGE: only answers with `synced` of at least the source epoch
-are merged; an answer counts when its last part has come. BY-INCARNATION: the other end of a link is one incarnation of
-a broker.
+q + 1 of its members must answer, or its owner. RESTORE-SOURCE: one of the answers is synced to the source epoch, which
+may not be activated if ZooKeeper has lost its records. TAKEOVER-MERGE: only answers with `synced` of at least the
+source epoch are merged; an answer counts when its last part has come. BY-INCARNATION: the other end of a link is one
+incarnation of a broker.
 """
 
 from __future__ import annotations
@@ -103,7 +104,13 @@ class PromiseRound:
 
     @property
     def enough(self) -> bool:
-        return self.source.enough(self.answers)
+        return self.source.enough(self.answers) and any(map(self.is_useful, self.answers))
+
+    @property
+    def refuted(self) -> bool:
+        """RESTORE-AGAIN: True if enough have answered, and none of them is synced to the source epoch, so that it never
+        was activated."""
+        return self.source.enough(self.answers) and not any(map(self.is_useful, self.answers))
 
     def is_useful(self, broker: BrokerId) -> bool:
         """Return whether that broker has answered, with logs synced to the source epoch or a later one."""

@@ -118,6 +118,11 @@ class Term:
             self.adopted_entries = promise_round.adopt()
             self._adopted(None)
 
+    @property
+    def refuted(self) -> bool:
+        """RESTORE-AGAIN: True while this term waits for promises from an epoch that never was activated."""
+        return self.phase == "preparing" and self.promise_round is not None and self.promise_round.refuted
+
     # ---- syncing ---------------------------------------------------------------------------------------------
 
     def _adopted(self, before: Term | None) -> None:
