@@ -13,6 +13,10 @@ SOON = 1.5
 progress timeout (2), for which a candidate waits for the one before it."""
 
 
+SILENT = 3.5
+"""Seconds, scaled by the tempo, in which a coordinator that nobody hears is replaced: less than a session."""
+
+
 def _refuse(cluster: ScriptedCluster, process: Process, *others: Process) -> None:
     cluster.trace(f"{process.label} and {', '.join(other.label for other in others)}: refuse each other")
     cluster.world.network.refuse(ways([process], others))
@@ -42,6 +46,39 @@ def dead_coordinator(cluster: ScriptedCluster) -> Steps:
             SOON,
             "a coordinator that is known to be dead is not replaced",
         )
+
+
+@schedule(60.0, groups=3, tempo=1.0)
+def silent_coordinator(cluster: ScriptedCluster) -> Steps:
+    """A coordinator stands still, and its connections stand. All its groups must have another coordinator before its
+    session ends. When it goes on, it steps down."""
+    yield cluster.up()
+    yield cluster.until(cluster.all_ready, 20.0, "cluster that is at rest")
+    old = cluster.current(cluster.random.randrange(3))
+    cluster.trace(f"{old.label}: stands still")
+    old.freeze()
+    yield cluster.expect(
+        lambda: all(cluster.coordinator(group) not in (None, old) for group in range(3)),
+        SILENT,
+        "a coordinator that nobody hears is not replaced",
+    )
+    old.thaw()
+    yield 4.0 * cluster.tempo
+
+
+@schedule(30.0, brokers=5, min_copies=3)
+def minority_that_hears_nothing(cluster: ScriptedCluster) -> Steps:
+    """Two of five brokers are cut off from the others, the coordinator among these. They are too few to replace it."""
+    yield from cluster.settled()
+    old = cluster.current()
+    two = cluster.others(old)[:2]
+    rest = [old, *cluster.others(old, *two)]
+    cluster.trace(f"{', '.join(process.label for process in two)}: cut off")
+    cluster.world.network.block(ways(two, rest))
+    yield 6.0 * cluster.tempo
+    cluster.demand(cluster.owner() is old, "a minority replaces a coordinator that the majority hears")
+    cluster.world.network.unblock(ways(two, rest))
+    yield 4.0 * cluster.tempo
 
 
 @schedule(60.0)

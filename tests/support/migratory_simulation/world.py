@@ -38,6 +38,7 @@ TIMES = {
     for name in (
         "session_timeout",
         "fencing",
+        "silence",
         "progress_timeout",
         "bootstrap_wait",
         "resume_wait",

@@ -40,6 +40,7 @@ class LogicConfig:
 
     session_timeout: float = 4.0  # of sessions with ZooKeeper
     fencing: float = 4.0  # without a message of min_copies - 1 members, or of a coordinator that others hear: fence
+    silence: float = 2.0  # without a message of a broker: if most brokers say so, it is suspected (SUSPECT)
     progress_timeout: float = 2.0  # after which a takeover or a commit counts as stuck
     bootstrap_wait: float = 5.0  # for all configured brokers, before the first record
     resume_wait: float = 2.0  # of a position ahead, while a coordinator tells what is committed
@@ -103,6 +104,7 @@ class LogicConfig:
             "duplicate_window",
             "session_timeout",
             "fencing",
+            "silence",
             "progress_timeout",
             "heartbeat",
             "history_wait_sessions",

@@ -16,6 +16,44 @@ MAX_HELLO = 4096
 """Bytes of the largest message of a peer that is not identified yet."""
 
 
+SILENCE_LIMIT = 2.0
+LONGEST_SILENCE_LIMIT = 5.0
+"""Seconds without a message after which a link is broken: `SILENCE_LIMIT`, half the default fencing time, or twice the
+longest pause between two messages of the last minutes if that is longer, up to `LONGEST_SILENCE_LIMIT`. Brokers send a
+heartbeat every half second."""
+
+PAUSE_WINDOW = 60.0
+"""Seconds for which the longest pause is kept, and then once more."""
+
+
+class Arrivals:
+    """When messages arrived from a peer: the last one, and the longest pause between two in the last one or two
+    `PAUSE_WINDOW`. A peer that is slow now and then, because its machine is busy, gets more time."""
+
+    __slots__ = ("_longest", "_longest_before", "_window_began", "last")
+
+    def __init__(self, now: float) -> None:
+        self.last = self._window_began = now
+        self._longest = self._longest_before = 0.0
+
+    def note(self, now: float) -> None:
+        """Record that something arrived now."""
+        if now - self._window_began > PAUSE_WINDOW:
+            self._window_began, self._longest, self._longest_before = now, 0.0, self._longest
+        self._longest = max(self._longest, now - self.last)
+        self.last = now
+
+    def excuse(self, now: float) -> None:
+        """Begin a new pause now: the one until now was not the peer's."""
+        self.last = now
+
+    @property
+    def limit(self) -> float:
+        """The seconds without a message after which the link is to be broken."""
+        usual = 2 * max(self._longest, self._longest_before)
+        return min(LONGEST_SILENCE_LIMIT, max(SILENCE_LIMIT, usual))
+
+
 class PeerLinkOwner(Protocol):
     """The interface through which a link reports what happens; `PeerLinks` implements it."""
 
@@ -39,13 +77,13 @@ class PeerLink(asyncio.Protocol):
 
     __slots__ = (
         "_owner",
+        "arrivals",
         "batches",
         "closed",
         "dialled",
         "framing",
         "hello",
         "incarnation",
-        "last_heard",
         "opened_at",
         "paused",
         "peer",
@@ -70,7 +108,8 @@ class PeerLink(asyncio.Protocol):
         self.unprocessed = 0  # bytes that the logic has not processed
         self.paused = False  # reading is paused: too many bytes are unprocessed
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.opened_at = self.last_heard = owner.clock()
+        self.opened_at = owner.clock()
+        self.arrivals = Arrivals(self.opened_at)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's
@@ -85,7 +124,7 @@ class PeerLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self.last_heard = self._owner.clock()
+        self.arrivals.note(self._owner.clock())
         self.received_bytes += len(data)
         messages: list[PeerMessage] = []
         try:

@@ -40,15 +40,13 @@ from migratory_broker.core.logic.events import (
 )
 from migratory_broker.runtime.accepting.limits import UnidentifiedConnections, host_of
 from migratory_broker.runtime.logs import Log
-from migratory_broker.runtime.peers.link import PeerLink
+from migratory_broker.runtime.peers.link import Arrivals, PeerLink
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.tls import Certificate, names_of
 
 DIAL_LIMIT = 2.0
 HELLO_LIMIT = 3.0
-SILENCE_LIMIT = 5.0
-"""Seconds to dial (`DIAL_LIMIT`), to send the Hello (`HELLO_LIMIT`), and without any message (`SILENCE_LIMIT`), after
-which a link is broken. Brokers send a heartbeat every half second."""
+"""Seconds to dial (`DIAL_LIMIT`) and to send the Hello (`HELLO_LIMIT`), after which a connection is ended."""
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 1.0
@@ -114,6 +112,7 @@ class PeerLinks:
         self._dialled: set[PeerLink] = set()  # dialled, without the Hello of the other end
         self._links: dict[str, PeerLink] = {}  # as the sockets know them
         self._active: dict[str, PeerLink] = {}  # as the logic knows them
+        self._arrivals: dict[str, tuple[int, Arrivals]] = {}  # of the last link to each peer, with its incarnation
         self._writing: list[PeerLink] = []  # links with messages for the end of the turn
         self._encoded: tuple[PeerMessage | None, bytes] = (None, b"")  # the last message, which several peers may get
         self._ticked = clock()
@@ -201,12 +200,11 @@ class PeerLinks:
         stalled = now - self._ticked > 1.0
         self._ticked = now
         for link in [*self._links.values()]:
-            if stalled:
-                link.last_heard = now  # this process was frozen, not the peer
-            elif link.paused:
-                link.last_heard = now  # reading is paused
-            elif now - link.last_heard > SILENCE_LIMIT:
-                self._log("warning", "peer_silent", peer=link.peer, seconds=round(now - link.last_heard, 1))
+            silence = now - link.arrivals.last
+            if stalled or link.paused:
+                link.arrivals.excuse(now)  # this process was frozen, or does not read
+            elif silence > link.arrivals.limit:
+                self._log("warning", "peer_silent", peer=link.peer, seconds=round(silence, 1))
                 link.transport.abort()
         for link in [*self._unidentified, *self._dialled]:
             if now - link.opened_at <= HELLO_LIMIT:
@@ -300,6 +298,11 @@ class PeerLinks:
             self._pump.call(self._report_down, old)
             old.transport.abort()
         self._links[link.peer] = link
+        incarnation, arrivals = self._arrivals.get(link.peer, (0, link.arrivals))
+        if incarnation == link.incarnation:  # the pause between the links counts
+            arrivals.note(self.clock())
+            link.arrivals = arrivals
+        self._arrivals[link.peer] = (link.incarnation, link.arrivals)
         self._pump.call(self._report_up, link)
 
     def lost(self, link: PeerLink) -> None:

@@ -117,8 +117,8 @@ def test_dead_coordinator_fences_no_broker() -> None:
 
 def silent_coordinator() -> tuple[Cluster, str, str, str]:
     """Return a cluster whose coordinator ended longer ago than the fencing time, the coordinator's name, the broker
-    that stays cut off from it, and the broker that will hear it again."""
-    cluster = Cluster().up()
+    that stays cut off from it, and the broker that will hear it again. No silence counts as evidence (SUSPECT)."""
+    cluster = Cluster(silence=100.0).up()
     cluster.run(2.0)
     old = cluster.coordinator()
     contact, other = cluster.others()

@@ -248,7 +248,7 @@ def test_suspended_session_keeps_its_ephemerals() -> None:
 def test_deletion_of_the_ephemeral_is_retried_until_certain() -> None:
     """LET-GO: a coordinator that resigns repeats the deletion of its ephemeral node until a reply confirms it, here
     after two lost replies; then another broker becomes coordinator."""
-    cluster = Cluster().up()
+    cluster = Cluster(silence=100.0).up()
     old = cluster.coordinator()
     dropped: list[str] = []
 

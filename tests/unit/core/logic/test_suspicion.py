@@ -86,12 +86,44 @@ def test_all_groups_of_a_dead_coordinator_are_taken_over_at_once() -> None:
     assert len({cluster.coordinator(group) for group in taken}) == 2
 
 
-def test_a_broken_link_alone_is_no_evidence() -> None:
+def test_a_coordinator_that_most_brokers_do_not_hear_is_replaced() -> None:
+    """A broken link alone is no evidence. Silence of half the fencing time is, before the session ends."""
     cluster = Cluster().up()
     old, before = cluster.coordinator(), cluster.record()
     cluster.crash(old, expire=False)
-    cluster.run(10.0)
+    cluster.run(1.9)
     assert cluster.record() == before
+    cluster.run(0.9)
+    new = cluster.coordinator()
+    assert new != old
+    assert cluster.store.nodes[f"/members/{old}"].owner == cluster[old].session
+    assert [note.fields["evidence"] for note in cluster[new].notes("broker_suspected")] == ["silent"]
+
+
+def test_a_minority_that_does_not_hear_the_coordinator_is_no_evidence() -> None:
+    cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3).up()
+    old, before = cluster.coordinator(), cluster.record()
+    first, second = cluster.others()[:2]
+    for name in cluster.names:
+        for cut in (first, second):
+            if name not in (first, second):
+                cluster.cut(name, cut)
+    cluster.run(3.0)
+    assert not any(cluster.logic(name).suspicions.any for name in (first, second))
+    assert cluster.logic(old).suspicions.any, "most brokers do not hear the two"
+    assert cluster.record().owner == before.owner
+
+
+def test_a_silent_broker_that_is_heard_again_is_trusted() -> None:
+    cluster = Cluster().up()
+    other, suspect = cluster.others()
+    for turn in range(2):
+        cluster.isolate(suspect)
+        cluster.run(2.5)
+        assert suspected(cluster, suspect, other) is (turn == 0)
+        cluster.heal()
+        cluster.run(1.0)
+    assert len(cluster[other].notes("suspected_wrongly")) == 1
 
 
 def test_a_broker_with_a_link_contradicts() -> None:

@@ -15,7 +15,7 @@ from migratory_broker.core.logic import events
 from migratory_broker.runtime.accepting.listener import Listener, address_of, bind, listen
 from migratory_broker.runtime.config import CertificateSection
 from migratory_broker.runtime.peers import links as peers_module
-from migratory_broker.runtime.peers.link import PeerLink
+from migratory_broker.runtime.peers.link import LONGEST_SILENCE_LIMIT, PAUSE_WINDOW, SILENCE_LIMIT, Arrivals, PeerLink
 from migratory_broker.runtime.peers.links import MAX_JOINED_BYTES, PROBE_DELAYS, PeerLinks
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.tls import Certificate
@@ -531,7 +531,7 @@ async def test_unprocessed_bytes_of_a_link_are_bounded(sides: Any, monkeypatch: 
         link.data_received(framed(numbered(number))[:half])
         link.data_received(framed(numbered(number))[half:])
         assert stopped.calls == (["pause"] if number >= 3 else [])
-    link.last_heard = 0.0
+    link.arrivals.excuse(0.0)
     b.peers.tick(time.monotonic())
     assert "a" in b.peers._links
     await until(lambda: b.received() == [0, 1, 2, 3, 4])
@@ -673,3 +673,29 @@ async def test_the_certificate_of_one_broker_is_none_of_another(sides: Any, log:
     a.peers.connect(events.ConnectPeers({"b": (1, c.address)}))  # an address that was taken over
     await until(lambda: a.peers._certificate.refused > 0)
     assert a.last_heard() == []
+
+
+async def test_a_peer_with_long_pauses_gets_more_time(sides: Any, log: Any) -> None:
+    """Silence ends a link after twice the longest pause of the last minutes, also one between two links."""
+    a, _ = await joined(sides)
+    link = a.peers._links["b"]
+    began = link.arrivals.last
+    link.arrivals.note(began + 1.5)
+    assert link.arrivals.limit == 3.0
+    link.transport.abort()
+    await until(lambda: a.last_heard()[-2:] == [events.PeerDown("b"), events.PeerUp("b", 4)])
+    again = a.peers._links["b"]
+    assert again is not link
+    assert again.arrivals.limit == 3.0
+    again.arrivals.note(again.arrivals.last + 9.0)
+    assert again.arrivals.limit == LONGEST_SILENCE_LIMIT
+    assert "peer_silent" not in log.events()
+
+
+def test_a_long_pause_is_forgotten() -> None:
+    arrivals = Arrivals(0.0)
+    limits = {}
+    for now in range(3, int(2 * PAUSE_WINDOW) + 3):
+        arrivals.note(now)
+        limits[now] = arrivals.limit
+    assert limits == {now: LONGEST_SILENCE_LIMIT if now <= 2 * PAUSE_WINDOW + 1 else SILENCE_LIMIT for now in limits}

@@ -6,7 +6,7 @@ a lost session, by the same incarnation. A broker that learns of a newer incarna
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Literal
 
@@ -369,6 +369,13 @@ class Membership:
         """Return the names of the peers from which any message came within the last `seconds`."""
         limit = self.ctx.now - seconds
         return [peer for peer, at in self.heard.items() if at >= limit]
+
+    def recent_heartbeats(self) -> Iterator[PeerState]:
+        """Return the last heartbeats of the linked peers that are not older than three heartbeats. An older one says
+        nothing about now."""
+        limit = self.ctx.now - 3 * self.ctx.config.heartbeat
+        states = (self.peers.get(peer) for peer in self.ctx.links)
+        return (state for state in states if state is not None and state.heard_at >= limit)
 
     def members_heard_within(self, seconds: float) -> list[str]:
         """Return those peers heard within this time that said in their last heartbeat that they are members."""

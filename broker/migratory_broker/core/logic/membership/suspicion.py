@@ -1,13 +1,15 @@
-"""SUSPECT: which brokers are taken to be dead before their ZooKeeper sessions end, for `Election`.
+"""SUSPECT: which brokers are presumed dead before their ZooKeeper sessions end, for `Election`.
 
-A broker is suspected when its link to this broker broke, a new connection to it was refused, and no broker that this
-one hears has a link to it. Promises fence a coordinator that lives: a wrong suspicion costs a takeover and loses
-nothing. An incarnation that was suspected wrongly is trusted for a while, each time for longer.
+A broker is suspected when the link to it broke and there is evidence: a new connection was refused, or most live
+brokers have not heard it for half the fencing time. No broker that this one hears may have a link to it. Promises fence
+a coordinator that lives: a wrong suspicion costs a takeover and loses nothing. An incarnation that was suspected
+wrongly is trusted for a time, each time for longer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from migratory_protocol.peer import BrokerId
 
@@ -15,7 +17,8 @@ from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.membership.membership import Membership
 
 EVIDENCE_SESSIONS = 2.0
-"""Session timeouts for which evidence counts. By then ZooKeeper has ended the session of a broker that is dead."""
+"""Session timeouts after the break of a link for which evidence counts. By then ZooKeeper has ended the session of a
+broker that is dead."""
 
 TRUST_SESSIONS = 15.0
 """Session timeouts (60 s by default) for which a broker is not suspected after a suspicion that proved wrong. Each
@@ -24,13 +27,18 @@ further one doubles the time."""
 MAX_DOUBLINGS = 6
 """Times that the wait after a wrong suspicion is doubled: up to an hour by default."""
 
+Evidence = Literal["refused", "silent"]
+"""Strong: a new connection was refused. Weak: most live brokers have not heard the broker for a time."""
+
 
 @dataclass(slots=True)
 class Suspect:
     """An incarnation to which the last link broke, and the evidence against it. Times are of the logic's clock."""
 
     incarnation: int
-    refused_at: float | None = None  # a new connection was refused
+    broken_at: float  # when the link broke
+    linked: bool = False  # a new link to this incarnation stands
+    evidence_at: float | None = None  # since when there is evidence
     wrong: int = 0  # suspicions of this incarnation that proved wrong
     trusted_until: float = 0.0
 
@@ -55,7 +63,8 @@ class Suspicions:
         suspect = self._suspects.get(peer)
         if suspect is None or suspect.incarnation != incarnation:
             return
-        if suspect.refused_at is not None:
+        suspect.linked = True
+        if suspect.evidence_at is not None:
             self._drop(suspect)
             span = TRUST_SESSIONS * 2 ** min(suspect.wrong, MAX_DOUBLINGS) * self.ctx.config.session_timeout
             suspect.wrong += 1
@@ -65,49 +74,62 @@ class Suspicions:
     def peer_down(self, peer: str, incarnation: int) -> None:
         """Remember the incarnation at the other end of a link that broke. It may be suspected from now on."""
         suspect = self._suspects.get(peer)
-        if suspect is not None and suspect.incarnation != incarnation:
-            self._drop(suspect)
-            suspect = None
-        if suspect is None:
-            self._suspects[peer] = Suspect(incarnation)
+        if suspect is not None and suspect.incarnation == incarnation:
+            suspect.linked, suspect.broken_at = False, self.ctx.now
+        else:
+            if suspect is not None:
+                self._drop(suspect)
+            self._suspects[peer] = Suspect(incarnation, self.ctx.now)
 
     def refused(self, peer: str, incarnation: int) -> None:
         """Record that an incarnation refuses connections. Nothing unless the last link was to it and broke, and nothing
         while it is trusted."""
         suspect = self._suspects.get(peer)
-        if suspect is None or suspect.incarnation != incarnation or peer in self.ctx.links:
-            return
-        if suspect.refused_at is None and self.ctx.now >= suspect.trusted_until:
-            suspect.refused_at = self.ctx.now
-            self._evidence += 1
-            self.ctx.note("warning", "broker_suspected", peer=peer, incarnation=incarnation)
+        if suspect is not None and suspect.incarnation == incarnation and peer not in self.ctx.links:
+            self._suspect(peer, suspect, "refused")
 
     def tick(self) -> None:
-        """Drop evidence that is so old that ZooKeeper's session decides."""
-        if self._evidence:
-            limit = self.ctx.now - EVIDENCE_SESSIONS * self.ctx.config.session_timeout
-            for suspect in self._suspects.values():
-                if suspect.refused_at is not None and suspect.refused_at < limit:
-                    self._drop(suspect)
+        """Find brokers that are silent, and drop evidence that is so old that ZooKeeper's session decides."""
+        limit = self.ctx.now - EVIDENCE_SESSIONS * self.ctx.config.session_timeout
+        for peer, suspect in self._suspects.items():
+            if suspect.linked:
+                continue
+            if suspect.broken_at < limit:
+                self._drop(suspect)
+            elif suspect.evidence_at is None and self._silent(peer):
+                self._suspect(peer, suspect, "silent")
 
     def since(self, broker: BrokerId) -> float | None:
-        """Return the time since which `broker` refuses connections, None if it is not suspected.
+        """Return the time since which there is evidence against `broker`, None if it is not suspected.
 
         A broker that this one hears and that has a link to the suspect contradicts. Brokers send a heartbeat as soon
         as a link breaks, and one that was not heard for three heartbeats says nothing about now.
         """
         name, incarnation = broker
         suspect = self._suspects.get(name)
-        if suspect is None or suspect.incarnation != incarnation or suspect.refused_at is None:
+        if suspect is None or suspect.incarnation != incarnation or suspect.evidence_at is None:
             return None
-        limit = self.ctx.now - 3 * self.ctx.config.heartbeat
-        for peer in self.ctx.links:
-            state = self.membership.peers.get(peer)
-            if state is not None and state.heard_at >= limit and state.links_to(broker):
-                return None
-        return suspect.refused_at
+        if any(state.links_to(broker) for state in self.membership.recent_heartbeats()):
+            return None
+        return suspect.evidence_at
+
+    def _silent(self, peer: str) -> bool:
+        """Return whether most of the live brokers, of which the silent one is one, have not heard `peer` for `silence`
+        seconds. Of the others only those count that this broker hears; they name whom they have heard in half the
+        fencing time."""
+        membership = self.membership
+        if peer not in membership.live or peer in membership.heard_within(self.ctx.config.silence):
+            return False
+        silent = 1 + sum(peer not in state.heard for state in membership.recent_heartbeats())
+        return 2 * silent > len(membership.live)
+
+    def _suspect(self, peer: str, suspect: Suspect, evidence: Evidence) -> None:
+        if suspect.evidence_at is None and self.ctx.now >= suspect.trusted_until:
+            suspect.evidence_at = self.ctx.now
+            self._evidence += 1
+            self.ctx.note("warning", "broker_suspected", peer=peer, incarnation=suspect.incarnation, evidence=evidence)
 
     def _drop(self, suspect: Suspect) -> None:
-        if suspect.refused_at is not None:
-            suspect.refused_at = None
+        if suspect.evidence_at is not None:
+            suspect.evidence_at = None
             self._evidence -= 1
