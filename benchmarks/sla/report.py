@@ -7,9 +7,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from migratory_local.processes.java import find_java, spark_home
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
@@ -20,15 +19,17 @@ from migratory_spark.session import local_session
 from benchmarks.machine import cpu
 
 
-def pass_through(batches: Iterator[Any]) -> Iterator[Any]:
-    yield from batches
+def load_libraries(numbers: Iterable[int]) -> Iterable[int]:
+    import pyarrow.parquet  # noqa: F401
+
+    yield from numbers
 
 
 def main(source: str, location: str, start_ms: int, end_ms: int, cores: int, work: Path, result: Path) -> None:
     began = time.monotonic()
     with local_session(spark_home(find_java(), work), work, cores) as session:
         # An empty task on each core ends the start: the JVM has loaded its classes, and the Python workers run.
-        session.range(0, cores, 1, cores).mapInArrow(pass_through, "id long").toArrow()
+        session.sparkContext.parallelize(range(cores), cores).mapPartitions(load_libraries).collect()
         start_up = {"seconds": time.monotonic() - began, "cpu": cpu([os.getpid()]).total}
         began = time.monotonic()
         sample_input = (

@@ -52,15 +52,22 @@ class SeriesIndex:
 
 @dataclass(slots=True, frozen=True)
 class Increases:
-    """The increase of each sample of a batch, and whether the sample shows a restart of its counter.
+    """The increase of each sample of a batch, from `base` to `top`, and whether the sample shows a restart of its
+    counter.
 
     `restart_at` is the time in ms of the scrape that showed the restart first; for a series that came back later, that
     was a sample of another series. For samples that show no restart it is their own time.
     """
 
-    increase: Floats
+    base: Floats
+    top: Floats
     restart: Bools
     restart_at: Ints
+
+    @property
+    def increase(self) -> Floats:
+        """How much the counter rose at each sample."""
+        return self.top - self.base
 
 
 def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
@@ -91,20 +98,21 @@ def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
         restart[shown[returned] + starts[row]] = True
         restart_at[shown[returned] + starts[row]] = restarts[returned]
     restart &= ~first
-    increase = batch.values - before
     # After a start the counter is at zero, and until the next one only what exceeds the highest sample is an increase.
     begins = first | restart
-    increase[begins] = batch.values[begins]
-    increase[starts[index.predates_window[position]]] = 0.0
-    late = np.flatnonzero((increase < 0) & ~begins)
+    base, top = np.where(begins, 0.0, before), batch.values
+    predating = starts[index.predates_window[position]]
+    base[predating] = top[predating]
+    late = np.flatnonzero((top < base) & ~begins)
     if len(late):
+        top = top.copy()
         lives = np.flatnonzero(begins)
-        ends = np.concatenate((lives[1:], [len(increase)]))
+        ends = np.concatenate((lives[1:], [len(top)]))
         for life in np.unique(np.searchsorted(lives, late, side="right") - 1).tolist():
-            values = batch.values[lives[life] : ends[life]]
-            highest = np.maximum.accumulate(values)
-            increase[lives[life] + 1 : ends[life]] = np.maximum(values[1:] - highest[:-1], 0.0)
-    return Increases(increase, restart, restart_at)
+            highest = np.maximum.accumulate(batch.values[lives[life] : ends[life]])
+            base[lives[life] + 1 : ends[life]] = highest[:-1]
+            top[lives[life] + 1 : ends[life]] = highest[1:]
+    return Increases(base, top, restart, restart_at)
 
 
 def _first_samples(times: Ints, values: Floats, restarts: Ints, several_servers: bool) -> Ints:

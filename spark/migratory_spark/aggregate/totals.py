@@ -1,7 +1,9 @@
 """Totals: one pass over all series adds up their increases by group of series and interval of time.
 
 Totals are exact and do not depend on the order or place of the samples: whole parts and fractions (to 10^-12) are added
-separately, in numbers that hold them. Uses numpy only.
+separately, in numbers that hold them. The values are divided into these parts and not the increases, so that increases
+that follow one another add up to exactly the increase over both, and samples between them may be left out. Uses numpy
+only.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from migratory_spark.aggregate.gauges import GaugeReading
-from migratory_spark.aggregate.increases import SeriesIndex, compute_increases
+from migratory_spark.aggregate.increases import Increases, SeriesIndex, compute_increases
 from migratory_spark.read.merge import SeriesBatch
 from migratory_spark.read.series_pack import Floats, Ints
 
@@ -76,13 +78,16 @@ class Totals:
         return cls(keys[starts], whole + fraction // _FRACTIONS, fraction % _FRACTIONS)
 
     @classmethod
-    def from_increases(cls, keys: Ints, increase: Floats) -> Totals:
-        """Return the sums of single increases, none of them negative. Equal keys that follow one another are added up;
-        the others are not, and keys stay in their order."""
-        whole = np.floor(increase)
-        fraction = np.rint((increase - whole) * _FRACTIONS).astype(np.int64)
+    def from_increases(cls, keys: Ints, base: Floats, top: Floats) -> Totals:
+        """Return the sums of single increases, each from `base` to `top` and none negative. Equal keys that follow one
+        another are added up; the others are not, and keys stay in their order."""
+        whole_base, whole_top = np.floor(base), np.floor(top)
+        fraction = np.rint((top - whole_top) * _FRACTIONS) - np.rint((base - whole_base) * _FRACTIONS)
         starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        return cls(keys[starts], np.add.reduceat(whole, starts), np.add.reduceat(fraction, starts))
+        return cls(
+            keys[starts], np.add.reduceat(whole_top - whole_base, starts),
+            np.add.reduceat(fraction.astype(np.int64), starts),
+        )  # fmt: skip
 
     @property
     def values(self) -> Floats:
@@ -121,7 +126,7 @@ class AggregatePass:
             increases = compute_increases(batch, self.index)
             result.restarts += int(increases.restart.sum())
             for plan, parts in zip(self.plans, pending, strict=True):
-                if (totals := _totals(plan, batch, plan.rows[position], increases.increase)) is not None:
+                if (totals := _totals(plan, batch, plan.rows[position], increases)) is not None:
                     parts.append(totals)
                     pending_count += len(totals.keys)
             self._read_gauges(batch, self.gauge[position], result.readings)
@@ -146,23 +151,22 @@ class AggregatePass:
 _NO_TOTALS = Totals(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
-def _totals(plan: TotalsPlan, batch: SeriesBatch, rows: Ints, increase: Floats) -> Totals | None:
+def _totals(plan: TotalsPlan, batch: SeriesBatch, rows: Ints, increases: Increases) -> Totals | None:
     """Return the plan's totals of one batch, or None if nothing rose.
 
     :param rows: the table row of each series of the batch, -1 for a series that is not counted.
-    :param increase: the increase of each sample.
     """
-    chosen = batch.select(rows >= 0) if not (rows >= 0).all() else batch
-    if not len(chosen.times):
+    counts = increases.top != increases.base
+    if not (rows >= 0).all():
+        counts &= np.repeat(rows >= 0, batch.counts)
+    chosen = np.flatnonzero(counts)
+    column = plan.column_of(batch.times[chosen])
+    inside = (column >= 0) & (column < plan.columns)
+    chosen, column = chosen[inside], column[inside]
+    if not len(chosen):
         return None
-    if chosen is not batch:
-        increase = increase[np.repeat(rows >= 0, batch.counts)]
-    column = plan.column_of(chosen.times)
-    counts = (column >= 0) & (column < plan.columns) & (increase != 0)
-    if not counts.any():
-        return None
-    row = np.repeat(rows[rows >= 0], chosen.counts)
-    return Totals.from_increases((row * plan.columns + column)[counts], increase[counts])
+    keys = np.repeat(rows, batch.counts)[chosen] * plan.columns + column
+    return Totals.from_increases(keys, increases.base[chosen], increases.top[chosen])
 
 
 def combine_results(parts: Sequence[AggregateResult]) -> AggregateResult:

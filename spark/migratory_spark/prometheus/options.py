@@ -9,15 +9,15 @@ import difflib
 import ipaddress
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from migratory_spark.errors import OptionError
-from migratory_spark.prometheus.selectors import BadSelector, Selector, parse
+from migratory_spark.prometheus.selectors import BadSelector, Selector, narrow, parse
 
 Api = Literal["auto", "remote_read", "remote_read_samples", "range_selector"]
 Shape = Literal["samples", "series"]
@@ -87,6 +87,11 @@ class SourceOptions:
     def by_source(self) -> bool:
         """True if the column `source` is requested, so that samples of several servers are not merged."""
         return SOURCE in self.columns
+
+    def narrowed(self, metrics: Iterable[str]) -> SourceOptions:
+        """Return the same options for those of the metrics that the selectors match. There may be none."""
+        selectors = (narrow(selector, metrics) for selector in self.selectors)
+        return replace(self, selectors=tuple(selector for selector in selectors if selector is not None))
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:

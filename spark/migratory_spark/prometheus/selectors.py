@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 NAME = "__name__"
@@ -48,6 +48,20 @@ Selector = tuple[Matcher, ...]
 def render(selector: Sequence[Matcher]) -> str:
     """Return the selector as PromQL that every release of Prometheus accepts."""
     return "{" + ",".join(map(str, selector)) + "}"
+
+
+def narrow(selector: Selector, metrics: Iterable[str]) -> Selector | None:
+    """Return the selector for those of the metrics that it matches, None if it matches none of them."""
+    of_name = [matcher for matcher in selector if matcher.label == NAME]
+    matched = sorted(metric for metric in metrics if all(_matches(matcher, metric) for matcher in of_name))
+    others = tuple(matcher for matcher in selector if matcher.label != NAME)
+    return (Matcher(NAME, "=~", "|".join(map(re.escape, matched))), *others) if matched else None
+
+
+def _matches(matcher: Matcher, value: str) -> bool:
+    if matcher.operator in ("=", "!="):
+        return (matcher.value == value) == (matcher.operator == "=")
+    return (re.fullmatch(matcher.value, value) is not None) == (matcher.operator == "=~")
 
 
 def parse(text: str) -> list[Selector]:

@@ -126,9 +126,16 @@ class MergedSeries:
     others: SeriesBatch
 
 
+class NotMergeable(Exception):
+    """Raised for thinned packs of a series whose times overlap, or which come from several servers: samples were left
+    out that are needed."""
+
+
 def merge_packs(packs: Sequence[SeriesPack]) -> MergedSeries:
-    """Return all packs of a partition as whole series, each time once and in the order of time, with their
-    statistics."""
+    """Return all packs of a partition as whole series, each time once and in the order of time, with their statistics.
+
+    Raises NotMergeable.
+    """
     keys = [key for pack in packs for key in pack.keys]
     if not keys:
         empty = _empty_batch()
@@ -136,16 +143,25 @@ def merge_packs(packs: Sequence[SeriesPack]) -> MergedSeries:
     series, counts, times, values = (
         np.concatenate([getattr(pack, name) for pack in packs]) for name in ("series", "counts", "times", "values")
     )
+    weights = None
+    if any(pack.weights is not None for pack in packs):
+        weights = np.concatenate(
+            [np.ones(len(pack.times), dtype=np.int64) if pack.weights is None else pack.weights for pack in packs]
+        )
     starts = np.cumsum(counts) - counts
     # Packs are mostly in the order of time themselves; then nothing remains to be sorted.
     order = np.lexsort((times[starts], series))
+    if weights is not None:
+        _check_order(keys, series, times[starts], times[starts + counts - 1], order)
     samples = index_ranges(starts[order], counts[order])
     row, times, values = np.repeat(order, counts[order]), times[samples], values[samples]
+    weights = None if weights is None else weights[samples]
     numbers, number = np.unique(series, return_inverse=True)
     number = number[row]
     if not _is_sorted(number, times):
         order = np.lexsort((values, times, number))
         row, number, times, values = row[order], number[order], times[order], values[order]
+        weights = None if weights is None else weights[order]
     counter = np.array([is_counter(key.metric) for key in keys], dtype=bool)
     usable = np.isfinite(values) & ~(counter[row] & (values < 0))
     count = len(numbers)
@@ -153,17 +169,22 @@ def merge_packs(packs: Sequence[SeriesPack]) -> MergedSeries:
     unusable = np.bincount(number[~usable], minlength=count)
     several_servers = _has_several_servers(keys, series, numbers)
     row, number, times, values = row[usable], number[usable], times[usable], values[usable]
-    sample_counts = np.bincount(number, minlength=count)
+    weights = None if weights is None else weights[usable]
+    sample_counts = np.bincount(number, weights, minlength=count).astype(np.int64)
     firsts, lasts, minima, maxima = _extremes(number, times, values, count)
     own_previous = None
     if any(several_servers):
         number, times, values, own_previous = _choose_servers(number, times, values, row, keys, several_servers)
+    before_choice = number
     last_of_time = np.ones(len(number), dtype=bool)
     last_of_time[:-1] = (number[1:] != number[:-1]) | (times[1:] != times[:-1])
     number, times, values = number[last_of_time], times[last_of_time], values[last_of_time]
     if own_previous is not None:
         own_previous = own_previous[last_of_time]
-    unique = np.bincount(number, minlength=count)
+    remaining = np.bincount(number, minlength=count)
+    # Of thinned packs, only samples that were not repeated were left out.
+    repeated = np.bincount(before_choice[~last_of_time], minlength=count)
+    unique = remaining if weights is None else sample_counts - repeated
     by_fingerprint = {int(fingerprint): key for fingerprint, key in zip(series.tolist(), keys, strict=True)}
     series_keys = [by_fingerprint[fingerprint] for fingerprint in numbers.tolist()]
     changes = _changes(number, times, values, [shows_start(key.metric) for key in series_keys])
@@ -187,10 +208,23 @@ def merge_packs(packs: Sequence[SeriesPack]) -> MergedSeries:
                 changes=changes.get(place, ()),
             )
         )
-    remains = unique > 0
-    merged = SeriesBatch(numbers[remains], unique[remains], times, values, own_previous)
+    remains = remaining > 0
+    merged = SeriesBatch(numbers[remains], remaining[remains], times, values, own_previous)
     timeline = np.array([role_of(key.metric) is not None for key in series_keys], dtype=bool)[remains]
     return MergedSeries(stats, merged.select(timeline), merged.select(~timeline))
+
+
+def _check_order(keys: Sequence[SeriesKey], series: Ints, firsts: Ints, lasts: Ints, order: Ints) -> None:
+    """Raise NotMergeable unless each series comes from one server, in parts that follow one another in time.
+
+    :param order: the order of the parts by series and time of the first sample.
+    """
+    sources = {source: number for number, source in enumerate(sorted({key.source for key in keys}))}
+    source = np.fromiter((sources[key.source] for key in keys), np.int64, len(keys))
+    before, after = order[:-1], order[1:]
+    same = series[before] == series[after]
+    if (same & ((lasts[before] > firsts[after]) | (source[before] != source[after]))).any():
+        raise NotMergeable("parts of a series overlap in time")
 
 
 def _empty_batch() -> SeriesBatch:

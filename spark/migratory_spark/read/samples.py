@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType
 from migratory_spark.errors import BadSamples, NoSamples, one_line
 from migratory_spark.prometheus import partitions
 from migratory_spark.prometheus.options import SourceOptions
-from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batches, pack_blocks
+from migratory_spark.read.series_pack import LARGE_ROWS, SampleQuery, SeriesPack, pack_batches, pack_blocks
 
 SCHEMA = StructType(
     [
@@ -48,6 +48,9 @@ _BYTES_PER_SAMPLE = 3
 _BATCH_ROWS = 100_000
 """Rows of one record batch."""
 
+_MAX_GROUP_ROWS = 4_000_000
+"""Rows of a row group that is read at once: 64 bytes each, with seven labels."""
+
 _ARROW = pa.schema(
     [
         pa.field("metric", pa.string()),
@@ -66,12 +69,15 @@ class SampleSource:
     """The samples that a report reads: a Spark table of samples, or of numbers of tasks, which `pack` turns into packs
     of samples on the executors.
 
-    `samples` is the approximate number of samples, None if unknown.
+    `samples` is the approximate number of samples, None if unknown. `tasks` is the number of tasks, None for a table.
+    `one_server` is False if several servers are known to have the same series.
     """
 
     frame: DataFrame
     samples: int | None
     pack: PackRows = pack_batches
+    tasks: int | None = None
+    one_server: bool = True
 
 
 def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
@@ -115,7 +121,8 @@ def parquet_source(session: SparkSession, directory: Path) -> SampleSource:
         tasks.extend([(str(path), part, parts)] for part in range(1, parts))
         free -= size
     numbers = session.range(0, len(tasks), 1, len(tasks))
-    return SampleSource(numbers, sum(size for _, size in sizes) // _BYTES_PER_SAMPLE, partial(_pack_files, tasks))
+    samples = sum(size for _, size in sizes) // _BYTES_PER_SAMPLE
+    return SampleSource(numbers, samples, partial(_pack_files, tasks), len(tasks))
 
 
 def prometheus_source(
@@ -126,7 +133,8 @@ def prometheus_source(
     :param samples: the approximate number of samples, None if unknown.
     """
     numbers = session.range(0, len(intervals), 1, len(intervals))
-    return SampleSource(numbers, samples, partial(_pack_servers, options, tuple(intervals)))
+    pack = partial(_pack_servers, options, tuple(intervals))
+    return SampleSource(numbers, samples, pack, len(intervals), len(options.urls) == 1)
 
 
 def table_source(samples: DataFrame) -> SampleSource:
@@ -149,6 +157,7 @@ def table_source(samples: DataFrame) -> SampleSource:
 def _pack_servers(
     options: SourceOptions, intervals: Sequence[tuple[int, int]], batches: Iterator[pa.RecordBatch], query: SampleQuery
 ) -> Iterator[SeriesPack]:
+    options = options.narrowed(query.metrics)
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield from pack_blocks(partitions.read(options, *intervals[number]), query)
@@ -162,23 +171,49 @@ def _pack_files(
 
 def _read_tasks(
     tasks: Sequence[Sequence[tuple[str, int, int]]], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[pa.RecordBatch | pa.Table]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
             for path, part, parts in tasks[number]:
                 try:
-                    # Of files with checksums, as the recorder writes them, damage inside a page is noticed as well.
-                    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                        columns = _columns(path, file.schema_arrow)
-                        groups = list(range(part, file.num_row_groups, parts))
-                        for batch_of_file in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns.names):
-                            yield batch_of_file.select(columns.names).cast(columns)
+                    yield from _read_file(path, part, parts)
                 except (pa.ArrowException, OSError) as error:
                     reason = one_line(str(error)).removesuffix(".")
                     raise BadSamples(
                         f"{path} is no Parquet file of samples, damaged, or only a part of one: {reason}; "
                         "remove it, or restore it from a copy"
                     ) from error
+
+
+def _read_file(path: str, part: int, parts: int) -> Iterator[pa.RecordBatch | pa.Table]:
+    """Yield the rows of one of `parts` parts of a file. A part is several row groups that follow one another."""
+    metadata = pq.read_metadata(path)
+    schema = metadata.schema.to_arrow_schema()
+    columns = _columns(path, schema)
+    groups = metadata.num_row_groups
+    for group in range(groups * part // parts, groups * (part + 1) // parts):
+        rows = metadata.row_group(group).num_rows
+        if LARGE_ROWS <= rows <= _MAX_GROUP_ROWS and pa.types.is_map(schema.field("labels").type):
+            try:
+                yield _read_group(path, metadata, group, columns)
+                continue
+            except pa.ArrowNotImplementedError:
+                pass  # a dictionary with too many texts, which was given up within the group
+        # Of files with checksums, as the recorder writes them, damage inside a page is noticed as well.
+        with pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns.names):
+                yield batch.select(columns.names).cast(columns)
+
+
+def _read_group(path: str, metadata: pq.FileMetaData, group: int, columns: pa.Schema) -> pa.Table:
+    """Return a row group whose texts stay dictionaries, of which only numbers are read for each row."""
+    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=True) as file:
+        table = file.read_row_group(group, columns=columns.names, use_threads=False).combine_chunks()
+    for name in ("timestamp", "value"):
+        table = table.set_column(table.column_names.index(name), name, table[name].cast(columns.field(name).type))
+    return table
 
 
 def _columns(path: str, schema: pa.Schema) -> pa.Schema:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,12 +21,20 @@ import pyarrow.compute as pc
 
 from migratory_spark.metrics import SHARED, role_of
 from migratory_spark.prometheus.blocks import SampleBlock, SeriesId
+from migratory_spark.read.thinning import Cells, needed
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 PACK_SAMPLES = 1_000_000
 """Samples after which a pack is complete: 16 MB of arrays, and up to 0.9 GB while rows with labels are packed."""
+LARGE_ROWS = 250_000
+"""Rows from which on a batch is a pack of its own. Smaller ones are put together first, because each pack has every
+series once."""
+_MAX_KNOWN = 1 << 17
+"""Series that a worker remembers."""
+_MAX_TABLE = 1 << 20
+"""Hashes of pairs of label and value that are computed once for a batch."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,7 +43,7 @@ class SampleQuery:
     (None for all).
 
     `replica_labels` are labels by which only servers that scrape the same targets differ. They do not identify a
-    series.
+    series. With `cells`, all metrics are counters, and samples that a report does not need are left out.
     """
 
     metrics: frozenset[str]
@@ -43,6 +51,7 @@ class SampleQuery:
     until_ms: int
     replica_labels: tuple[str, ...] = ()
     cluster: str | None = None
+    cells: Cells | None = field(default=None, compare=False)
 
     def selects(self, metric: str, labels: dict[str, str]) -> bool:
         """Return whether the selection includes a series with this metric and these labels. Shared metrics may have no
@@ -84,7 +93,9 @@ class SeriesPack:
     """Samples of many series in flat arrays: `counts[i]` of them belong to `keys[i]`, whose fingerprint (hash of metric
     and labels) is `series[i]`.
 
-    Samples are in no order, values may be NaN, and a key may occur more than once. `times` are ms since 1970.
+    Samples are in no order, values may be NaN, and a key may occur more than once. `times` are ms since 1970. Of a
+    thinned pack, whose samples are in the order of time, `weights` are the numbers of samples for which each stands:
+    itself and those before it that were left out. It is None if no pack of the query is thinned.
     """
 
     keys: list[SeriesKey]
@@ -92,6 +103,7 @@ class SeriesPack:
     counts: Ints
     times: Ints
     values: Floats
+    weights: Ints | None = None
 
     def after(self, moment_ms: int) -> SeriesPack:
         """Return a pack of the samples later than `moment_ms`, without the series that have none."""
@@ -101,7 +113,23 @@ class SeriesPack:
         counts = np.bincount(np.repeat(np.arange(len(self.keys)), self.counts)[later], minlength=len(self.keys))
         rows = np.flatnonzero(counts)
         keys = [self.keys[row] for row in rows.tolist()]
-        return SeriesPack(keys, self.series[rows], counts[rows], self.times[later], self.values[later])
+        weights = None if self.weights is None else self.weights[later]
+        return SeriesPack(keys, self.series[rows], counts[rows], self.times[later], self.values[later], weights)
+
+    def thinned(self, cells: Cells) -> SeriesPack:
+        """Return a pack of the samples that a report needs, in the order of time within each series."""
+        if not len(self.times):
+            return replace(self, weights=np.zeros(0, dtype=np.int64))
+        times, values = self.times, self.values
+        ends = np.cumsum(self.counts)
+        in_order = times[1:] >= times[:-1]
+        in_order[ends[:-1] - 1] = True
+        if not in_order.all():
+            order = np.lexsort((values, times, np.repeat(np.arange(len(self.counts)), self.counts)))
+            times, values = times[order], values[order]
+        kept = np.flatnonzero(needed(self.counts, times, values, cells))
+        counts = np.diff(np.searchsorted(kept, ends), prepend=0)
+        return SeriesPack(self.keys, self.series, counts, times[kept], values[kept], np.diff(kept, prepend=-1))
 
     def split(self, partitions: int) -> Iterator[tuple[int, SeriesPack]]:
         """Yield the number of each partition that has series here, with a pack of these series.
@@ -115,7 +143,7 @@ class SeriesPack:
             samples = index_ranges(starts[rows], self.counts[rows])
             yield number, SeriesPack(
                 [self.keys[row] for row in rows.tolist()], self.series[rows], self.counts[rows],
-                self.times[samples], self.values[samples],
+                self.times[samples], self.values[samples], None if self.weights is None else self.weights[samples],
             )  # fmt: skip
 
 
@@ -131,12 +159,6 @@ def _partition_key(key: SeriesKey) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-@lru_cache(maxsize=1 << 17)
-def _fingerprint(metric: str, labels: tuple[tuple[str, str], ...]) -> int:
-    # Cached: a worker meets the same series in every pack.
-    return SeriesId(metric, labels).fingerprint
-
-
 def index_ranges(starts: Ints, counts: Ints) -> Ints:
     """Return the indexes of all ranges, one range after the other; range i goes from starts[i] to starts[i] + counts[i]
     - 1."""
@@ -145,16 +167,20 @@ def index_ranges(starts: Ints, counts: Ints) -> Ints:
     return indexes
 
 
-def pack_batches(batches: Iterable[pa.RecordBatch], query: SampleQuery) -> Iterator[SeriesPack]:
+def pack_batches(batches: Iterable[pa.RecordBatch | pa.Table], query: SampleQuery) -> Iterator[SeriesPack]:
     """Yield packs of the samples that `query` selects, each of about PACK_SAMPLES samples.
 
     Batches have the columns metric, labels, and either timestamp and value or timestamps and values. A column `source`
-    is optional.
+    is optional. Texts may be dictionaries; then a table has a single chunk.
     """
     pending: list[pa.Table] = []
     samples = 0
     for batch in batches:
-        table = pa.Table.from_batches([batch])
+        if batch.num_rows >= LARGE_ROWS and "timestamp" in batch.schema.names:
+            table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+            yield _pack(table, query)
+            continue
+        table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
         table = table.filter(pc.is_in(table["metric"], pa.array(sorted(query.metrics))))
         if "timestamp" in table.column_names:
             inside = pc.and_(
@@ -166,10 +192,10 @@ def pack_batches(batches: Iterable[pa.RecordBatch], query: SampleQuery) -> Itera
             samples += pc.sum(pc.list_value_length(table["timestamps"])).as_py() or 0
         pending.append(table)
         if samples >= PACK_SAMPLES:
-            yield _pack(pending, query)
+            yield _pack(_joined_tables(pending), query)
             pending, samples = [], 0
     if samples:
-        yield _pack(pending, query)
+        yield _pack(_joined_tables(pending), query)
 
 
 def pack_blocks(blocks: Iterable[SampleBlock], query: SampleQuery) -> Iterator[SeriesPack]:
@@ -177,8 +203,9 @@ def pack_blocks(blocks: Iterable[SampleBlock], query: SampleQuery) -> Iterator[S
     several servers apart."""
     pending: list[SeriesPack] = []
     samples = 0
+    keys = _known_keys(query)
     for block in blocks:
-        pending.append(_pack_block(block, query))
+        pending.append(_pack_block(block, query, keys))
         samples += len(pending[-1].times)
         if samples >= PACK_SAMPLES:
             yield _joined(pending)
@@ -187,33 +214,55 @@ def pack_blocks(blocks: Iterable[SampleBlock], query: SampleQuery) -> Iterator[S
         yield _joined(pending)
 
 
-def _pack_block(block: SampleBlock, query: SampleQuery) -> SeriesPack:
+def _pack_block(block: SampleBlock, query: SampleQuery, keys: _KnownKeys) -> SeriesPack:
     source = block.source
     # Both ends of a block's interval differ from those of a query's: it includes its start and excludes its end.
     block = block.between(query.after_ms + 1, query.until_ms + 1)
-    keys = [_series_key(series_id, source, query) for series_id in block.series]
-    selected = np.array([key is not None for key in keys], dtype=bool)
-    selected_keys = [key for key in keys if key is not None]
-    series = np.array([_fingerprint(key.metric, key.labels) for key in selected_keys], dtype=np.int64)
-    if selected.all():
-        return SeriesPack(selected_keys, series, block.counts, block.times, block.values)
-    samples = index_ranges((np.cumsum(block.counts) - block.counts)[selected], block.counts[selected])
-    return SeriesPack(selected_keys, series, block.counts[selected], block.times[samples], block.values[samples])
+    found = [keys.find(series_id, source) for series_id in block.series]
+    return _selected(found, block.counts, block.times, block.values, query)
+
+
+def _selected(
+    found: Sequence[tuple[SeriesKey, int] | None], counts: Ints, times: Ints, values: Floats, query: SampleQuery
+) -> SeriesPack:
+    """Return the pack of the series that were found and have samples, thinned if the query says so.
+
+    :param found: key and fingerprint of each series, None for one that the query does not select.
+    """
+    chosen = [each for each, count in zip(found, counts.tolist(), strict=True) if each is not None and count]
+    series = np.fromiter((fingerprint for _, fingerprint in chosen), np.int64, len(chosen))
+    keys = [key for key, _ in chosen]
+    if len(chosen) < len(found):
+        selected = np.fromiter((each is not None for each in found), bool, len(found)) & (counts > 0)
+        samples = index_ranges((np.cumsum(counts) - counts)[selected], counts[selected])
+        counts, times, values = counts[selected], times[samples], values[samples]
+    pack = SeriesPack(keys, series, counts.astype(np.int64, copy=False), times, values)
+    return pack if query.cells is None else pack.thinned(query.cells)
 
 
 def _joined(packs: Sequence[SeriesPack]) -> SeriesPack:
+    if len(packs) == 1:
+        return packs[0]
     series, counts, times, values = (
         np.concatenate([getattr(pack, name) for pack in packs]) for name in ("series", "counts", "times", "values")
     )
-    return SeriesPack([key for pack in packs for key in pack.keys], series, counts, times, values)
+    weights = [pack.weights for pack in packs if pack.weights is not None]
+    return SeriesPack(
+        [key for pack in packs for key in pack.keys], series, counts, times, values,
+        np.concatenate(weights) if weights else None,
+    )  # fmt: skip
 
 
-def _pack(tables: Sequence[pa.Table], query: SampleQuery) -> SeriesPack:
+def _joined_tables(tables: Sequence[pa.Table]) -> pa.Table:
     # Files with and without the column `source` may lie in one folder.
-    table = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return pa.concat_tables(tables, promote_options="default").combine_chunks()
+
+
+def _pack(table: pa.Table, query: SampleQuery) -> SeriesPack:
     if "timestamp" in table.column_names:
-        rows, counts, order = _group_rows(table)
-        times, values = _to_numpy(table["timestamp"])[order], _to_numpy(table["value"])[order]
+        times, values = _to_numpy(table["timestamp"]), _to_numpy(table["value"])
+        rows, counts, order = _group_rows(table, _rows_of(table, times, query))
+        times, values = times[order], values[order]
     else:
         rows, lists = np.arange(table.num_rows), _as_array(table["timestamps"])
         counts = _to_numpy(pc.list_value_length(lists)).astype(np.int64)
@@ -222,56 +271,106 @@ def _pack(tables: Sequence[pa.Table], query: SampleQuery) -> SeriesPack:
         if not inside.all():
             row = np.repeat(rows, counts)[inside]
             counts, times, values = np.bincount(row, minlength=len(rows)), times[inside], values[inside]
-    keys = list(_series_keys(table.take(pa.array(rows)), query))
-    selected = np.array([counts[row] > 0 and key is not None for row, key in enumerate(keys)], dtype=bool)
-    samples = index_ranges((np.cumsum(counts) - counts)[selected], counts[selected])
-    selected_keys = [key for key, chosen in zip(keys, selected.tolist(), strict=True) if chosen and key is not None]
-    series = np.array([_fingerprint(key.metric, key.labels) for key in selected_keys], dtype=np.int64)
-    return SeriesPack(selected_keys, series, counts[selected].astype(np.int64), times[samples], values[samples])
+    return _selected(list(_find_keys(table.take(pa.array(rows)), query)), counts, times, values, query)
 
 
-def _series_keys(table: pa.Table, query: SampleQuery) -> Iterator[SeriesKey | None]:
-    """Yield the key of each row, or None for a row that the query does not select."""
+def _rows_of(table: pa.Table, times: Ints, query: SampleQuery) -> Ints:
+    """Return the indexes of the rows whose metric and time the query selects."""
+    metric = _as_array(table["metric"])
+    if isinstance(metric, pa.DictionaryArray):
+        known = np.fromiter((name in query.metrics for name in metric.dictionary.to_pylist()), bool)
+        selected = known[_to_numpy(metric.indices)]
+    else:
+        selected = _to_numpy(pc.is_in(metric, pa.array(sorted(query.metrics))))
+    return np.flatnonzero(selected & (times > query.after_ms) & (times <= query.until_ms))
+
+
+def _find_keys(table: pa.Table, query: SampleQuery) -> Iterator[tuple[SeriesKey, int] | None]:
+    """Yield key and fingerprint of each row, or None for a row that the query does not select."""
+    known = _known_keys(query)
     sources = table["source"].to_pylist() if "source" in table.column_names else None
     metrics, label_rows = table["metric"].to_pylist(), table["labels"].to_pylist()
     for row, (metric, pairs) in enumerate(zip(metrics, label_rows, strict=True)):
         # A label with an empty value is no label, as in Prometheus.
         labels = tuple(sorted(pair for pair in pairs or () if pair[1]))
-        yield _series_key(SeriesId(metric, labels), (sources[row] or "") if sources is not None else "", query)
+        yield known.find(SeriesId(metric, labels), (sources[row] or "") if sources is not None else "")
 
 
-@lru_cache(maxsize=1 << 17)
-def _series_key(series_id: SeriesId, source: str, query: SampleQuery) -> SeriesKey | None:
-    """Return the key of a series that a server (`source`) exports, or None if the query does not select it."""
-    # Cached: a worker meets the same series in every pack.
-    labels = dict(series_id.labels)
-    if not query.selects(series_id.metric, labels):
-        return None
-    replicas = [labels.pop(name, "") for name in query.replica_labels]
-    servers = (source, *replicas) if source else replicas
-    return SeriesKey(series_id.metric, tuple(labels.items()), "/".join(servers))
+class _KnownKeys:
+    """Keys and fingerprints of the series that a worker has met, which it meets again in every pack of a query."""
+
+    def __init__(self, query: SampleQuery) -> None:
+        self._query = query
+        self._known: dict[tuple[SeriesId, str], tuple[SeriesKey, int] | None] = {}
+
+    def find(self, series_id: SeriesId, source: str) -> tuple[SeriesKey, int] | None:
+        """Return key and fingerprint of a series that a server (`source`) exports, or None if the query does not select
+        it."""
+        identity = series_id, source
+        try:
+            return self._known[identity]
+        except KeyError:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            found = self._known[identity] = self._key(series_id, source)
+            return found
+
+    def _key(self, series_id: SeriesId, source: str) -> tuple[SeriesKey, int] | None:
+        labels = dict(series_id.labels)
+        if not self._query.selects(series_id.metric, labels):
+            return None
+        replicas = [labels.pop(name, "") for name in self._query.replica_labels]
+        servers = (source, *replicas) if source else replicas
+        key = SeriesKey(series_id.metric, tuple(labels.items()), "/".join(servers))
+        return key, SeriesId(key.metric, key.labels).fingerprint
 
 
-def _group_rows(table: pa.Table) -> tuple[Ints, Ints, Ints]:
-    """Group rows of single samples by metric, labels and source.
+@lru_cache(maxsize=2)
+def _known_keys(query: SampleQuery) -> _KnownKeys:
+    return _KnownKeys(query)
+
+
+def _group_rows(table: pa.Table, selected: Ints) -> tuple[Ints, Ints, Ints]:
+    """Group the selected rows of single samples by metric, labels and source.
 
     Return the index of one row of each series, the number of its samples, and the order of rows in which the samples of
     each series follow one another. Series are told apart by a 64-bit hash: with a million series in a pack, two collide
     in one of 30 million packs.
     """
+    if not len(selected):
+        return selected, selected, selected
     labels = _as_array(table["labels"])
     offsets = _to_numpy(labels.offsets).astype(np.int64)
-    inside = slice(int(offsets[0]), int(offsets[-1]))
-    pairs = _codes(labels.keys[inside]) * np.uint64(0x9E3779B97F4A7C15) + _codes(labels.items[inside])
-    sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(_mix_bits(pairs), dtype=np.uint64)))
-    offsets = offsets - offsets[0]
+    starts, lengths = offsets[selected], offsets[selected + 1] - offsets[selected]
+    few = 2 * len(selected) < table.num_rows
+    pairs = index_ranges(starts, lengths) if few else slice(int(offsets[0]), int(offsets[-1]))
+    starts = np.cumsum(lengths) - lengths if few else starts - offsets[0]
+    sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(_pair_hashes(labels, pairs), dtype=np.uint64)))
     # A sum does not depend on the order of the labels. Differences of sums that wrap around are still right.
-    hashed = sums[offsets[1:]] - sums[offsets[:-1]]
+    hashed = sums[starts + lengths] - sums[starts]
     for name in ("metric", "source"):
         if name in table.column_names:
-            hashed = _mix_bits(hashed * np.uint64(0xD6E8FEB86659FD93) + _codes(_as_array(table[name])))
-    _, rows, number = np.unique(hashed, return_index=True, return_inverse=True)
-    return rows, np.bincount(number, minlength=len(rows)), np.argsort(number, kind="stable")
+            codes = _codes(_as_array(table[name]))[selected].astype(np.uint64)
+            hashed = _mix_bits(hashed * np.uint64(0xD6E8FEB86659FD93) + codes)
+    number = _to_numpy(pa.array(hashed).dictionary_encode().indices)
+    count = int(number.max()) + 1
+    rows = np.empty(count, dtype=np.int64)
+    rows[number[::-1]] = selected[::-1]
+    # Numpy sorts numbers of 16 bits by their digits, several times as fast as others.
+    order = np.argsort(number.astype(np.uint16) if count < 1 << 16 else number, kind="stable")
+    return rows, np.bincount(number, minlength=count), selected[order]
+
+
+def _pair_hashes(labels: Any, pairs: Ints | slice) -> npt.NDArray[np.uint64]:
+    """Return a hash of each pair of label and value, at the indexes `pairs` of the map array's pairs."""
+    names, values = _codes(labels.keys)[pairs], _codes(labels.items)[pairs]
+    wide = int(values.max(initial=0)) + 1
+    numbers = int(names.max(initial=0) + 1) * wide
+    if numbers > _MAX_TABLE:
+        return _mix_bits(names.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + values.astype(np.uint64))
+    hashes = _mix_bits(np.arange(1, numbers + 1, dtype=np.uint64))
+    of_pairs: npt.NDArray[np.uint64] = hashes[names * np.int32(wide) + values]
+    return of_pairs
 
 
 def _mix_bits(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -281,8 +380,13 @@ def _mix_bits(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return numbers ^ (numbers >> np.uint64(31))
 
 
-def _codes(texts: pa.Array) -> npt.NDArray[np.uint64]:
-    return _to_numpy(texts.dictionary_encode(null_encoding="encode").indices).astype(np.uint64)
+def _codes(texts: pa.Array) -> npt.NDArray[np.int32]:
+    """Return a number for each text, the same for equal texts; null is a text of its own."""
+    if not isinstance(texts, pa.DictionaryArray):
+        texts = texts.dictionary_encode(null_encoding="encode")
+    elif texts.null_count:
+        return _to_numpy(texts.indices.fill_null(len(texts.dictionary))).astype(np.int32, copy=False)
+    return _to_numpy(texts.indices).astype(np.int32, copy=False)
 
 
 def _as_array(column: pa.ChunkedArray) -> Any:

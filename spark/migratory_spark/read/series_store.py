@@ -5,7 +5,7 @@ This is the only module that plans Spark's work. Samples are packed where they a
 are fetched and merged in this process, so that a small report is one small job. Many samples are sent to as many
 partitions as there are tasks, merged there (`merge.py`), and stay there in memory or on disk. Each pass runs on the
 partitions, and only its result comes back, whose size depends on series and intervals. Spark moves packs, never single
-samples.
+samples. Whoever opens a store says how many samples it will hold: thinned ones are few (`sample_reader.py`).
 
 A report may need several stores: for windows that begin at different times, each of which must see what a report over
 it alone would see. Samples are read once for all of them and merged for each.
@@ -14,6 +14,7 @@ it alone would see. Samples are read once for all of them and merged for each.
 from __future__ import annotations
 
 import pickle
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,12 +27,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from migratory_spark.read.merge import MergedSeries, SeriesBatch, SeriesStats, merge_packs
+from migratory_spark.read.merge import MergedSeries, NotMergeable, SeriesBatch, SeriesStats, merge_packs
 from migratory_spark.read.samples import PackRows, SampleSource
-from migratory_spark.read.series_pack import SampleQuery, SeriesPack
+from migratory_spark.read.series_pack import SampleQuery, SeriesKey, SeriesPack
 
-MAX_LOCAL_SAMPLES = 2_000_000
-"""Samples up to which the work is done in this process: 32 MB, and some 200 MB while they are merged."""
+MAX_LOCAL_SAMPLES = 6_000_000
+"""Samples up to which the work is done in this process: 100 MB, and some 600 MB while they are merged."""
 _PARTITION_SAMPLES = 1_000_000
 """Samples of one partition, about: the number that a task holds in memory."""
 _MIN_PARTITIONS, _DEFAULT_PARTITIONS, _MAX_PARTITIONS = 8, 128, 2000
@@ -80,7 +81,8 @@ def open_store(
 ) -> SeriesStore:
     """Read and merge the samples that `query` selects, and return the store that holds them: in this process if the
     source is known to have at most `max_local_samples`, else in Spark's executors."""
-    return open_stores(session, source, query, [query.after_ms], max_local_samples)[0]
+    here = source.samples is not None and source.samples <= max_local_samples
+    return open_stores(session, source, query, [query.after_ms], source.samples, here)[0]
 
 
 def open_stores(
@@ -88,18 +90,47 @@ def open_stores(
     source: SampleSource,
     query: SampleQuery,
     after_ms: Sequence[int],
-    max_local_samples: int = MAX_LOCAL_SAMPLES,
+    expected: int | None,
+    here: bool,
 ) -> list[SeriesStore]:
     """Read the samples that `query` selects once, and return a store for each moment of `after_ms` (ms since 1970) with
-    the samples after it. Closing one of the stores closes all of them."""
+    the samples after it. Closing one of the stores closes all of them.
+
+    :param expected: the approximate number of samples that the stores will hold, None if unknown.
+    :param here: True for stores in this process, False for stores in Spark's executors.
+    :raises NotMergeable: samples cannot be thinned.
+    """
     if "metric" in source.frame.columns:
         # Spark filters metrics before rows reach Python.
         source = replace(source, frame=source.frame.where(F.col("metric").isin(*query.metrics)))
+    if here and source.tasks is not None:
+        return local_stores(_fetch_packs(session, source.pack, query, source.tasks), after_ms)
     with _settings(session, source.frame.columns):
-        if source.samples is not None and source.samples <= max_local_samples:
+        if here:
             rows = source.frame.mapInArrow(partial(_pack_rows, source.pack, query), "pack binary").toArrow()
             return local_stores([_load(row) for row in rows["pack"]], after_ms)
-        return _spark_stores(session, source, query, after_ms)
+        return _spark_stores(session, source, query, after_ms, expected)
+
+
+def _fetch_packs(session: SparkSession, pack_rows: PackRows, query: SampleQuery, tasks: int) -> list[SeriesPack]:
+    """Return the packs of all tasks. A plain job of Spark, which starts in less time than one with tables."""
+    numbers = session.sparkContext.parallelize(range(tasks), tasks)
+    fetched = numbers.mapPartitions(partial(_packs_of_tasks, pack_rows, query)).collect()
+    keys: dict[bytes, list[SeriesKey]] = {}
+    packs = []
+    for keys_row, row in fetched:
+        # Most tasks have the same series.
+        if keys_row not in keys:
+            keys[keys_row] = pickle.loads(zlib.decompress(keys_row))
+        packs.append(replace(pickle.loads(row), keys=keys[keys_row]))
+    return packs
+
+
+def _packs_of_tasks(pack_rows: PackRows, query: SampleQuery, numbers: Iterator[int]) -> Iterator[tuple[bytes, bytes]]:
+    batches = (pa.RecordBatch.from_pydict({"id": [number]}) for number in numbers)
+    for pack in pack_rows(batches, query):
+        # Labels are many times as long as thinned samples, and much the same.
+        yield zlib.compress(pickle.dumps(pack.keys, 5), 1), pickle.dumps(replace(pack, keys=[]), 5)
 
 
 def local_stores(packs: Sequence[SeriesPack], after_ms: Sequence[int]) -> list[SeriesStore]:
@@ -108,11 +139,11 @@ def local_stores(packs: Sequence[SeriesPack], after_ms: Sequence[int]) -> list[S
 
 
 def _spark_stores(
-    session: SparkSession, source: SampleSource, query: SampleQuery, after_ms: Sequence[int]
+    session: SparkSession, source: SampleSource, query: SampleQuery, after_ms: Sequence[int], expected: int | None
 ) -> list[SeriesStore]:
     partitions = _DEFAULT_PARTITIONS
-    if source.samples is not None:
-        partitions = min(_MAX_PARTITIONS, max(_MIN_PARTITIONS, source.samples // _PARTITION_SAMPLES))
+    if expected is not None:
+        partitions = min(_MAX_PARTITIONS, max(_MIN_PARTITIONS, expected // _PARTITION_SAMPLES))
     packs = source.frame.mapInArrow(
         partial(_pack_by_partition, source.pack, query, partitions), "partition int, pack binary"
     ).repartitionById(partitions, F.col("partition"))
@@ -126,6 +157,21 @@ def _spark_stores(
         raise
 
 
+class JoinedSeriesStore(SeriesStore):
+    """The stores of several parts of the series as one."""
+
+    def __init__(self, parts: Sequence[SeriesStore]) -> None:
+        self._parts = parts
+        self.stats = [series for part in parts for series in part.stats]
+
+    def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
+        return [result for part in self._parts for result in part.run(work, timeline_only)]
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+
+
 class LocalSeriesStore(SeriesStore):
     """The store for few samples: Spark has read them, and this process holds them as one partition and runs every pass
     itself."""
@@ -136,7 +182,7 @@ class LocalSeriesStore(SeriesStore):
 
     def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
         batches = [self._timeline] if timeline_only else [self._timeline, self._others]
-        return [work(batch for batch in batches if len(batch.series))]
+        return [work(piece for batch in batches for piece in batch.split())]
 
     def close(self) -> None:
         self._timeline = self._others = merge_packs([]).others
@@ -149,7 +195,10 @@ class _SparkSeriesStore(SeriesStore):
         self._session, self._all_rows = session, rows
         self._rows = rows.where(F.col("store") == number)
         stats = self._rows.where(F.col("kind") == _STATS).select("content").toArrow()
-        self.stats = [series for row in stats["content"] for series in _load(row)]
+        parts = [_load(row) for row in stats["content"]]
+        if any(part is None for part in parts):
+            raise NotMergeable("parts of a series overlap in time")
+        self.stats = [series for part in parts for series in part]
 
     def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
         chosen = F.col("kind") == _TIMELINE if timeline_only else F.col("kind") != _STATS
@@ -196,7 +245,11 @@ def _pack_by_partition(
 def _merge_partition(after_ms: Sequence[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     packs: list[SeriesPack] = [_load(row) for batch in batches for row in batch.column("pack")]
     for store, moment in enumerate(after_ms):
-        merged: MergedSeries = merge_packs([pack.after(moment) for pack in packs])
+        try:
+            merged: MergedSeries = merge_packs([pack.after(moment) for pack in packs])
+        except NotMergeable:
+            yield _stored_row(store, _STATS, None)
+            continue
         if store == len(after_ms) - 1:
             packs.clear()
         yield _stored_row(store, _STATS, merged.stats)

@@ -26,7 +26,6 @@ from migratory_spark.aggregate.breakdown import Combination, plan_breakdown
 from migratory_spark.aggregate.coverage import ALLOWED_INTERVALS, ScrapedExporters
 from migratory_spark.aggregate.exporter_timeline import (
     TimelinePass,
-    TimelineResult,
     counted_steps,
     exporters_within,
 )
@@ -54,9 +53,10 @@ from migratory_spark.judge.event_counts import ROLES, EventCounter, event_counte
 from migratory_spark.judge.objective_windows import JudgedWindow, judged_window
 from migratory_spark.judge.time_slices import SliceCounts, count_slices, plan_slices, slice_edges
 from migratory_spark.judge.verdicts import judge, overall_verdict
+from migratory_spark.read.sample_reader import DEFAULT_LIMITS, ReadLimits, SampleReader
 from migratory_spark.read.samples import SampleSource, parquet_source, table_source
-from migratory_spark.read.series_pack import SampleQuery
-from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES, SeriesStore, open_stores
+from migratory_spark.read.series_pack import Ints, SampleQuery
+from migratory_spark.read.series_store import SeriesStore
 from migratory_spark.report import incident_impact, sections
 from migratory_spark.report.notes import notes
 from migratory_spark.times import calendar_units, iso, row_seconds
@@ -97,6 +97,13 @@ class WindowPlan:
     def judged_since(self, start_ms: int) -> list[JudgedObjective]:
         """Return the objectives whose windows begin at `start_ms`."""
         return [(objective, window) for objective, window in self.judged if window.start == start_ms]
+
+    @property
+    def slice_edges(self) -> Ints:
+        """The moments between which events must be counted for objectives that count slices of time."""
+        edges = [slice_edges(objective, window.start, window.end)
+                 for objective, window in self.judged if objective.slices is not None]  # fmt: skip
+        return np.concatenate([np.zeros(0, dtype=np.int64), *edges])
 
     def edges(self, start_ms: int) -> set[int]:
         """Return the moments between which events must be counted in windows that begin at `start_ms`."""
@@ -160,7 +167,7 @@ def build_report(
     replica_labels: Sequence[str] = (),
     cluster: str | None = None,
     by: Sequence[str] = (),
-    max_local_samples: int = MAX_LOCAL_SAMPLES,
+    limits: ReadLimits = DEFAULT_LIMITS,
 ) -> SlaReport:
     """Read samples, aggregate them, judge the objectives in the window [start, end), and return the report.
 
@@ -174,7 +181,7 @@ def build_report(
     :param replica_labels: labels by which only servers that scrape the same targets differ.
     :param cluster: the only cluster whose series count; None for all.
     :param by: labels of the breakdown; none for a report without one.
-    :param max_local_samples: the number of samples up to which this process does the work without Spark's executors.
+    :param limits: how many samples are read in one step, and held by this process. The report does not depend on it.
     :raises NoSamples: a folder has no Parquet files. Files or a table without samples of the window are no error; then
         the verdict is insufficient.
     :raises ValueError: the window is empty, the zone unknown, objectives contradict each other, there are too many
@@ -184,13 +191,17 @@ def build_report(
     plan = plan_report(start, end, objectives, window_seconds, zone)
     start_ms, end_ms, rows = plan.start_ms, plan.end_ms, plan.rows
     query = _sample_query(plan.first_ms, end_ms, replica_labels, cluster)
-    stores = open_stores(
-        session, _sample_source(session, samples), query, [moment - LOOKBACK_MS for moment in plan.starts],
-        max_local_samples,
-    )  # fmt: skip
+    reader = SampleReader(
+        session, _sample_source(session, samples), query, [moment - LOOKBACK_MS for moment in plan.starts], limits
+    )
     try:
-        store = stores[0]
-        catalog, timeline = _read_timeline(store, start_ms, end_ms)
+        first_stores = reader.read_timeline()
+        catalogs = [build_catalog(store.stats, begins) for store, begins in zip(first_stores, plan.starts, strict=True)]
+        timelines = [
+            store.run(TimelinePass.from_catalog(catalog, [(begins, end_ms)]), timeline_only=True)
+            for store, catalog, begins in zip(first_stores, catalogs, plan.starts, strict=True)
+        ]
+        timeline, max_clients = timelines[0], sample_statistics(first_stores[0].stats).max_clients
         in_window = exporters_within(timeline, 0)
         known_incidents = [
             DetectedIncident(
@@ -200,28 +211,29 @@ def build_report(
             for incident in incidents
         ]  # fmt: skip
         steps = [*counted_steps(timeline, start_ms), *broker_steps(in_window, start_ms, end_ms)]
-        statistics = sample_statistics(store.stats)
         first_client_at = min(
             (exporter.first for exporter in in_window.with_role("clients", "publishers")), default=None
         )
-        detected = find_incidents(steps, known_incidents, statistics.max_clients, first_client_at)
-        aggregates = _aggregate(
-            store, catalog, [*plan.edges(start_ms), *incident_impact.edges(detected, start_ms, end_ms)],
-            plan.judged_since(start_ms), by,
-        )  # fmt: skip
-        broken_down = _judge_parts(plan.judged_since(start_ms), aggregates, in_window)
-        results = _judge_all(plan.judged_since(start_ms), aggregates, in_window)
-        for other_start, other_store in zip(plan.starts[1:], stores[1:], strict=True):
-            judged = plan.judged_since(other_start)
-            other_catalog, other_timeline = _read_timeline(other_store, other_start, end_ms)
-            other_aggregates = _aggregate(other_store, other_catalog, plan.edges(other_start), judged, by)
-            exporters = exporters_within(other_timeline, 0)
-            results |= _judge_all(judged, other_aggregates, exporters)
-            for combination, of_part in _judge_parts(judged, other_aggregates, exporters).items():
+        detected = find_incidents(steps, known_incidents, max_clients, first_client_at)
+        edges = {begins: plan.edges(begins) for begins in plan.starts}
+        edges[start_ms] |= set(incident_impact.edges(detected, start_ms, end_ms))
+        stores = reader.read_all(np.append(plan.slice_edges, [edge for each in edges.values() for edge in each]))
+        if stores is not first_stores:
+            catalogs = [build_catalog(store.stats, begins) for store, begins in zip(stores, plan.starts, strict=True)]
+        results: dict[str, ObjectiveResult] = {}
+        broken_down: dict[Combination, list[BrokenDownObjective]] = {}
+        all_aggregates = []
+        for begins, store, catalog, of_window in zip(plan.starts, stores, catalogs, timelines, strict=True):
+            judged, exporters = plan.judged_since(begins), exporters_within(of_window, 0)
+            aggregates = _aggregate(store, catalog, edges[begins], judged, by)
+            all_aggregates.append(aggregates)
+            results |= _judge_all(judged, aggregates, exporters)
+            for combination, of_part in _judge_parts(judged, aggregates, exporters).items():
                 broken_down.setdefault(combination, []).extend(of_part)
+        statistics = sample_statistics(stores[0].stats)
     finally:
-        for each in stores:
-            each.close()
+        reader.close()
+    catalog, aggregates = catalogs[0], all_aggregates[0]
     observations, readings = aggregates.observations, aggregates.readings
     reading_validity_ms = max(
         [ALLOWED_INTERVALS * broker.interval for broker in in_window.with_role("brokers")], default=0.0
@@ -271,11 +283,6 @@ def _sample_source(session: SparkSession, samples: Path | DataFrame | SampleSour
 def _sample_query(first_ms: int, end_ms: int, replica_labels: Sequence[str], cluster: str | None) -> SampleQuery:
     names = frozenset(metrics.all_metrics())
     return SampleQuery(names, first_ms - LOOKBACK_MS, end_ms, tuple(replica_labels), cluster)
-
-
-def _read_timeline(store: SeriesStore, start_ms: int, end_ms: int) -> tuple[SeriesCatalog, list[TimelineResult]]:
-    catalog = build_catalog(store.stats, start_ms)
-    return catalog, store.run(TimelinePass.from_catalog(catalog, [(start_ms, end_ms)]), timeline_only=True)
 
 
 @dataclass(slots=True, frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from migratory_resources.objectives import Objective
+from migratory_spark.read.sample_reader import ReadLimits
 from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES
 from migratory_spark.report.build import as_plain, build_report
 from pyspark.sql import SparkSession
@@ -170,7 +171,7 @@ def plain(samples: list[Sample]) -> Plain:
 
 
 def made(session: SparkSession, directory: Path, few: int = MAX_LOCAL_SAMPLES) -> dict[str, Any]:
-    return as_plain(build_report(session, directory, START, START + SECONDS, OBJECTIVES, max_local_samples=few))
+    return as_plain(build_report(session, directory, START, START + SECONDS, OBJECTIVES, limits=ReadLimits(few, few)))
 
 
 @pytest.mark.parametrize("few", [MAX_LOCAL_SAMPLES, 0])

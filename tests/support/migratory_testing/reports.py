@@ -16,6 +16,8 @@ import jsonschema
 import pyarrow as pa
 from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
 from migratory_spark.document import SlaReport
+from migratory_spark.read import sample_reader
+from migratory_spark.read.samples import SampleSource
 from migratory_spark.read.series_pack import SampleQuery, SeriesPack, pack_batches
 from migratory_spark.read.series_store import SeriesStore, local_stores
 from migratory_spark.report import build as spark_report
@@ -66,15 +68,24 @@ def of_packs(
     **options: Any,
 ) -> SlaReport:
     """Return the report that `build_report` makes of the packs that `pack` returns for a query, over [start, end) in
-    wall-clock seconds."""
+    wall-clock seconds. Check that it is the same when samples are read in one step, and thinned in two."""
 
     def open_stores(
-        _session: object, _source: object, wanted: SampleQuery, after_ms: Sequence[int], _few: int
+        _session: object, _source: object, wanted: SampleQuery, after_ms: Sequence[int], *_: object
     ) -> list[SeriesStore]:
         return local_stores(list(pack(wanted)), after_ms)
 
-    with mock.patch.object(spark_report, "open_stores", open_stores), mock.patch.object(spark_report, "_sample_source"):
-        return build_report(None, None, start, end, objectives, **options)  # type: ignore[arg-type]
+    def made(tasks: int | None) -> SlaReport:
+        source = SampleSource(None, 10**7, tasks=tasks)  # type: ignore[arg-type]
+        with (
+            mock.patch.object(sample_reader, "open_stores", open_stores),
+            mock.patch.object(spark_report, "_sample_source", return_value=source),
+        ):
+            return build_report(None, None, start, end, objectives, **options)  # type: ignore[arg-type]
+
+    in_one_step, in_two = made(None), made(1)
+    assert in_one_step == in_two
+    return in_one_step
 
 
 def plain_report(

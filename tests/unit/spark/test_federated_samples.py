@@ -98,6 +98,13 @@ def of_the_data_source(rows: list[Sample]) -> Iterator[pa.RecordBatch]:
     yield from ArrowBatches("series", columns).from_blocks(sent_by_prometheus(rows))
 
 
+def by_time(rows: list[Sample], parts: int) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Yield the samples in the order of time, in parts, as tasks read files."""
+    in_order = sorted(rows, key=lambda row: row[2])
+    for part in range(parts):
+        yield batches(in_order[part * len(rows) // parts : (part + 1) * len(rows) // parts])
+
+
 def served(name: str, hours: int | None) -> Objective:
     window = {} if hours is None else {"window": {"rolling": f"{hours}h"}}
     return objective(name=name, type="availability", target="90", **window)
@@ -125,6 +132,7 @@ def test_counts_of_federated_clusters_are_exact_in_every_window(seed: int) -> No
         lambda query: pack_batches(batches(rows), query),
         lambda query: pack_batches(of_the_data_source(rows), query),
         lambda query: pack_blocks(sent_by_prometheus(rows), query),
+        lambda query: (pack for part in by_time(rows, source.randint(1, 5)) for pack in pack_batches(part, query)),
     ]
     for pack in ways:
         report = of_packs(pack, start / 1000, NOW / 1000, objectives, cluster=cluster)

@@ -1,0 +1,58 @@
+"""Thinning: leaves out the samples of a rising counter between which a report does not look, where samples are read.
+
+A report adds up increases between the edges of its grid. While a counter rises, the increases of one interval add up to
+the difference between its last sample and the last one before. So of each interval only the last sample is needed, and
+each sample that stays says for how many it stands. Samples that tell of anything else stay: falls, values that are no
+numbers, repeated times, and both samples around a moment at which a counter may have started again. Uses numpy only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True, frozen=True)
+class Cells:
+    """Intervals of time, of each of which the last sample of a rising counter is enough: interval i ends at `edges[i]`
+    (ms since 1970), which belongs to it.
+
+    `boundaries[i]` is the number of boundaries among the first i edges. After a boundary the first sample is needed as
+    well.
+    """
+
+    edges: Ints
+    boundaries: Ints
+
+    @classmethod
+    def from_moments(cls, edges: npt.ArrayLike, boundaries: npt.ArrayLike) -> Cells:
+        """Return the cells between the moments of both kinds (ms since 1970, in any order)."""
+        hard = np.unique(np.asarray(boundaries, dtype=np.int64))
+        every = np.union1d(np.asarray(edges, dtype=np.int64), hard)
+        return cls(every, np.concatenate(([0], np.cumsum(np.isin(every, hard)))))
+
+
+def needed(counts: Ints, times: Ints, values: Floats, cells: Cells) -> npt.NDArray[np.bool_]:
+    """Return for each sample of counters whether a report needs it.
+
+    :param counts: the number of samples of each counter, at least one. The samples of each follow one another in the
+        order of time.
+    """
+    rises = (values[1:] >= values[:-1]) & (values[1:] < np.inf) & (times[1:] > times[:-1])
+    keep = np.ones(len(times), dtype=bool)
+    keep[1:-1] = ~(rises[:-1] & rises[1:])
+    cell = np.searchsorted(cells.edges, times, side="left")
+    last = np.flatnonzero(cell[1:] != cell[:-1])
+    keep[last] = True
+    keep[last[cells.boundaries[cell[last]] != cells.boundaries[cell[last + 1]]] + 1] = True
+    ends = np.cumsum(counts)
+    keep[ends - counts] = keep[ends - 1] = True
+    if len(negative := np.flatnonzero(values < 0)):
+        keep[negative] = True
+        keep[np.minimum(negative + 1, len(keep) - 1)] = True
+    return keep
