@@ -293,17 +293,18 @@ async def test_connection_gives_back_its_lease_however_its_handshake_ends(files:
 async def test_unfinished_handshakes_of_clients_are_limited_and_counted(files: Files, core: Any, log: Any) -> None:
     """At the limit the oldest one of the address with the most ends."""
     certificate, loop = files.load("clients"), asyncio.get_running_loop()
+    total = 20 * TLS_HANDSHAKE_BYTES * 4 // 3  # of a process: three quarters are for whole messages
     document = {
         "cluster": "quotes",
         "brokers": ["b0"],
         "zookeeper": {"servers": "zk:2181"},
-        "limits": {"inputTotal": 4 * 20 * TLS_HANDSHAKE_BYTES, "maxPayload": 1000},
+        "limits": {"inputTotal": 4 * total, "maxPayload": 1000},
         "delivery": {"minCopies": 1},
         "ioProcesses": 4,
         "tls": {"clients": {"cert": "used.crt", "key": "used.key"}},
     }
     config = parse(json.dumps(document).encode())
-    assert client_byte_limits(config)["handshakes"] == 4 * 30 * TLS_HANDSHAKE_BYTES  # of TLS, and half of it of HTTP
+    assert client_byte_limits(config)["handshakes"] == 4 * total + 2 * total  # of TLS and of HTTP
     pump = Pump(core(), loop.call_soon, time.monotonic, lambda error: None)
     service = ClientService(config, "b0", pump, time.monotonic, certificate)
     acceptor = Acceptor(listen(bind("127.0.0.1", 0, "clients"), "clients"), service.start_connection, log)

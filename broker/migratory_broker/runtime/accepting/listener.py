@@ -19,6 +19,7 @@ from functools import partial
 
 from migratory_broker.runtime.accepting.addresses import AddressLease, AddressLimits, AddressRefusal
 from migratory_broker.runtime.accepting.limits import AcceptBudget, Pace, UnidentifiedConnections
+from migratory_broker.runtime.accepting.tls_connection import start_tls
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
 
@@ -34,8 +35,12 @@ MAX_UNSENT_BYTES = 131_072
 their way to a receiver that has room for them. By default the kernel takes up to 4 MB (`net.ipv4.tcp_wmem`) for each
 client that does not read, which no limit of the broker counts."""
 
-TLS_HANDSHAKE_BYTES = 65_536
-"""Bytes of memory of a connection in its TLS handshake, as measured: uvloop's buffers and OpenSSL's state."""
+TLS_HANDSHAKE_BYTES = 49_152
+"""Bytes of memory of a connection in its TLS handshake, as measured."""
+
+TLS_MESSAGE_BYTES = 172_032
+"""Bytes more of a connection that has sent a part of a handshake's message, as measured: OpenSSL takes memory for the
+whole message, which may be as large as that, when it has read its length."""
 
 NO_DESCRIPTORS_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 35\r\n"
@@ -105,6 +110,7 @@ class ConnectionStarter:
     :param tls: returns the TLS context of the next connection; None without TLS.
     :param tls_timeout: the seconds for a TLS handshake.
     :param max_handshakes: TLS handshakes at once; at the limit, the oldest one of the host with the most is evicted.
+    :param max_partial: those of them that have sent a part of a message; at the limit, as above.
     :param on_tls_failure: called with the address and the error of a connection whose handshake failed.
     :param wrap: given the factory, an accepted socket and its lease, returns the protocol to use instead, such as one
         that defers the HTTP request.
@@ -117,6 +123,7 @@ class ConnectionStarter:
         tls: Callable[[], ssl.SSLContext] | None = None,
         tls_timeout: float = 10.0,
         max_handshakes: int = 1024,
+        max_partial: int = 128,
         on_tls_failure: Callable[[str, OSError], None] = lambda host, error: None,
         wrap: Callable[[ProtocolFactory, socket.socket, AddressLease | None], asyncio.BaseProtocol] | None = None,
     ) -> None:
@@ -124,6 +131,8 @@ class ConnectionStarter:
         self._tls = tls
         self._tls_timeout = tls_timeout
         self._handshakes: UnidentifiedConnections[socket.socket] = UnidentifiedConnections(max_handshakes)
+        self._partial: UnidentifiedConnections[socket.socket] = UnidentifiedConnections(max_partial)
+        self._evictions: dict[socket.socket, str] = {}  # why, until the handshake has failed
         self.evicted = 0
         self._on_tls_failure = on_tls_failure
         self._wrap = wrap
@@ -137,6 +146,11 @@ class ConnectionStarter:
     def handshakes(self) -> int:
         """The number of TLS handshakes that are under way."""
         return len(self._handshakes)
+
+    @property
+    def handshake_bytes(self) -> int:
+        """The number of bytes of memory of the TLS handshakes that are under way, at most."""
+        return len(self._handshakes) * TLS_HANDSHAKE_BYTES + len(self._partial) * TLS_MESSAGE_BYTES
 
     def __call__(self, accepted: socket.socket, lease: AddressLease | None = None) -> None:
         factory = self._factory
@@ -155,28 +169,33 @@ class ConnectionStarter:
                 await self._loop.connect_accepted_socket(factory, accepted)
                 return
             host = str(accepted.getpeername()[0])
-            self._add_handshake(accepted, host)
-            await self._loop.connect_accepted_socket(
-                factory, accepted, ssl=self._tls(), ssl_handshake_timeout=self._tls_timeout
+            self._add_handshake(self._handshakes, "TLS handshakes at once", accepted, host)
+            on_partial = partial(
+                self._add_handshake, self._partial, "TLS handshakes with a part of a message at once", accepted, host
             )
+            await start_tls(factory, accepted, self._tls(), self._tls_timeout, on_partial)
         except OSError as error:
             # the client is gone, or its TLS is not ours: only its own connection ends
             accepted.close()
             if lease is not None:
                 lease.release()
             if host:
-                evicted = not self._handshakes.discard(accepted)
-                limit = f"more than {self._handshakes.limit} TLS handshakes at once"
-                self._on_tls_failure(host, ConnectionAbortedError(limit) if evicted else error)
+                reason = self._evictions.get(accepted)
+                self._on_tls_failure(host, error if reason is None else ConnectionAbortedError(reason))
         finally:
             self._handshakes.discard(accepted)
+            self._partial.discard(accepted)
+            self._evictions.pop(accepted, None)
 
-    def _add_handshake(self, accepted: socket.socket, host: str) -> None:
+    def _add_handshake(
+        self, handshakes: UnidentifiedConnections[socket.socket], what: str, accepted: socket.socket, host: str
+    ) -> None:
         """Count a TLS handshake. Above the limit, end the one that is evicted at once: it would occupy its place until
         its time limit."""
-        evicted = self._handshakes.add(accepted, host)
+        evicted = handshakes.add(accepted, host)
         if evicted is not None:
             self.evicted += 1
+            self._evictions[evicted] = f"more than {handshakes.limit} {what}"
             with contextlib.suppress(OSError):
                 evicted.shutdown(socket.SHUT_RDWR)  # its handshake fails at once
 

@@ -5,8 +5,9 @@ A delivery is one system call and the wait for memory: what is touched for each 
 and a transport's `write` touches much more memory than a socket's `send` (docs/reference/performance.md). So the send
 methods of an audience are looked up once, and used for as long as the edge gives the same `Recipients`.
 
-The transports do everything else: reading, buffering, closing, TLS. A connection is *behind* while its transport holds
-unsent bytes or is closing. Three rules make `send` safe:
+The transports do everything else: reading, buffering, closing. With TLS there is no socket to send to, and a transport
+whose `write` makes a record and sends it at once (`accepting/tls_connection.py`). A connection is *behind* while its
+transport holds unsent bytes or is closing. Three rules make `send` safe:
 
 - Order. Until the transport of a connection that is behind holds no bytes any more, everything goes to the transport.
   `note` is called after each `write` to a transport; bytes that the kernel does not accept from a `send` are also

@@ -27,7 +27,12 @@ from migratory_broker.core.logic.config import MAX_PENDING_BYTES
 from migratory_broker.core.security.authorizer import Authorizer
 from migratory_broker.runtime.accepting.addresses import AddressLimits, CountedAddresses
 from migratory_broker.runtime.accepting.limits import AcceptRate, connection_capacity
-from migratory_broker.runtime.accepting.listener import TLS_HANDSHAKE_BYTES, Acceptor, ConnectionStarter
+from migratory_broker.runtime.accepting.listener import (
+    TLS_HANDSHAKE_BYTES,
+    TLS_MESSAGE_BYTES,
+    Acceptor,
+    ConnectionStarter,
+)
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
 from migratory_broker.runtime.clients.server import REFUSAL_REASONS, ClientServer, TokenPlaces, servers_page
@@ -110,7 +115,8 @@ def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
 
 def tls_handshake_bytes(config: BrokerConfig) -> int:
     """Return the bytes of memory that all TLS handshakes of clients may take; 0 without TLS. By default they are enough
-    for 4,096, because a program with thousands of clients begins all handshakes before it ends one."""
+    for 4,096, because a program with thousands of clients begins all handshakes before it ends one, and for 390 that
+    sent a part of a message."""
     return config.limits.input_total if config.tls.clients is not None else 0
 
 
@@ -175,12 +181,14 @@ class ClientService:
                 self.server.protocol,
                 wrap=lambda http, accepted, lease: DeferredHandshake(http, accepted, pump.defer, lease),
             )
-        else:  # bytes cannot go past TLS to the socket
+        else:  # multicasts cannot go past TLS to the socket
+            tls_bytes = tls_handshake_bytes(config) // share
             self.start_connection = ConnectionStarter(
                 self.server.protocol,
                 tls=lambda: certificate.server,
                 tls_timeout=config.limits.handshake,
-                max_handshakes=max(MIN_TLS_HANDSHAKES, tls_handshake_bytes(config) // share // TLS_HANDSHAKE_BYTES),
+                max_handshakes=max(MIN_TLS_HANDSHAKES, tls_bytes * 3 // 4 // TLS_HANDSHAKE_BYTES),
+                max_partial=max(MIN_TLS_HANDSHAKES, tls_bytes // 4 // TLS_MESSAGE_BYTES),
                 on_tls_failure=certificate.refuse,
                 wrap=lambda http, accepted, lease: DeferredHandshake(http, None, pump.defer, lease),
             )
@@ -266,7 +274,7 @@ class ClientService:
         tls = self.start_connection
         return {
             "handshakes_waiting": self.server.pending + tls.handshakes,
-            "handshake_bytes_waiting": self.server.held + tls.handshakes * TLS_HANDSHAKE_BYTES,
+            "handshake_bytes_waiting": self.server.held + tls.handshake_bytes,
             "handshakes_too_slow": self.server.slow_handshakes,
             "handshakes_evicted": self.server.evicted + tls.evicted,
             "requests_malformed": self.server.malformed,

@@ -1,0 +1,289 @@
+"""TLS on accepted connections: OpenSSL with buffers in memory, between a socket's transport and a protocol.
+
+A record goes straight to the socket in one system call, as a delivery without TLS does; the loop's own TLS writes it
+into a buffer, and from there through the transport's queue at the end of the turn. What the socket does not take waits
+in its transport, whose size and limits are those that the protocol sees (decision 9).
+
+Buffers in memory keep the largest size that they ever had. So bytes pass through them in pieces of `PIECE_BYTES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+PIECE_BYTES = 4096
+"""Bytes that pass through a connection's buffers in memory at once, and bytes of data in a record at most: each buffer
+keeps a third more than that while the connection lives. Larger pieces would save 5% of the CPU of a large write."""
+
+MAX_RECORD = 16_384
+"""Bytes of data in a record of the other end at most (RFC 8446, section 5.1)."""
+
+MAX_ANSWERS = 4096
+"""Bytes of answers of TLS itself, as to changes of keys, that wait for a client that does not read. Nothing else bounds
+them: the edge stops its own messages and not these."""
+
+
+@dataclass(slots=True)
+class _Handshake:
+    """The state of a connection until its TLS handshake is done. `on_partial` is called once, when a part of a message
+    waits for the rest."""
+
+    factory: Callable[[], asyncio.BaseProtocol]
+    done: asyncio.Future[None]
+    on_partial: Callable[[], None] | None
+
+
+class TlsConnection(asyncio.Protocol, asyncio.Transport):
+    """The protocol of an accepted socket's transport, and after the TLS handshake the transport of a protocol. What
+    the other end does wrong ends this connection alone."""
+
+    __slots__ = (
+        "_answers",
+        "_behind",
+        "_closing",
+        "_handshake",
+        "_incoming",
+        "_object",
+        "_outgoing",
+        "_protocol",
+        "_raw",
+        "_socket",
+    )
+
+    def __init__(self, accepted: socket.socket, context: ssl.SSLContext, handshake: _Handshake) -> None:
+        self._socket = accepted
+        self._handshake: _Handshake | None = handshake
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._raw: asyncio.Transport
+        self._protocol: Any = None
+        self._closing = False  # nothing more is written
+        self._behind = False  # records may be in the buffer of the socket's transport
+        self._answers = 0  # bytes of answers among them
+
+    # ---- the protocol of the socket's transport ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's
+        self._raw = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        chunks: list[bytes] = []
+        ended = False
+        error: ssl.SSLError | None = None
+        for start in range(0, len(data), PIECE_BYTES):
+            self._incoming.write(data[start : start + PIECE_BYTES])
+            try:
+                if self._handshake is not None:
+                    self._shake_hands(self._handshake)
+                ended = self._decrypt(chunks)
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as broken:
+                error = broken
+            if ended or error is not None:
+                break
+        self._flush_answers()
+        if chunks and not self._closing:
+            self._protocol.data_received(b"".join(chunks))
+        if error is not None:
+            self._fail(error)
+        elif ended:
+            self.close()
+
+    def eof_received(self) -> None:
+        """Let the socket's transport close behind what it holds, as it does without TLS."""
+        self._closing = True
+
+    def pause_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        protocol, self._protocol = self._protocol, None  # the two refer to each other
+        if protocol is not None:
+            protocol.connection_lost(exc)
+        else:
+            self._fail(exc or ConnectionResetError("the connection ended during the TLS handshake"))
+
+    def _shake_hands(self, handshake: _Handshake) -> None:
+        """Continue the handshake. When it is done, a protocol of the factory has the connection. Raises
+        SSLWantReadError until then, and SSLError if it fails."""
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            if handshake.on_partial is not None and not self._outgoing.pending:
+                on_partial, handshake.on_partial = handshake.on_partial, None
+                on_partial()
+            raise
+        self._flush()
+        self._handshake = None
+        self._protocol = handshake.factory()
+        self._protocol.connection_made(self)
+        if not handshake.done.done():
+            handshake.done.set_result(None)
+
+    def _decrypt(self, chunks: list[bytes]) -> bool:
+        """Add the data of all whole records to `chunks`. Return whether the other end has ended its data. Raises
+        SSLWantReadError before the rest of a record, and SSLError if a record is broken."""
+        while self._incoming.pending:
+            chunk = self._object.read(MAX_RECORD)
+            if not chunk:
+                return True
+            chunks.append(chunk)
+        return False
+
+    def _fail(self, error: Exception) -> None:
+        """End the connection at once."""
+        if self._handshake is not None and not self._handshake.done.done():
+            self._handshake.done.set_exception(error)
+        self.abort()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._send(self._outgoing.read())
+
+    def _flush_answers(self) -> None:
+        """Send what TLS itself has to say. End a connection that asks for ever more of it and does not read."""
+        size = self._outgoing.pending
+        if not size:
+            return
+        self._flush()
+        if self._behind and self._protocol is not None:
+            self._answers += size
+            if self._answers > MAX_ANSWERS:
+                self.abort()
+
+    def _send(self, records: bytes) -> None:
+        """Write records to the socket, behind those in the buffer of its transport."""
+        if self._behind:
+            if self._raw.is_closing():
+                return  # by itself, as after an error of its reading; what it held is lost
+            if self._raw.get_write_buffer_size():
+                self._raw.write(records)
+                return
+            self._behind, self._answers = False, 0
+        try:
+            taken = self._socket.send(records)
+        except BlockingIOError:
+            taken = 0
+        except OSError:
+            self.abort()
+            return
+        if taken != len(records):
+            self._behind = True
+            self._raw.write(records[taken:])
+
+    # ---- the transport of the protocol -------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        """Write `data`, and return its length. A closing connection discards it."""
+        size = len(data)
+        if self._closing or not size:
+            return size
+        try:
+            if size <= PIECE_BYTES:
+                self._object.write(data)
+                records = self._outgoing.read()
+            else:
+                records = b"".join([self._encrypt(data[at : at + PIECE_BYTES]) for at in range(0, size, PIECE_BYTES)])
+        except ssl.SSLError:  # an error of its reading that is not over yet
+            self.abort()
+        else:
+            self._send(records)
+        return size
+
+    def _encrypt(self, data: bytes | bytearray | memoryview) -> bytes:
+        self._object.write(data)
+        return self._outgoing.read()
+
+    def close(self) -> None:
+        """End the connection behind what was written."""
+        if not self._closing:
+            with contextlib.suppress(ssl.SSLError):  # the other end's close_notify is not waited for
+                self._object.unwrap()
+            self._flush()
+            self._closing = True
+            self._raw.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._raw.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return cast("asyncio.BaseProtocol", self._protocol)
+
+    def pause_reading(self) -> None:
+        self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._raw.resume_reading()
+
+    def is_reading(self) -> bool:
+        return self._raw.is_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._raw.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._raw.get_write_buffer_size()
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the connection: of TLS `ssl_object`, `sslcontext` and `peercert`, else what the
+        socket's transport knows."""
+        match name:
+            case "ssl_object":
+                return self._object
+            case "sslcontext":
+                return self._object.context
+            case "socket":
+                return self._socket
+            case "peercert":
+                return self._object.getpeercert()
+            case _:
+                return self._raw.get_extra_info(name, default)
+
+
+async def start_tls(
+    factory: Callable[[], asyncio.BaseProtocol],
+    accepted: socket.socket,
+    context: ssl.SSLContext,
+    limit: float,
+    on_partial: Callable[[], None] = lambda: None,
+) -> None:
+    """Give the accepted socket a protocol of `factory()` once its TLS handshake is done. `on_partial` is called at most
+    once, when a part of a message of the handshake waits for the rest. Raise OSError if the handshake fails or takes
+    more than `limit` seconds; the connection has then ended."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    connection = TlsConnection(accepted, context, _Handshake(factory, done, on_partial))
+    await loop.connect_accepted_socket(lambda: connection, accepted)
+    try:
+        async with asyncio.timeout(limit):
+            await done
+    except TimeoutError:
+        connection.abort()
+        raise ConnectionAbortedError(f"the TLS handshake took more than {limit:g} s") from None
+    except asyncio.CancelledError:
+        connection.abort()
+        raise
