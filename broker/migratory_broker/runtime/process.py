@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import uvloop
@@ -147,12 +147,9 @@ class Broker:
         config, name, log = self._config, self._identity.name, self._log
         clock = time.monotonic
         self._certificates: dict[Purpose, Certificate] = {}
-        if config.tls.clients is not None:
-            self._certificates["clients"] = Certificate("clients", config.tls.clients, name, log)
-        if config.tls.peers is not None:
-            self._certificates["peers"] = Certificate("peers", config.tls.peers, name, log)
-        if config.tls.administration is not None:
-            self._certificates["administration"] = Certificate("administration", config.tls.administration, name, log)
+        for purpose in get_args(Purpose):
+            if (files := getattr(config.tls, purpose)) is not None:
+                self._certificates[purpose] = Certificate(purpose, files, name, log)
         scheme = "wss" if config.tls.clients is not None else "ws"
         url = self._identity.advertise_url or f"{scheme}://{address_of(clients)}/ws"
         peer = self._identity.advertise_peer or address_of(peers)
@@ -179,7 +176,7 @@ class Broker:
             ZooKeeperCredentials.load(credentials)
             if (credentials := config.zookeeper.credentials) is not None
             else None,
-            config.tls.zookeeper.of_broker(name) if config.tls.zookeeper is not None else None,
+            self._certificates.get("zookeeper"),
         )
         self._metrics = BrokerMetrics(config.cluster, name, self._metric_values)
         self._memory = MemoryReader(clock)

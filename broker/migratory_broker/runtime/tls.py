@@ -23,12 +23,12 @@ from migratory_broker.runtime.watched_file import FileState, file_state
 CHECK_INTERVAL = 2.0
 """Seconds between two checks whether the files have changed."""
 
-Purpose = Literal["clients", "peers", "administration"]
+Purpose = Literal["clients", "peers", "zookeeper", "administration"]
 
 
 class Certificate:
-    """The certificate with which a broker serves clients or the administration, or proves its name to its peers and
-    checks theirs.
+    """The certificate with which a broker serves clients or the administration, connects to ZooKeeper, or proves its
+    name to its peers and checks theirs.
 
     Read the contexts for each new connection. `refused` is the number of handshakes so far that failed, `failures` the
     number of attempts so far to use changed files that failed.
@@ -42,8 +42,8 @@ class Certificate:
     server: ssl.SSLContext
     """The context for accepted connections. That of peers demands a certificate that the authority signed."""
     client: ssl.SSLContext
-    """The context with which peers are dialled. It checks that the certificate has the name that was dialled. For other
-    purposes it serves the trial only."""
+    """The context with which peers, or members of ZooKeeper, are dialled. It checks that the certificate has the name
+    that was dialled. For other purposes it serves the trial only."""
     expires_at: float
     """The end of the certificate's validity, in seconds since 1970."""
 
@@ -117,8 +117,9 @@ class Certificate:
         """Make contexts of the files, try them, and use them. Raise OSError or ValueError if they cannot be used."""
         cert, key, *authority = self._paths
         mutual = self._purpose == "peers"
-        # without an authority the own chain is trusted, so that at least its dates are checked
-        trusted = authority[0] if mutual else cert
+        # of ZooKeeper's members only the authority is known; otherwise without one the own chain is trusted, so that at
+        # least its dates are checked
+        trusted = authority[0] if mutual or self._purpose == "zookeeper" else cert
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         server.minimum_version = client.minimum_version = ssl.TLSVersion.TLSv1_3 if mutual else ssl.TLSVersion.TLSv1_2
@@ -129,10 +130,15 @@ class Certificate:
             server.load_verify_locations(trusted)
             server.num_tickets = 0  # links are few and long
             client.load_cert_chain(cert, key)
+        elif self._purpose == "zookeeper":
+            client.load_cert_chain(cert, key)
         else:
             client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             client.check_hostname = False
-        described = _handshake(server, client, self._name if mutual else None)
+        if self._purpose == "zookeeper":
+            described = _shown(cert, key)
+        else:
+            described = _handshake(server, client, self._name if mutual else None)
         self.server, self.client = server, client
         self.expires_at = float(ssl.cert_time_to_seconds(str(described["notAfter"])))
 
@@ -150,9 +156,21 @@ def _state_of(path: Path) -> FileState | None:
         return None
 
 
+def _shown(cert: Path, key: Path) -> dict[str, object]:
+    """Return the certificate that a server sees of a client with this pair. Raise SSLError if it is not valid."""
+    client, server = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    server.verify_mode = ssl.CERT_REQUIRED
+    server.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    server.load_verify_locations(cert)
+    for context in (client, server):
+        context.load_cert_chain(cert, key)
+    return _handshake(server, client, None)
+
+
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> dict[str, object]:
-    """Connect two contexts in memory, and return the server's certificate as the client has verified it. Raise SSLError
-    if either end refuses the other."""
+    """Connect two contexts in memory, and return the server's certificate as the client has verified it, or the
+    client's if only the server verifies. Raise SSLError if either end refuses the other."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=name),
@@ -162,7 +180,7 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None)
         for end in ends:
             _advance(end.do_handshake)
     _advance(ends[0].read)  # with TLS 1.3 the server's refusal comes after the client's last flight
-    certificate: dict[str, object] = ends[0].getpeercert() or {}  # type: ignore[assignment]
+    certificate: dict[str, object] = ends[0].getpeercert() or ends[1].getpeercert() or {}  # type: ignore[assignment]
     return certificate
 
 

@@ -19,7 +19,6 @@ import asyncio
 import logging
 import selectors
 import socket
-import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,9 +46,10 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.config import CertificateSection, CredentialsSection
+from migratory_broker.runtime.config import CredentialsSection
 from migratory_broker.runtime.errors import ZooKeeperError
 from migratory_broker.runtime.logs import Log
+from migratory_broker.runtime.tls import Certificate
 
 _UNKNOWN = (AuthFailedError, ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError)
 
@@ -78,13 +78,12 @@ _POLL = SimpleNamespace(
 
 class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, changed to wait with `poll`. The default opens a descriptor for each wait, so that a connection
-    would end when the process has none left. With `tls`, connections use TLS, and the files are read for each
-    connection.
+    would end when the process has none left. With `tls`, connections use TLS.
 
     :param on_tls_failure: called with the error of a connection that failed, on a thread of kazoo.
     """
 
-    def __init__(self, tls: CertificateSection | None, on_tls_failure: Callable[[OSError], None]) -> None:
+    def __init__(self, tls: Certificate | None, on_tls_failure: Callable[[OSError], None]) -> None:
         super().__init__()
         self._tls = tls
         self._on_tls_failure = on_tls_failure
@@ -95,9 +94,7 @@ class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
         connection = socket.create_connection(kwargs["address"], kwargs["timeout"])
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            context = ssl.create_default_context(cafile=self._tls.ca)
-            context.load_cert_chain(self._tls.cert, self._tls.key)
-            return context.wrap_socket(connection, server_hostname=kwargs["hostname"])
+            return self._tls.client.wrap_socket(connection, server_hostname=kwargs["hostname"])
         except OSError as error:
             connection.close()
             self._on_tls_failure(error)
@@ -164,7 +161,7 @@ class ZooKeeper:
         post: Callable[[events.Event], None],
         log: Log,
         credentials: ZooKeeperCredentials | None = None,
-        tls: CertificateSection | None = None,
+        tls: Certificate | None = None,
     ) -> None:
         self._servers = servers
         self._root = root
@@ -342,7 +339,9 @@ class ZooKeeper:
             self._client.last_zxid = 0
 
     def _on_tls_failure(self, error: OSError) -> None:
-        """Log at most one line in TLS_LOG_INTERVAL: connecting is tried again for ever."""
+        """Count the failure. Log at most one line in TLS_LOG_INTERVAL: connecting is tried again for ever."""
+        assert self._tls is not None
+        self._tls.refused += 1
         if self._loop.time() - self._tls_logged_at >= TLS_LOG_INTERVAL:
             self._tls_logged_at = self._loop.time()
             reason = getattr(error, "verify_message", "") or str(error) or type(error).__name__

@@ -48,7 +48,7 @@ class Files:
 
     def load(self, purpose: Purpose = "peers", name: str = "b0") -> Certificate:
         paths = [str(self.folder / f"{{broker}}.{kind}").replace("{broker}", "b0") for kind in ("crt", "key")]
-        ca = str(self.folder / "ca.crt") if purpose == "peers" else ""
+        ca = str(self.folder / "ca.crt") if purpose in ("peers", "zookeeper") else ""
         return Certificate(purpose, CertificateSection(cert=paths[0], key=paths[1], ca=ca), name, self.log)
 
     def tick(self, certificate: Certificate) -> bool:
@@ -71,7 +71,7 @@ def handshake(one: Certificate, other: Certificate, name: str) -> str:
     return names_of(_handshake(other.server, one.client, name))[0]
 
 
-@pytest.mark.parametrize("purpose", ["peers", "clients", "administration"])
+@pytest.mark.parametrize("purpose", ["peers", "clients", "zookeeper", "administration"])
 def test_new_pair_serves_without_a_restart(files: Files, purpose: Purpose) -> None:
     certificate = files.load(purpose)
     assert not files.tick(certificate)
@@ -83,7 +83,7 @@ def test_new_pair_serves_without_a_restart(files: Files, purpose: Purpose) -> No
     certificate.tick(files.now + 0.1)  # too soon: nothing is read
 
 
-@pytest.mark.parametrize("purpose", ["peers", "clients"])
+@pytest.mark.parametrize("purpose", ["peers", "clients", "zookeeper"])
 @pytest.mark.parametrize("first", ["certificate", "key"])
 def test_half_replaced_pair_is_not_used(files: Files, purpose: Purpose, first: str) -> None:
     certificate = files.load(purpose)
@@ -202,6 +202,30 @@ def test_expired_certificate_for_clients_is_not_used(files: Files) -> None:
     files.write(None, *files.authority.issue(["b0"], validity=timedelta(seconds=-60)))
     with pytest.raises(TlsError, match="expired"):
         files.load("clients")
+
+
+def test_certificate_for_zookeeper(files: Files) -> None:
+    """It needs no name and no usage of a server, and may be of another authority than that of ZooKeeper's members."""
+    own = DevelopmentAuthority()
+    member = files.load("clients")
+    member.server.verify_mode = ssl.CERT_REQUIRED
+    member.server.load_verify_locations(cadata=own.certificate.decode())
+    files.write(None, *own.issue(["anything"]))
+    certificate = files.load("zookeeper")
+    assert handshake(certificate, member, "b0") == "b0"
+    with pytest.raises(ssl.SSLError, match="Hostname mismatch"):
+        handshake(certificate, member, "b1")
+    before = certificate.expires_at
+    files.write(None, *own.issue(["anything"], validity=timedelta(seconds=-60)))
+    assert not files.tick(certificate)
+    assert "expired" in files.log.lines[-1]["reason"]
+    files.write(None, *own.issue(["anything"], validity=timedelta(days=60)))
+    assert files.tick(certificate)
+    assert certificate.expires_at > before
+    files.write(own.certificate)  # another authority of the members
+    assert files.tick(certificate)
+    with pytest.raises(ssl.SSLError, match="certificate verify failed"):
+        handshake(certificate, member, "b0")
 
 
 def test_stranger_gets_no_handshake(files: Files) -> None:
