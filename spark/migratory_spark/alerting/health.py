@@ -143,6 +143,13 @@ def health_alerts() -> list[dict[str, Any]]:
             "The last good keys and revocations are in use: new keys are refused, and new revocations have no effect.",
         ),
         _alert(
+            "MigratoryClientsRateLimited",
+            "sum by (namespace, cluster, limit) (increase(migratory_rate_limited_total[15m])) > 100",
+            "ticket",
+            f"clients of {cluster} wait for a rate again and again ({{{{ $labels.limit }}}})",
+            "What they publish or subscribe to is late, and nothing is lost.",
+        ),
+        _alert(
             "MigratoryPeerRefused",
             "sum by (namespace, cluster, broker, reason) (increase(migratory_peer_messages_refused_total[15m])) > 0",
             "ticket",
