@@ -2,8 +2,8 @@
 `spec.zookeeper.pod`, `spec.sla.spark.pod`).
 
 The fields are those of a Kubernetes pod that change neither what the operator relies on nor the pods' privileges: no
-security context of the pod, no host's namespaces or folders, no service account. `validation.pods` has the rules
-between them, and against the operator's own names.
+security context of the pod, no host's namespaces or folders, no choice of the service account. `validation.pods` has
+the rules between them, and against the operator's own names.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ EnvName = Annotated[str, PatternText(r"[A-Za-z_][-A-Za-z0-9_.]*", 253, "the name
 MountPath = Annotated[str, PatternText(r"/[^:\x00-\x1f]*", 1024, 'an absolute path without ":"')]
 Port = Annotated[int, WholeNumber(1, 65535)]
 Seconds = Annotated[int, WholeNumber(1, 86_400)]
+Checks = Annotated[int, WholeNumber(1, 86_400)]
 _Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 _OPERATORS: tuple[_Operator, ...] = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
@@ -53,7 +54,7 @@ class LocalReference(ResourceModel):
 class SelectorRequirement(ResourceModel):
     """An expression about one label or field of a node or pod."""
 
-    key: LabelKey = Field(description="Name of the label")
+    key: LabelKey = Field(description="Name of the label or field")
     operator: Annotated[_Operator, OneOf(_OPERATORS)] = Field(description="In, NotIn, Exists, DoesNotExist, Gt or Lt")
     values: list[Text] = Field(default_factory=list, description="Values; none for Exists and DoesNotExist")
 
@@ -360,8 +361,8 @@ class Probe(ResourceModel):
     initial_delay_seconds: Seconds | None = Field(default=None, description="Seconds before the first check")
     period_seconds: Seconds | None = Field(default=None, description="Seconds between two checks")
     timeout_seconds: Seconds | None = Field(default=None, description="Seconds until a check has failed")
-    success_threshold: Seconds | None = Field(default=None, description="Checks until it is well")
-    failure_threshold: Seconds | None = Field(default=None, description="Checks until it has failed")
+    success_threshold: Checks | None = Field(default=None, description="Checks until it is well")
+    failure_threshold: Checks | None = Field(default=None, description="Checks until it has failed")
 
 
 class ContainerAmounts(ResourceModel):
