@@ -231,7 +231,8 @@ class LoadController:
             await asyncio.sleep(max(0.0, self._finished_at + 2 * self.scenario.scrape_interval - time.monotonic()))
 
     async def stop(self) -> None:
-        """End all workers; kill those that do not end within STOP_TIMEOUT seconds."""
+        """End all workers. Wait for each in turn, and kill those that do not end within STOP_TIMEOUT seconds of their
+        turn."""
         self._stopping = True
         for worker in self._workers:
             if worker.process.stdin is not None:

@@ -117,7 +117,7 @@ def build_payload(size: int, seed: int, header: PayloadHeader) -> bytes:
 
 
 def parse_header(payload: bytes) -> PayloadHeader | None:
-    """Return the header of a payload, or None for a payload that is too short to have one."""
+    """Return the header of a payload, or None for a payload shorter than `MIN_PAYLOAD_BYTES`."""
     if len(payload) < MIN_PAYLOAD_BYTES:
         return None
     return PayloadHeader(*_HEADER.unpack_from(payload))

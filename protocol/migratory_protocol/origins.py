@@ -18,7 +18,7 @@ _DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443"}
 
 @dataclass(slots=True, frozen=True)
 class OriginRefusal:
-    """The HTTP status and the text with which to refuse a forbidden request."""
+    """The HTTP status and the text with which to refuse a request for its Origin or Host header."""
 
     status: int
     text: str

@@ -330,7 +330,8 @@ class ZooKeeper:
         self._post(events.ZkSession("suspended" if state == KazooState.SUSPENDED else "lost"))
 
     def _forget_transactions(self, generation: int) -> None:
-        """Let the client connect to servers that have fewer transactions than it has seen.
+        """Let the client connect to servers that have fewer transactions than it has seen. Called a session timeout
+        after the connection was lost; does nothing if the state has changed since `generation`.
 
         A server refuses such a client, as it may merely lag. But one that lost its data, or was rolled back, would
         refuse for ever. The logic verifies the data, and writes before it reads, in each session.

@@ -196,10 +196,11 @@ def drain(kubectl: Kubectl, broker: str, limit: float) -> None:
 @wait_option
 @kubectl_options
 def restart(kubectl: Kubectl, name: str | None, zookeeper: bool, limit: float) -> None:
-    """Restart all brokers of a cluster, one at a time; the operator waits until the others can do without each.
+    """Restart all brokers of a cluster, or with --zookeeper the members of ZooKeeper instead, one at a time; the
+    operator waits until the others can do without each.
 
-    Exit codes: 0 all were replaced and the cluster is well, 1 the rollout stopped or was too slow, 2 no such cluster,
-    or Kubernetes does not answer.
+    Exit codes: 0 all were replaced and the cluster is well, 1 the rollout stopped or was too slow, or the operator is
+    paused for the cluster, 2 no such cluster, or Kubernetes does not answer.
     """
 
     async def run() -> None:
@@ -320,7 +321,7 @@ async def find_cluster(kubectl: Kubectl, name: str | None) -> Object:
 
 def rates(before: Answer, after: Answer) -> dict[str, Any]:
     """Return what `top` shows of a broker, per second where it is a rate, from two of its status pages; {"error":
-    reason} if it did not answer both times, or was started in between."""
+    reason} if it did not answer both times, was started in between, or serves no clients yet."""
     for answer in (before, after):
         if "error" in answer:
             return {"error": answer["error"]}

@@ -128,7 +128,7 @@ class ReportFiles(ResourceModel):
 
 
 class ReportStatus(ResourceModel):
-    """The whole status of an SLAReport: `status`."""
+    """The status of an SLAReport: its progress, then the result of its run, and its conditions."""
 
     observed_generation: int | None = Field(default=None, description="Generation of the spec that the status is about")
     phase: Annotated[Phase, OneOf(PHASES)] | None = Field(default=None, description="Phase of the report")

@@ -1,5 +1,5 @@
-"""Blocks of samples, which the readers of Prometheus servers yield: whole series with time stamps and values as arrays.
-Pure."""
+"""Blocks of samples, which the readers of Prometheus servers yield: series with time stamps and values as arrays, each
+series whole within the time of one query. `merge_blocks` joins those of several servers. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Partitions: cuts a window of time into partitions, and reads one from the servers.
 
 Reading a partition queries every server with every selector and yields each (series, time) once. A broken response is
-requested again, a query that is too large is halved in time, and an interface that a server lacks is replaced by the
-other one.
+requested again, and a query that is too large is halved in time. With api=auto, the range selector is used where a
+server lacks remote read.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _read_servers(options: SourceOptions, start_ms: int, end_ms: int) -> Iterato
 
 
 def read_server(options: SourceOptions, url: str, start_ms: int, end_ms: int) -> Iterator[SampleBlock]:
-    """Yield one server's samples of [start, end) (ms) with all labels, each series once even if several selectors
-    match. Raises ServerError."""
+    """Yield one server's samples of [start, end) (ms) with all labels, each (series, time) once even if several
+    selectors match. Raises ServerError."""
     yielded: set[SeriesId] = set()
     several = len(options.selectors) > 1
     for selector in options.selectors:

@@ -1,4 +1,5 @@
-"""The lifecycle of client connections in the edge core: from the finished WebSocket handshake to the closed socket.
+"""The lifecycle of client connections in the edge core: from the finished WebSocket handshake, or the HTTP request that
+was read, to the closed socket.
 
     OPENING ── connect, welcome ──> OPEN ── broker's close frame ──> CLOSING ── client's, or timeout ──> GONE
        └────────── refused, too slow, bad input ───────────────────────^
@@ -11,7 +12,8 @@ closing handshake: what closes it leads straight to GONE.
 
 Heartbeat: a connection in OPEN that was silent for one interval is pinged, and after two intervals it is dead. Received
 bytes show that a client lives, and so does a full transport that accepts bytes again. A client of HTTP sends nothing:
-it is dead if its transport was full for two intervals, and what it does not acknowledge is for the kernel to notice.
+its stream is pinged every interval, and its poll ends after one without an answer. It is dead if its transport was full
+for two intervals, and what it does not acknowledge is for the kernel to notice.
 """
 
 from __future__ import annotations

@@ -177,8 +177,12 @@ class SubscriptionTable:
         return replay.connection
 
     def unsubscribe(self, connection: ClientConnection, message: Unsubscribe) -> None:
-        """End the subscriptions to the named topics and answer. After the answer nothing of these topics is sent,
-        whatever is still pending. Topics without a subscription are named in the answer too."""
+        """End the subscriptions to the named topics and answer. Topics without a subscription are named in the answer
+        too.
+
+        Pending batches are written before the answer. Replays and unanswered subscribe requests to these topics are
+        dropped without a receipt, and nothing of the topics is sent after the answer.
+        """
         for name in message.topics:
             topic = self._splice.topics.get(name)
             if topic is not None and is_subscribed(connection, topic):

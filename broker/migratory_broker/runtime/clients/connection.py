@@ -1,5 +1,5 @@
-"""Client connections after the WebSocket handshake: protocols on their transports that turn bytes into events of the
-edge.
+"""Client connections after the WebSocket handshake or the HTTP request: protocols on their transports that turn bytes
+into events of the edge.
 
 There are very many of these: each holds a few references and nothing else (1.5 KiB with its transport).
 """

@@ -64,7 +64,10 @@ class _Refused(Exception):
 
 
 def body_size(method: str, kind: str, headers: Headers, limit: int) -> int | RefusedRequest:
-    """Return the bytes of the body of a request, at most `limit`, or the refusal of its method or its body."""
+    """Return the bytes of the body of a request, at most `limit`, or the refusal of its method or its body.
+
+    :param kind: the kind of the request, a value of `PATHS`.
+    """
     try:
         return _body_size(method, kind, headers, limit)
     except _Refused as error:

@@ -73,7 +73,8 @@ class EarlyBytes:
 
 @dataclass(frozen=True, slots=True)
 class TokenPlaces:
-    """The places of a request from which a token is read: its header, and with `query` its URL."""
+    """The places of a request from which a token is read: its `Authorization` header, and with `query` and without
+    such a token the parameter `access_token` of its URL."""
 
     query: bool = False
 

@@ -150,7 +150,10 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 def send_socket(pipe: socket.socket, accepted: socket.socket, key: str = "") -> bool:
     """Send an accepted socket with the key of its address to the other end of `pipe`, and close it here. Return False
-    if it could not be sent: then it is still open here."""
+    if it could not be sent: then it is still open here.
+
+    :param key: the `address_key` under which the socket counts for the limit of its address, "" if it does not count.
+    """
     try:
         socket.send_fds(pipe, [b"c" + key.encode()], [accepted.fileno()])
     except OSError:

@@ -63,7 +63,8 @@ PR_SET_PDEATHSIG = 1
 
 class LogicProxy:
     """The substitute for the logic in the pump of an I/O process. It sends events to the logic in the broker's process,
-    one batch a turn. `on_full` is called at the end of a turn in which the channel is full."""
+    one batch a turn, or more when a batch reaches `MAX_OPEN_BATCH`. `on_full` is called at the end of a turn in which
+    the channel is full."""
 
     def __init__(self, channel: Channel, on_full: Callable[[], None]) -> None:
         self._channel = channel

@@ -101,8 +101,9 @@ class DataIdentity:
             self.zookeeper.get(f"{GROUPS}/{number}", lambda reply: None)
 
     def _is_unconfirmed(self, group: TopicGroup) -> bool:
-        """ROLLED-BACK: return whether this broker knows of an epoch, or of its activation, only from peers. What peers
-        say is no reason to remove records: it may be of other data, or a lie."""
+        """ROLLED-BACK: return whether this broker knows of an epoch, or of its activation, only from peers. `poll`
+        reads such records to confirm them: what peers say is no reason to remove records, as it may be of other data,
+        or a lie."""
         record, view = self.zookeeper.recorded.get(group.number), group.replica.view
         if record is None or record.epoch < group.replica.promised:
             return group.replica.promised > 0

@@ -114,9 +114,12 @@ class Suspicions:
         return suspect.evidence_at
 
     def _silent(self, peer: str) -> bool:
-        """Return whether most of the live brokers, of which the silent one is one, have not heard `peer` for `silence`
-        seconds. Of the others only those count that this broker hears; they name whom they have heard in half the
-        fencing time."""
+        """Return whether more than half of the live brokers, of which `peer` is itself one, do not hear `peer`. False
+        if `peer` is not live, or this broker has heard it within `silence` seconds.
+
+        Of the others only those count that this broker hears and whose last heartbeat does not name `peer` as heard in
+        half the fencing time.
+        """
         membership = self.membership
         if peer not in membership.live or peer in membership.heard_within(self.ctx.config.silence):
             return False
