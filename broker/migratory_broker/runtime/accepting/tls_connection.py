@@ -2,7 +2,7 @@
 
 A record goes straight to the socket in one system call, as a delivery without TLS does; the loop's own TLS writes it
 into a buffer, and from there through the transport's queue at the end of the turn. What the socket does not take waits
-in its transport, whose size and limits are those that the protocol sees (decision 9).
+in its transport, whose size and limits are those that the protocol sees (decision 10).
 
 Buffers in memory keep the largest size that they ever had. So bytes pass through them in pieces of `PIECE_BYTES`.
 """
