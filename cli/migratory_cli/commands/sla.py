@@ -102,7 +102,7 @@ def compact(**values: Any) -> None:
     "--prometheus-rule", "resource", metavar="NAME", help="Print a PrometheusRule of this name, for Kubernetes."
 )
 def rules(objectives: Path | None, resource: str | None) -> None:
-    """Print Prometheus rules: recording rules and multi-window alerts for each objective, and alerts about brokers.
+    """Print Prometheus rules: recording rules and alerts for each objective, and alerts about brokers and the operator.
 
     \b
     Examples:

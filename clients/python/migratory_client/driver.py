@@ -121,7 +121,8 @@ class Driver:
 
     def close(self) -> list[asyncio.Task[None]]:
         """Close the core, begin to disconnect from the brokers, and stop the timer. Return the cancelled tasks that
-        obtained tokens: the caller must await them, and then close the transport."""
+        obtained tokens. The caller must have kept `transport`, which is None now: it awaits the tasks, and then closes
+        the transport."""
         self.step(ev.Close())
         self.transport = None
         if self._timer is not None:

@@ -25,7 +25,8 @@ Combination = tuple[str, ...]
 
 
 class BadBreakdown(ValueError):
-    """Raised for labels that no series has, or that have too many values. The message says what to ask for instead."""
+    """Raised for labels that no series has, or that have too many combinations of values. The message says what to ask
+    for instead."""
 
 
 @dataclass(slots=True, frozen=True)

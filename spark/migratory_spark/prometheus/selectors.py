@@ -1,6 +1,7 @@
 """Parses PromQL's series selectors: `name{label="value", other=~"a|b"}`, one or more. Pure.
 
-A subset of what Prometheus accepts is accepted. An error says at which character it is and what was expected.
+A subset of what Prometheus accepts is accepted. A syntax error says at which character it is and what was
+expected; other errors quote what is wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 
 class BadSelector(ValueError):
-    """Raised when a text is not a series selector. The message says at which character and why."""
+    """Raised when a text is not a series selector, or is one that would select every series. The message says why, and
+    for a syntax error at which character."""
 
 
 @dataclass(slots=True, frozen=True)

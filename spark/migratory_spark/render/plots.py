@@ -160,7 +160,8 @@ def draw_tail(report: SlaReport, drawing: Drawing, color: str, label: str | None
 
 
 def tail_axes(drawing: Drawing, highest: float) -> None:
-    """Label the axes of cumulative distributions: latencies across, shares of deliveries upwards.
+    """Label and scale the axes of cumulative distributions: latencies across, shares of deliveries upwards, on a
+    logarithmic scale of the slower ones.
 
     :param highest: the height of the highest line, as `draw_tail` returns it.
     """

@@ -6,9 +6,9 @@
 | subscriptions | subscriptions, their topics (subscriptions.py), and permissions of tokens | refuse more of them |
 | queues | bytes queued for paused connections (delivery.py) | close the longest queues |
 
-The limits are separate, so that no kind takes the room of another, and their sum bounds what clients can make an edge
-hold. The runtime counts handshakes in the same way, which end before a connection has an edge. Nothing is counted for
-a delivery that a connection takes at once.
+This module counts subscriptions. The limits are separate, so that no kind takes the room of another, and their sum
+bounds what clients can make an edge hold. The runtime counts handshakes in the same way, which end before a connection
+has an edge. Nothing is counted for a delivery that a connection takes at once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SubscriptionBudget:
 
     def set_access(self, connection: ClientConnection, access: ClientAccess | None) -> str | None:
         """Set the access of a connection and count it in place of the one before. Return the reason to refuse it if its
-        own permissions take more bytes than are free; then nothing changes."""
+        own permissions take more bytes than are free without the one before; then nothing changes."""
         added = _own_bytes(access) - _own_bytes(connection.access)
         free = self._limit - self.bytes
         if added > max(0, free):

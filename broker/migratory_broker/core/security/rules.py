@@ -142,8 +142,8 @@ class RuleSet:
         )
 
     def applicable(self, subject: str, claims: Claims | None) -> int:
-        """Return the set of rules that apply to an identity, as in `TopicTree`; `claims` is None for a client without a
-        token."""
+        """Return the set of rules that apply to an identity, with a bit for each rule; `claims` is None for a client
+        without a token."""
         return sum(
             1 << number for number, rule in enumerate(self._rules) if self._applies(number, rule, subject, claims)
         )

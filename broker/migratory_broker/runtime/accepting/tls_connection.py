@@ -209,7 +209,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         return self._outgoing.read()
 
     def close(self) -> None:
-        """End the connection behind what was written."""
+        """End the connection after what was written is sent."""
         if not self._closing:
             with contextlib.suppress(ssl.SSLError):  # the other end's close_notify is not waited for
                 self._object.unwrap()

@@ -25,7 +25,7 @@ class Begin(EdgeMessage, frozen=True, gc=False):
     incarnation   of the broker
     broker        the broker's name
     config        the configuration, as JSON
-    level         the level of its logs
+    level         its log level
     fencing       seconds without a message from the broker's process after which it must close its clients
     """
 

@@ -1,10 +1,10 @@
 """The identity of ZooKeeper's data, which tells lost and rolled-back data from the data that a broker takes part in.
 
 The only child of `/identity` has a random name, and is created in one transaction with the parents of all other nodes.
-A broker compares it in each session and twice a second, and each of its transactions is refused in data of another
-identity (IDENTITY-GUARD). Until the data is verified, ZooKeeper counts as away. ROLLED-BACK: if a record is older than
-one that this broker has read or written in the data of this identity, the broker replaces the identity and all records
-are removed, so that every broker treats them as lost.
+A broker compares it in each session, and looks twice a second whether it is still there. Each of its transactions is
+refused in data of another identity (IDENTITY-GUARD). Until the data is verified, ZooKeeper counts as away. ROLLED-BACK:
+if a record is older than one that this broker has read or written in the data of this identity, the broker replaces the
+identity and all records are removed, so that every broker treats them as lost.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class DataIdentity:
                 self._list_parents()
 
     def poll(self) -> None:
-        """Read the identity's node, and verify the data again if it is gone. Read records whose epochs only peers have
-        named, at most `CONFIRMED_AT_ONCE`."""
+        """Read the identity's node, and verify the data again if it is gone. Read records of which only peers have
+        told the epoch or the activation, at most `CONFIRMED_AT_ONCE`: what is read is known from then on."""
 
         def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and reply.node is None:
