@@ -30,6 +30,10 @@ def version_of(wheel: Path, folder: Path) -> str:
     """Return what the command in a wheel says about its version, with no other source of the product in reach."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
+    shadow = folder / migratory_compiled.FOLDER
+    if not shadow.exists():  # the compiled form of the same sources that this environment may have
+        shadow.mkdir()
+        (shadow / "__init__.py").touch()
     environment = {name: value for name, value in os.environ.items() if name != SWITCH}
     environment["PYTHONPATH"] = str(folder)
     code = (
