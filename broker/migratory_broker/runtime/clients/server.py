@@ -30,7 +30,13 @@ from migratory_broker.runtime.accepting.http import (
 )
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.handshake import Wire, bearer_token, check_source, negotiate
-from migratory_broker.runtime.clients.requests import PATHS, PREFLIGHT_HEADERS, body_size, translate
+from migratory_broker.runtime.clients.requests import (
+    PATHS,
+    PREFLIGHT_HEADERS,
+    TranslatedRequest,
+    body_size,
+    translate,
+)
 
 REFUSAL_REASONS = {403: "origin", 421: "host", 400: "repeated"}
 """The reasons for which a request is refused for its source, by status: its Origin, its Host, or two of either."""
@@ -190,15 +196,40 @@ class ClientServer:
             body = await request.content.read() if size else b""
         except (ConnectionError, ClientPayloadError):
             return HandedOverResponse()  # the client went away
-        translated = translate(kind, request.method, request.query, request.headers, body)
-        if isinstance(translated, RefusedRequest):
-            return refusal_response(translated)
+        translated: asyncio.Future[TranslatedRequest | RefusedRequest | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._connections.pump.defer(self._translate, (translated, kind, request, body))
+        answer = await translated
+        if answer is None:
+            return HandedOverResponse()  # the client went away
+        if isinstance(answer, RefusedRequest):
+            return refusal_response(answer)
         transport = request.transport
         if transport is not None and not transport.is_closing():
             transport.get_extra_info("socket").setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._unacknowledged_limit
             )
-        return self._hand_over(request, "msgpack", False, translated.frames, translated.http)
+        return self._hand_over(request, "msgpack", False, answer.frames, answer.http)
+
+    def _translate(
+        self,
+        entry: tuple[asyncio.Future[TranslatedRequest | RefusedRequest | None], str, web.BaseRequest, bytes],
+    ) -> None:
+        """Set the result of the future to the translated request, or to None if its client is gone. This is an action
+        of the pump, so that its time counts for the turn: a body of a megabyte takes up to 80 ms."""
+        future, kind, request, body = entry
+        if future.done():
+            return  # the server is shut down
+        transport = request.transport
+        if transport is None or transport.is_closing():
+            future.set_result(None)
+            return
+        try:
+            future.set_result(translate(kind, request.method, request.query, request.headers, body))
+        except Exception as error:  # noqa: BLE001
+            # it fails the request, which aiohttp answers with 500, and not the pump
+            future.set_exception(error)
 
     def _count_refused(self, request: web.BaseRequest, refused: RefusedRequest) -> None:
         """Count a request that was refused for its source. Log at most one line in `LOG_INTERVAL` seconds, with the

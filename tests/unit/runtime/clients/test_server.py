@@ -17,6 +17,7 @@ from migratory_broker.core.logic.events import Note
 from migratory_broker.runtime.accepting.http import HANDLER_BYTES, HEAD_COPIES
 from migratory_broker.runtime.accepting.limits import AcceptRate
 from migratory_broker.runtime.accepting.listener import Listener, bind, listen
+from migratory_broker.runtime.clients import server as server_module
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.server import ClientServer, TokenPlaces, servers_page
 from migratory_broker.runtime.pump import Pump
@@ -47,11 +48,12 @@ class Site:
         room: Any = lambda: 1000,
         tokens: TokenPlaces | None = None,
         clock: Any = time.monotonic,
+        pump_clock: Any = time.monotonic,
     ) -> None:
         self.notes: list[Note] = []
         loop = asyncio.get_running_loop()
         self.errors: list[Exception] = []
-        self.pump = Pump(core(), loop.call_soon, time.monotonic, self.errors.append)
+        self.pump = Pump(core(), loop.call_soon, pump_clock, self.errors.append)
         self.connections = ClientConnections(self.pump, time.monotonic)
         self.pump.set_handlers({edge_events.Send: self.connections.send, edge_events.Close: self.connections.close})
         self.edge = core()
@@ -569,3 +571,64 @@ async def test_a_body_is_asked_for_and_comes_in_parts(sites: Any) -> None:
     writer.write(b"more")
     await until(lambda: edge_events.Lost(1) in site.edge.events)
     assert len(site.edge.of(edge_events.Received)) == 1
+
+
+async def test_long_bodies_are_translated_one_in_a_turn_of_the_pump(
+    sites: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: bodies were decoded outside the pump's turns, those of all clients in one turn of the loop."""
+    now = [0.0]
+    turns: list[int] = [0]
+    translated_in: list[int] = []
+    translate = server_module.translate
+
+    def long(*arguments: Any) -> Any:
+        translated_in.append(turns[0])
+        now[0] += 0.08
+        return translate(*arguments)
+
+    monkeypatch.setattr(server_module, "translate", long)
+    site = sites(pump_clock=lambda: now[0])
+    site.pump.at_turn_end(lambda: turns.append(turns.pop() + 1))
+    body = json.dumps({"op": "publish", "topic": "a", "data": "x"})
+    head = "POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    for _ in range(12):
+        _, writer = await asyncio.open_connection(*site.address)
+        site.writers.append(writer)
+    await until(lambda: site.server.pending == 12)
+    for writer in site.writers:
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    await until(lambda: len(site.edge.of(edge_events.Received)) == 12)
+    assert len(set(translated_in)) == len(translated_in) == 12
+
+
+async def test_a_client_that_is_gone_before_its_translation_leaves_nothing(
+    sites: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = sites()
+    waiting: list[Any] = []
+    monkeypatch.setattr(site.pump, "defer", lambda action, argument: waiting.append((action, argument)))
+    _, writer = await asyncio.open_connection(*site.address)
+    writer.write(b"POST /v1/publish?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+    await until(lambda: waiting, "the body was read")
+    writer.close()
+    await until(lambda: site.server.pending == 0, "the connection is gone")
+    monkeypatch.setattr(server_module, "translate", None)  # not called
+    for action, argument in waiting:
+        action(argument)
+    await asyncio.sleep(0)
+    assert (site.edge.events, site.errors) == ([], [])
+
+
+async def test_a_translation_that_fails_ends_its_request_only(
+    sites: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise LookupError("the translation's own fault")
+
+    monkeypatch.setattr(server_module, "translate", fail)
+    site = sites()
+    _, _, head = await site.request("GET /v1/stream?topic=t HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b" 500 " in head
+    assert "the translation's own fault" in caplog.text
+    assert (site.errors, site.pump.stopped) == ([], False)
