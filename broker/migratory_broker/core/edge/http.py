@@ -46,6 +46,13 @@ STATUS: Final = {
 }
 """HTTP's status for an error code; 400 for all others."""
 
+FINAL_ERRORS: Final = {
+    CloseCode.NOT_ALLOWED: errors.NOT_ALLOWED,
+    CloseCode.TOO_LARGE: errors.TOO_LARGE,
+    CloseCode.UNAUTHENTICATED: errors.UNAUTHENTICATED,
+}
+"""The error code for a close code of `FATAL`; `bad_message` for its others."""
+
 
 def respond(status: int, body: object) -> bytes:
     """Return a whole HTTP response with a JSON body, after which the connection closes."""
@@ -58,8 +65,13 @@ def respond(status: int, body: object) -> bytes:
     ).encode() + data + b"\n"  # fmt: skip
 
 
-def _refuse(error: str, text: str, status: int = 0) -> bytes:
-    return respond(status or STATUS.get(error, 400), codec.JSON.encode(Error(error, text)))
+def _refuse(error: str, text: str) -> bytes:
+    return respond(STATUS.get(error, 400), codec.JSON.encode(Error(error, text)))
+
+
+def _error_of(code: CloseCode) -> str:
+    """Return the error code for a close code: `retry` unless the same request fails everywhere."""
+    return FINAL_ERRORS.get(code, errors.BAD_MESSAGE) if code in FATAL else errors.RETRY
 
 
 class EventFormat(Format):
@@ -153,18 +165,26 @@ class AnswerFormat(Format):
         return respond(200 if isinstance(answer, Ack) else STATUS.get(answer.code, 400), codec.JSON.encode(answer))
 
     def close(self, code: CloseCode, text: str) -> bytes:
-        """Return the response to a request without an answer: 202 for publications of QoS 0, which have none."""
+        """Return the response to a request without an answer: 202 for publications of QoS 0 that were all handled, an
+        error of the client's for a code of `FATAL`, else 503."""
         if self.answered:
             return b""
         self.answered = True
         if code == CloseCode.NORMAL and not self._awaited:
             return respond(202, {"op": "accepted"})
-        text = f"{text}; it is not known whether the publication was stored: repeat it with the same publisher and id"
-        return _refuse(errors.RETRY, text, 503)
+        if code in FATAL:
+            return _refuse(_error_of(code), text)
+        if self._awaited:
+            text = (
+                f"{text}; it is not known whether the publication was stored: repeat it with the same publisher and id"
+            )
+        else:
+            text = f"{text}; it is not known whether all publications were accepted: send them again"
+        return _refuse(errors.RETRY, text)
 
     def refusal(self, code: CloseCode, text: str, error: str) -> bytes:
         self.answered = True
-        return _refuse(error or errors.RETRY, text)
+        return _refuse(error or _error_of(code), text)
 
 
 class Formats:

@@ -39,7 +39,7 @@ from migratory_broker.core.edge import events
 from migratory_broker.core.edge.admission import AdmissionGate, Rebalancer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
-from migratory_broker.core.edge.http import Formats
+from migratory_broker.core.edge.http import AnswerFormat, Formats
 from migratory_broker.core.edge.identity import REFUSALS, IdentityChecks
 from migratory_broker.core.edge.inbox import Inbox
 from migratory_broker.core.edge.publishing import PublishHandler
@@ -306,12 +306,12 @@ class ConnectionLifecycle:
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)
             return False
-        if connection.format.one_way:
-            return self._check_one_way(connection)
         meter = connection.meter
         if meter is not None and meter.waits_for is not None:  # its socket is not read
             connection.heard_at = self.now
             self._rates.remind(connection, meter)
+        if connection.format.one_way:
+            return self._check_one_way(connection)
         silent = self.now - max(connection.heard_at, self._woke_at)
         if silent >= 2 * self._config.heartbeat:
             self._end_dead(connection, silent)
@@ -328,7 +328,8 @@ class ConnectionLifecycle:
             return False
         is_due = self.now - connection.heard_at >= heartbeat
         if is_due and connection.format.once:
-            self.close(connection, CloseCode.NORMAL, "request", f"nothing came within {heartbeat:g} s")
+            code = CloseCode.TRY_ANOTHER if isinstance(connection.format, AnswerFormat) else CloseCode.NORMAL
+            self.close(connection, code, "request", f"nothing came within {heartbeat:g} s")
             return False
         if is_due:
             connection.heard_at = self.now

@@ -292,6 +292,51 @@ def test_a_publication_without_an_answer_ends_after_an_interval() -> None:
     assert "repeat it with the same publisher and id" in request.body["text"]
 
 
+def test_publications_of_qos_0_are_not_accepted_before_all_were_handled() -> None:
+    """Regression: those that waited longer than an interval were dropped and answered 202."""
+    bench = Bench(EdgeConfig(heartbeat=1.0))
+    request = Request(bench, HttpRequest("publish"), Publish("a", b"x"))  # without its `bye`
+    bench.wait(1.2)
+    assert (request.status, request.body["code"], request.socket) == (503, "retry", "closed")
+    assert b"\r\nRetry-After: 1\r\n" in request.data
+    assert request.body["text"].endswith("it is not known whether all publications were accepted: send them again")
+
+
+def test_publications_of_qos_0_may_wait_for_their_rate_longer_than_an_interval() -> None:
+    bench = Bench(EdgeConfig(heartbeat=1.0, rates=RateLimits(Rates(publications=1))))
+    request = Request(bench, HttpRequest("publish"), *[Publish("a", b"x") for _ in range(5)], Bye())
+    bench.wait(2.5)
+    assert (request.data, request.socket) == (b"", "open")
+    bench.wait(5.0)
+    assert (request.status, request.body, request.socket) == (202, {"op": "accepted"}, "closed")
+    assert bench.edge.published == 5
+
+
+def test_a_poll_that_waits_for_its_rate_hears_of_it() -> None:
+    bench = Bench(EdgeConfig(heartbeat=1.0, rates=RateLimits(Rates(subscriptions=1))))
+    poll = Request(bench, HttpRequest("poll"), *[subscribe(str(number)) for number in range(5)])
+    bench.wait(2.5)
+    assert (poll.socket, poll.ops[-1], poll.events[-1].data["code"]) == ("open", "error", "rate_limited")
+
+
+@pytest.mark.parametrize("size", [1000, 1180, 1400])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_publication_over_the_largest_payload_or_message_is_too_large(qos: int, size: int) -> None:
+    """Regression: one whose frame was over the largest message was answered 503, to be repeated for ever."""
+    bench = Bench(EdgeConfig(max_payload=900, envelope=300))
+    message = Publish("a" * 100, bytes(size), qos, "p" if qos else "", qos, qos)
+    request = Request(bench, HttpRequest("publish", answers=qos), *([message] if qos else [message, Bye()]))
+    assert (request.status, request.body["code"], request.socket) == (413, "too_large", "closed")
+    assert b"Retry-After" not in request.data
+
+
+def test_a_fault_of_the_client_is_no_reason_to_repeat_a_publication() -> None:
+    bench = Bench()
+    request = Request(bench, HttpRequest("publish", answers=2, several=True), PUBLICATION)
+    bench.step(Received(request.number, b"\xff"))
+    assert (request.status, request.body["code"], request.socket) == (400, "bad_message", "closed")
+
+
 def test_a_broker_that_takes_no_clients_ends_streams_and_refuses_publications() -> None:
     bench = Bench(open=False)
     bench.step(Admission(False, "fenced"))
