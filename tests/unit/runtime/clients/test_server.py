@@ -17,6 +17,7 @@ from migratory_broker.core.logic.events import Note
 from migratory_broker.runtime.accepting.http import HANDLER_BYTES, HEAD_COPIES
 from migratory_broker.runtime.accepting.limits import AcceptRate
 from migratory_broker.runtime.accepting.listener import Listener, bind, listen
+from migratory_broker.runtime.clients import requests
 from migratory_broker.runtime.clients import server as server_module
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.server import ClientServer, TokenPlaces, servers_page
@@ -580,7 +581,7 @@ async def test_long_bodies_are_translated_one_in_a_turn_of_the_pump(
     now = [0.0]
     turns: list[int] = [0]
     translated_in: list[int] = []
-    translate = server_module.translate
+    translate = requests.translate
 
     def long(*arguments: Any) -> Any:
         translated_in.append(turns[0])
