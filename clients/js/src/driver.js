@@ -88,6 +88,7 @@ export class Driver {
 
   /** Give an event to the core and carry out its effects, in order even when one of them calls `step` again. */
   step = (event) => {
+    if (event.type === "wake") for (const { socket } of this.#links.values()) socket.wake?.();
     this.#effects.push(...this.#core.step(event, this.#clock()));
     if (this.#performing) return;
     this.#performing = true;

@@ -17,6 +17,7 @@ const TIMES = Object.freeze({ open: 4000, early: 2000, firstProbe: 30_000, lastP
 const RESTARTING = 1012;
 const MAX_BODY = 20_000; // characters of a request with several publications
 const MAX_PUBLICATIONS = 500; // of a request
+const PONG = '{"op":"pong"}';
 const STATUS_CODES = { 400: BAD_MESSAGE, 401: UNAUTHENTICATED, 403: 1008, 413: 1009 }; // of refused streams
 
 /** Return the class of sockets of these means: for tests, and for other implementations of WebSocket. */
@@ -45,6 +46,9 @@ export function createFallbackSocket({ WebSocket = globalThis.WebSocket, fetch =
     #servers = [];
     #stream = null; // the AbortController of the current stream
     #scheduled = false; // a new stream is about to be opened
+    #heard = false; // the current stream has brought something
+    #heartbeat = 0; // the interval in milliseconds, 0 before the first `welcome`
+    #silence; // the timer that ends a stream that brings nothing
     #publications = [];
     #publishing = false;
 
@@ -67,6 +71,7 @@ export function createFallbackSocket({ WebSocket = globalThis.WebSocket, fetch =
     close(code) {
       this.readyState = 3;
       clearTimeout(this.#timer);
+      clearTimeout(this.#silence);
       this.#stream?.abort();
       this.#socket?.close(code);
     }
@@ -75,6 +80,11 @@ export function createFallbackSocket({ WebSocket = globalThis.WebSocket, fetch =
     terminate() {
       if (this.#socket?.terminate) this.#socket.terminate();
       this.close();
+    }
+
+    /** Replace the stream: after a sleep its connection may have gone without a sign. */
+    wake() {
+      if (!this.#socket) this.#renew();
     }
 
     // ---- WebSocket --------------------------------------------------------------------------------------------------
@@ -161,7 +171,9 @@ export function createFallbackSocket({ WebSocket = globalThis.WebSocket, fetch =
           case "publish":
             this.#publications.push({ message, size: JSON.stringify(message).length });
             break;
-          case "ping": this.#ping(); break;
+          case "ping": // a stream that is being opened answers with its `welcome`
+            if (this.#heard) this.#give(PONG);
+            break;
           default: this.close(); // bye
         }
       }
@@ -174,29 +186,27 @@ export function createFallbackSocket({ WebSocket = globalThis.WebSocket, fetch =
       this.#snapshots.delete(topic);
     }
 
-    /** A stream shows that it lives by what it brings. In between, an answer of the same broker has to do. */
-    async #ping() {
-      try {
-        const answer = await fetch(`${this.#base}/v1/servers`, { signal: AbortSignal.timeout(request) });
-        await answer.arrayBuffer();
-        if (answer.ok) this.#give('{"op":"pong"}');
-      } catch {
-        // no pong: the client finds the connection dead
-      }
-    }
-
     // ---- the stream -------------------------------------------------------------------------------------------------
 
     /** Replace the stream by one of the present topics, once the messages of this turn are handled. */
     #renew() {
       if (this.#scheduled || !this.#connect) return;
       this.#scheduled = true;
+      this.#heard = false;
+      this.#stream?.abort();
       queueMicrotask(() => {
         this.#scheduled = false;
-        if (this.readyState !== 1) return;
-        this.#stream?.abort();
-        this.#follow((this.#stream = new AbortController()));
+        if (this.readyState === 1) this.#follow((this.#stream = new AbortController()));
       });
+    }
+
+    /**
+     * Call `end` unless the stream brings something within two heartbeat intervals, within which the broker writes two
+     * comments. No other request shows that the stream's connection lives.
+     */
+    #watch(end) {
+      clearTimeout(this.#silence);
+      if (this.#heartbeat && this.readyState === 1) this.#silence = setTimeout(end, 2 * this.#heartbeat);
     }
 
     async #follow(stream) {
@@ -206,6 +216,7 @@ export function createFallbackSocket({ WebSocket = globalThis.WebSocket, fetch =
       const end = (code, reason) => {
         if (!stream.signal.aborted) this.#end(code, reason);
       };
+      this.#watch(() => end(LOST, "no answer to the request for a stream"));
       try {
         const answer = await fetch(`${this.#base}/v1/stream`, {
           method: "POST",
@@ -224,10 +235,12 @@ export function createFallbackSocket({ WebSocket = globalThis.WebSocket, fetch =
         for (;;) {
           const { value, done } = await reader.read();
           if (done || stream.signal.aborted) break;
+          this.#heard = true;
           rest += decoder.decode(value, { stream: true });
           const blocks = rest.split("\n\n");
           rest = blocks.pop();
           this.#give(...blocks.flatMap((block) => this.#read(block, end)));
+          this.#watch(() => this.#renew());
         }
         end(LOST, "the stream ended");
       } catch (error) {
@@ -272,9 +285,10 @@ export function createFallbackSocket({ WebSocket = globalThis.WebSocket, fetch =
       }
     }
 
-    #welcome({ servers }, data) {
+    #welcome({ servers, heartbeat }, data) {
       this.#servers = servers;
-      if (!this.#awaited) return [];
+      this.#heartbeat = 1000 * heartbeat;
+      if (!this.#awaited) return [PONG];
       this.#awaited = false;
       network.blocked = true;
       network.suspected = false;

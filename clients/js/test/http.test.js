@@ -1,11 +1,12 @@
 // The fallback to HTTP: a client with scripted WebSockets, and a scripted broker behind `fetch`.
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate as turn, setTimeout as sleep } from "node:timers/promises";
 
 import { createFallbackSocket } from "../src/http.js";
 import { Client } from "../src/index.js";
 
+const HEARTBEAT = 50; // milliseconds
 const TIMES = { open: 40, early: 20, firstProbe: 60, lastProbe: 200, request: 1000 };
 
 /** A WebSocket that the network blocks, as `mode` says: at once, after it was opened, or without an answer. */
@@ -48,7 +49,7 @@ class Socket {
 }
 
 const welcome = (broker, ...urls) => ({
-  op: "welcome", version: 1, cluster: "c", broker, incarnation: 1, heartbeat: 15,
+  op: "welcome", version: 1, cluster: "c", broker, incarnation: 1, heartbeat: HEARTBEAT / 1000,
   servers: urls.map((url) => ({ url, weight: 100 })),
   limits: { payload: 1000, topic: 255, subscriptions: 10, queue: 1000 }, duplicate_window: 120,
 });
@@ -60,6 +61,7 @@ class Broker {
   topics = new Map(); // topic -> payloads
   servers = [];
   refuses = null; // [status, body] of streams
+  hangs = false; // streams get no answer
   answers = (messages) => messages.map(({ topic, publisher, id }) => (
     { op: "ack", topic, publisher, id, position: `1:${id}` }
   ));
@@ -67,16 +69,16 @@ class Broker {
   fetch = async (url, { method = "GET", body, signal } = {}) => {
     const content = body === undefined ? null : JSON.parse(body);
     this.requests.push({ url, method, content });
-    await sleep(1);
+    await turn();
     signal?.throwIfAborted();
     if (this.down) throw new TypeError("fetch failed");
-    if (url.endsWith("/v1/servers")) return new Response("{}");
     const [{ op }, ...messages] = content;
     assert.equal(op, "connect");
     if (url.endsWith("/v1/publish")) {
       const answers = this.answers(messages);
       return answers === null ? new Response("", { status: 503 }) : Response.json(answers);
     }
+    if (this.hangs) return new Promise(() => {});
     if (this.refuses) return new Response(this.refuses[1], { status: this.refuses[0] });
     const stream = { topics: messages[0].topics.map(({ topic }) => topic) };
     const readable = new ReadableStream({ start: (controller) => (stream.controller = controller) });
@@ -113,7 +115,8 @@ class Broker {
     this.topics.set(topic, history);
     history.push(data);
     for (const stream of this.streams) {
-      if (!stream.aborted && stream.topics.includes(topic)) this.#send(stream, topic, history.length, data);
+      const follows = !stream.aborted && !stream.dead && stream.topics.includes(topic);
+      if (follows) this.#send(stream, topic, history.length, data);
     }
   }
 
@@ -298,23 +301,125 @@ for (const [status, body, code] of [
   });
 }
 
-test("a silent stream is alive as long as its broker answers", async () => {
-  const broker = new Broker();
-  const WebSocket = createFallbackSocket({ WebSocket: Socket, fetch: broker.fetch, times: TIMES });
+/** Open a socket over HTTP whose timers the test moves. */
+async function open(broker, context) {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  Socket.mode = "throws";
+  const times = { firstProbe: 1e9 };
+  const WebSocket = createFallbackSocket({ WebSocket: Socket, fetch: broker.fetch, times });
   const socket = new WebSocket("ws://a/ws", "migratory.v1.json");
-  const messages = [];
+  const seen = { socket, ops: [], closes: [] };
+  context.after(() => socket.close());
   socket.onopen = () => socket.send('{"op":"connect"}');
-  socket.onmessage = ({ data }) => messages.push(...JSON.parse(data).map(({ op }) => op));
-  await until(() => messages.includes("welcome"));
+  socket.onmessage = ({ data }) => seen.ops.push(...JSON.parse(data).map(({ op }) => op));
+  socket.onclose = ({ code }) => seen.closes.push(code);
+  await turns();
+  assert.deepEqual(seen.ops.splice(0), ["welcome"]);
+  seen.pass = async (time) => {
+    context.mock.timers.tick(time);
+    await turns();
+  };
+  return seen;
+}
+
+async function turns() {
+  for (let count = 0; count < 10; count += 1) await turn();
+}
+
+test("a quiet stream with comments is kept, and answers pings", async (context) => {
+  const broker = new Broker();
+  const { socket, ops, closes, pass } = await open(broker, context);
+  for (let beat = 0; beat < 20; beat += 1) {
+    await pass(1.9 * HEARTBEAT);
+    broker.stream.write(":\n\n");
+    await turns();
+    socket.send('{"op":"ping"}');
+  }
+  assert.deepEqual(ops, Array(20).fill("pong")); // and a comment is no message
+  assert.deepEqual([broker.requests.length, closes], [1, []]);
+});
+
+test("a stream silent for two intervals is replaced, and without an answer the socket ends", async (context) => {
+  const broker = new Broker();
+  const { socket, ops, closes, pass } = await open(broker, context);
+  await pass(2 * HEARTBEAT - 1);
+  assert.equal(broker.requests.length, 1);
+  await pass(1);
+  assert.equal(broker.streams[0].aborted, true);
+  assert.equal(broker.streams.length, 2);
+  assert.deepEqual([ops.splice(0), closes], [["pong"], []]); // the new stream answers
+  broker.hangs = true;
+  await pass(2 * HEARTBEAT);
+  assert.equal(broker.requests.length, 3);
   socket.send('{"op":"ping"}');
-  await until(() => messages.includes("pong"));
-  broker.down = true;
+  await pass(2 * HEARTBEAT - 1);
+  assert.deepEqual([ops, closes], [[], []]);
+  await pass(1);
+  assert.deepEqual([ops, closes], [[], [1006]]);
+  await pass(10 * HEARTBEAT);
+  assert.equal(broker.requests.length, 3);
+});
+
+test("after a wake only a new stream answers", async (context) => {
+  const broker = new Broker();
+  const { socket, ops, pass } = await open(broker, context);
+  broker.streams[0].write(":\n\n"); // came before the sleep, and is not read yet
+  socket.wake();
   socket.send('{"op":"ping"}');
-  await sleep(20);
-  assert.deepEqual(messages.filter((op) => op === "pong"), ["pong"]);
-  broker.stream.write(":\n\n"); // a comment is no message, and nothing else
+  assert.deepEqual(ops, []);
+  await pass(0);
+  assert.deepEqual([ops, broker.streams.length], [["pong"], 2]);
+  socket.close();
+  socket.wake();
+  await pass(10 * HEARTBEAT);
+  assert.equal(broker.requests.length, 2);
+});
+
+test("a client that publishes loses nothing when the connection of its stream dies", async () => {
+  const broker = new Broker();
+  const client = create(broker);
+  client.connect();
+  const texts = await follow(client, "a");
+  broker.publish("a", "1");
+  await until(() => texts.length === 1);
+  const dead = broker.stream;
+  dead.dead = true;
+  broker.publish("a", "2");
+  broker.publish("a", "3");
+  for (let count = 0; texts.length < 3 && count < 3000; count += 1) {
+    await client.publish("b", "x"); // its acknowledgements come by other connections
+    await sleep(1);
+  }
+  broker.publish("a", "4");
+  await until(() => texts.length >= 4);
+  assert.deepEqual([...texts], ["1", "2", "3", "4"]);
+  assert.deepEqual([dead.aborted, texts.gaps, client.states], [true, [], ["by-http"]]);
+});
+
+test("a page that wakes replaces its stream, and loses nothing", async (context) => {
+  const page = new EventTarget();
+  globalThis.addEventListener = page.addEventListener.bind(page);
+  context.after(() => delete globalThis.addEventListener);
+  const broker = new Broker();
+  const client = create(broker);
+  client.connect();
+  const texts = await follow(client, "a");
+  broker.publish("a", "1");
+  await until(() => texts.length === 1);
+  const dead = broker.stream;
+  dead.dead = true;
+  broker.publish("a", "2");
+  page.dispatchEvent(new Event("online"));
+  assert.equal(dead.aborted, true);
+  await until(() => texts.length === 2);
+  assert.deepEqual([[...texts], texts.gaps, client.states], [["1", "2"], [], ["by-http"]]);
+});
+
+test("a socket over HTTP leaves with bye", async (context) => {
+  const broker = new Broker();
+  const { socket, ops } = await open(broker, context);
   socket.send('[{"op":"unsubscribe","request":3,"topics":["a"]},{"op":"bye"}]');
-  assert.deepEqual(messages.filter((op) => op === "unsubscribed"), ["unsubscribed"]);
+  assert.deepEqual(ops, ["unsubscribed"]);
   assert.equal(socket.readyState, 3);
   socket.terminate();
 });
