@@ -4,11 +4,15 @@ clients' listener."""
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast
+from urllib.parse import urlsplit
 
 from migratory_protocol.codec import CODECS
 from migratory_protocol.handshake import accept_key, is_valid_key, negotiate_codec, negotiate_deflate
+from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
 
 from migratory_broker.runtime.accepting.http import RefusedRequest
@@ -82,6 +86,40 @@ def check_source(headers: Headers, policy: OriginPolicy) -> RefusedRequest | Non
     """Check Host and Origin of a request on the clients' listener. Return the refusal, or None if they are allowed."""
     refusal = policy.check(headers.getall("Origin", []), headers.getall("Host", []))
     return RefusedRequest(refusal.status, refusal.text) if refusal is not None else None
+
+
+LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".svc")
+"""The ends of names that nobody can register in the public DNS: of this host, its network or its Kubernetes cluster."""
+
+
+def check_rebound(headers: Headers, servers: Sequence[Server]) -> RefusedRequest | None:
+    """Check the Host of a GET request without Origin where every Host is served. Return the refusal, or None.
+
+    A page whose name was made to point to the broker (DNS rebinding) is of the same origin as its broker, and may read
+    the answer. Its name is a registered one, and not that of a broker in `servers`.
+    """
+    host = headers.get("Host", "")
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        name = host
+    if "." not in name or name.endswith(LOCAL_SUFFIXES) or _is_address(name):
+        return None
+    if name in {urlsplit(server.url).hostname for server in servers}:
+        return None
+    text = (
+        f"this Host is not served here without an Origin: {name[:100]!a} is neither an address, a local name nor the "
+        "name of a broker's URL; add it to spec.security.hosts of the cluster"
+    )
+    return RefusedRequest(421, text)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def bearer_token(headers: Headers) -> str | None:

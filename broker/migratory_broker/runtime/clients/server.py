@@ -29,7 +29,7 @@ from migratory_broker.runtime.accepting.http import (
     refusal_response,
 )
 from migratory_broker.runtime.clients.connection import ClientConnections
-from migratory_broker.runtime.clients.handshake import Wire, bearer_token, check_source, negotiate
+from migratory_broker.runtime.clients.handshake import Wire, bearer_token, check_rebound, check_source, negotiate
 from migratory_broker.runtime.clients.requests import (
     PATHS,
     PREFLIGHT_HEADERS,
@@ -106,12 +106,14 @@ class ClientServer:
         max_body: int = 1_048_576,
         heartbeat: float = 15.0,
         tokens: TokenPlaces | None = None,
+        brokers: Callable[[], Sequence[Server]] | None = None,
         on_note: Callable[[Note], object] = lambda note: None,
     ) -> None:
         """Create the server. `max_held` is the bytes of memory that all handshakes may take, `compression` whether
         permessage-deflate may be negotiated, `max_body` the bytes of a request's body. A client of HTTP that
         acknowledges nothing for two `heartbeat` intervals, in seconds, loses its connection. `tokens` are the places of
-        a request from which a token is read; None: it reads none. `on_note` writes a log line."""
+        a request from which a token is read; None: it reads none. `brokers` returns those whose names GET requests
+        without Origin may have as Host; None: any that `policy` allows. `on_note` writes a log line."""
 
         self._connections = connections
         self._policy = policy
@@ -121,6 +123,7 @@ class ClientServer:
         self._max_body = max_body
         self._unacknowledged_limit = round(2000 * heartbeat)  # milliseconds
         self._tokens = tokens
+        self._brokers = brokers
         self._server = HttpServer(self._handle, clock, max_held=max_held)
         self.slow_handshakes = 0
         self._clock = clock
@@ -162,6 +165,8 @@ class ClientServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
         refused = check_source(request.headers, self._policy)
+        if refused is None and self._brokers is not None and path in PATHS and "Origin" not in request.headers:
+            refused = check_rebound(request.headers, self._brokers()) if request.method == "GET" else None
         if refused is not None:
             self._count_refused(request, refused)
             return refusal_response(refused)

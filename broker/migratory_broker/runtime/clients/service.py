@@ -157,6 +157,7 @@ class ClientService:
     ) -> None:
         origins = config.origins
         share = max(1, config.io_processes)
+        tokens = _token_places(config)
         self._config = config
         self._name = name
         self._pump = pump
@@ -173,7 +174,8 @@ class ClientService:
             compression=config.compression,
             max_body=config.limits.max_payload + ENVELOPE,
             heartbeat=config.limits.heartbeat,
-            tokens=_token_places(config),
+            tokens=tokens,
+            brokers=(lambda: self.servers) if tokens is None and "*" in origins.hosts else None,
             on_note=on_note,
         )
         if certificate is None:

@@ -50,6 +50,7 @@ class Site:
         tokens: TokenPlaces | None = None,
         clock: Any = time.monotonic,
         pump_clock: Any = time.monotonic,
+        brokers: Any = None,
     ) -> None:
         self.notes: list[Note] = []
         loop = asyncio.get_running_loop()
@@ -66,6 +67,7 @@ class Site:
             clock,
             handshake_limit=limit,
             tokens=tokens,
+            brokers=brokers,
             on_note=self.notes.append,
             max_held=max_held,
             compression=compression,
@@ -633,3 +635,43 @@ async def test_a_translation_that_fails_ends_its_request_only(
     assert b" 500 " in head
     assert "the translation's own fault" in caplog.text
     assert (site.errors, site.pump.stopped) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_served"),
+    [
+        ("127.0.0.1:8800", True),
+        ("[::1]:8800", True),
+        ("localhost:8800", True),
+        ("brokers", True),
+        ("quotes-clients.default.svc:8800", True),
+        ("Quotes-0.quotes.default.svc.cluster.local.", True),
+        ("push.example.com:443", True),
+        ("PUSH.example.com.", True),
+        ("evil.example", False),
+        ("push.example.com.evil.example:8800", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost@evil.example", False),
+        ("[x.evil.example", False),
+    ],
+)
+async def test_a_page_that_was_rebound_to_the_broker_reads_nothing(sites: Any, host: str, is_served: bool) -> None:
+    """Regression: where every Host is served, an EventSource, which sends no Origin to its own, could read all topics.
+    A request that is served is refused for want of a topic."""
+    site = sites(brokers=lambda: [Server("wss://push.example.com/ws", 1)])
+    for path in ("stream", "poll"):
+        reader, _, head = await site.request(f"GET /v1/{path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+        assert int(head.split()[1]) == (400 if is_served else 421)
+        assert (b"add it to spec.security.hosts" in await reader.read()) is not is_served
+    assert site.server.refused == ({} if is_served else {"host": 2})
+
+
+async def test_other_requests_to_any_host_are_served(sites: Any) -> None:
+    checked, unchecked = sites(brokers=list), sites()
+    for site, request_ in (
+        (checked, "GET /v1/stream HTTP/1.1\r\nOrigin: https://evil.example\r\n"),  # the policy allows it
+        (checked, "POST /v1/publish HTTP/1.1\r\nContent-Length: 0\r\n"),  # a page cannot send it without Origin
+        (unchecked, "GET /v1/stream HTTP/1.1\r\n"),
+    ):
+        _, _, head = await site.request(f"{request_}Host: evil.example\r\n\r\n")
+        assert head.split()[1] == b"400"
