@@ -93,6 +93,7 @@ class Options:
     hurry: float = 1.0  # factor of the pauses between clients' first actions
     clients_from: float = 0.0  # start of the first client
     beat: float = 1.0  # factor of the heartbeat's period
+    silence: float = 1.0  # factor of the time without a message after which a broker counts as silent
 
     padding: int = 0  # extra bytes of each payload
     high_water: int = 4096  # bytes buffered for a stalled client before its edge is paused

@@ -116,6 +116,7 @@ def options_of(
         "faults_end": lasts * tempo,
         "settle": 6.0 * tempo,
         "bound": 60.0 * tempo,
+        "silence": 50.0,  # most scripts are about coordinators that are cut off or stand still, and stay
         "plan": Plan(safe, ()),
     }
     if edges:

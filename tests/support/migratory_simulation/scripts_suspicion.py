@@ -48,7 +48,7 @@ def dead_coordinator(cluster: ScriptedCluster) -> Steps:
         )
 
 
-@schedule(60.0, groups=3, tempo=1.0)
+@schedule(60.0, groups=3, tempo=1.0, silence=1.0)
 def silent_coordinator(cluster: ScriptedCluster) -> Steps:
     """A coordinator stands still, and its connections stand. All its groups must have another coordinator before its
     session ends. When it goes on, it steps down."""
@@ -63,21 +63,6 @@ def silent_coordinator(cluster: ScriptedCluster) -> Steps:
         "a coordinator that nobody hears is not replaced",
     )
     old.thaw()
-    yield 4.0 * cluster.tempo
-
-
-@schedule(30.0, brokers=5, min_copies=3)
-def minority_that_hears_nothing(cluster: ScriptedCluster) -> Steps:
-    """Two of five brokers are cut off from the others, the coordinator among these. They are too few to replace it."""
-    yield from cluster.settled()
-    old = cluster.current()
-    two = cluster.others(old)[:2]
-    rest = [old, *cluster.others(old, *two)]
-    cluster.trace(f"{', '.join(process.label for process in two)}: cut off")
-    cluster.world.network.block(ways(two, rest))
-    yield 6.0 * cluster.tempo
-    cluster.demand(cluster.owner() is old, "a minority replaces a coordinator that the majority hears")
-    cluster.world.network.unblock(ways(two, rest))
     yield 4.0 * cluster.tempo
 
 

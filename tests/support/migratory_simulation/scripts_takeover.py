@@ -348,7 +348,7 @@ def asked_twice(cluster: ScriptedCluster) -> Steps:
     before, old = cluster.record(), cluster.current()
     for one in cluster.others(old):
         for other in cluster.others(old, one):
-            cluster.clog(one, other, 0.3)
+            cluster.clog(one, other, 0.2)
     cluster.expire_session(old)
     cluster.crash(old, 8.0)
     yield cluster.next_record(before)

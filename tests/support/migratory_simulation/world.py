@@ -143,7 +143,8 @@ class World:
             on_history_loss=self.on_history_loss,
             part_bytes=options.part_bytes,
             heartbeat=HEARTBEAT * options.tempo * options.beat,
-            **{name: value * options.tempo for name, value in TIMES.items()},
+            **{name: value * options.tempo for name, value in TIMES.items()}
+            | {"silence": TIMES["silence"] * options.tempo * options.silence},
         )
 
     def edge_config(self, name: str, incarnation: int) -> EdgeConfig:
