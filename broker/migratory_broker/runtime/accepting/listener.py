@@ -19,7 +19,7 @@ from functools import partial
 
 from migratory_broker.runtime.accepting.addresses import AddressLease, AddressLimits, AddressRefusal
 from migratory_broker.runtime.accepting.limits import AcceptBudget, Pace, UnidentifiedConnections
-from migratory_broker.runtime.accepting.tls_connection import start_tls
+from migratory_broker.runtime.accepting.tls_connection import NothingReceivedError, start_tls
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
 
@@ -111,7 +111,8 @@ class ConnectionStarter:
     :param tls_timeout: the seconds for a TLS handshake.
     :param max_handshakes: TLS handshakes at once; at the limit, the oldest one of the host with the most is evicted.
     :param max_partial: those of them that have sent a part of a message; at the limit, as above.
-    :param on_tls_failure: called with the address and the error of a connection whose handshake failed.
+    :param on_tls_failure: called with the address and the error of a connection whose handshake failed;
+        not for one that ends before it has sent anything.
     :param wrap: given the factory, an accepted socket and its lease, returns the protocol to use instead, such as one
         that defers the HTTP request.
     """
@@ -181,7 +182,10 @@ class ConnectionStarter:
                 lease.release()
             if host:
                 reason = self._evictions.get(accepted)
-                self._on_tls_failure(host, error if reason is None else ConnectionAbortedError(reason))
+                if reason is not None:
+                    self._on_tls_failure(host, ConnectionAbortedError(reason))
+                elif not isinstance(error, NothingReceivedError):  # brokers probe each other's port (SUSPECT)
+                    self._on_tls_failure(host, error)
         finally:
             self._handshakes.discard(accepted)
             self._partial.discard(accepted)

@@ -29,14 +29,19 @@ MAX_ANSWERS = 4096
 them: the edge stops its own messages and not these."""
 
 
+class NothingReceivedError(ConnectionResetError):
+    """Raised when a connection ended before a byte came: a probe of the port, and no failed TLS handshake."""
+
+
 @dataclass(slots=True)
 class _Handshake:
     """The state of a connection until its TLS handshake is done. `on_partial` is called once, when a part of a message
-    waits for the rest."""
+    waits for the rest. `begun`: something was received."""
 
     factory: Callable[[], asyncio.BaseProtocol]
     done: asyncio.Future[None]
     on_partial: Callable[[], None] | None
+    begun: bool = False
 
 
 class TlsConnection(asyncio.Protocol, asyncio.Transport):
@@ -114,12 +119,15 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         protocol, self._protocol = self._protocol, None  # the two refer to each other
         if protocol is not None:
             protocol.connection_lost(exc)
+        elif self._handshake is not None and not self._handshake.begun:
+            self._fail(NothingReceivedError("the connection ended before the TLS handshake"))
         else:
             self._fail(exc or ConnectionResetError("the connection ended during the TLS handshake"))
 
     def _shake_hands(self, handshake: _Handshake) -> None:
         """Continue the handshake. When it is done, a protocol of the factory has the connection. Raises
         SSLWantReadError until then, and SSLError if it fails."""
+        handshake.begun = True
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -273,7 +281,7 @@ async def start_tls(
 ) -> None:
     """Give the accepted socket a protocol of `factory()` once its TLS handshake is done. `on_partial` is called at most
     once, when a part of a message of the handshake waits for the rest. Raise OSError if the handshake fails or takes
-    more than `limit` seconds; the connection has then ended."""
+    more than `limit` seconds, and NothingReceivedError if it never began; the connection has then ended."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
     connection = TlsConnection(accepted, context, _Handshake(factory, done, on_partial))

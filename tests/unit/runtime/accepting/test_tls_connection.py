@@ -9,7 +9,7 @@ import gc
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,13 @@ from typing import Any
 from weakref import ref
 
 import pytest
-import uvloop
 from migratory_broker.core.edge.events import Multicast, Recipients
 from migratory_broker.runtime.accepting.listener import TLS_HANDSHAKE_BYTES, TLS_MESSAGE_BYTES, ConnectionStarter
 from migratory_broker.runtime.accepting.tls_connection import MAX_ANSWERS, PIECE_BYTES, TlsConnection, start_tls
 from migratory_broker.runtime.clients.multicast import Multicaster
 from migratory_broker.runtime.tls import names_of
 from migratory_local.cluster.certificates import DevelopmentAuthority
+from migratory_testing.loops import on_both_loops
 from migratory_testing.waiting import until
 
 SIZES = [1, 100, PIECE_BYTES, PIECE_BYTES + 1, 16_385, 300_000]
@@ -179,25 +179,6 @@ async def sites() -> AsyncIterator[Site]:
             peer.close()
 
 
-Test = Callable[[Site], Coroutine[Any, Any, None]]
-
-
-def on_both_loops(test: Test) -> Callable[..., None]:
-    """Make a test that runs twice: on asyncio's loop and on uvloop."""
-
-    @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-    def both(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
-        async def work() -> None:
-            async with sites() as site:
-                await test(site)
-
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(work())
-
-    both.__name__ = test.__name__
-    return both
-
-
 async def arrived(protocol: Protocol, count: int) -> None:
     await until(lambda: len(protocol.received) >= count)
 
@@ -232,7 +213,7 @@ async def works(client: Client, protocol: Protocol) -> None:
 # ---- data ------------------------------------------------------------------------------------------------------------
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_data_of_any_size_arrives_in_both_directions(site: Site) -> None:
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = site.client_context()
@@ -250,7 +231,7 @@ async def test_data_of_any_size_arrives_in_both_directions(site: Site) -> None:
         assert protocol.transport.write(b"") == 0
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_write_is_one_record_that_is_on_its_way_at_once(site: Site) -> None:
     client, protocol = await site.connect()
     await works(client, protocol)
@@ -264,7 +245,7 @@ async def test_write_is_one_record_that_is_on_its_way_at_once(site: Site) -> Non
     assert client.incoming.pending == before == 0
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_records_that_the_socket_does_not_take_wait_in_order_and_stop_the_writer(site: Site) -> None:
     client, protocol = await site.connect(buffer=4096)
     other, others = await site.connect()
@@ -283,7 +264,7 @@ async def test_records_that_the_socket_does_not_take_wait_in_order_and_stop_the_
     assert await client.read(12) == b"direct again"
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_paused_reading_leaves_data_in_the_kernel(site: Site) -> None:
     client, protocol = await site.connect()
     assert protocol.transport.is_reading()
@@ -296,7 +277,7 @@ async def test_paused_reading_leaves_data_in_the_kernel(site: Site) -> None:
     await until(lambda: protocol.received == b"later")
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_multicast_reaches_clients_with_and_without_tls_in_order(site: Site) -> None:
     """A client whose socket is full does not delay the others, and gets every byte."""
     loop = asyncio.get_running_loop()
@@ -333,7 +314,7 @@ async def test_multicast_reaches_clients_with_and_without_tls_in_order(site: Sit
 # ---- the handshake ---------------------------------------------------------------------------------------------------
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_handshake_of_single_bytes_with_data_behind_it(site: Site) -> None:
     peer, protocol, starting = site.start()
     client = Client(peer, site.client_context())
@@ -351,13 +332,13 @@ async def test_handshake_of_single_bytes_with_data_behind_it(site: Site) -> None
     await works(client, protocol)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_whole_hello_is_not_counted_as_a_part(site: Site) -> None:
     await works(*await site.connect())
     assert site.partial == 0
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_handshake_that_takes_too_long_ends(site: Site) -> None:
     for sent in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"):
         peer, protocol, starting = site.start(limit=0.05)
@@ -370,7 +351,7 @@ async def test_handshake_that_takes_too_long_ends(site: Site) -> None:
     assert site.partial == 2
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_what_is_no_handshake_gets_an_alert_and_ends(site: Site) -> None:
     other, others = await site.connect()
     for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x04\x0b\x00\x00\x00", bytes(5000), b"\xff" * 100_000):
@@ -389,7 +370,7 @@ async def test_what_is_no_handshake_gets_an_alert_and_ends(site: Site) -> None:
     await works(other, others)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_client_that_goes_away_in_its_handshake(site: Site) -> None:
     peer, protocol, starting = site.start()
     peer.send(b"\x16\x03")
@@ -399,7 +380,25 @@ async def test_client_that_goes_away_in_its_handshake(site: Site) -> None:
     assert protocol.transport is None
 
 
-@on_both_loops
+@on_both_loops(sites)
+async def test_connection_that_ends_unused_is_no_failed_handshake(site: Site) -> None:
+    """A broker that probes the port of a peer is not logged and counted as somebody with the wrong certificate."""
+    failures: list[str] = []
+    starter = ConnectionStarter(
+        Protocol, tls=lambda: site.context, on_tls_failure=lambda host, error: failures.append(str(error))
+    )
+    for data in (b"", b"\x16\x03"):
+        peer = socket.create_connection(site.listening.getsockname())
+        accepted, _ = site.listening.accept()
+        accepted.setblocking(False)
+        starter(accepted)
+        peer.sendall(data)
+        peer.close()
+        await until(lambda: len(starter) == 0)
+    assert len(failures) == 1
+
+
+@on_both_loops(sites)
 async def test_cancelled_handshake_ends_the_connection(site: Site) -> None:
     peer, _, starting = site.start()
     await asyncio.sleep(0.01)
@@ -409,7 +408,7 @@ async def test_cancelled_handshake_ends_the_connection(site: Site) -> None:
     assert await Client(peer, site.client_context()).rest() == b""
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_clients_with_parts_of_messages_are_limited_apart(site: Site) -> None:
     """OpenSSL takes 128 KiB for a message of which 4 bytes came."""
     failures: list[str] = []
@@ -442,7 +441,7 @@ async def test_clients_with_parts_of_messages_are_limited_apart(site: Site) -> N
     assert start.handshake_bytes == 0
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_client_proves_its_name(site: Site) -> None:
     site.context.verify_mode = ssl.CERT_REQUIRED
     site.context.load_verify_locations(site.folder / "ca.crt")
@@ -457,7 +456,7 @@ async def test_client_proves_its_name(site: Site) -> None:
         await stranger.read(1)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_ticket_shortens_the_next_handshake_until_the_context_changes(site: Site) -> None:
     context = site.client_context()
     client, protocol = await site.connect(context)
@@ -476,7 +475,7 @@ async def test_ticket_shortens_the_next_handshake_until_the_context_changes(site
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_client_that_ends_its_data_is_answered_and_closed(site: Site) -> None:
     client, protocol = await site.connect()
     client.tls.write(b"last words")
@@ -489,7 +488,7 @@ async def test_client_that_ends_its_data_is_answered_and_closed(site: Site) -> N
     assert await client.rest() == b""
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_close_comes_behind_all_data(site: Site) -> None:
     client, protocol = await site.connect(buffer=4096)
     transport = protocol.transport
@@ -503,7 +502,7 @@ async def test_close_comes_behind_all_data(site: Site) -> None:
     await lost(protocol)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_client_whose_connection_ends_without_a_word(site: Site) -> None:
     client, protocol = await site.connect()
     await client.write(b"half")
@@ -512,7 +511,7 @@ async def test_client_whose_connection_ends_without_a_word(site: Site) -> None:
     assert protocol.received == b"half"
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_reset_connection_ends_whether_records_wait_or_not(site: Site) -> None:
     for full in (False, True):
         client, protocol = await site.connect(buffer=4096)
@@ -528,7 +527,7 @@ async def test_reset_connection_ends_whether_records_wait_or_not(site: Site) -> 
         assert transport.is_closing()
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_broken_record_ends_its_sender_alone(site: Site) -> None:
     other, others = await site.connect()
     for broken in (b"\x17\x03\x03\x00\x20" + bytes(32), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x03\xff\xff"):
@@ -544,7 +543,7 @@ async def test_broken_record_ends_its_sender_alone(site: Site) -> None:
         await works(other, others)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_protocol_may_end_the_connection_while_it_is_told_of_data(site: Site) -> None:
     for end in ("close", "abort"):
         client, protocol = await site.connect()
@@ -556,7 +555,7 @@ async def test_protocol_may_end_the_connection_while_it_is_told_of_data(site: Si
         await lost(protocol)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_ended_connection_is_freed_without_the_collector(site: Site) -> None:
     gc.collect()
     gc.disable()
@@ -572,7 +571,7 @@ async def test_ended_connection_is_freed_without_the_collector(site: Site) -> No
         gc.enable()
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_transport_answers_what_asyncio_asks(site: Site) -> None:
     client, protocol = await site.connect()
     transport = protocol.transport
@@ -666,7 +665,7 @@ async def connect_native(site: Site, version: int, buffer: int = 0) -> tuple[Nat
 TLS_1_2, TLS_1_3 = 0x0303, 0x0304
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_keys_change_in_both_directions_amid_data(site: Site) -> None:
     native, peer, protocol = await connect_native(site, TLS_1_3)
     loop, received = asyncio.get_running_loop(), b""
@@ -684,7 +683,7 @@ async def test_keys_change_in_both_directions_amid_data(site: Site) -> None:
     native.close()
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_client_that_demands_keys_and_does_not_read_ends(site: Site) -> None:
     """The answers wait in no limit of the edge. A client that reads may demand as many as it likes."""
     native, peer, protocol = await connect_native(site, TLS_1_3, buffer=4096)
@@ -704,7 +703,7 @@ async def test_client_that_demands_keys_and_does_not_read_ends(site: Site) -> No
     native.close()
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_renegotiation_is_refused(site: Site) -> None:
     native, peer, protocol = await connect_native(site, TLS_1_2)
     loop = asyncio.get_running_loop()
@@ -738,7 +737,7 @@ def allocated() -> int:
     return int(counts.field7 + counts.field4)  # of arenas and of mappings
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_large_messages_leave_small_buffers(site: Site) -> None:
     pairs = [await site.connect() for _ in range(20)]
     for client, protocol in pairs:
@@ -762,7 +761,7 @@ async def test_large_messages_leave_small_buffers(site: Site) -> None:
     assert allocated() - before < len(pairs) * 2 * PIECE_BYTES * 4 // 3
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_memory_of_a_handshake_is_what_is_counted(site: Site) -> None:
     peer, accepted = site.accept()
     accepted.close()

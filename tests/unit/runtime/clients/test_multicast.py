@@ -6,15 +6,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from weakref import ref
 
 import pytest
-import uvloop
 from migratory_broker.core.edge.events import Multicast, Recipients
 from migratory_broker.runtime.clients.multicast import SMALL_AUDIENCE, Multicaster
+from migratory_testing.loops import on_both_loops
 
 
 class Target(asyncio.Protocol):
@@ -92,25 +92,6 @@ def recipients(*targets: Target) -> Recipients:
     return Recipients(tuple(target.number for target in targets))
 
 
-Test = Callable[[Site], Coroutine[Any, Any, None]]
-
-
-def on_both_loops(test: Test) -> Callable[..., None]:
-    """Make a test that runs twice: on asyncio's loop and on uvloop, whose transports differ."""
-
-    @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-    def both(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
-        async def work() -> None:
-            async with sites() as site:
-                await test(site)
-
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(work())
-
-    both.__name__ = test.__name__
-    return both
-
-
 @asynccontextmanager
 async def sites() -> AsyncIterator[Site]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -126,7 +107,7 @@ def frames(size: int, count: int) -> list[bytes]:
     return [bytes([number % 251]) * size for number in range(count)]
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_every_recipient_gets_the_same_bytes_directly_or_through_its_transport(site: Site) -> None:
     for count in (3, SMALL_AUDIENCE + 4):
         targets = [await site.connect(through=number % 3 != 1) for number in range(count)]
@@ -138,7 +119,7 @@ async def test_every_recipient_gets_the_same_bytes_directly_or_through_its_trans
             assert await target.read(500) == b"".join(frames(100, 5))
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_send_methods_are_kept_for_as_long_as_the_recipients_live(site: Site) -> None:
     targets = [await site.connect() for _ in range(SMALL_AUDIENCE + 1)]
     everyone, few = recipients(*targets), recipients(*targets[1:])
@@ -154,7 +135,7 @@ async def test_send_methods_are_kept_for_as_long_as_the_recipients_live(site: Si
     assert await targets[1].read(4) == b"xxxx"
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_recipient_lost_before_the_lookup_does_not_affect_others(site: Site) -> None:
     targets = [await site.connect() for _ in range(SMALL_AUDIENCE + 3)]
     everyone = recipients(*targets)
@@ -172,7 +153,7 @@ async def test_recipient_lost_before_the_lookup_does_not_affect_others(site: Sit
             assert await target.read(8) == b"newsnews"
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_bytes_that_the_kernel_refuses_follow_in_order_and_others_do_not_wait(site: Site) -> None:
     slow, quick = await site.connect(buffer=4096), await site.connect()
     behind = site.multicaster._behind
@@ -192,7 +173,7 @@ async def test_bytes_that_the_kernel_refuses_follow_in_order_and_others_do_not_w
     assert (await slow.read(5), await quick.read(5)) == (b"again", b"again")
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_a_reply_through_the_transport_is_not_overtaken(site: Site) -> None:
     target, through = await site.connect(buffer=4096), await site.connect(through=False)
     target.transport.write(b"r" * 200_000)
@@ -202,7 +183,7 @@ async def test_a_reply_through_the_transport_is_not_overtaken(site: Site) -> Non
     assert await through.read(5) == b"later"
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_a_review_drops_only_connections_that_have_caught_up(site: Site) -> None:
     reading, gone, stuck = [await site.connect(buffer=4096) for _ in range(3)]
     multicaster = site.multicaster
@@ -223,7 +204,7 @@ async def test_a_review_drops_only_connections_that_have_caught_up(site: Site) -
     assert list(multicaster._behind) == [stuck]
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_closed_or_broken_connection_does_not_affect_others(site: Site) -> None:
     for closing in ("close", "abort"):
         first, through, last = await site.connect(), await site.connect(through=False), await site.connect()
@@ -244,7 +225,7 @@ async def test_closed_or_broken_connection_does_not_affect_others(site: Site) ->
         assert await stranger.read(3) == b"own"
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_half_closed_client_gets_the_bytes_of_its_transport_and_no_later_ones(site: Site) -> None:
     """A client that has closed its sending side gets all bytes that were in its transport, in order, and none that
     were sent later, while another client gets all."""
@@ -282,7 +263,7 @@ async def test_half_closed_client_gets_the_bytes_of_its_transport_and_no_later_o
     assert others
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_closing_connection_gets_nothing_after_a_publication_that_it_missed(site: Site) -> None:
     """A closing connection that missed a reply, or the rest of a multicast of which the kernel accepted a part, gets
     no later multicast."""
@@ -299,7 +280,7 @@ async def test_closing_connection_gets_nothing_after_a_publication_that_it_misse
         site.multicaster.forget(target)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_a_peer_that_reset_the_connection_ends_it(site: Site) -> None:
     gone, other = await site.connect(), await site.connect()
     gone.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
@@ -312,7 +293,7 @@ async def test_a_peer_that_reset_the_connection_ends_it(site: Site) -> None:
             await asyncio.sleep(0.01)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_unexpected_error_of_a_send_is_raised(site: Site) -> None:
     target, wrong = await site.connect(), await site.connect(through=False)
 
@@ -324,7 +305,7 @@ async def test_unexpected_error_of_a_send_is_raised(site: Site) -> None:
         site.multicast(b"x", target, wrong)
 
 
-@on_both_loops
+@on_both_loops(sites)
 async def test_transport_that_raises_while_closing_does_not_affect_others(site: Site) -> None:
     targets = [await site.connect(through=number not in (1, 2, 4)) for number in range(5)]
 

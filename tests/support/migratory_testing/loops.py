@@ -1,0 +1,34 @@
+"""Tests that run on asyncio's loop and on uvloop, whose transports differ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+
+Site = TypeVar("Site")
+
+
+def on_both_loops(
+    sites: Callable[[], AbstractAsyncContextManager[Site]],
+) -> Callable[[Callable[[Site], Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Return a decorator that makes a test run twice, once on each loop, with what `sites()` yields."""
+
+    def decorate(test: Callable[[Site], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+        def both(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+            async def work() -> None:
+                async with sites() as site:
+                    await test(site)
+
+            with asyncio.Runner(loop_factory=factory) as runner:
+                runner.run(work())
+
+        both.__name__, both.__doc__ = test.__name__, test.__doc__
+        return both
+
+    return decorate
