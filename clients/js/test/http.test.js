@@ -160,6 +160,20 @@ async function follow(client, topic) {
   return texts;
 }
 
+/** Let a client follow a topic, kill the connection of its stream unnoticed, and publish "2" that does not arrive. */
+async function loseStream() {
+  const broker = new Broker();
+  const client = create(broker);
+  client.connect();
+  const texts = await follow(client, "a");
+  broker.publish("a", "1");
+  await until(() => texts.length === 1);
+  const dead = broker.stream;
+  dead.dead = true;
+  broker.publish("a", "2");
+  return { broker, client, texts, dead };
+}
+
 afterEach(async () => {
   for (const client of clients.splice(0)) await client.close({ flush: 0 });
   Object.assign(Socket, { mode: "refused", opened: [] });
@@ -376,15 +390,7 @@ test("after a wake only a new stream answers", async (context) => {
 });
 
 test("a client that publishes loses nothing when the connection of its stream dies", async () => {
-  const broker = new Broker();
-  const client = create(broker);
-  client.connect();
-  const texts = await follow(client, "a");
-  broker.publish("a", "1");
-  await until(() => texts.length === 1);
-  const dead = broker.stream;
-  dead.dead = true;
-  broker.publish("a", "2");
+  const { broker, client, texts, dead } = await loseStream();
   broker.publish("a", "3");
   for (let count = 0; texts.length < 3 && count < 3000; count += 1) {
     await client.publish("b", "x"); // its acknowledgements come by other connections
@@ -400,15 +406,7 @@ test("a page that wakes replaces its stream, and loses nothing", async (context)
   const page = new EventTarget();
   globalThis.addEventListener = page.addEventListener.bind(page);
   context.after(() => delete globalThis.addEventListener);
-  const broker = new Broker();
-  const client = create(broker);
-  client.connect();
-  const texts = await follow(client, "a");
-  broker.publish("a", "1");
-  await until(() => texts.length === 1);
-  const dead = broker.stream;
-  dead.dead = true;
-  broker.publish("a", "2");
+  const { broker, client, texts, dead } = await loseStream();
   page.dispatchEvent(new Event("online"));
   assert.equal(dead.aborted, true);
   await until(() => texts.length === 2);

@@ -133,6 +133,7 @@ class Follower:
         self._kind = kind
         self._stream = EventStream()
         self.broker = ""
+        self.subscribed = False
         self.received: list[int] = []
         self.gaps: list[str] = []
 
@@ -160,6 +161,7 @@ class Follower:
                 elif event.data["op"] == "welcome":
                     self.broker = event.data["broker"]
                 elif event.data["op"] == "subscribed":
+                    self.subscribed = True
                     self.gaps += [each["receipt"] for each in event.data["topics"] if each["receipt"] != "complete"]
 
 
@@ -168,8 +170,7 @@ async def follow_over_kills(brokers: Brokers, ports: dict[str, int], bases: list
     async with aiohttp.ClientSession(timeout=timeout) as session:
         follower, publisher = Follower(session, bases, kind), Publisher(session, bases)
         following = asyncio.create_task(follower.run())
-        await until(lambda: follower.broker != "", "a stream is open", RECOVERY)
-        await asyncio.sleep(0.5)
+        await until(lambda: follower.subscribed, "the topic is followed", RECOVERY)
         publishing = asyncio.create_task(publisher.run())
         try:
             for _ in range(KILLS):

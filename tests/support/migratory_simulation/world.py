@@ -38,7 +38,6 @@ TIMES = {
     for name in (
         "session_timeout",
         "fencing",
-        "silence",
         "progress_timeout",
         "bootstrap_wait",
         "resume_wait",
@@ -55,6 +54,7 @@ TIMES = {
 """The product's defaults in seconds that the tempo of a run scales."""
 
 HEARTBEAT = LogicConfig("", "a", ("a",), min_copies=1).heartbeat
+SILENCE = LogicConfig("", "a", ("a",), min_copies=1).silence
 SOON_FORGOTTEN = 30.0
 """The longest duplicate window whose end a run waits for, in seconds that the tempo scales."""
 EPOCH_MS = 1_700_000_000_000
@@ -143,8 +143,8 @@ class World:
             on_history_loss=self.on_history_loss,
             part_bytes=options.part_bytes,
             heartbeat=HEARTBEAT * options.tempo * options.beat,
-            **{name: value * options.tempo for name, value in TIMES.items()}
-            | {"silence": TIMES["silence"] * options.tempo * options.silence},
+            silence=SILENCE * options.tempo * options.silence,
+            **{name: value * options.tempo for name, value in TIMES.items()},
         )
 
     def edge_config(self, name: str, incarnation: int) -> EdgeConfig:
