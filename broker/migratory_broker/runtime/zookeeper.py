@@ -6,7 +6,9 @@ exactly once: `unknown` when the connection was lost meanwhile or no answer arri
 when there is no connection, so that a logic that retries at once does not spin.
 
 A server that is ending a session may leave a request unanswered and answer the next one. kazoo then gives up for good
-with nothing but a log line, so another client with another session replaces it.
+with nothing but a log line, so another client with another session replaces it. A server may also resume a session just
+before it learns that the session has ended. It then answers pings, refuses each request because the session expired,
+and leaves the connection open, and kazoo stays connected. Such a client is replaced as well.
 
 With credentials, every node has an ACL that gives all permissions to their user and none to others. Older nodes get it
 in each new session. Where ZooKeeper denies access, because of wrong credentials or another ACL, the logic gets no
@@ -355,8 +357,19 @@ class ZooKeeper:
             self._deny(self._root)
         else:
             self._log("error", "zookeeper_client_closed")
-        self._client = self._new_client()
-        self._loop.call_later(REPLACE_DELAY, self._start_replacement, client)
+        self._replace_client()
+
+    def _on_expired_reply(self) -> None:
+        """Replace a client whose session has ended although its connection stays open."""
+        self._log("warning", "zookeeper_session_ended", session=f"{self._session:x}")
+        self._changed_state(self._client, KazooState.LOST, 0)
+        self._replace_client()
+
+    def _replace_client(self) -> None:
+        # kazoo may end the threads that report lost watches before they do.
+        self._lost_watches |= dict.fromkeys(path for _, path in self._watches)
+        ended, self._client = self._client, self._new_client()
+        self._loop.call_later(REPLACE_DELAY, self._start_replacement, ended)
 
     def _start_replacement(self, ended: KazooClient) -> None:
         threading.Thread(target=_stop_client, args=(ended,), name="zookeeper-close", daemon=True).start()
@@ -415,6 +428,8 @@ class ZooKeeper:
             self._loop.call_later(ENSURE_RETRY, self._ensure, generation, self._first_steps())
         elif error is None or isinstance(error, NodeExistsError):
             self._ensure(generation, steps[1:])
+        elif isinstance(error, SessionExpiredError) and generation == self._generation:
+            self._on_expired_reply()
         elif not isinstance(error, _UNKNOWN):
             self._log("error", "zookeeper_refused", path=path, reason=repr(error))
             self._loop.call_later(ENSURE_RETRY, self._ensure, generation, steps)
@@ -533,7 +548,10 @@ class ZooKeeper:
 
     def _failed(self, request: int, error: BaseException, path: str) -> None:
         if isinstance(error, _UNKNOWN):
+            expired = isinstance(error, SessionExpiredError) and request in self._outstanding
             self._unknown(request, type(error).__name__)
+            if expired:  # otherwise kazoo reported the end of the session, and the request was answered then
+                self._on_expired_reply()
         else:
             if isinstance(error, NoAuthError):
                 self._deny(self._full_path(path))
