@@ -9,6 +9,7 @@ batches or blocks.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -271,7 +272,7 @@ def _pack(table: pa.Table, query: SampleQuery) -> SeriesPack:
         if not inside.all():
             row = np.repeat(rows, counts)[inside]
             counts, times, values = np.bincount(row, minlength=len(rows)), times[inside], values[inside]
-    return _selected(list(_find_keys(table.take(pa.array(rows)), query)), counts, times, values, query)
+    return _selected(list(_find_keys(table.take(pa.array(rows)).combine_chunks(), query)), counts, times, values, query)
 
 
 def _rows_of(table: pa.Table, times: Ints, query: SampleQuery) -> Ints:
@@ -288,12 +289,15 @@ def _rows_of(table: pa.Table, times: Ints, query: SampleQuery) -> Ints:
 def _find_keys(table: pa.Table, query: SampleQuery) -> Iterator[tuple[SeriesKey, int] | None]:
     """Yield key and fingerprint of each row, or None for a row that the query does not select."""
     known = _known_keys(query)
-    sources = table["source"].to_pylist() if "source" in table.column_names else None
-    metrics, label_rows = table["metric"].to_pylist(), table["labels"].to_pylist()
-    for row, (metric, pairs) in enumerate(zip(metrics, label_rows, strict=True)):
+    sources = table["source"].to_pylist() if "source" in table.column_names else itertools.repeat("", table.num_rows)
+    labels = _as_array(table["labels"])
+    offsets = _to_numpy(labels.offsets).tolist()
+    pairs = list(zip(_texts(labels.keys), _texts(labels.items), strict=True))
+    metrics = _texts(_as_array(table["metric"]))
+    for metric, source, (begin, end) in zip(metrics, sources, itertools.pairwise(offsets), strict=True):
         # A label with an empty value is no label, as in Prometheus.
-        labels = tuple(sorted(pair for pair in pairs or () if pair[1]))
-        yield known.find(SeriesId(metric, labels), (sources[row] or "") if sources is not None else "")
+        of_row = tuple(sorted(pair for pair in pairs[begin:end] if pair[1]))
+        yield known.find(SeriesId(metric, of_row), source or "")
 
 
 class _KnownKeys:
@@ -378,6 +382,16 @@ def _mix_bits(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
+
+
+def _texts(texts: pa.Array) -> list[Any]:
+    """Return the texts of an array, None for null. Each different one becomes an object once."""
+    if not isinstance(texts, pa.DictionaryArray):
+        texts = texts.dictionary_encode(null_encoding="encode")
+    different = texts.dictionary.to_pylist()
+    if texts.null_count:
+        return [None if code is None else different[code] for code in texts.indices.to_pylist()]
+    return [different[code] for code in texts.indices.to_pylist()]
 
 
 def _codes(texts: pa.Array) -> npt.NDArray[np.int32]:
