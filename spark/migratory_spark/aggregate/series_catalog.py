@@ -80,8 +80,8 @@ class SampleStatistics:
     `unique` samples remain once each time of a series counts once, and of several servers one is chosen; `stale` and
     `nan` are left out. `several_servers` is True if a series comes from more than one server. `max_clients` is the sum
     of the brokers' highest client counts. `clusters` are the values of the label `cluster`. `differing_labels` are
-    labels by which alone series of one exporter differ that were scraped at the same time. Such an exporter was scraped
-    by several servers, and its counts are in the totals several times.
+    labels by which servers differ that scraped the same exporter at the same time. Its counts are in the totals several
+    times.
     """
 
     series: int
@@ -169,16 +169,38 @@ def _differing_labels(series: Sequence[SeriesStats]) -> tuple[str, ...]:
         if role_of(stats.metric) is not None and stats.first is not None and stats.labels.get("instance"):
             key = (stats.metric, *(stats.labels.get(label, "") for label in LABELS))
             by_identity.setdefault(key, []).append(stats)
+    names_at: dict[Key, set[str]] = {}
+    for stats in series:
+        names_at.setdefault(_address(stats.labels), set(stats.labels)).intersection_update(stats.labels)
     names: set[str] = set()
     processes = _Processes(series)
     for duplicates in by_identity.values():
         duplicates.sort(key=lambda stats: stats.first or 0)
         for earlier, later in pairwise(duplicates):
-            # A series that follows another may be the same exporter, restarted on another machine. One of another
-            # process is that of another cluster with equal addresses.
-            if (later.first or 0) < (earlier.last or 0) and not processes.are_different(earlier, later):
-                names |= {name for name, _ in earlier.labels.items() ^ later.labels.items()}
+            # A series that follows another may be the same exporter, restarted on another machine.
+            if (later.first or 0) < (earlier.last or 0):
+                names |= _server_labels(earlier, later, processes, names_at[_address(earlier.labels)])
     return tuple(sorted(names))
+
+
+def _server_labels(one: SeriesStats, other: SeriesStats, processes: _Processes, names: set[str]) -> set[str]:
+    """Return the names of the labels by which servers that scrape one exporter differ. There are none if two exporters
+    export the series, or if one server scraped both.
+
+    A server's label is at all series that it scrapes of an exporter, also at the start time of the process. Other
+    labels are the exporter's own.
+
+    :param names: the names of the labels that all series at the address of both have.
+    """
+    first, second = processes.start_of(one.labels), processes.start_of(other.labels)
+    if first is not None and second is not None:
+        # Another process is that of another cluster with equal addresses.
+        if (first.minimum, first.maximum) != (second.minimum, second.maximum):
+            return set()
+        return {name for name, _ in first.labels.items() ^ second.labels.items()}
+    differing = {name for name, _ in one.labels.items() ^ other.labels.items()}
+    own = (differing - names) & one.labels.keys() & other.labels.keys()
+    return differing - own
 
 
 def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog:
@@ -241,16 +263,6 @@ class _Processes:
         """Return the start time of the process that exports a series with these labels, None if there is none."""
         candidates = self._by_address.get(_address(labels), ())
         return next((stats for stats in candidates if stats.labels.items() <= labels.items()), None)
-
-    def are_different(self, one: SeriesStats, other: SeriesStats) -> bool:
-        """Return whether two series are known to come from different processes, because these started at different
-        times."""
-        first, second = self.start_of(one.labels), self.start_of(other.labels)
-        return (
-            first is not None
-            and second is not None
-            and (first.minimum, first.maximum) != (second.minimum, second.maximum)
-        )
 
 
 def _address(labels: dict[str, str]) -> Key:

@@ -257,6 +257,30 @@ def test_exporters_that_are_scraped_twice_are_noted() -> None:
     assert not any("differ by" in note for note in named["notes"])
 
 
+@pytest.mark.parametrize("starts", [True, False])
+def test_labels_of_the_exporter_itself_are_not_those_of_servers(starts: bool) -> None:
+    """An exporter that counts by a label of its own (`region`) is counted once, and no note says otherwise. If two
+    servers scrape it, the note names the servers' label alone."""
+
+    def scraped(**server: str) -> list[Sample]:
+        own = {"job": "load", "instance": "w", **server}
+        samples: list[Sample] = []
+        for second in range(101):
+            samples += [received(second, second, region=region, **server) for region in ("east", "west")]
+            samples.append(("migratory_gaps_total", {"cluster": "c", **own}, second * 1000, 0.0))
+            if starts:
+                samples.append(("process_start_time_seconds", own, second * 1000, -9.0))
+        return samples
+
+    once = plain_report(scraped(), 0, 100)
+    assert once["delivery"]["received"] == 200
+    assert not any("differ by" in note for note in once["notes"])
+    twice = plain_report([*scraped(prometheus="a"), *scraped(prometheus="b")], 0, 100)
+    assert [note for note in twice["notes"] if "differ by prometheus alone" in note]
+    unnamed = plain_report([*scraped(prometheus="a"), *scraped()], 0, 100)
+    assert [note for note in unnamed["notes"] if "differ by prometheus alone" in note]
+
+
 @pytest.mark.parametrize("began", [None, 10.0, 149.0])
 def test_first_value_is_left_out_only_if_the_process_started_before_the_window(began: float | None) -> None:
     """Without older samples, a counter's first value is left out only if its process is known to have started before
