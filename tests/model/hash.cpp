@@ -26,7 +26,7 @@ void drop_unread(State& s) {
   bool exact = rules.unlisted_deliver || rules.count_learners || !rules.member_promises || !rules.sync_gate ||
                !rules.coordinator_promises || !rules.by_incarnation || rules.source != LAST_ACTIVATED || rules.copies2 ||
                rules.commit_before_activation || !rules.activate_cas || rules.answers_for_old_life ||
-               rules.accept_without_sync || budget.losses;
+               rules.accept_without_sync || rules.learners || budget.losses;
   if (!rules.normal_form || exact) return;
   for (int epoch = 1; epoch <= s.current; epoch++) {
     Epoch& e = s.epoch[epoch];
@@ -51,6 +51,7 @@ void drop_unread(State& s) {
     if (epoch == s.current) {
       z.activated = e.activated;
       z.source_epoch = e.source_epoch;
+      z.source_list = e.source_list;
       z.members = e.members;
       z.source = e.source;
       z.owner = e.owner;

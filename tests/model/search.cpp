@@ -306,7 +306,7 @@ std::map<string, std::function<void(const string&)>> arguments() {
   SWITCH(fresh_mark) SWITCH(mark_early) SWITCH(forget_early) SWITCH(ack_any)
   SWITCH(floor) SWITCH(removal_waits) SWITCH(removal_travels) SWITCH(removal_applied) SWITCH(keep_rows)
   SWITCH(fresh_mark) SWITCH(mark_early) SWITCH(forget_early) SWITCH(ack_any) SWITCH(restore_count)
-  SWITCH(restore_promises) SWITCH(suspect_answers)
+  SWITCH(restore_promises) SWITCH(restore_beyond) SWITCH(suspect_answers) SWITCH(learners)
   SWITCH(restore_guard) SWITCH(restore_source) SWITCH(restore_again) SWITCH(blind_bootstrap) SWITCH(lives_repeat) SWITCH(rollback)
 #undef SWITCH
   number("crashes", budget.crashes);

@@ -44,6 +44,7 @@ struct Switches {
   bool owner_enough = true;   // TAKEOVER-QUORUM: the answer of the source's owner is enough
   bool resign = true;         // PROGRESS: an owner without progress resigns
   bool relist = true;         // liveness is required only while each list lost at most q - 1
+  bool learners = false;      // brokers that an epoch does not list take its Sync, too
   int heal_source = 0;        // liveness required: 1 by the source list only, 2 also when only its owner runs
   bool normal_form = true;    // parts that no later step reads are not hashed
   // takeover
@@ -102,6 +103,7 @@ struct Switches {
   bool restore_promises = true;  // or its owner and q - 1 other members have promised no higher one
   bool restore_guard = true;    // IDENTITY-GUARD: a term of before the loss is not activated
   bool restore_source = true;   // RESTORE-SOURCE: one of the answers is synced to the source, which may not be activated
+  bool restore_beyond = true;   // RESTORE-SOURCE: a member of `s` that is synced to a later epoch as a learner raises it
   bool restore_again = true;    // RESTORE-AGAIN: enough answers, none of them synced: another source is looked for
   bool blind_bootstrap = false; // a first record, though brokers that were not asked hold the group
   bool lives_repeat = false;    // INCARNATION: an incarnation is given again
@@ -130,6 +132,7 @@ enum Phase { NONE, PREPARING, SYNCING, NUMBERING };
 // One epoch: its record in ZooKeeper, and its owner's part. Sets of incarnations are bit masks.
 struct Epoch {
   u8 owner, phase, copies, activated, source_epoch, no_promises;
+  u8 source_list;  // the epoch of which `source` is the list, and of which its copies and owner are
   u8 removal;  // topics that go, a bit mask
   u32 members, source, answered, synced, fetched;
   Log log[TOPICS];

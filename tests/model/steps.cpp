@@ -171,7 +171,7 @@ bool enough(const State& s, int epoch) {
   auto of = [&](u32 list, int copies) { return count(e.answered & list) >= count(list) - copies + 1 - rules.quorum_short; };
   if (e.no_promises) return true;
   if (rules.source == LAST_ACTIVATED) {
-    const Epoch& source = s.epoch[e.source_epoch];
+    const Epoch& source = s.epoch[e.source_list];
     return of(e.source, source.copies) || (rules.owner_enough && e.source_epoch && (e.answered & bit(source.owner)));
   }
   if (rules.source == LAST_RECORD) return of(e.source, rules.copies2 ? e.copies : s.epoch[epoch - 1].copies);
@@ -227,6 +227,7 @@ void take_over(const State& s) {
         e.members = list;
         e.source = stale ? before.source : source_of(s);
         e.source_epoch = before.activated && !stale ? s.current : before.source_epoch;
+        e.source_list = before.activated && !stale ? s.current : before.source_list;
         if (suspects && !rules.suspect_answers) e.source &= ~bit(s.ephemeral);
         z.suspicions += wrongly;
         z.ephemeral = e.owner;
@@ -266,7 +267,7 @@ void relist(const State& s, bool removal) {
   e.copies = copies_of(epoch);
   e.members = list;
   e.source = c.members;
-  e.source_epoch = s.current;
+  e.source_epoch = e.source_list = s.current;
   e.no_promises = 1;
   for (int t = 0; t < TOPICS; t++) e.log[t] = c.log[t];
   e.removal = idle;
@@ -274,11 +275,13 @@ void relist(const State& s, bool removal) {
   next(RELIST, b, idle, 0, z);
 }
 
-// Return the highest epoch that a broker among `asked` is synced to.
-int highest_synced(const State& s, u32 asked) {
+// Return the highest epoch that a broker among `asked` is synced to, as a member of its list unless `any`.
+int highest_synced(const State& s, u32 asked, bool any = false) {
   int highest = 0;
-  for (int b = 0; b < BROKERS; b++)
-    if (asked & bit(incarnation(s, b))) highest = max(highest, (int)s.broker[b].synced);
+  for (int b = 0; b < BROKERS; b++) {
+    u32 me = asked & bit(incarnation(s, b));
+    if (me && (any || (me & s.epoch[s.broker[b].synced].members))) highest = max(highest, (int)s.broker[b].synced);
+  }
   return highest;
 }
 
@@ -313,12 +316,14 @@ void restore(const State& s) {
     for (u32 list = all; list; list = (list - 1) & all) {
       int highest = highest_synced(s, list);
       const Epoch& c = s.epoch[highest];
+      // an epoch that followed may have been activated, and its member here be synced to a still later one as a learner
+      int beyond = rules.restore_beyond ? highest_synced(s, list & c.members, true) : highest;
       bool held = highest || !rules.blind_bootstrap;
       if (!(list & me) || count(list) < copies_of(s.current + 1)) continue;
       if (held && !highest) continue;
       if (count(list) < min(count(all), rules.list_min)) continue;
       if (held && !may_restore(s, list, c.activated)) continue;
-      if (again && highest == present.source_epoch) continue;  // one that is synced to it is there, and will answer
+      if (again && highest_synced(s, list & present.source, true) >= present.source_epoch) continue;  // will answer
       State z = s;
       int epoch = ++z.current;
       Epoch& e = z.epoch[epoch];
@@ -326,13 +331,14 @@ void restore(const State& s) {
       e.phase = PREPARING;
       e.copies = copies_of(epoch);
       e.members = list;
-      e.source_epoch = highest;
+      e.source_epoch = beyond;
+      e.source_list = highest;
       e.source = c.members;
       e.no_promises = !held;
       z.ephemeral = e.owner;
       z.lost = 0;
       z.broker[b].promised = epoch;
-      if (held && c.owner == e.owner && c.phase == NUMBERING && s.broker[b].promised == highest) {  // RELIST
+      if (held && c.owner == e.owner && c.phase == NUMBERING && s.broker[b].promised == highest && beyond == highest) {  // RELIST
         e.no_promises = 1;
         for (int t = 0; t < TOPICS; t++) e.log[t] = c.log[t];
       } else if (is_asked(z, epoch, b)) {
@@ -443,14 +449,14 @@ void sync(const State& s, int epoch) {
     const Broker& x = s.broker[b];
     if (!x.alive || b == broker_of(e.owner)) continue;
     bool listed = counts_in(s, e.members, b);
-    if (!listed && !rules.count_learners) continue;
+    if (!listed && !rules.count_learners && !rules.learners) continue;
     if ((rules.member_promises && x.promised > epoch) || x.synced >= epoch || (e.synced & bit(incarnation(s, b)))) continue;
     State z = s;
     Broker& me = z.broker[b];
     me.promised = max(me.promised, (u8)epoch);
     for (int t = 0; t < TOPICS; t++) {
       me.log[t] = synced_log(s, e, z, b, t);
-      z.epoch[epoch].votes[b][t] = e.adopted[t];
+      if (listed || rules.count_learners) z.epoch[epoch].votes[b][t] = e.adopted[t];
     }
     me.synced = epoch;
     me.removal = rules.removal_travels ? e.removal : 0;
@@ -694,6 +700,7 @@ void faults(const State& s) {
         z.epoch[z.current].activated = 0;
         if (s.epoch[record].activated) z.epoch[z.current].source = s.epoch[record].members;
         z.epoch[z.current].source_epoch = s.epoch[record].activated ? record : s.epoch[record].source_epoch;
+        z.epoch[z.current].source_list = s.epoch[record].activated ? record : s.epoch[record].source_list;
       }
       next(LOSE, record, 0, 0, z);
     }
@@ -783,7 +790,7 @@ void begin(State& s) {
   s.current = 1;
   Epoch& e = s.epoch[1];
   e.phase = NUMBERING;
-  e.activated = e.source_epoch = 1;
+  e.activated = e.source_epoch = e.source_list = 1;
   e.copies = copies_of(1);
   int listed = rules.first_list ? rules.first_list : BROKERS;
   for (int b = 0; b < listed; b++) {

@@ -7,11 +7,25 @@ from copy import deepcopy
 
 import pytest
 from migratory_broker.core.logic.election.history import SurveyRound
-from migratory_broker.core.logic.events import DrainRequest, PeerReceived, Stop, ZkCommit, ZkCreate, ZkSession
-from migratory_broker.core.logic.membership.records import GroupRecord, decode_group, encode, rendezvous
+from migratory_broker.core.logic.events import (
+    DrainRequest,
+    PeerReceived,
+    RefusePeer,
+    Stop,
+    ZkCommit,
+    ZkCreate,
+    ZkSession,
+)
+from migratory_broker.core.logic.membership.records import (
+    GroupRecord,
+    SourceEpoch,
+    decode_group,
+    encode,
+    rendezvous,
+)
 from migratory_protocol.peer import Activated, InventoryRequest, Prepare, Promise, SurveyReply, Sync, Synced
 from migratory_protocol.topics import topic_group
-from migratory_testing.brokers import Cluster
+from migratory_testing.brokers import Cluster, both_ends
 from migratory_testing.zookeeper_tree import Stored
 from msgspec.structs import replace
 
@@ -747,6 +761,88 @@ def test_epoch_to_which_only_a_learner_is_synced_is_not_restored() -> None:
     assert cluster.record().history == history
     assert publishes(cluster, 2)
     assert [text for _, text in cluster.delivered(cluster.coordinator(), "t")][-2:] == ["x1", "x2"]
+
+
+def test_source_of_a_restored_record_is_not_below_the_epoch_of_a_learner() -> None:
+    """RESTORE-COUNT: one of the two members of an activated epoch follows a later, unfinished one as a learner, and the
+    other one is lost. Regression: the record was restored from the epoch before, by a broker that lacked a publication
+    which was acknowledged, and its position was given to another one."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    back, follower = cluster.others()
+    cluster.wall_ms = 100
+    cluster.crash(back)
+    cluster.run(3.0)
+    assert publishes(cluster, 1)
+    cluster.cut(follower, coordinator)  # the next list is activated without the follower
+    cluster.start(back)
+    cluster.run(3.0)
+    assert cluster.record().activated
+    reference = cluster.publish(coordinator, "t", "x2", id=2)
+    cluster.run(0.3)
+    assert not cluster.answers[reference].code
+    cluster.zookeeper(False, follower)  # so that the broker that came back is the candidate
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Sync) and receiver == follower
+    cluster.cut(coordinator, back)
+    for _ in range(60):
+        cluster.run(0.1)
+        if cluster.record().owner[0] == back:
+            break
+    unfinished_epoch = cluster.record().epoch
+    cluster.cuts.discard(both_ends(coordinator, back))
+    cluster.run(0.3)
+    replica = cluster.logic(coordinator).groups[0].replica
+    assert (replica.synced, replica.listed) == (unfinished_epoch, False)
+    cluster.zookeeper(False)
+    cluster.run(0.1)
+    cluster.crash(back)
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.held.clear()
+    cluster.heal()
+    cluster.run(1.0)
+    comes_back(cluster, None, follower)
+    while "/groups/0" not in cluster.store.nodes:
+        cluster.run(0.1)
+    source = cluster.record().source
+    assert source is not None
+    assert source.epoch == unfinished_epoch
+    assert (back, 100) not in source.members
+    reconnect(cluster, coordinator)
+    cluster.wall_ms = 2_000_000
+    cluster.start(back)
+    cluster.run(12.0)
+    assert publishes(cluster, 3)
+    for name in cluster.running():
+        assert not cluster[name].of(RefusePeer)
+    assert [text for _, text in cluster.delivered(cluster.coordinator(), "t")] == ["x1", "x2", "x3"]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_broker_that_is_not_asked_is_not_waited_for(listed: bool) -> None:
+    """RESTORE-AGAIN: only a broker that the refuted source lists will promise. One that is synced to its epoch as a
+    learner is asked when the epoch before, which lists it, is the source's list."""
+    cluster = Cluster().up()
+    me, (one, other) = cluster.coordinator(), cluster.others()
+    histories = cluster.logic(me).histories
+    copy = histories.holdings(1, [0]).copies[0]
+    epoch = copy.synced + 1
+    identifiers = {broker[0]: broker for broker in copy.members}
+    lost = (other, identifiers[other][1] - 1)
+    unfinished_copy = replace(
+        copy, synced=epoch, owner=lost, members=[identifiers[me], lost], activated=False, leads=False
+    )
+    survey = SurveyRound([0], set(), cluster.now)
+    survey.answered = [identifiers[me], identifiers[one]]
+    survey.promised[0] = dict.fromkeys(survey.answered, epoch)
+    survey.copies[0] = {identifiers[me]: copy, identifiers[one]: unfinished_copy}
+    members = [*([identifiers[one]] if listed else []), *unfinished_copy.members]
+    refuted = SourceEpoch(epoch, members, 2, lost)
+    decision = histories._judge(0, survey, refuted)
+    if listed:
+        assert decision.action == "wait"
+    else:
+        assert decision.action == "restore"
+        assert decision.source == SourceEpoch(epoch, copy.members, copy.copies, copy.owner)
 
 
 def test_restored_record_needs_enough_brokers_to_list() -> None:

@@ -123,11 +123,15 @@ class Histories:
         if len(names) - len(members) > copy.copies - 1 and not is_last:
             # RESTORE-COUNT: a later epoch may have been activated, and its copies be among the others
             return self._unknown(number, known, survey)
-        if refuted is not None and copy.synced == refuted.epoch:
+        if refuted is not None and any(
+            other.synced >= refuted.epoch for broker, other in copies.items() if broker in refuted.members
+        ):
             return Unrecorded("wait", "waiting for the promise of a broker that holds the log of the last epoch")
         if refuted is None and any(other.leads and broker != self.ctx.me for broker, other in newest.items()):
             return Unrecorded("wait", "ZooKeeper lost its record; its coordinator restores it")
-        source = SourceEpoch(copy.synced, copy.members, copy.copies, copy.owner)
+        # RESTORE-SOURCE: a member of a later epoch, which was activated, may follow a still later one as a learner
+        synced = max(copies[broker].synced for broker in members if broker in copies)
+        source = SourceEpoch(synced, copy.members, copy.copies, copy.owner)
         return Unrecorded("restore", known=known, clock=survey.clock, copy=copy, source=source)
 
     def _unknown(self, number: int, known: int, survey: SurveyRound) -> Unrecorded:
