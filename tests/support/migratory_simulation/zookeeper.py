@@ -94,8 +94,6 @@ class Ensemble:
             if age is not None and self.scheduler.now - moment >= age:
                 nodes, sessions = dict(old), numbers
                 break
-        if self.backups is not None:
-            self.backups.clear()
         self.nodes = nodes
         now = self.scheduler.now
         clients = {client.session.number: client for client in self.clients if client.session is not None}

@@ -23,7 +23,7 @@ from migratory_broker.core.logic.membership.records import (
     encode,
     rendezvous,
 )
-from migratory_protocol.peer import Activated, InventoryRequest, Prepare, Promise, SurveyReply, Sync, Synced
+from migratory_protocol.peer import Accept, Activated, InventoryRequest, Prepare, Promise, SurveyReply, Sync, Synced
 from migratory_protocol.topics import topic_group
 from migratory_testing.brokers import Cluster, both_ends
 from migratory_testing.zookeeper_tree import Stored
@@ -390,6 +390,51 @@ def test_rolled_back_data_is_removed_and_restored(older: str) -> None:
     survivor = cluster.coordinator()
     texts = [text for _, text in cluster.delivered(survivor, "t")]
     assert texts == (["x1", "x2", "x3", "x4"] if older == "records" else ["x1", "x3", "x4"])[-len(texts) :]
+
+
+def test_backup_of_an_identity_that_was_left_is_rolled_back() -> None:
+    """ROLLED-BACK: the brokers lost ZooKeeper's data and joined other data since the backup was made. Regression: they
+    took the backup for the truth, and its list of two for the last one: one of these, which lacked an acknowledged
+    publication, took over and gave its position to another one."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    back, follower = cluster.others()
+    cluster.wall_ms = 100
+    cluster.crash(back)
+    cluster.run(3.0)
+    assert publishes(cluster, 1)
+    nodes, identity = backup(cluster), cluster.logic(coordinator).zookeeper.identity
+    cluster.start(back)
+    cluster.run(4.0)
+    history = cluster.record().history
+    empty(cluster)
+    cluster.run(8.0)
+    assert cluster.record().activated
+    joined = cluster.logic(coordinator).zookeeper.identity
+    assert joined != identity
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Accept, Sync)) and receiver == follower
+    cluster.zookeeper(False)
+    cluster.run(0.2)
+    reference = cluster.publish(coordinator, "t", "x2", id=2)
+    cluster.run(0.3)
+    assert not cluster.answers[reference].code
+    cluster.crash(coordinator)
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.held.clear()
+    comes_back(cluster, nodes)
+    cluster.run(10.0)
+    assert {
+        note.fields["identity"] for name in cluster.running() for note in cluster[name].notes("zookeeper_rolled_back")
+    } == {identity}
+    assert cluster.logic(follower).zookeeper.identity not in (identity, joined)
+    cluster.wall_ms = 3_000_000
+    cluster.start(coordinator)
+    cluster.run(15.0)
+    assert cluster.record().history == history
+    assert publishes(cluster, 3)
+    for name in cluster.running():
+        assert not cluster[name].of(RefusePeer)
+    assert [text for _, text in cluster.delivered(follower, "t")] == ["x1", "x2", "x3"]
 
 
 def test_record_that_is_not_activated_any_more_is_rolled_back() -> None:

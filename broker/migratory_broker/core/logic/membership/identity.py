@@ -3,12 +3,14 @@
 The only child of `/identity` has a random name, and is created in one transaction with the parents of all other nodes.
 A broker compares it in each session, and looks twice a second whether it is still there. Each of its transactions is
 refused in data of another identity (IDENTITY-GUARD). Until the data is verified, ZooKeeper counts as away. ROLLED-BACK:
-if a record is older than one that this broker has read or written in the data of this identity, the broker replaces the
-identity and all records are removed, so that every broker treats them as lost.
+if a record is older than one that this broker has read or written in the data of this identity, or if the data is of an
+identity that this broker has left, the broker replaces the identity and all records are removed, so that every broker
+treats them as lost.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -41,6 +43,9 @@ ROLLED_BACK = b"rolled back"
 CONFIRMED_AT_ONCE = 50
 """Records that are read in one poll because only peers have named their epochs: 100 a second."""
 
+IDENTITIES_LEFT = 100
+"""Identities that a broker remembers to have left, the last ones. It has left one for each loss of ZooKeeper's data."""
+
 
 def is_older(reply: ZkReply, known: GroupRecord) -> bool:
     """Return whether the record that ZooKeeper has is missing, older than `known`, or of the same epoch but of
@@ -69,6 +74,7 @@ class DataIdentity:
         self.zookeeper = zookeeper
         self.groups = groups
         self.losses = 0  # times that this broker met data of another identity than its own
+        self._left: deque[str] = deque(maxlen=IDENTITIES_LEFT)
         self._on_verified = on_verified  # called with whether this broker's ephemerals must be created again
         self._on_lost = on_lost
         self._confirmed = -1  # the group of the last record that was read to confirm what peers say
@@ -152,18 +158,18 @@ class DataIdentity:
         if len(checked) < len(known):
             return
         if True in checked.values():
-            self._remove()
+            self._remove(self.zookeeper.identity)
         elif None in checked.values():
             self._retry()
         else:
             self._verified()
 
-    def _remove(self) -> None:
-        """ROLLED-BACK: replace the identity, so that no transaction for the old one succeeds any more. The records are
-        removed before anybody takes part in the new one."""
-        self.ctx.note("error", "zookeeper_rolled_back", identity=self.zookeeper.identity)
+    def _remove(self, identity: str) -> None:
+        """ROLLED-BACK: replace this identity, so that no transaction for it succeeds any more. The records are removed
+        before anybody takes part in the new one."""
+        self.ctx.note("error", "zookeeper_rolled_back", identity=identity)
         operations: list[ZkOperation] = [
-            ZkDelete(f"{IDENTITY}/{self.zookeeper.identity}"),
+            ZkDelete(f"{IDENTITY}/{identity}"),
             ZkCreate(f"{IDENTITY}/{self._new_identity()}", ROLLED_BACK),
         ]
         self.zookeeper.commit_unguarded(operations, lambda reply: self._retry())
@@ -199,12 +205,16 @@ class DataIdentity:
             self.zookeeper.get(f"{IDENTITY}/{identity}", partial(self._found, identity))
 
     def _found(self, identity: str, reply: ZkReply) -> None:
-        """Take part in the data of `identity`, or first remove what was rolled back, in one transaction."""
+        """Take part in the data of `identity`, or first remove what was rolled back, in one transaction. ROLLED-BACK:
+        data of an identity that this broker has left can only be older than what it knows."""
         if reply.outcome != "ok" or reply.node is None:
             self._retry()
             return
         if reply.node.data != ROLLED_BACK:
-            self._adopt(identity)
+            if identity in self._left:
+                self._remove(identity)
+            else:
+                self._adopt(identity)
             return
         operations: list[ZkOperation] = [ZkWrite(f"{IDENTITY}/{identity}", b"", reply.node.version)]
         parents = [GROUPS, COORDINATORS]
@@ -239,6 +249,7 @@ class DataIdentity:
             self.zookeeper.recorded.clear()
         if before not in ("", identity):
             self.losses += 1
+            self._left.append(before)
             self._joined = True
             self.ctx.observe("migratory_zookeeper_data_losses_total")
             self.ctx.note("error", "zookeeper_data_lost", identity=identity, before=before)

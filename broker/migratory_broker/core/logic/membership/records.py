@@ -57,10 +57,12 @@ class MemberRecord(Struct, frozen=True):
 
 
 class SourceEpoch(Struct, frozen=True):
-    """The source of a record: the last activated epoch before that of the record, or the epoch from which it was
-    restored (RESTORE-SOURCE). Only the members of that epoch may hold committed publications.
+    """The source of a record: the last activated epoch before that of the record, with the list, `minCopies` (`copies`)
+    and owner of its record. Of a restored record it is the epoch from which that was restored, which perhaps was not
+    activated, and the list may be of an earlier epoch (RESTORE-SOURCE).
 
-    `copies` is `minCopies` of that epoch; 1 if it was perhaps not activated, so that every member must promise.
+    Records of older versions have `copies` 1 where the epoch was perhaps not activated, so that every member must
+    promise.
     """
 
     epoch: Epoch
