@@ -366,6 +366,17 @@ def list_rolled_back(cluster: ScriptedCluster) -> Steps:
     """ZooKeeper comes back with the record of a list of two, one of which lacks entries that the later list of three
     has committed, and the other one crashes. By the old record the one that lacks them could take over by itself. It
     must notice that the record is older than the one that it has read, and restore that from both copies."""
+    yield from _rolls_the_list_back(cluster, loses_data_first=False)
+
+
+@schedule(60.0)
+def backup_of_before_a_loss(cluster: ScriptedCluster) -> Steps:
+    """As `list_rolled_back`, but ZooKeeper lost all its data in between, so that the backup is of an identity which the
+    brokers have left. They must not take it for new data."""
+    yield from _rolls_the_list_back(cluster, loses_data_first=True)
+
+
+def _rolls_the_list_back(cluster: ScriptedCluster, *, loses_data_first: bool) -> Steps:
     ensemble = cluster.world.ensemble
     ensemble.keep_backups()
     yield from cluster.settled()
@@ -378,6 +389,13 @@ def list_rolled_back(cluster: ScriptedCluster) -> Steps:
     then = cluster.world.scheduler.now
     yield 0.5 * cluster.tempo
     yield cluster.until(cluster.all_ready, 20.0, "list of three")
+    if loses_data_first:
+        ensemble.set_available(False)
+        yield 0.5 * cluster.tempo
+        _come_back(cluster)
+        yield cluster.expect(lambda: not cluster.world.internal.unrecorded, 12.0, "the records are not restored")
+        yield cluster.coordinated()
+        yield 2.0 * cluster.tempo
     owner = cluster.current()
     if owner.name == away.name:
         return
