@@ -142,7 +142,7 @@ bool is_promised(const State& s) {
   for (const Broker& b : s.broker) down += !b.alive;
   int copies = s.epoch[s.current].copies;
   if (rules.heal_source == 2 ? BROKERS - down < copies : down > copies - 1) return false;
-  int source = s.epoch[s.current].activated ? s.current : s.epoch[s.current].source_epoch;
+  int source = s.epoch[s.current].activated ? s.current : s.epoch[s.current].source_list;
   for (int i = source; i <= (rules.heal_source ? source : (int)s.current); i++) {
     const Epoch& e = s.epoch[i];
     if (count(e.members & ~living(s)) <= e.copies - 1) continue;
