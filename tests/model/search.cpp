@@ -225,9 +225,9 @@ int walk(const State& first) {
   std::mt19937_64 random(options.seed);
   const Budget most = budget;
   u64 walks = 0, taken = 0, epochs = 0, delivered = 0;
-  size_t best = ~size_t(0);
+  size_t best = ~size_t(0), stuck_after = ~size_t(0);
   int shorter = 0;
-  string worst;
+  string worst, stuck;
   std::vector<State> states;
   std::vector<Action> actions;
   Steps steps;
@@ -268,14 +268,14 @@ int walk(const State& first) {
       for (Entry entry : topic) delivered += entry.message != 0;
     epochs = std::max(epochs, (u64)s.current);
     size_t looked_at = random() % states.size();
-    if (heals(states[looked_at]) == STUCK && looked_at + 1 < best) {
-      best = looked_at + 1;
-      states.resize(best);
-      worst = "STUCK after " + std::to_string(looked_at) + " steps\n" + trace_of(states, actions);
+    if (heals(states[looked_at]) == STUCK && looked_at < stuck_after) {
+      stuck_after = looked_at;
+      states.resize(looked_at + 1);
+      stuck = "STUCK after " + std::to_string(looked_at) + " steps\n" + trace_of(states, actions);
     }
   }
-  if (worst.size()) {
-    printf("%s", worst.c_str());
+  if (worst.size() || stuck.size()) {  // safety first: a broken rule may lead to both
+    printf("%s", (worst.size() ? worst : stuck).c_str());
     return 1;
   }
   printf("WALKS %llu, %llu steps, up to %llu epochs, %.2f publications shown in each, %.0f s: no violation; healed %llu "
