@@ -223,6 +223,10 @@ class BrokerConfig(_Section, frozen=True):
         stay = tuple(broker for broker in self.brokers if broker not in self.leaving)
         return stay if name in stay else (*stay, name)
 
+    def weight(self, name: str) -> int:
+        """Return the weight of the broker `name` in the server list, 100 if none is configured."""
+        return self.weights.get(name, 100)
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:

@@ -1,5 +1,5 @@
-"""Reloading the configuration file while the broker runs: the cluster's members, and the limits of client addresses
-and of rates, may change; everything else needs a restart.
+"""Reloading the configuration file while the broker runs: the cluster's members, their weights, and the limits of
+client addresses and of rates, may change; everything else needs a restart.
 
 Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when it changed, and
 again while it cannot be read.
@@ -23,9 +23,10 @@ CHECK_INTERVAL = 2.0
 
 
 class ConfigReloader:
-    """A watcher of the configuration file. When `brokers`, `leaving` or `LimitsSection.reloadable` changed, it calls
-    `on_change` with the running configuration in which only these are replaced. `brokers` and `leaving` stay as they
-    are if fewer than 2 x `minCopies` - 1 brokers would stay. Changes that need a restart and errors are logged."""
+    """A watcher of the configuration file. When `brokers`, `leaving`, `weights` or `LimitsSection.reloadable` changed,
+    it calls `on_change` with the running configuration in which only these are replaced. `brokers` and `leaving` stay
+    as they are if fewer than 2 x `minCopies` - 1 brokers would stay. Changes that need a restart and errors are
+    logged."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, name: str, log: Log, on_change: Callable[[BrokerConfig], None]
@@ -57,7 +58,7 @@ class ConfigReloader:
         # A list so short belongs to a smaller `minCopies`, which needs a restart: with the running one there would be
         # no quorum.
         if len(loaded.staying(self._name)) < 2 * self._config.delivery.min_copies - 1:
-            applied = {"limits": applied["limits"]}
+            applied = {"weights": applied["weights"], "limits": applied["limits"]}
         config = replace(self._config, **applied)
         if config != self._config:
             self._config = config
@@ -67,7 +68,7 @@ class ConfigReloader:
     def _applicable(source: BrokerConfig, rest: BrokerConfig) -> dict[str, Any]:
         """Return the sections that a running broker applies: as `source` has them, other limits as `rest` has them."""
         limits = replace(rest.limits, **source.limits.reloadable)
-        return {"brokers": source.brokers, "leaving": source.leaving, "limits": limits}
+        return {"brokers": source.brokers, "leaving": source.leaving, "weights": source.weights, "limits": limits}
 
     def _load(self) -> BrokerConfig | None:
         """Return the configuration in the file if that changed, and None if not, while there is no such file, or if it

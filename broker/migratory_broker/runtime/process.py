@@ -66,7 +66,7 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision:
         brokers=config.brokers,
         url=url,
         peer=peer,
-        weight=config.weights.get(name, 100),
+        weight=config.weight(name),
         revision=revision,
         groups=config.topics.groups,
         max_topics=config.topics.max_topics,
@@ -427,6 +427,8 @@ class Broker:
         if (config.brokers, config.leaving) != (before.brokers, before.leaving):
             self._peers.set_brokers(config.brokers)  # brokers that leave keep their links to the end
             self._pump.to_logic(events.BrokersConfigured(config.staying(self._identity.name)))
+        if (weight := config.weight(self._identity.name)) != before.weight(self._identity.name):
+            self._pump.to_logic(events.WeightConfigured(weight))
 
     # ---- effects of the logic --------------------------------------------------------------------------------------
 

@@ -65,10 +65,11 @@ def objects(
         "broker.json": json.dumps(config, indent=2) + "\n",
         **{f"url.{broker}": urls[broker] for broker in cluster.broker_names},
     }
-    # Brokers re-read "brokers", "leaving" and these limits while they run; a change of the rest replaces them.
+    # Brokers re-read "brokers", "leaving", "weights" and these limits while they run. A change of the rest replaces
+    # them.
     fixed = {key: value for key, value in config.items() if key != "leaving"}
     fixed["limits"] = {key: value for key, value in config["limits"].items() if key not in RELOADED_LIMITS}
-    common = digest({"broker.json": json.dumps({**fixed, "brokers": []})})
+    common = digest({"broker.json": json.dumps({**fixed, "brokers": [], "weights": {}})})
     url_hashes = [digest({"url": urls[broker]})[:8] for broker in cluster.broker_names]
     stateful_set = _stateful_set(name, cluster, owner, {"common": common, "urls": ",".join(url_hashes)}, settings)
     stateful_set["metadata"]["annotations"] = {names.COMMON_HASH: common, names.URL_HASHES: ",".join(url_hashes)}
@@ -84,7 +85,7 @@ def keep_config_hash(wanted: Object, live: Object | None) -> Object:
     the hash. Return it unchanged if a broker's URL or something else that brokers read only at start has changed, or if
     there is no live one.
 
-    Brokers re-read the list of brokers while they run, so scaling is no reason to restart any of them.
+    Brokers re-read the list of brokers and their weights while they run, so neither is a reason to restart any of them.
     """
     if live is None:
         return wanted

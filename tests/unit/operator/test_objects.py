@@ -115,6 +115,7 @@ def test_the_hash_changes_only_with_the_configuration_that_pods_read() -> None:
     addresses = {"connections": 9, "exempt": ["10.0.0.0/8"]}  # applied by running brokers
     rates = {"publicationsPerSecond": 9}
     assert hashes({"limits": {"addresses": addresses, "clients": rates, "identities": rates}}) == usual
+    assert hashes({"brokers": {"weights": {"quotes-broker-0": 20}}}) == usual
     changed = hashes({"limits": {"heartbeat": "5s"}})
     assert changed[0] == usual[0], "ZooKeeper does not read heartbeats"
     assert changed[1] != usual[1]

@@ -1,5 +1,5 @@
-"""Reloading the configuration file: changed brokers and limits of addresses are applied, other changes need a restart,
-and an invalid or missing file changes nothing."""
+"""Reloading the configuration file: changed brokers, weights and limits of addresses are applied, other changes need a
+restart, and an invalid or missing file changes nothing."""
 
 from __future__ import annotations
 
@@ -99,6 +99,20 @@ def test_the_reloader_applies_rates_without_a_restart(file: File) -> None:
     (config,) = applied
     assert rate_limits(config) == RateLimits(client=Rates(7, 8, 9), identity=Rates(bytes=5))
     assert file.log.events() == []
+
+
+def test_the_reloader_applies_weights_without_a_restart(file: File) -> None:
+    applied: list[BrokerConfig] = []
+    file.rereading = ConfigReloader(file.path, load(file.path), "a", file.log, applied.append)
+    file.write(THREE, weights={"a": 20, "b": 0})
+    file.look()
+    file.look()
+    (config,) = applied
+    assert [config.weight(name) for name in THREE] == [20, 0, 100]
+    assert file.log.events() == []
+    file.write(["a"], weights={"a": 30}, delivery={"minCopies": 1})
+    file.look()  # too few brokers for the running copies
+    assert (applied[1].weight("a"), applied[1].brokers) == (30, ("a", "b", "c"))
 
 
 def test_the_reloader_names_changed_fields_that_need_a_restart(file: File) -> None:

@@ -231,6 +231,12 @@ class BrokersConfigured(Struct, frozen=True, gc=False):
     brokers: tuple[str, ...]
 
 
+class WeightConfigured(Struct, frozen=True, gc=False):
+    """Event: this broker's weight in the server list from now on."""
+
+    weight: int
+
+
 class DrainRequest(Struct, frozen=True, gc=False):
     """Event: the process is to end within `period` seconds. The broker hands its groups over, leaves the server list
     and asks its clients to move."""
@@ -254,6 +260,7 @@ Event = (
     | NextPage
     | ClientCounts
     | BrokersConfigured
+    | WeightConfigured
     | DrainRequest
 )
 

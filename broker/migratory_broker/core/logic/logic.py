@@ -63,6 +63,7 @@ from migratory_broker.core.logic.events import (
     RefusePeer,
     Start,
     Tick,
+    WeightConfigured,
     ZkChanged,
     ZkReply,
     ZkSession,
@@ -149,6 +150,7 @@ class Logic:
             NextPage: self.resume.next_page,
             ClientCounts: self.client_balancer.count,
             BrokersConfigured: self._configured,
+            WeightConfigured: self._weighted,
             DrainRequest: self._drain,
         }
         self._messages: dict[type, Callable[[str, Any], None]] = {
@@ -341,6 +343,11 @@ class Logic:
     def _configured(self, event: BrokersConfigured) -> None:
         self.config = self.ctx.config = replace(self.ctx.config, brokers=event.brokers)
         self.ctx.note("info", "brokers_configured", brokers=list(event.brokers))
+
+    def _weighted(self, event: WeightConfigured) -> None:
+        """Take another weight. The next tick writes it to ZooKeeper, where the other brokers watch it."""
+        self.config = self.ctx.config = replace(self.ctx.config, weight=event.weight)
+        self.ctx.note("info", "weight_configured", weight=event.weight)
 
     def _drain(self, event: DrainRequest) -> None:
         if not self.ctx.draining:

@@ -1,8 +1,10 @@
-"""A change of the configured brokers while the cluster runs: each wait for all brokers then waits for the new ones."""
+"""A change of the configured brokers while the cluster runs: each wait for all brokers then waits for the new ones.
+And a change of a broker's weight."""
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.events import BrokersConfigured
+from migratory_broker.core.logic.events import BrokersConfigured, ServerList, WeightConfigured
+from migratory_protocol.messages import Server
 from migratory_testing.brokers import Cluster
 
 TWO = ("a", "b")
@@ -52,3 +54,16 @@ def test_added_broker_becomes_a_member_and_gets_its_share() -> None:
     cluster.run(40.0)
     assert [owned(cluster, name) for name in cluster.names] == [2, 2, 2]
     assert cluster.logic("c").membership.ready
+
+
+def test_a_changed_weight_reaches_every_broker_and_its_clients() -> None:
+    cluster = Cluster().up()
+    cluster.give("b", WeightConfigured(20))
+    cluster.run(1.0)
+    for name in cluster.names:
+        assert cluster[name].of(ServerList)[-1].servers == (
+            Server("ws://a"),
+            Server("ws://b", 20),
+            Server("ws://c"),
+        )
+    assert [note.fields for note in cluster["b"].notes("weight_configured")] == [{"weight": 20}]
