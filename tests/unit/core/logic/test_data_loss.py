@@ -12,6 +12,7 @@ from migratory_broker.core.logic.events import (
     PeerReceived,
     RefusePeer,
     Stop,
+    ZkChanged,
     ZkCommit,
     ZkCreate,
     ZkSession,
@@ -294,6 +295,10 @@ def test_promise_of_the_only_synced_member_is_waited_for() -> None:
     assert record.source.epoch == epoch
     waits = {note.fields["reason"] for note in cluster[record.owner[0]].notes("group_waits")}
     assert waits == {"waiting for the promise of a broker that holds the log of the last epoch"}
+    cluster.run(1.0)
+    cluster.give(record.owner[0], ZkChanged("/coordinators"))  # the listing shows this broker's own ephemeral
+    cluster.settle()
+    assert {cluster.logic(record.owner[0]).election.states[0].waiting} == waits
     cluster.release()
     cluster.run(8.0)
     assert cluster.record().history == history

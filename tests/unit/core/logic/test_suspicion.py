@@ -12,6 +12,7 @@ from migratory_broker.core.logic.events import (
     PeerUp,
     SendPeer,
     Tick,
+    ZkChanged,
     ZkCommit,
     ZkCreate,
     ZkDelete,
@@ -307,6 +308,33 @@ def test_no_history_begins_by_suspicion() -> None:
     assert cluster[second].notes("group_waits")[-1].fields["reason"] == (
         "too few of the last activated list can be reached"
     )
+
+
+def test_the_reason_of_a_wait_stays_while_the_suspects_ephemeral_exists() -> None:
+    """WAITS-AND-SAYS-SO: listings show the suspect's ephemeral, but the group waits until the suspect is back."""
+    cluster = Cluster().up()
+    old, reason = cluster.coordinator(), "too few of the last activated list can be reached"
+    first, second = cluster.others()
+    cluster.crash(first, expire=False)
+    cluster.cut(old, second)
+    refuse(cluster, old, second)
+    refuse(cluster, first, second)
+    cluster.run(0.5)
+    shown = []
+    for _ in range(12):
+        cluster.run(0.1)
+        assert suspected(cluster, old, second)
+        cluster.give(second, ZkChanged("/coordinators"))
+        shown.append(cluster.logic(second).election.states[0].waiting)
+    assert set(shown) == {reason}
+    assert [note.fields["reason"] for note in cluster[second].notes("group_waits")] == [reason]
+    assert cluster.coordinator() == old
+    assert "/coordinators/0" in cluster.store.nodes
+    cluster.heal()
+    cluster.run(1.0)
+    assert not suspected(cluster, old, second)
+    assert cluster.coordinator() == old
+    assert cluster.logic(second).election.states[0].waiting == ""
 
 
 def test_suspects_are_no_candidates() -> None:

@@ -83,7 +83,6 @@ class Election:
         for number, state in enumerate(self.states):
             if number in present:
                 state.absent_since = None
-                state.waiting = ""
             elif state.absent_since is None:
                 state.absent_since = self.ctx.now
 
@@ -114,8 +113,8 @@ class Election:
 
     def tick(self) -> None:
         """Take the next step for every group without a pending ZooKeeper request: verify a write, delete or restore an
-        ephemeral, watch a term's progress or begin a takeover. Start surveys that are due. Nothing without
-        ZooKeeper."""
+        ephemeral, watch a term's progress or begin a takeover. A group that has a coordinator waits for nothing. Start
+        surveys that are due. Nothing without ZooKeeper."""
         if not (self.zookeeper.connected and self.membership.registered):
             return
         if self.ctx.now - self._listed_at >= (self.ctx.config.refresh_interval if self._known else RETRY_INTERVAL):
@@ -135,12 +134,18 @@ class Election:
                 waits = term.sequencer.waiting_since is not None or term.outbid
                 if term.phase != "active" or state.absent_since is not None or waits:
                     self._progress(number, term)
+                else:
+                    state.waiting = ""
             elif self._known and state.absent_since is not None:
                 self._consider(number, state, state.absent_since, None)
-            elif suspicious and (view := group.replica.view) is not None:
-                since = self.suspicions.since(view.owner)
-                if since is not None:
-                    self._consider(number, state, since, (view.owner[0], view.epoch))
+            elif (
+                suspicious
+                and (view := group.replica.view) is not None
+                and (since := self.suspicions.since(view.owner)) is not None
+            ):
+                self._consider(number, state, since, (view.owner[0], view.epoch))
+            elif state.absent_since is None:
+                state.waiting = ""  # not while the ephemeral alone exists: its owner may be suspected
         self.histories.survey()
 
     def _progress(self, number: int, term: Term) -> None:
