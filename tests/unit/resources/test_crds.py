@@ -99,6 +99,22 @@ def test_the_examples_are_valid_locally_and_on_kubernetes(name: str) -> None:
     assert example.model_dump(include=field_set(local)) == local.model_dump()
 
 
+def test_the_example_autoscaler_fits_the_scale_subresource_and_the_default_copies() -> None:
+    folder = ROOT / "manifests" / "autoscaling"
+    spec = yaml.safe_load((folder / "hpa.yaml").read_text())["spec"]
+    (version,) = cluster_crd()["spec"]["versions"]
+    assert version["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
+    assert "selector" in version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    target = spec["scaleTargetRef"]
+    assert (target["apiVersion"], target["kind"]) == (API_VERSION, "MigratoryCluster")
+    for replicas in (spec["minReplicas"], spec["maxReplicas"]):
+        read_cluster({**target, "metadata": {"name": "quotes"}, "spec": {"brokers": {"replicas": replicas}}})
+    (metric,) = spec["metrics"]
+    (rule,) = yaml.safe_load((folder / "adapter.yaml").read_text())["rules"]["custom"]
+    assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
+    assert f"`{rule['name']['as']}`" in (ROOT / "docs" / "reference" / "metrics.md").read_text()
+
+
 def test_the_example_report_has_every_field() -> None:
     path = ROOT / "manifests" / "examples" / "slareport.yaml"
     document = yaml.safe_load(path.read_text())
