@@ -4,6 +4,8 @@ directed schedule. `make planted` tries all faults."""
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from migratory_simulation import detection, patches, planted, schedules
@@ -102,6 +104,18 @@ def test_run_reports_the_seed_that_detects_a_planted_fault() -> None:
     assert "VIOLATION seed" in done.stdout
     assert f"--planted '{NAME}'" in done.stdout  # the line that reruns it
     assert "invariant 5" in done.stdout
+
+
+def test_a_trial_that_fails_without_a_fault_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that breaks an invariant in the right version detects nothing, so its line says which trial it is."""
+    run_trial = schedules.run_trial
+
+    def run(name: str, seed: int) -> Any:
+        report = run_trial(name, seed)
+        return replace(report, violation="invariant 7: wrong") if name == "idle" else report
+
+    monkeypatch.setattr(schedules, "run_trial", run)
+    assert detection.failing([Trial("alone", 1), Trial("idle", 1)]) == ["idle 1: invariant 7: wrong"]
 
 
 def test_detection_reports_the_invariant_and_the_trial() -> None:
