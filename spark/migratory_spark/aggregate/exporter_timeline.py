@@ -25,7 +25,7 @@ from migratory_spark.aggregate.increases import SeriesIndex, compute_increases
 from migratory_spark.aggregate.series_catalog import SeriesCatalog
 from migratory_spark.aggregate.time_grid import Interval
 from migratory_spark.metrics import Role, role_of
-from migratory_spark.read.merge import SeriesBatch
+from migratory_spark.read.merge import Bools, SeriesBatch
 from migratory_spark.read.series_pack import Floats, Ints, exporter_name
 
 _MAX_PENDING = 1_000_000
@@ -55,7 +55,8 @@ class TimelinePass:
     window.
 
     For each series in the order of the index, `exporter` has the position of its target in `exporter_keys`, and
-    `episode` the position of its metric and broker in `episode_keys`; -1 for a series that has none.
+    `episode` the position of its metric and broker in `episode_keys`; -1 for a series that has none. The first value of
+    a series belongs to an episode where `first_is_burst` is true.
     """
 
     index: SeriesIndex
@@ -63,6 +64,7 @@ class TimelinePass:
     exporter: Ints
     episode_keys: tuple[EpisodeKey, ...]
     episode: Ints
+    first_is_burst: Bools
     windows: tuple[Interval, ...]
 
     @classmethod
@@ -85,7 +87,8 @@ class TimelinePass:
                 episode.append(-1)
         return cls(
             catalog.index, tuple(exporter_numbers), np.array(exporter, dtype=np.int64), tuple(episode_numbers),
-            np.array(episode, dtype=np.int64), tuple(windows),
+            np.array(episode, dtype=np.int64),
+            np.array([entry.first_is_burst for entry in catalog.entries], dtype=bool), tuple(windows),
         )  # fmt: skip
 
     def __call__(self, batches: Iterable[SeriesBatch]) -> TimelineResult:
@@ -101,6 +104,8 @@ class TimelinePass:
                 scrapes.setdefault(number, _ScrapeBuffer()).add(batch.times[inside], restarts)
             start_ms, end_ms = self.windows[0]
             rose = (increases.increase > 0) & (batch.times > start_ms) & (batch.times <= end_ms)
+            # What an exporter counted for long before its first scrape did not happen at the time of that scrape.
+            rose[batch.starts[~self.first_is_burst[position]]] = False
             for number, inside in _numbered_series(self.episode[position], batch):
                 chosen = np.flatnonzero(rose[inside]) + inside.start
                 if len(chosen):

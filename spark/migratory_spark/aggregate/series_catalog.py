@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from migratory_spark.aggregate.coverage import ALLOWED_INTERVALS
 from migratory_spark.aggregate.increases import SKEW_MS, SeriesIndex
 from migratory_spark.metrics import (
     CLIENTS,
@@ -57,7 +58,8 @@ class CatalogEntry:
     `bound` is a bucket's upper bound in seconds, None for other series. `evidence` is the fingerprint (hash of metric
     and labels) of the series that shows when this one started: its `_created`, or the start time of its process. None
     if there is none. `predates_window` is True if by that evidence the counter is older than the window, and nobody
-    scraped it before. How much of its first value lies in the window is then unknown.
+    scraped it before. How much of its first value lies in the window is then unknown. `started` is the start by the
+    evidence, in ms since 1970, of a series whose evidence was first scraped with it; None for others.
     """
 
     stats: SeriesStats
@@ -65,6 +67,16 @@ class CatalogEntry:
     bound: float | None
     evidence: int | None
     predates_window: bool
+    started: int | None = None
+
+    @property
+    def first_is_burst(self) -> bool:
+        """Return whether the first value rose in about one scrape interval. It did not if the exporter had counted for
+        longer than ALLOWED_INTERVALS before it was scraped."""
+        first, last = self.stats.first, self.stats.last
+        if self.started is None or first is None or last is None or self.stats.unique < 2:
+            return True
+        return first - self.started <= ALLOWED_INTERVALS * (last - first) / (self.stats.unique - 1)
 
     def was_scraped(self, start_ms: int, end_ms: int) -> bool:
         """Return whether (start, end] (ms) overlaps the time from the first to the last sample of the series, even if
@@ -229,7 +241,10 @@ def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog
             evidence = created.get(_siblings(stats)) or processes.start_of(labels)
         evidence_series = None if evidence is None else evidence.series
         predates = _predates_window(stats, evidence, start_ms)
-        entries.append(CatalogEntry(stats, group, bounds.get(stats.series), evidence_series, predates))
+        started = None
+        if evidence is not None and evidence.minimum is not None and evidence.first == stats.first:
+            started = round(evidence.minimum * 1000)
+        entries.append(CatalogEntry(stats, group, bounds.get(stats.series), evidence_series, predates, started))
     return SeriesCatalog(tuple(entries), layouts)
 
 

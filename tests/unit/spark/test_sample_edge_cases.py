@@ -422,3 +422,20 @@ def test_errors_outside_of_incidents_have_a_rate_of_their_own() -> None:
     availability = report["availability"]
     assert availability["background_failures"] == errors - 1 - inside
     assert availability["background_failures_per_minute"] == pytest.approx(5, abs=0.2)
+
+
+def test_links_lost_long_before_the_first_scrape_are_no_wave() -> None:
+    """An exporter that is first scraped minutes after its start has lost links all that time, which is no wave. Links
+    lost in its first scrape interval are one."""
+    for began, waves in ((60, 0), (395, 1)):
+        samples = [received(second, second) for second in range(0, 601, 10)]
+        for second in range(400, 601, 10):
+            target = {"job": "load", "instance": "late"}
+            labels = {"cluster": "c", **target, "broker": "b0", "reason": "broken"}
+            samples += [
+                ("process_start_time_seconds", target, second * 1000, float(began)),
+                ("migratory_reconnects_total", labels, second * 1000, 8.0),
+            ]
+        report = plain_report(samples, 0, 600)
+        assert report["delivery"]["reconnects"] == 8
+        assert [incident["kind"] for incident in report["incidents"]] == ["reconnect wave"] * waves
