@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install compiled compiled-check demo test quick check lint types layers unit js browser fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install compiled compiled-check demo test quick check lint types layers unit js browser fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly truth bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -161,12 +161,16 @@ nightly: bench-test licences $(VENV)/.compiled ## long runs that are not part of
 	MIGRATORY_COMPILED=1 PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 100000
 	MIGRATORY_COMPILED=1 PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 20000 --profile losses --no-coverage
 	MIGRATORY_SLA_SEEDS=200 $(BIN)/python -m pytest -q tests/unit/spark/test_federated_samples.py
+	$(MAKE) --no-print-directory truth
 	$(MAKE) --no-print-directory holes
 	MIGRATORY_CYCLE_CLIENTS=10000 $(BIN)/python -m pytest tests/integration/resources/test_cycles.py
 	MIGRATORY_COMPILED=1 $(MAKE) --no-print-directory chaos MINUTES=60
 	$(MAKE) --no-print-directory fuzz
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run cost --inputs 2000000
 	$(MAKE) --no-print-directory chaos-k8s MINUTES=60
+
+truth: $(VENV)/.tests debian ## SLA reports of random data sets with known counts, from Parquet and Prometheus (SETS=200 FIRST=1 JSON=FILE)
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_truth --sets $(or $(SETS),200) --first $(or $(FIRST),1) $(if $(JSON),--json $(JSON))
 
 bench-peers: $(VENV)/.tests ## get Mosquitto, NATS and Centrifugo into a folder of the user's cache (needs Go, Debian)
 	$(BIN)/python -m benchmarks.peers
