@@ -120,7 +120,7 @@ class LoadSubscriber(LoadClient):
         raise AssertionError("a subscriber does not publish")
 
     def record(self, transcript: int) -> SubscriberRecord:
-        """Return the record of all deliveries to this subscriber.
+        """Return the record of all deliveries to this subscriber, and of the gaps that brokers reported to it.
 
         :param transcript: the index of this subscriber's transcript in the topic's record.
         """

@@ -67,7 +67,7 @@ WorkerCommand = StartWorker | StartPublishing | MarkFault | StopPublishing | Rep
 
 
 class WorkerStarted(Struct, tag=True):
-    """The message that the worker runs; `metrics` is the host:port of its /metrics, "" if it serves none."""
+    """The message of a worker that has started. `metrics` is the host:port of its /metrics, "" if it serves none."""
 
     metrics: str = ""
 

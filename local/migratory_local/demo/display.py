@@ -69,8 +69,9 @@ class DemoDisplay:
 
 
 def counts_line(event: LoadEvent, brokers: Sequence[str] = ()) -> str:
-    """Return the state of the load in one line: time, counts, P99, and the clients of each broker. A broker of
-    `brokers` that has none, such as a dead one, is shown with 0 clients."""
+    """Return the state of the load in one line: time, counts, P99, and the clients of each broker. While subscribers
+    connect, return their number only. A broker of `brokers` that has none, such as a dead one, is shown with 0
+    clients."""
     if event.phase == "connecting":
         return f"{event.connected:,} of {event.subscribers:,} subscribers"
     parts = [

@@ -27,7 +27,7 @@ from migratory_operator.status import ConditionValue, format_time, parse_time
 DATA_LOST_AT = "dataLostAt"
 """The field of `status.zookeeper` with the time at which lost data was observed last."""
 LOSS_REPORTED = timedelta(minutes=15)
-"""The time for which a loss of ZooKeeper's data is reported at least: as long as the alert about it."""
+"""The shortest time for which a loss of ZooKeeper's data is reported: as long as the alert about it."""
 
 
 def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:

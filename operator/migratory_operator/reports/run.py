@@ -1,4 +1,4 @@
-"""A run: the Kubernetes objects that make one report. Their names and labels, and their observed state; pure.
+"""Names, labels and builds the Kubernetes objects of one report's run, and holds their observed state; pure.
 
 All names derive from the report's UID, so that a restarted or second operator finds the existing objects and can't
 create them twice. The longest name is an executor's: 36 characters, "-exec-" and its number.

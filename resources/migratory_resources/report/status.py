@@ -72,8 +72,8 @@ class ReportedObjective(ResourceModel):
 
 
 class ReportedLatency(ResourceModel):
-    """Percentiles of the delivery latency at one broker, or (empty `broker`) at all brokers together. Only deliveries
-    whose sender and receiver have the same clock are counted."""
+    """Percentiles of the delivery latency at one broker, or (empty `broker`) at all brokers together, as text with the
+    unit, such as "12.5ms". Only deliveries whose sender and receiver have the same clock are counted."""
 
     broker: str = Field(description="Name of the broker; empty for all brokers together")
     count: LargeCount = Field(description="Deliveries")

@@ -21,7 +21,7 @@ from migratory_resources.validation.repairs import RepairedCluster
 TAKEOVER_SECONDS = 2.0
 """Seconds allowed for a takeover (`progressTimeout`). A candidate that has not finished then tries again."""
 BACKOFF_SECONDS = 30.0
-"""Seconds that a client waits before it reconnects, at most."""
+"""The longest time in seconds that a client waits before it reconnects."""
 RESENDING_SECONDS = 60.0
 """Seconds for which a client sends an unacknowledged publication again (`Settings.publish_timeout`)."""
 

@@ -18,7 +18,7 @@ from migratory_spark.aggregate.time_grid import TimeGrid
 from migratory_spark.aggregate.totals import Totals, TotalsPlan
 
 MAX_COMBINATIONS = 1000
-"""Combinations of values in a breakdown at most: a page with more cannot be read."""
+"""The largest number of combinations of values in a breakdown: a page with more cannot be read."""
 
 Combination = tuple[str, ...]
 """A value for each label of a breakdown; "" where a series does not have the label."""

@@ -55,8 +55,9 @@ class Observations:
         return [group for group in self._by_metric.get(metric, ()) if where(group)]
 
     def was_scraped(self, metric: str, interval: Interval | None = None) -> bool:
-        """Return whether a series of the counter or histogram `metric` was scraped in the interval (without one: at any
-        time), even if its value stayed at zero."""
+        """Return whether a series of the counter or histogram `metric` was scraped in the interval: the time from its
+        first to its last sample overlaps the interval. Its value may have stayed at zero. Without an interval, return
+        whether the metric was scraped at any time."""
         names = [name for name in (metric, f"{metric}_count") if name in self._by_metric]
         if interval is None:
             return bool(names)

@@ -14,7 +14,7 @@ Interval = tuple[int, int]
 """Start and end in ms."""
 
 MAX_EDGES = 5000
-"""Edges of a grid at most. Each broker, label and bucket has a total for every interval between them."""
+"""The largest number of edges of a grid. Each broker, label and bucket has a total for every interval between them."""
 
 
 class TooManyIntervals(ValueError):

@@ -21,7 +21,7 @@ CHUNKS = 2000
 """Chunks that are decoded together, usually 240,000 samples: many enough for NumPy, few enough for the CPU's cache."""
 
 _MAX_FRAME_BYTES = 1 << 28
-"""Bytes of a frame at most; servers write about 1 MiB."""
+"""Bytes of the largest frame that is accepted; servers write about 1 MiB."""
 _XOR = 1
 _TIME_TAGS = b"\x08\x10"
 """Tags of a chunk's first and last time."""

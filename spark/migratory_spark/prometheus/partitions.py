@@ -30,7 +30,8 @@ LENGTHS = tuple(_MINUTE * minutes for minutes in (120, 60, 30, 15, 10, 5))
 """Lengths of a partition in ms to choose from: two hours, as a block of a Prometheus server has, and its divisors."""
 _MIN_PARTITIONS = 8
 MAX_PARTITIONS = 20_000
-"""Partitions of a window at most, some four years of two hours. Each is a task and a request at least."""
+"""The largest number of partitions of a window: some four years of two hours. Each is a task and at least one
+request."""
 MIN_QUERY_MS = 1000
 """Length of a query's time below which it is not halved any more."""
 

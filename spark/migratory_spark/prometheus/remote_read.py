@@ -28,7 +28,7 @@ _HEADERS = {
 _STREAMED = "application/x-streamed-protobuf"
 _PLAIN = "application/x-protobuf"
 _MAX_RESPONSE_BYTES = 2**31
-"""Bytes of an uncompressed plain response at most. Servers limit it to 50,000,000 samples, which are 0.9 GB."""
+"""Bytes of the largest plain response, uncompressed. Servers limit it to 50,000,000 samples, which are 0.9 GB."""
 
 
 def read(

@@ -18,7 +18,8 @@ from migratory_spark.prometheus.protobuf import BadProtobuf, field, varint
 _LABEL, _SAMPLE, _HISTOGRAM = 0x0A, 0x12, 0x22
 _VALUE, _TIME = 0x09, 0x10
 _MIN_RUN = 4
-"""Samples of a run at least. Shorter ones are parsed one by one, because setting up a matrix costs more."""
+"""The smallest number of samples of a run. Samples of shorter runs are parsed one by one, because setting up a matrix
+costs more."""
 
 
 def blocks(message: bytes, start_ms: int, end_ms: int, rows: int = 500_000) -> Iterator[SampleBlock]:

@@ -23,7 +23,7 @@ from migratory_spark.read.thinning import Cells, Ints
 MAX_WHOLE_SAMPLES = 2_000_000
 """Samples up to which one step is faster than two."""
 _TIMELINE_SHARE = 0.1
-"""Share of the samples that the first step is expected to read at most."""
+"""The largest share (0 to 1) of the samples that the first step is expected to read."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -44,7 +44,7 @@ SERIES = StructType(
 _TASK_BYTES = 8 << 20
 """Bytes of Parquet that one task reads: two to ten million samples."""
 _BYTES_PER_SAMPLE = 3
-"""Bytes of Parquet per sample, about: four in the recorder's small files, one in compacted ones."""
+"""The approximate number of bytes of Parquet per sample: four in the recorder's small files, one in compacted ones."""
 _BATCH_ROWS = 100_000
 """Rows of one record batch."""
 

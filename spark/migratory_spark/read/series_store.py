@@ -34,9 +34,9 @@ from migratory_spark.read.series_pack import SampleQuery, SeriesKey, SeriesPack
 MAX_LOCAL_SAMPLES = 6_000_000
 """Samples up to which the work is done in this process: 100 MB, and some 600 MB while they are merged."""
 _PARTITION_SAMPLES = 1_000_000
-"""Samples of one partition, about: the number that a task holds in memory."""
+"""The approximate number of samples of one partition, which a task holds in memory."""
 _MIN_PARTITIONS, _DEFAULT_PARTITIONS, _MAX_PARTITIONS = 8, 128, 2000
-"""Partitions at least, where the number of samples is unknown, and at most."""
+"""The smallest number of partitions, their number if that of the samples is unknown, and the largest."""
 _STATS, _TIMELINE, _OTHERS = 0, 1, 2
 """Kinds of row in the stored table."""
 

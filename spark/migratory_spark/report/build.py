@@ -114,8 +114,11 @@ class WindowPlan:
 def plan_report(
     start: float, end: float, objectives: Sequence[Objective], window_seconds: float | None, zone: str
 ) -> WindowPlan:
-    """Return the plan of a report, from the arguments of `build_report`. Raises ValueError, at once and from the number
-    of rows, days or slices, if there are too many."""
+    """Return the plan of a report, from the arguments of `build_report`.
+
+    Raises ValueError for a window shorter than 1 ms, objectives that contradict each other, an unknown time zone, and
+    too many rows, days or slices. Their numbers are checked before rows, days and slices are computed.
+    """
     start_ms, end_ms = round(start * 1000), round(end * 1000)
     if end_ms <= start_ms:
         raise ValueError(f"the window ends at {end}, which is not a millisecond after its start at {start}")

@@ -25,8 +25,11 @@ def edges(detected: Sequence[DetectedIncident], start: int, end: int) -> Iterato
 def background_failures(
     detected: Sequence[DetectedIncident], observations: Observations, whole: Interval
 ) -> tuple[int, float | None]:
-    """Return the publications that failed in the window outside of incidents, and their number per minute of that time;
-    None for the rate if incidents take up the whole window."""
+    """Return the number of publications that failed in the window `whole` outside of incidents, and their rate per
+    minute of that time; None for the rate if incidents take up the whole window.
+
+    An incident counts until `SETTLE_MS` after its end.
+    """
     after, failures, milliseconds = whole[0], 0, 0
     moments = [(_clip(incident.at, *whole), _clip(incident.until + SETTLE_MS, *whole)) for incident in detected]
     for at, settled_at in [*sorted(moments), (whole[1], whole[1])]:

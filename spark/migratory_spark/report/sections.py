@@ -43,7 +43,7 @@ MILLISECONDS = 1000.0
 _BROKEN_DOWN = ("expected", "received", "lost", "duplicates", "reordered", "reconnects")
 """Counts of deliveries that a breakdown has."""
 MAX_HEATMAP_BOUNDS = 40
-"""Bounds of the heat map at most: more could not be distinguished in a plot."""
+"""The largest number of bounds of the heat map: more could not be distinguished in a plot."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -55,7 +55,8 @@ FINAL_ERRORS: Final = {
 
 
 def respond(status: int, body: object) -> bytes:
-    """Return a whole HTTP response with a JSON body, after which the connection closes."""
+    """Return a whole HTTP response with a JSON body, after which the connection closes. A `body` of bytes is JSON
+    already."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
     extra = {401: "WWW-Authenticate: Bearer\r\n", 429: "Retry-After: 1\r\n", 503: "Retry-After: 1\r\n"}
     return (

@@ -39,8 +39,8 @@ PIECE_BYTES = 8192
 object until it is handled."""
 
 PIECE_COST = 64
-"""Messages of a turn that a piece of a long read costs at least: its fragments may take as long and complete no
-message."""
+"""The smallest number of messages of a turn that a piece of a long read costs: its fragments may take as long and
+complete no message."""
 
 BYTES_PER_MESSAGE = 4096
 """Bytes of a message that count as one more message of a turn: parsing a long message takes time as well."""

@@ -1,8 +1,9 @@
 """The authorizer: decides whether a client may connect, by its token, and what it may do, by the rules of
 `spec.security` and of the token. Used where there are tokens or rules.
 
-`Authorizer.connect` returns the `ClientAccess` of a client, which answers for each topic. The authorizer holds keys and
-revocations, which `update` replaces, and has no clock: the wall clock's time is an argument.
+`Authorizer.connect` returns the `ClientAccess` of a client, which answers for each topic, or the `Denial` of a client
+that may not connect. The authorizer holds keys and revocations, which `update` replaces, and has no clock: the wall
+clock's time is an argument.
 """
 
 from __future__ import annotations

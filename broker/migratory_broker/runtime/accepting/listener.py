@@ -150,7 +150,7 @@ class ConnectionStarter:
 
     @property
     def handshake_bytes(self) -> int:
-        """The number of bytes of memory of the TLS handshakes that are under way, at most."""
+        """An upper bound of the bytes of memory that all TLS handshakes under way take now."""
         return len(self._handshakes) * TLS_HANDSHAKE_BYTES + len(self._partial) * TLS_MESSAGE_BYTES
 
     def __call__(self, accepted: socket.socket, lease: AddressLease | None = None) -> None:

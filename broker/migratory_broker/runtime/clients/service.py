@@ -348,7 +348,8 @@ class ClientBackend(Protocol):
     def stop_listening(self) -> None: ...
 
     async def wait_until_empty(self) -> None:
-        """Wait until the connections of all clients that were closed have ended, but at most `CLOSE_WAIT` seconds."""
+        """Wait until all client connections have ended, but at most `CLOSE_WAIT` seconds. Called after the edges were
+        told to close them."""
 
     async def close(self) -> None:
         """Abort the remaining connections and end what serves them."""

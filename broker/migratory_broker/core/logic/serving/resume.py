@@ -9,6 +9,9 @@ position:
   with `reset`.
 - A position ahead of the committed mark waits until it is committed here.
 
+Until this broker's replica of the group is synced, every subscription waits, even one without a position. A
+subscription without a position is answered with `reset` after 2 s.
+
 A wait ends with `reset` when this broker has heard a coordinator's commits for 2 s, and at the latest after 30 s. Time
 without such a coordinator does not count towards the 2 s: during a takeover, or among too few brokers that are cut off
 and have not fenced themselves yet, nothing is known of the position, and nothing could be delivered after it.
