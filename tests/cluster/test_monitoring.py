@@ -158,7 +158,7 @@ def clears(kube: Kubectl, prometheus: Prometheus, *alerts: str) -> None:
 def test_alerts_for_a_missing_broker_fire_until_it_is_back(prometheus: Prometheus, shared: Kubectl) -> None:
     kube = shared
     kube.patch("mgc", NAME, {"spec": {"brokers": {"image": NOWHERE}}})
-    alerts = ("MigratoryBrokerMissing", "MigratoryClusterNotReady", "MigratoryClusterDegraded")
+    alerts = ("MigratoryBrokerMissing", "MigratoryClusterDegraded")
     for alert in alerts:
         fires(kube, prometheus, alert, namespace=kube.namespace, cluster=NAME)
     assert kube.condition(NAME, "Degraded")[1] in {"ErrImagePull", "ImagePullBackOff"}
@@ -178,6 +178,7 @@ def test_the_alert_for_uncoordinated_groups_fires_until_zookeeper_is_back(
     victim = max(brokers, key=lambda one: int(one.get("coordinators", 0)))["name"]
     kube("delete", "pod", victim, "--grace-period=0", "--force")
     fires(kube, prometheus, "MigratoryGroupsWithoutCoordinator", cluster=NAME)
+    fires(kube, prometheus, "MigratoryClusterNotReady", namespace=kube.namespace, cluster=NAME)
     kube.patch("mgc", NAME, {"spec": {"zookeeper": {"image": None}}})
     kube.wait_ready(NAME)
     clears(kube, prometheus, "MigratoryGroupsWithoutCoordinator", "MigratoryClusterNotReady")
