@@ -193,7 +193,7 @@ test("publications of one turn leave in one frame, in order, with their answers"
 });
 
 test("a frame has at most 1,000 messages and 20,000 characters, or is one message", async () => {
-  const client = create({ maxWaiting: 5000 });
+  const client = create({ maxWaiting: 5000, ackTimeout: 600 });
   const socket = await connect(client);
   const before = socket.frames.length;
   for (let number = 0; number < 3000; number += 1) client.publish("t", "").catch(() => {});
