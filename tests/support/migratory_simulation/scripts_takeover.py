@@ -34,8 +34,8 @@ def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Pro
 @schedule(25.0, name="made-up positions", publishers=4, messages_per_topic=4, probes=0.5)
 def superseded_tail(cluster: ScriptedCluster) -> Steps:
     """The old coordinator never gets the Sync of the new epoch, though it is listed there. Then the new coordinator
-    crashes, and the old one answers the next candidate with its superseded entries. The checkers check that these do
-    not count."""
+    crashes. The old one answers the next candidate with its superseded entries, or is the candidate itself, because the
+    third broker is without ZooKeeper. The checkers check that these entries do not count."""
     first = yield from _leave_behind(cluster)
     second = cluster.current()
     (third,) = cluster.others(first, second)
@@ -43,7 +43,10 @@ def superseded_tail(cluster: ScriptedCluster) -> Steps:
     cluster.crash(second, 8.0)
     cluster.unblock(first, third)
     cluster.restore_zookeeper(first)
+    if cluster.random.random() < 0.5:
+        cluster.cut_zookeeper(third, expire=False)
     yield cluster.taken_over(second, 20.0)
+    cluster.restore_zookeeper(third)
 
 
 @schedule(25.0, publishers=4)

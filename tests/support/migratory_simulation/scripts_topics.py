@@ -76,7 +76,8 @@ def topics_in_use(cluster: ScriptedCluster) -> Steps:
 @schedule(400.0, **IDLE)
 def removal_and_crash(cluster: ScriptedCluster) -> Steps:
     """The coordinator crashes while it removes topics, before or after others know of that, before or after the
-    activation. Then they are used again."""
+    activation. One that does not know may become the candidate, because the other is without ZooKeeper. Then the topics
+    are used again."""
     yield from cluster.settled()
     topics = cluster.world.options.topics
     for _ in range(3):
@@ -96,6 +97,10 @@ def removal_and_crash(cluster: ScriptedCluster) -> Steps:
             yield cluster.until(lambda: (record := cluster.record()) is not None and record.activated, 4.0)
         if cluster.world.internal.may_lose(one):
             cluster.world.process_ends(one, "crash", restart=cluster.random.uniform(0.5, 6.0) * cluster.tempo)
+            if hidden and cluster.random.random() < 0.5:
+                cluster.cut_zookeeper(witness, expire=False)
+                yield cluster.random.uniform(2.0, 8.0) * cluster.tempo
+                cluster.restore_zookeeper(witness)
         elif hidden:
             cluster.unblock(one, *blind)
         if cluster.random.random() < 0.5:
