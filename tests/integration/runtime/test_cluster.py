@@ -156,6 +156,22 @@ async def test_a_frozen_coordinator_returns_with_the_same_incarnation(brokers: B
     assert await deliveries(again, 18) == [f"m{number}" for number in range(3, 21)]
 
 
+@both
+async def test_a_changed_weight_reaches_connected_clients_without_a_restart(brokers: Brokers) -> None:
+    client = await join(brokers["b0"])
+    pids = [broker.status()["pid"] for broker in brokers.all()]
+    brokers.configure(weights={"b1": 20, "b2": 0})
+    weights = {brokers["b0"].url: 100, brokers["b1"].url: 20, brokers["b2"].url: 0}
+
+    async def told() -> None:
+        while {one["url"]: one.get("weight", 100) for one in (await client.receive("servers"))["servers"]} != weights:
+            pass  # a list for each broker that changed
+
+    await asyncio.wait_for(told(), 30)
+    assert [broker.status()["pid"] for broker in brokers.all()] == pids
+    assert not [line for broker in brokers.all() for line in broker.lines() if "needs_restart" in line["event"]]
+
+
 async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers: Any) -> None:
     """While all ZooKeeper members are down for longer than two sessions, every publication is stored and delivered;
     afterwards all brokers connect again and a takeover works."""
@@ -186,19 +202,3 @@ async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers
         coordinator.kill()
     await publisher.publish(TOPIC, b"last", number + 1, limit=40)
     assert await deliveries(subscriber, 1) == ["last"]
-
-
-@both
-async def test_a_changed_weight_reaches_connected_clients_without_a_restart(brokers: Brokers) -> None:
-    client = await join(brokers["b0"])
-    pids = [broker.status()["pid"] for broker in brokers.all()]
-    brokers.configure(weights={"b1": 20, "b2": 0})
-    weights = {brokers["b0"].url: 100, brokers["b1"].url: 20, brokers["b2"].url: 0}
-
-    async def told() -> None:
-        while {one["url"]: one.get("weight", 100) for one in (await client.receive("servers"))["servers"]} != weights:
-            pass  # a list for each broker that changed
-
-    await asyncio.wait_for(told(), 30)
-    assert [broker.status()["pid"] for broker in brokers.all()] == pids
-    assert not [line for broker in brokers.all() for line in broker.lines() if "needs_restart" in line["event"]]
