@@ -47,7 +47,7 @@ class Process:
         self._popen: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process.
+        """Start the process. The kernel ends it together with the thread that calls this method.
 
         :raises LocalError: it is already running, or cannot be started (full disk, no permission for the log). A
             command that does not exist raises nothing: the process ends at once, with the reason in its log.

@@ -190,7 +190,7 @@ async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers
                 await asyncio.sleep(0.1)
     finally:
         for member in zookeepers.members:
-            await asyncio.to_thread(member.process.start)
+            member.process.start()  # not in a thread of this test's loop, with which it would end
     assert await deliveries(subscriber, number) == [f"m{sequence}" for sequence in range(1, number + 1)]
     for broker in brokers.all():
         await asyncio.to_thread(

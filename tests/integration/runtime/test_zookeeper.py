@@ -260,7 +260,7 @@ async def test_requests_in_flight_become_unknown_when_the_connection_is_lost(ses
         assert replies[-1].outcome == "unknown"
     finally:
         for member in zookeepers.members:
-            await asyncio.to_thread(member.process.start)
+            member.process.start()  # not in a thread of this test's loop, with which it would end
     await session.state("connected")
     assert (await session.get("/")).outcome == "ok"
     for number in range(1, session.number + 1):
