@@ -30,8 +30,8 @@ class ScrapedExporter:
 
     `name` is the label `broker` of a broker, and job and instance of others. `first` and `last` are its first and last
     scrape, `scrapes` their number, `longest` the longest time between two. `gaps` are the intervals between scrapes
-    that are too long, `restarts` the scrapes that showed a counter's restart. `interval` is the usual scrape interval.
-    It is 0 if it is unknown: of a target that was scraped once, only that moment is covered.
+    that are too long, `restarts` those in which a counter restarted, each from the last scrape before. `interval` is
+    the usual scrape interval. It is 0 if it is unknown: of a target that was scraped once, only that moment is covered.
     """
 
     role: Role
@@ -42,7 +42,7 @@ class ScrapedExporter:
     interval: float
     longest: int
     gaps: tuple[Interval, ...]
-    restarts: tuple[int, ...]
+    restarts: tuple[Interval, ...]
 
     @property
     def allowed_gap(self) -> float:
@@ -117,6 +117,8 @@ class ScrapeTimes:
         if not len(times):
             return None
         first_restart, after_restart = np.searchsorted(self.restarts, (start_ms, end_ms + 1)).tolist()
+        restarts = self.restarts[first_restart:after_restart][:MAX_GAPS]
+        before = self.times[np.maximum(np.searchsorted(self.times, restarts) - 1, 0)]
         steps = np.diff(times)
         # The median of the steps, of two middle ones the lower. One step may itself be a gap, and none says nothing:
         # then the steps before the window count, too.
@@ -126,5 +128,5 @@ class ScrapeTimes:
         return ScrapedExporter(
             role, name, int(times[0]), int(times[-1]), len(times), interval, int(steps.max(initial=0)),
             tuple(zip(times[long].tolist(), times[long + 1].tolist(), strict=True)),
-            tuple(self.restarts[first_restart:after_restart][:MAX_GAPS].tolist()),
+            tuple(zip(before.tolist(), restarts.tolist(), strict=True)),
         )  # fmt: skip

@@ -157,8 +157,8 @@ def broker_steps(exporters: ScrapedExporters, start_ms: int, end_ms: int) -> lis
             due = _next_due(broker, broker.last, end_ms)
             steps.append(IncidentStep("silent", broker.name, broker.last, due, end_ms))
         returns = {following for _, following in broker.gaps}
-        for moment in broker.restarts:
-            at = moment if moment in returns else max(start_ms, round(moment - broker.interval))
+        for before, moment in broker.restarts:
+            at = moment if moment in returns else max(start_ms, before)
             steps.append(IncidentStep("restarted", broker.name, at, moment, moment))
     return steps
 

@@ -66,7 +66,7 @@ class TestCoverage:
 class TestSilences:
     def test_broker_that_is_not_scraped_while_others_are_is_silent(self) -> None:
         gap = (40_000, 46_000)
-        steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", gaps=(gap,), restarts=(46_000,)))), 0, END)
+        steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", gaps=(gap,), restarts=(gap,)))), 0, END)
         assert steps == [
             IncidentStep("silent", "b1", 40_000, 41_000, 46_000),
             IncidentStep("back", "b1", 46_000, 46_000, 46_000),
@@ -83,8 +83,9 @@ class TestSilences:
         assert steps == [IncidentStep("silent", "b1", 60_000, 61_000, END)]
 
     def test_restart_without_a_gap_is_detected(self) -> None:
-        steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", restarts=(50_000,)))), 0, END)
-        assert steps == [IncidentStep("restarted", "b1", 49_000, 50_000, 50_000)]
+        """It began after the last scrape before, also where one was missed in between."""
+        steps = broker_steps(ScrapedExporters((exporter("w"), broker("b1", restarts=((48_000, 50_000),)))), 0, END)
+        assert steps == [IncidentStep("restarted", "b1", 48_000, 50_000, 50_000)]
 
     def test_broker_without_other_exporters_is_not_silent(self) -> None:
         assert broker_steps(ScrapedExporters((broker("b1", last=60_000),)), 0, END) == []

@@ -142,7 +142,7 @@ def test_a_gauge_that_falls_is_no_restart() -> None:
     known = build_catalog(merged.stats, 0)
     timeline = exporter_timeline.TimelinePass.from_catalog(known, [(0, 20_000)])(iter([merged.timeline]))
     ((broker,),) = timeline.exporters
-    assert (broker.role, broker.name, broker.scrapes, broker.restarts) == ("brokers", "b0", 10, (6000,))
+    assert (broker.role, broker.name, broker.scrapes, broker.restarts) == ("brokers", "b0", 10, ((5000, 6000),))
 
 
 def test_scrape_times_of_a_target_with_several_series() -> None:
@@ -151,7 +151,7 @@ def test_scrape_times_of_a_target_with_several_series() -> None:
     exporter = scrapes.exporter_within("clients", "w", 15, 100)
     assert exporter is not None
     assert (exporter.first, exporter.last, exporter.scrapes, exporter.interval) == (20, 90, 4, 10.0)
-    assert (exporter.gaps, exporter.restarts, exporter.longest) == (((40, 90),), (20, 40), 50)
+    assert (exporter.gaps, exporter.restarts, exporter.longest) == (((40, 90),), ((10, 20), (30, 40)), 50)
     assert scrapes.exporter_within("clients", "w", 91, 100) is None
 
 
