@@ -298,7 +298,7 @@ class _ClusterMaker:
         if broker not in up or not alive:
             return at
         over, clients = at, [client for client in self.clients if client.lives[0] <= at]
-        self.incidents.append(TrueIncident(self.cluster, kind, broker, at))
+        begins = [at] if kind in ("broker died", "broker restarted") else []
         if kind == "broker died":
             back = at + 10 * self.interval + 60_000 + source.randrange(5 * self.interval)
             if back > NOW - 8 * self.interval - 60_000 or source.random() < 0.3:
@@ -320,12 +320,16 @@ class _ClusterMaker:
                 client.observe(at + source.randrange(9000), GAP, source.choice([0.5, 3.0, 5.0, 8.0]))
         if kind == "takeover":
             for _ in range(source.randint(1, 5)):
-                self.brokers[broker].count(at + source.randrange(1000), "migratory_takeovers_total", broker=broker)
+                begins.append(at + source.randrange(1000))
+                self.brokers[broker].count(begins[-1], "migratory_takeovers_total", broker=broker)
         else:
             # One exporter has a wave; the links that a broker loses are those of all.
             losing = [self.steady] if kind == "reconnect wave" else clients
             for _ in range(source.randint(12, 20)):
-                self._lose_link(source.choice(losing), at + source.randrange(200, 3000), broker, "broken")
+                client, moment = source.choice(losing), at + source.randrange(200, 3000)
+                begins.append(moment)
+                self._lose_link(client, moment, broker, "broken")
+        self.incidents.append(TrueIncident(self.cluster, kind, broker, min(begins)))
         return over
 
     def _scrape(self, exporter: Exporter, stop: int, down: list[tuple[int, int]]) -> None:
