@@ -5,7 +5,7 @@
         await load.mark("kill", "demo-broker-1")         # before the fault: the clients connected there are recorded
         ...                                              # cause the fault
         result = await load.result()                     # after the last publication and its deliveries
-    # leaving the block waits for the last scrapes (two scrape intervals) and ends the workers
+    # leaving the block waits for the last scrapes and ends the workers
 
 `run_load(scenario)` is a whole run without marks, blocking.
 """

@@ -16,10 +16,12 @@ from migratory_loadtest.result_builder import RunData, build_result
 from migratory_loadtest.scenario import Scenario
 from migratory_loadtest.verifier import verify
 from migratory_loadtest.worker_messages import (
+    AwaitScrape,
     ExportVerification,
     FaultMarked,
     MarkFault,
     ReportResults,
+    Scraped,
     StartPublishing,
     StartWorker,
     StopPublishing,
@@ -41,6 +43,8 @@ DRAIN_GRACE = 1.0
 """Seconds to keep listening after the last expected delivery, so that a duplicate of it is seen."""
 CONNECT_ERROR_DELAY = 3.0
 """Seconds of connecting after which events name the error: short failures at the start are normal."""
+SCRAPE_TIMEOUT = 20.0
+"""Seconds to wait for a scrape of the last counts, besides two scrape intervals. On a busy machine scrapes fail."""
 STOP_TIMEOUT = 5.0
 """Seconds for a worker to end by itself before it is killed."""
 
@@ -59,6 +63,7 @@ class WorkerHandle:
         self.started: WorkerStarted | None = None
         self.summary: WorkerSummary | None = None
         self.marked: dict[int, FaultMarked] = {}
+        self.is_scraped = False  # its last counts
         self.ended = False
 
     def send(self, command: WorkerCommand) -> None:
@@ -220,15 +225,22 @@ class LoadController:
             lambda: all(worker.summary is not None for worker in self._workers), 120.0, "a worker did not report"
         )
         self._result = await asyncio.to_thread(self._verify)
+        if self.scenario.metrics:
+            self._workers.send(AwaitScrape())
         self._finished_at = time.monotonic()
         self._enter("done")
         return self._result
 
     async def linger(self) -> None:
-        """Wait until two scrape intervals after the result, so that the last scrapes see the final counts. Do nothing
-        without metrics or result."""
-        if self.scenario.metrics and self._result is not None:
-            await asyncio.sleep(max(0.0, self._finished_at + 2 * self.scenario.scrape_interval - time.monotonic()))
+        """Wait until two scrape intervals after the result, and until each worker that was scraped before has been
+        scraped with its last counts, but for that at most SCRAPE_TIMEOUT seconds. Do nothing without metrics or
+        result."""
+        if not self.scenario.metrics or self._result is None:
+            return
+        await asyncio.sleep(max(0.0, self._finished_at + 2 * self.scenario.scrape_interval - time.monotonic()))
+        deadline = time.monotonic() + SCRAPE_TIMEOUT
+        while not all(worker.is_scraped for worker in self._workers) and time.monotonic() < deadline:
+            await self._wait_for_message(0.2)
 
     async def stop(self) -> None:
         """End all workers. Wait for each in turn, and kill those that do not end within STOP_TIMEOUT seconds of their
@@ -324,6 +336,8 @@ class LoadController:
                     record.add(message.record)
             case WorkerSummary():
                 worker.summary = message
+            case Scraped():
+                worker.is_scraped = True
 
     def _raise_failure(self) -> None:
         if self._failure:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -151,6 +151,8 @@ class LoadExporter:
         self._registry.register(MeterCollector(meter, cluster))
         self._listen = listen
         self._server: asyncio.Server | None = None
+        self._is_scraped = False
+        self._on_scrape: Callable[[], None] | None = None
 
     async def start(self) -> str:
         """Start to listen, and return the host:port of the listener.
@@ -161,18 +163,28 @@ class LoadExporter:
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
 
+    def notify_of_scrape(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, after the next scrape that begins after this call. If there was no scrape so far, call
+        it at once, because nobody scrapes."""
+        if self._is_scraped:
+            self._on_scrape = callback
+        else:
+            callback()
+
     def stop(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        on_scrape = None
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
                 path = head.split(b" ", 2)[1] if head.startswith(b"GET ") else b""
                 if path.split(b"?")[0] == b"/metrics":
                     status, kind, body = "200 OK", CONTENT_TYPE_LATEST, generate_latest(self._registry)
+                    on_scrape, self._is_scraped = self._on_scrape, True
                 else:
                     status, kind, body = "404 Not Found", "text/plain", b"only GET /metrics\n"
                 writer.write(
@@ -180,7 +192,11 @@ class LoadExporter:
                     "Connection: close\r\n\r\n".encode()
                     + body
                 )
-                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+                if on_scrape is not None and on_scrape is self._on_scrape:
+                    self._on_scrape = None
+                    on_scrape()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             # The scraper went away or sent no request. Its next scrape gets the same counters.
             writer.transport.abort()

@@ -28,10 +28,12 @@ from migratory_loadtest.publisher import LoadPublisher
 from migratory_loadtest.records import TopicRecord
 from migratory_loadtest.subscriber import LoadSubscriber, Transcript
 from migratory_loadtest.worker_messages import (
+    AwaitScrape,
     ExportVerification,
     FaultMarked,
     MarkFault,
     ReportResults,
+    Scraped,
     StartPublishing,
     StartWorker,
     StopPublishing,
@@ -297,6 +299,10 @@ async def main() -> None:
                 worker.report_results()
             case ExportVerification() as command:
                 worker.export_verification(command)
+            case AwaitScrape() if exporter is not None:
+                exporter.notify_of_scrape(lambda: worker.send(Scraped()))
+            case AwaitScrape():
+                raise SystemExit("load worker: AwaitScrape came, and there is no /metrics")
             case StartWorker():
                 raise SystemExit("load worker: StartWorker came a second time")
 

@@ -61,7 +61,14 @@ class ExportVerification(Struct, tag=True):
     reordered: int
 
 
-WorkerCommand = StartWorker | StartPublishing | MarkFault | StopPublishing | ReportResults | ExportVerification
+class AwaitScrape(Struct, tag=True):
+    """The command to answer `Scraped` after the next scrape of /metrics, which has the worker's last counts. If nobody
+    has scraped the worker so far, it answers at once."""
+
+
+WorkerCommand = (
+    StartWorker | StartPublishing | MarkFault | StopPublishing | ReportResults | ExportVerification | AwaitScrape
+)
 
 # ---- messages from a worker ------------------------------------------------------------------------------------
 
@@ -100,6 +107,10 @@ class FaultMarked(Struct, tag=True):
     connections: dict[str, int]  # by broker
 
 
+class Scraped(Struct, tag=True):
+    """The answer to `AwaitScrape`."""
+
+
 class TopicReport(Struct, tag=True):
     """The worker's part of the record of one topic."""
 
@@ -129,7 +140,7 @@ class FaultSummary(Struct):
 
 
 class WorkerSummary(Struct, tag=True, kw_only=True):
-    """All measurements of a worker, its last message."""
+    """All measurements of a worker."""
 
     latency: dict[str, HistogramData]  # by window
     publish: HistogramData
@@ -149,7 +160,7 @@ class WorkerSummary(Struct, tag=True, kw_only=True):
     peak_bytes: int = 0  # peak size of its memory
 
 
-WorkerMessage = WorkerStarted | WorkerProgress | FaultMarked | TopicReport | WorkerSummary
+WorkerMessage = WorkerStarted | WorkerProgress | FaultMarked | TopicReport | WorkerSummary | Scraped
 
 _encoder = msgspec.json.Encoder()
 _command_decoder = msgspec.json.Decoder(WorkerCommand)
