@@ -131,6 +131,17 @@ def test_correct_code_is_not_detected() -> None:
     assert verdict.message == "SURVIVED 1 trials"
 
 
+def test_trial_that_runs_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_for_ever(schedule: str, seed: int) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(detection, "TRIAL_LIMIT", 0.1)
+    monkeypatch.setattr(schedules, "run_trial", run_for_ever)
+    with pytest.raises(TimeoutError, match=r"did not end within 0\.1 s of CPU time"):
+        detection.search([Trial("", 1)])
+
+
 def test_surviving_fault_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     harmless = planted.PlantedFault(
         "harmless", "takeover", (1,), (patches.Edit("PUBLISHER_COUNT_INTERVAL", None, "1.0"),)

@@ -220,7 +220,7 @@ async def test_metrics_equal_the_result_and_stay_for_the_last_scrapes() -> None:
 
 
 async def test_workers_wait_for_a_late_scrape_of_their_last_counts() -> None:
-    """As from a scraper on a busy machine, whose scrapes at the end of the run fail."""
+    """The scrapes of a busy machine may fail at the end of a run."""
     async with fake_cluster(2) as cluster:
         parameters = scenario(cluster, metrics=True, cluster="quotes", scrape_interval=0.2)
 

@@ -1,4 +1,4 @@
-"""`prepare`, which runs beside other tests: its priority, its state after a failure, and how CI uses it."""
+"""Work beside other tests at the lowest priority: `prepare`, also in the script of CI, and `planted` in `make test`."""
 
 from __future__ import annotations
 
@@ -120,3 +120,36 @@ def test_ci_stops_the_preparation_when_tests_fail(tmp_path: Path) -> None:
     assert time.monotonic() - began < 20
     assert "as prepared" in output
     assert not Path("/proc", (tmp_path / "calls.pid").read_text().strip()).exists()
+
+
+# ---- `make test`, with a `make` that records its targets -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("planted", "integration", "fails"),
+    [("sleep 0.2", "true", False), ("sleep 0.2; exit 3", "true", True), ("sleep 25", "exit 3", True)],
+    ids=["both pass", "planted fails", "integration fails"],
+)
+def test_planted_faults_run_beside_the_integration_tests(
+    tmp_path: Path, planted: str, integration: str, fails: bool
+) -> None:
+    make = tmp_path / "make"
+    make.write_text(
+        "#!/bin/sh\n"
+        "case $2 in\n"
+        f"planted) nice >{tmp_path}/nice; echo of planted; touch {tmp_path}/begun; {planted} ;;\n"
+        f"integration) until [ -e {tmp_path}/begun ]; do sleep 0.01; done; {integration} ;;\n"
+        "esac\n"
+    )
+    make.chmod(0o755)
+    targets = ("check", "unit", "fuzz-check", "model", "compiled-check", "sim")
+    before = [word for target in targets for word in ("-o", target)]  # count as made
+    began = time.monotonic()
+    done = subprocess.run(
+        ["make", *before, "test", f"MAKE={make}"], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, check=False,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert bool(done.returncode) == fails, done.stderr
+    assert "of planted" in done.stdout
+    assert (tmp_path / "nice").read_text().strip() == "19"
+    assert time.monotonic() - began < 20
