@@ -1,4 +1,5 @@
-"""The resync loop: lists all clusters and reports regularly, and wakes the work queues.
+"""The resync loop: regularly lists all clusters and reports, takes their Leases, and wakes the work queues. An Event
+names a cluster that another operator serves.
 
 Watches of their pods and other objects only shorten the delay, so a watch that has gone silent costs seconds and never
 a change.

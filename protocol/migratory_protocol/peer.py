@@ -74,7 +74,7 @@ class Publication(Struct, array_like=True, gc=False, frozen=True):
     """A publication with its position, as the cache holds it and as it is sent between brokers and to the edges.
 
     `publisher` is "" and `id` 0 for QoS 0. `time` is the coordinator's wall clock when it numbered the publication,
-    `sent` the publisher's.
+    `sent` the publisher's when it sent the publication, None if it did not say.
     """
 
     epoch: Number

@@ -127,7 +127,7 @@ class OneOf:
     values: tuple[str | int, ...]
 
     def validate(self, value: object) -> str | int:
-        """Return the value unchanged. Raise `not_allowed` if it is not one of `values`."""
+        """Return the value unchanged. Raise `not_allowed` if it is not one of `values`; a bool is none."""
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in self.values:
             raise not_allowed(", ".join(str(allowed) for allowed in self.values))
         return value

@@ -8,8 +8,8 @@ _MAX_EXCERPT = 300
 
 
 def excerpt(data: bytes) -> str:
-    """Return the beginning of what a server sent, for a message: its text in one line, or the number of bytes if it is
-    no text. Damaged data must not reach a terminal."""
+    """Return the beginning of what a server sent, for an error message: its text in one line of at most 300 characters,
+    or the number of bytes if it is no text. Damaged data must not reach a terminal."""
     text = data[: 4 * _MAX_EXCERPT].decode(errors="replace")
     if sum(map(_is_unreadable, text)) > len(text) // 10:
         return f"{len(data)} bytes that are no text"

@@ -5,6 +5,8 @@
     cluster.kill_broker("quotes-broker-1")
     await cluster.stop()           # every process has ended
 
+A broker that was drained, for which the file drained/NAME exists, is not started again.
+
 Work folder: broker.json, zookeeper-N/, zookeeper.password, administration.token, tls/, logs/NAME.log, drained/NAME,
 lock. ZooKeeper starts empty each time: topic histories are in the brokers' memory, so nothing that ZooKeeper stores is
 of use after the brokers have ended.

@@ -1,8 +1,9 @@
 """The result of a demo: decides whether it succeeded, and if not, why.
 
-Two parties judge. The load generator's verifier compares every acknowledged publication with every delivery; it decides
-about success. Spark makes the SLA report from the recorded metrics alone; its verdict is the `verdict` of the result. A
-missed objective of the report is a failure, too.
+A demo fails if the load generator's verifier finds a fault, which compares every acknowledged publication with every
+delivery; if an objective of the SLA report was missed, which Spark makes from the recorded metrics alone; if the killed
+process did not become ready again; or if no client noticed the kill. In the JSON of the result, `verified` is the
+verdict of the verifier, and `verdict` that of the report.
 """
 
 from __future__ import annotations

@@ -42,10 +42,11 @@ def pod_template(
     grace: int,
     **spec: Any,
 ) -> Object:
-    """Return the pod template of brokers or ZooKeeper members.
+    """Return the operator's part of the pod template of brokers or ZooKeeper members (`component`). The caller adds
+    the user's part with `merge_template`.
 
-    :param configuration: texts by name, of which the template has a hash: a change replaces the pods, one after the
-        other.
+    :param configuration: what the pods read at their start, as texts or hashes by name. The template has a hash of it
+        as an annotation, so that Kubernetes replaces the pods, one after the other, when it changes.
     :param grace: seconds from SIGTERM to SIGKILL.
     :param spec: more fields of the pod's spec, such as containers and volumes.
     """

@@ -1,7 +1,8 @@
-"""Encodes and parses the protobuf messages of remote read (prompb/remote.proto, prompb/types.proto). Pure.
+"""The protobuf encoding of remote read (prompb/remote.proto, prompb/types.proto), without generated classes. Pure.
 
-The messages have a handful of fields. Samples and chunks, which are most of the bytes, are parsed by NumPy in
-`chunk_stream.py` and `sample_response.py`; a generated class per sample would cost ten times as much.
+Encodes `ReadRequest`, and parses what responses consist of: numbers, fields and labels. `chunk_stream.py` and
+`sample_response.py` parse the responses with it. They read samples and chunks, which are most of the bytes, with NumPy,
+because a generated class per sample would cost ten times as much.
 """
 
 from __future__ import annotations

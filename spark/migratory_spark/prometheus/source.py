@@ -107,7 +107,8 @@ class FilteringReader(PrometheusReader):
 
 
 class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader of a stream, which reads up to the present of the servers' clocks, minus the option `delay`.
+    """A reader of a stream, which reads up to the present of the servers' clocks, minus the option `delay`, and not
+    beyond the option `end`.
 
     Samples that arrive more than `delay` after their time are missed. An offset is the moment (ms since 1970) up to
     which everything was read.

@@ -153,7 +153,8 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def exact(value: float | None) -> str:
-    """Return a number as text, to a millionth and without trailing zeros, or a dash if it is unknown."""
+    """Return a number as text, with thousands separators, to a millionth and without trailing zeros, or a dash if it is
+    unknown."""
     text = number(value, 6)
     return text.rstrip("0").rstrip(".") if "." in text else text
 

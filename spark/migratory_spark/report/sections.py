@@ -301,13 +301,14 @@ def _ms(seconds: float) -> float:
 
 
 def windows(observations: Observations, rows: ReportRows) -> list[WindowRow]:
-    """Return the counts of all brokers together for each row."""
+    """Return for each row of the report, and all brokers together, the publications that were attempted and that
+    failed, the deliveries that were expected, received and lost, the reconnects, and the latency of deliveries."""
     return [WindowRow(**_row(observations, interval)) for interval in rows.intervals]
 
 
 def calendar(observations: Observations, rows: ReportRows, tz: ZoneInfo) -> Calendar:
-    """Return the counts of all brokers together for each hour of the time zone, or for each day if the window is longer
-    than four days."""
+    """Return what `windows` returns for each row, for each hour of the time zone, or for each day if the window is
+    longer than four days."""
     unit, starts = calendar_units(rows.start, rows.end, tz)
     intervals = zip(starts, [*starts[1:], rows.end], strict=True)
     return Calendar(

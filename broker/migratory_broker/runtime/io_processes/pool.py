@@ -238,9 +238,9 @@ class IoProcessPool:
         self._log("info", "io_process_up", io_process=process.index, pid=process.popen.pid, edge=process.number)
 
     def _on_death(self, process: IoProcessHandle) -> None:
-        """Report to the logic that an edge ended, count and log the loss of the process and its clients, and schedule
-        the start of another one. Nothing is logged or started while the broker closes. The clients resume by
-        themselves."""
+        """Report to the logic that the edge of `process` ended, and kill the process if it still runs after
+        `END_TIMEOUT`. Unless the broker closes, also count and log the loss of the process and its clients, and
+        schedule the start of another one. The clients resume by themselves."""
         now = self._clock()
         del self._processes[process.number]
         self._interest.remove_edge(process.number)

@@ -1,5 +1,4 @@
-"""The client core, for drivers: the state machine of one client, and everything that every client does
-(docs/reference/protocol.md).
+"""The client core, for drivers: the state machine of one client (docs/reference/protocol.md).
 
     core = ClientCore(servers, random, client="c1", publisher="p1")     # servers: parse_servers([...])[0]
     for effect in core.step(event, now): ...                            # events and effects: events.py
@@ -8,10 +7,14 @@
 The core has no socket, clock or thread. Time is an argument, randomness is a function given at construction, and a
 driver does the I/O: `migratory_client.driver` on asyncio, or the load generator, or the simulation. The states:
 
-    closed ──Open──> waiting ──time──> dialling ──Connected, Token──> connecting ──welcome──> serving
-                        ^──────────────────┴── Disconnected, timeout ──┴── Disconnected, silence ──┘
+    closed ──Open──> dialling ──Connected──> connecting ──welcome──> serving
+                     ^    │ Disconnected,       │ Disconnected,         │ Disconnected,
+                     time │ timeout             │ timeout               │ silence
+                     └─ waiting <───────────────┴───────────────────────┘
 
-A broker that refuses the client's identity for good (close code 4001) closes the core, unless another one serves it.
+`Close` leads from every state to closed. With `Settings.request_token`, a client that is connected stays in dialling
+until its `Token` has come. A broker that refuses the client's identity for good (close code 4001) closes the core,
+unless another one serves it.
 
 While serving, a broker may ask for a move, because it leaves or has too many clients. The core then opens a second
 link. At its `welcome` the second link becomes the current one and the first the *leaving* one, which still delivers

@@ -149,10 +149,18 @@ class Election:
         self.histories.survey()
 
     def _progress(self, number: int, term: Term) -> None:
-        """PROGRESS: activate a term that may be activated, and act on one that is stuck or whose record or ephemeral is
-        gone. Of an activated term, restore the record or the ephemeral. Without an ephemeral, end a stuck term that is
-        not activated. Otherwise write the next record of a stuck term once, then resign (from an activated one only
-        while another broker lives) and back off for a random time."""
+        """PROGRESS: activate the term if it may be activated. Then, unless a request about the group is pending or this
+        broker backs off, do the first of these that applies:
+
+        - The term is activated and its record is gone: restore the record.
+        - RESTORE-AGAIN: the promises show that the term's source epoch was never activated: restore the record from
+          other copies, but of a stuck term only if all brokers have answered.
+        - The term is activated and its ephemeral is gone: create it again, if enough brokers are linked and this one
+          does not drain.
+        - The term is stuck and its ephemeral is gone: end the term.
+        - The term is stuck: write the next record, once. If that was done, or too few brokers can be listed, resign;
+          from an activated term only while another broker lives.
+        """
         state = self.states[number]
         term.check_activation()
         if state.busy or self.ctx.now < state.not_before:

@@ -107,9 +107,10 @@ class DataIdentity:
             self.zookeeper.get(f"{GROUPS}/{number}", lambda reply: None)
 
     def _is_unconfirmed(self, group: TopicGroup) -> bool:
-        """ROLLED-BACK: return whether this broker knows of an epoch, or of its activation, only from peers. `poll`
-        reads such records to confirm them: what peers say is no reason to remove records, as it may be of other data,
-        or a lie."""
+        """ROLLED-BACK: return whether only peers have told this broker of the group's newest epoch, or of its
+        activation: no record of it was read or written. `poll` then reads the group's record. The word of a peer alone
+        is no proof that ZooKeeper's data was rolled back, because the peer may belong to data of another identity, or
+        lie."""
         record, view = self.zookeeper.recorded.get(group.number), group.replica.view
         if record is None or record.epoch < group.replica.promised:
             return group.replica.promised > 0

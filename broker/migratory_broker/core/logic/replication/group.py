@@ -1,7 +1,7 @@
-"""One topic group at this broker, for `Logic`: what it does as a member, and its `Term` if it owns the group's epoch.
+"""One topic group at this broker, for `Logic`: the broker's part as a member, and its `Term` if it owns the epoch.
 
 What a candidate or coordinator sends is checked and handled here; answers of members go to the `Term`, which checks
-them. A message that breaks the rules raises PeerError before it changes a log. A request, `Sync`
+them. A message that breaks the rules raises PeerError before it changes a log. A `Prepare`, `InventoryRequest`, `Sync`
 or `Accept` of an epoch below the promise is refused, and so is an `Accept` of another history: of a coordinator's
 messages, only a `Sync` begins another history here.
 """
