@@ -4,6 +4,7 @@ directed schedule. `make planted` tries all faults."""
 from __future__ import annotations
 
 import ast
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +117,27 @@ def test_a_trial_that_fails_without_a_fault_is_named(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(schedules, "run_trial", run)
     assert detection.failing([Trial("alone", 1), Trial("idle", 1)]) == ["idle 1: invariant 7: wrong"]
+
+
+def test_a_trial_that_fails_without_a_fault_fails_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = planted.PlantedFault("fault", "takeover", (5,), ())
+    tried: list[Trial] = []
+
+    def failing(trials: list[Trial]) -> list[str]:
+        tried.extend(trials)
+        return [f"{trial}: wrong" for trial in trials if trial.schedule]
+
+    monkeypatch.setattr(planted, "fresh_processes", ThreadPoolExecutor)
+    monkeypatch.setattr(detection, "failing", failing)
+    for by, code in ((Trial("", 3), 0), (Trial("idle", 1), 1)):
+        monkeypatch.setattr(
+            detection, "attempt", lambda fault, limit, hints, by=by: detection.Verdict(1, by, 5, "lost")
+        )
+        assert detection.run([fault], 1, 1) == code
+        assert ("FAILS WITHOUT A FAULT: idle 1: wrong" in capsys.readouterr().out) == bool(code)
+    assert tried == [Trial("", 3), Trial("idle", 1)]
 
 
 def test_detection_reports_the_invariant_and_the_trial() -> None:
