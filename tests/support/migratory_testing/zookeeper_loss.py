@@ -1,0 +1,52 @@
+"""ZooKeeper of a scripted `Cluster` stops, and comes back with its data, older data or none."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from migratory_broker.core.logic.events import ZkSession
+
+from migratory_testing.brokers import Cluster
+from migratory_testing.zookeeper_tree import Stored
+
+Nodes = dict[str, Stored]
+"""The content of ZooKeeper by path."""
+
+
+def away(cluster: Cluster) -> None:
+    """Stop ZooKeeper."""
+    cluster.zookeeper(False)
+    cluster.run(1.0)
+
+
+def comes_back(cluster: Cluster, nodes: Nodes | None = None, *names: str) -> None:
+    """Start ZooKeeper with these nodes, by default none, and connect the running brokers, or only `names`, in new
+    sessions."""
+    cluster.store.nodes = nodes or {"/": Stored(b"", 0, 0)}
+    cluster.store.watches.clear()
+    for name in names or cluster.running():
+        reconnect(cluster, name)
+
+
+def reconnect(cluster: Cluster, name: str) -> None:
+    cluster._session += 1
+    cluster[name].session, cluster[name].zookeeper = cluster._session, True
+    cluster.give(name, ZkSession("lost"))
+    cluster.give(name, ZkSession("connected", cluster._session))
+
+
+def empty(cluster: Cluster) -> None:
+    away(cluster)
+    comes_back(cluster)
+
+
+def backup(cluster: Cluster) -> Nodes:
+    """Return a copy of ZooKeeper's data, without ephemerals."""
+    return {path: deepcopy(node) for path, node in cluster.store.nodes.items() if not node.owner}
+
+
+def publishes(cluster: Cluster, number: int) -> bool:
+    reference = cluster.publish(cluster.running()[0], "t", f"x{number}", id=number)
+    cluster.run(3.0)
+    answer = cluster.answers.get(reference)
+    return answer is not None and not answer.code
