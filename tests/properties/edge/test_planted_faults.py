@@ -45,12 +45,12 @@ def gap_not_reported_to_paused_subscribers(patch: pytest.MonkeyPatch) -> None:
 
     def handle_gap(self: Splice, event: Any) -> None:
         topic = self.topics.get(event.topic)
-        paused = dict(topic.paused) if topic is not None else {}
+        paused = dict(topic.individual) if topic is not None else {}
         if topic is not None:
-            topic.paused.clear()
+            topic.individual.clear()
         whole(self, event)
         if topic is not None:
-            topic.paused.update(paused)
+            topic.individual.update(paused)
 
     patch.setattr(Splice, "handle_gap", handle_gap)
 

@@ -20,6 +20,7 @@ from migratory_protocol.topics import TopicPattern
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
+from migratory_broker.core.edge.formats import message_of
 from migratory_broker.core.edge.state import ConflationState, EdgeTopic
 
 SLACK = 0.005
@@ -107,4 +108,4 @@ class Conflator:
     def _multicast(self, topic: EdgeTopic, conflated: ConflationState, publication: Publication) -> None:
         first = conflated.first if conflated.first < publication.sequence else 0
         conflated.pending, conflated.first = None, 0
-        self._delivery.multicast(topic, lambda format: format.conflated(topic.name, publication, first), 1)
+        self._delivery.multicast(topic, [message_of(topic.name, publication, first=first)], 1)

@@ -7,17 +7,20 @@ paused. Nothing is done or allocated per subscriber here.
 With batching (batches.py) fan-outs wait in their topic instead. They are written as one `Multicast` for all subscribers
 with the same pending chunks, or before anything else that is written to a connection.
 
-The slow path. A connection with a full transport moves from the audiences to each topic's `paused`, and gets a queue of
-the same shared bytes. A client whose queue is over its limit is closed. When all queues together are over their limit,
-the clients with the longest queues are closed (`overfull_connections`). Other clients are not affected.
+The slow path. A connection with a full transport moves from the audiences to each topic's `individual`, and gets a
+queue of the same shared bytes. A client whose queue is over its limit is closed. When all queues together are over
+their limit, the clients with the longest queues are closed (`overfull_connections`). Other clients are not affected.
+
+An HTTP stream whose event ids name several topics is always in `individual`, and never batched: an id of its own is
+written before each event, and it shares the event's other bytes.
 
 Effects are returned in the order in which they were emitted. Successive writes to one connection are joined into one
-`Send`; writes to another connection and multicasts come after it.
+`Send`, except long ones, which are not copied; writes to another connection and multicasts come after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from migratory_protocol.messages import BrokerMessage
@@ -26,7 +29,7 @@ from migratory_protocol.peer import ForwardedPublication, Publication
 from migratory_broker.core.edge import events
 from migratory_broker.core.edge.batches import Batcher
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.formats import Format
+from migratory_broker.core.edge.formats import Format, message_of
 from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, SendQueue
 from migratory_broker.core.logic.events import Attach, ClientCounts, NextPage, Note, Observe, PublishRequest
 
@@ -36,6 +39,10 @@ TOTAL_LIMIT: Final = "queues of all clients"
 COARSE_SECONDS = 0.1
 """Seconds for which connections share one timestamp of the last time they were heard: a float of its own would cost
 each 32 bytes. A tenth of the heartbeat interval, where that is less."""
+
+LONG_WRITE = 4096
+"""Bytes of the shortest write that becomes a `Send` of its own: other connections may be written the same object, and a
+copy for each would take memory that no limit counts. A copy of a shorter one costs less than another effect."""
 
 
 class EdgeDelivery:
@@ -112,12 +119,21 @@ class EdgeDelivery:
         return effects
 
     def _join_writes(self) -> None:
-        if self._writing is not None:
-            written = self._written
-            data = written[0] if len(written) == 1 else b"".join(written)
-            self._effects.append(events.Send(self._writing.number, data))
-            self._writing = None
-            self._written = []
+        if self._writing is None:
+            return
+        number, short = self._writing.number, []
+        for data in self._written:
+            if len(data) < LONG_WRITE:
+                short.append(data)
+                continue
+            if short:
+                self._effects.append(events.Send(number, b"".join(short)))
+                short = []
+            self._effects.append(events.Send(number, data))
+        if short:
+            self._effects.append(events.Send(number, b"".join(short)))
+        self._writing = None
+        self._written = []
 
     # ---- to one connection -----------------------------------------------------------------------------------
 
@@ -135,21 +151,28 @@ class EdgeDelivery:
         """Write bytes to a connection, or queue them while it is paused. `publications` is the number of publications
         in `data`, for the count of deliveries. Bytes that would exceed the limit of a queue that is not empty are
         dropped, and the connection is marked as overfull."""
+        self.write_parts(connection, (data,), publications)
+
+    def write_parts(self, connection: ClientConnection, parts: Sequence[bytes], publications: int) -> None:
+        """Do the same as `write` for bytes in several parts. Long parts are not copied."""
         if connection.queue is not None:
-            self._enqueue(connection, connection.queue, data, publications)
+            self._enqueue(connection, connection.queue, parts, publications)
             return
         self.delivered += publications
-        self.write_past_queue(connection, data)
+        self._write_now(connection, parts)
         if connection.format.once and (publications or connection.format.answered):
             self.finished.append(connection)
 
     def write_past_queue(self, connection: ClientConnection, data: bytes) -> None:
         """Write the connection's pending batches and then `data`, even if the connection is paused. Used for a close
         frame, after which nothing is sent."""
+        self._write_now(connection, (data,))
+
+    def _write_now(self, connection: ClientConnection, parts: Sequence[bytes]) -> None:
         self.flush_batches(connection)
         self._select(connection)
-        self._written.append(data)
-        self.sent_bytes += len(data)
+        self._written += parts
+        self.sent_bytes += sum(map(len, parts))
 
     def flush_batches(self, connection: ClientConnection) -> None:
         """Write the connection's pending batches now. Without one: nothing."""
@@ -173,18 +196,18 @@ class EdgeDelivery:
         """Send `count` publications to all subscribers of a topic that are not replaying: at once, or with batching
         later. Queue them for the paused ones."""
         name = topic.name
-        self.multicast(topic, lambda format: format.live(name, publications), count)
+        self.multicast(topic, [message_of(name, publication) for publication in publications], count)
 
-    def multicast(self, topic: EdgeTopic, encode: Callable[[Format], bytes], publications: int = 0) -> None:
-        """Send the result of `encode`, called once per format, to a topic's live subscribers: at once, or with batching
-        later. Queue it for the paused ones. `publications` is the number of publications in it."""
+    def multicast(self, topic: EdgeTopic, messages: Sequence[BrokerMessage], publications: int = 0) -> None:
+        """Send messages, encoded once per format, to a topic's live subscribers: at once, or with batching later. Queue
+        them for the paused ones. `publications` is the number of publications among them."""
         encoded: dict[Format, bytes] = {}
         if self._writing is not None:
             self._join_writes()
         for format, audience in topic.audiences.items():
             if not audience.members:
                 continue
-            data = encoded[format] = encode(format)
+            data = encoded[format] = format.frames(messages)
             if format.once and publications:
                 self.finished += audience.members
             if self._batcher.delay:
@@ -195,11 +218,20 @@ class EdgeDelivery:
             self.sent_bytes += len(data) * subscribers
         if self._batcher.delay and encoded:
             self._add_to_batch(topic, encoded, publications)
-        for connection in topic.paused:
-            queued = encoded.get(connection.format)
-            if queued is None:
-                queued = encoded[connection.format] = encode(connection.format)
-            self.write(connection, queued, publications)
+        bodies: list[bytes] = []
+        for connection in topic.individual:
+            format = connection.format
+            if format.shared:
+                queued = encoded.get(format)
+                if queued is None:
+                    queued = encoded[format] = format.frames(messages)
+                self.write(connection, queued, publications)
+                continue
+            parts: list[bytes] = []
+            bodies = bodies or [format.body(message) for message in messages]
+            for message, body in zip(messages, bodies, strict=True):
+                parts += (format.head(message), body)
+            self.write_parts(connection, parts, publications)
 
     def write_to_all(self, connections: Iterable[ClientConnection], data: bytes) -> None:
         """Write the same bytes to each connection: with one `Multicast` to all that have neither a queue nor a pending
@@ -282,11 +314,11 @@ class EdgeDelivery:
         pending = self._batcher.take(connection)
         for topic in connection.topics:
             if topic.remove_live(connection):
-                topic.paused[connection] = None
+                topic.individual[connection] = None
         connection.queue = SendQueue(self.now)
         self.paused[connection] = None
         for chunk in pending:
-            self._enqueue(connection, connection.queue, chunk.data[connection.format], chunk.publications)
+            self._enqueue(connection, connection.queue, (chunk.data[connection.format],), chunk.publications)
 
     def resume(self, connection: ClientConnection) -> None:
         """Remove the connection's queue and write the queued bytes at once: its transport accepts bytes again. Its
@@ -297,7 +329,7 @@ class EdgeDelivery:
             if topic.remove_live(connection):
                 topic.add_live(connection)
         if queue.chunks:
-            self.write(connection, b"".join(queue.chunks), queue.publications)
+            self.write_parts(connection, queue.chunks, queue.publications)
 
     def drop_queue(self, connection: ClientConnection) -> SendQueue:
         """Remove and return the queue of a paused connection. The connection is not paused any more, and nothing is
@@ -310,16 +342,19 @@ class EdgeDelivery:
         self.queue_bytes -= queue.size
         return queue
 
-    def _enqueue(self, connection: ClientConnection, queue: SendQueue, data: bytes, publications: int) -> None:
+    def _enqueue(
+        self, connection: ClientConnection, queue: SendQueue, parts: Sequence[bytes], publications: int
+    ) -> None:
         # The first write always fits: a limit below one large publication must not make its topic unreadable.
-        if queue.size and queue.size + len(data) > self._config.queue_per_client:
+        size = sum(map(len, parts))
+        if queue.size and queue.size + size > self._config.queue_per_client:
             self._overflowing[connection] = CLIENT_LIMIT
             self.has_overfull = True
             return
-        queue.chunks.append(data)
-        queue.size += len(data)
+        queue.chunks += parts
+        queue.size += size
         queue.publications += publications
-        self.queue_bytes += len(data)
+        self.queue_bytes += size
         if self.queue_bytes > self._config.queue_total:
             self.has_overfull = True
 

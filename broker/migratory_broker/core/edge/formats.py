@@ -23,6 +23,14 @@ MIN_DEFLATE_BYTES = 128
 """Bytes of the shortest message that is compressed. Compression does not make shorter ones smaller."""
 
 
+def message_of(topic: str, publication: Publication, *, replayed: bool = False, first: int = 0) -> Message:
+    """Return the message with a publication. `first` is the lowest sequence number that it replaces, 0 if it replaces
+    none."""
+    return Message(
+        topic, publication.position, publication.payload, publication.sent, publication.time, replayed, first
+    )
+
+
 class Format:
     """The encoding of one wire format, shared by all its connections. It caches encoded replay messages, up to
     `replay_cache` bytes, because many clients resume from the same position.
@@ -31,7 +39,8 @@ class Format:
     ping       the bytes that show a silent client that the connection lives
     one_way    the client sends nothing behind its request: no closing handshake, and no answer to a ping
     once       the connection ends with the first publications, or when it is `answered`
-    shared     several connections may have this format; False: it knows what its only connection was sent
+    shared     several connections may have this format; False: it knows what its only connection was sent, and writes
+               that before each message (`head`)
     """
 
     def __init__(
@@ -53,12 +62,28 @@ class Format:
 
     def frame(self, message: BrokerMessage) -> bytes:
         """Return the message as one WebSocket frame of a server."""
-        return self._frame_payload(self.codec.encode(message))
+        return self.head(message) + self.body(message)
 
     def _frame_payload(self, payload: bytes) -> bytes:
         if self.deflate and len(payload) >= MIN_DEFLATE_BYTES:
             return frames.deflated_frame(self._opcode, payload)
         return frames.encode_frame(self._opcode, payload)
+
+    def head(self, message: BrokerMessage) -> bytes:
+        """Return what is written before the `body` of a message, and with a format that is not shared, differs between
+        connections."""
+        return b""
+
+    def body(self, message: BrokerMessage) -> bytes:
+        """Return the part of `frame` that follows `head`. It is the same for all formats that are not shared and have
+        subscriptions."""
+        return self._frame_payload(self.codec.encode(message))
+
+    def frames(self, messages: Sequence[BrokerMessage]) -> bytes:
+        """Return one frame per message, joined for a single write."""
+        if len(messages) == 1:
+            return self.frame(messages[0])
+        return b"".join([self.frame(message) for message in messages])
 
     def frame_all(self, messages: Sequence[BrokerMessage]) -> bytes:
         """Return several messages joined into as few WebSocket frames as possible, at most `MESSAGES_PER_FRAME` in
@@ -81,42 +106,19 @@ class Format:
         the reason is not the client's request."""
         return frames.close_frame(code, text)
 
-    def live(self, topic: str, publications: Sequence[Publication]) -> bytes:
-        """Return one WebSocket frame per publication, joined for a single write. The messages are not marked as
-        replayed."""
-        if len(publications) == 1:
-            return self._frame_publication(topic, publications[0], replayed=False)
-        return b"".join([self._frame_publication(topic, publication, replayed=False) for publication in publications])
+    def replay(self, topic: str, publications: Iterable[Publication]) -> list[bytes]:
+        """Return one frame per publication, in one part or several. The messages are marked as replayed."""
+        return [self.cached_replay(topic, publication) for publication in publications]
 
-    def conflated(self, topic: str, publication: Publication, first: int) -> bytes:
-        """Return the frame of a live publication that names `first` as the lowest sequence number that it replaces (0:
-        it replaces none)."""
-        return self._frame_publication(topic, publication, replayed=False, first=first)
-
-    def replay(self, topic: str, publications: Iterable[Publication]) -> bytes:
-        """Return one WebSocket frame per publication, joined for a single write. The messages are marked as
-        replayed."""
-        encode = self._cached_replay if self.shared else self._replay
-        return b"".join([encode(topic, publication) for publication in publications])
-
-    def _replay(self, topic: str, publication: Publication) -> bytes:
-        return self._frame_publication(topic, publication, replayed=True)
-
-    def _cached_replay(self, topic: str, publication: Publication) -> bytes:
+    def cached_replay(self, topic: str, publication: Publication) -> bytes:
+        """Return the frame of a publication that is marked as replayed."""
         key = (topic, publication.epoch, publication.sequence)
         data = self._replays.get(key)
         if data is None:
-            data = self._replay(topic, publication)
+            data = self.frame(message_of(topic, publication, replayed=True))
             self._replay_bytes += len(data)
             if self._replay_bytes > self._replay_limit:  # simpler than LRU: a storm of resumes refills it at once
                 self._replays.clear()
                 self._replay_bytes = len(data)
             self._replays[key] = data
         return data
-
-    def _frame_publication(self, topic: str, publication: Publication, *, replayed: bool, first: int = 0) -> bytes:
-        return self.frame(
-            Message(
-                topic, publication.position, publication.payload, publication.sent, publication.time, replayed, first
-            )
-        )

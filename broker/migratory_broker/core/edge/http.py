@@ -10,7 +10,7 @@ The id of an event is the position to resume from. What a receipt reports as mis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Final, Literal
 
@@ -18,6 +18,7 @@ import msgspec
 from migratory_protocol import codec, errors
 from migratory_protocol.errors import FATAL, CloseCode
 from migratory_protocol.messages import Ack, BrokerMessage, Error, Message, Nack, Subscribed, TopicReceipt, Welcome
+from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 
 from migratory_broker.core.edge.events import HttpRequest
@@ -76,27 +77,27 @@ def _error_of(code: CloseCode) -> str:
 
 
 class EventFormat(Format):
-    """Server-Sent Events. A publication is an event without a name; every other message is an event `control`.
+    """Server-Sent Events. A publication is an event without a name; every other message is an event `control`. The id
+    is the position of the event's topic.
 
     :param once: the stream ends with the first publications (long poll).
-    :param positions: the topics of a stream whose ids name the positions of all, in this order, with those from which
-    it resumes, "" for none. None: an id is the position of the event's topic.
     """
 
-    def __init__(self, replay_cache: int, once: bool, positions: dict[str, str] | None = None) -> None:
-        super().__init__(codec.MSGPACK, False, replay_cache, one_way=True, once=once, shared=positions is None)
+    def __init__(self, replay_cache: int, once: bool, *, shared: bool = True) -> None:
+        super().__init__(codec.MSGPACK, False, replay_cache, one_way=True, once=once, shared=shared)
         self.name = "poll" if once else "events"
         self.ping = b":\n\n"
-        self._positions = positions
 
-    def frame(self, message: BrokerMessage) -> bytes:
-        data = codec.JSON.encode(message)
+    def head(self, message: BrokerMessage) -> bytes:
         if isinstance(message, Message):
-            return b"".join((self._id(message.topic, message.position), b"data: ", data, b"\n\n"))
-        begin = STREAM_HEAD if isinstance(message, Welcome) else b""
+            return self._id(message.topic, message.position)
         if isinstance(message, Subscribed):
-            begin = b"".join([self._continues_at(receipt) for receipt in message.topics][-1:])
-        return b"".join((begin, b"event: control\ndata: ", data, b"\n\n"))
+            return b"".join([self._continues_at(receipt) for receipt in message.topics][-1:])
+        return STREAM_HEAD if isinstance(message, Welcome) else b""
+
+    def body(self, message: BrokerMessage) -> bytes:
+        event = b"" if isinstance(message, Message) else b"event: control\n"
+        return b"".join((event, b"data: ", codec.JSON.encode(message), b"\n\n"))
 
     def receipt(self, request: int, receipt: TopicReceipt, *, is_live: bool) -> bytes:
         data = self.frame(Subscribed(request, [receipt]))
@@ -124,8 +125,35 @@ class EventFormat(Format):
         return self._id(receipt.topic, receipt.position)
 
     def _id(self, topic: str, position: Position) -> bytes:
-        if self._positions is None:
-            return f"id: {position}\n".encode()
+        return f"id: {position}\n".encode()
+
+
+class BodyFormat(EventFormat):
+    """The part of an event that all streams with ids of their own share: everything but the id."""
+
+    def head(self, message: BrokerMessage) -> bytes:
+        return b""
+
+
+class PositionsFormat(EventFormat):
+    """The events of one stream whose ids name the positions of all its topics.
+
+    :param positions: the topics in the order of the ids, with the positions from which they resume, "" for none.
+    :param bodies: what the stream shares with others of this kind.
+    """
+
+    def __init__(self, once: bool, positions: dict[str, str], bodies: BodyFormat) -> None:
+        super().__init__(1, once, shared=False)
+        self._positions = positions
+        self._bodies = bodies
+
+    def replay(self, topic: str, publications: Iterable[Publication]) -> list[bytes]:
+        parts: list[bytes] = []
+        for publication in publications:
+            parts += (self._id(topic, publication.position), self._bodies.cached_replay(topic, publication))
+        return parts
+
+    def _id(self, topic: str, position: Position) -> bytes:
         self._positions[topic] = str(position)
         return f"id: {','.join(self._positions.values())}\n".encode()
 
@@ -194,6 +222,7 @@ class Formats:
     def __init__(self, replay_cache: int) -> None:
         self._replay_cache = replay_cache
         self._formats: dict[tuple[str, bool], Format] = {}
+        self._bodies = BodyFormat(replay_cache, once=False)
 
     def get(self, wire: Literal["json", "msgpack"], deflate: bool) -> Format:
         """Return a format of WebSocket."""
@@ -209,7 +238,7 @@ class Formats:
             return AnswerFormat(request.answers, request.several)
         once = request.kind == "poll"
         if request.positions:
-            return EventFormat(0, once, dict(request.positions))
+            return PositionsFormat(once, dict(request.positions), self._bodies)
         format = self._formats.get((request.kind, False))
         if format is None:
             format = self._formats[request.kind, False] = EventFormat(self._replay_cache, once)

@@ -30,6 +30,7 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.conflation import Conflator
 from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.events import Detach
+from migratory_broker.core.edge.formats import message_of
 from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, Replay
 from migratory_broker.core.logic.events import Attach, Attached, Fanout, Gap, NextPage, Note, Page
 
@@ -199,8 +200,7 @@ class Splice:
         floor = 0 if replay.cursor is None else replay.cursor.sequence
         fresh = [publication for publication in answer.publications if publication.sequence > floor]
         if fresh:
-            data = connection.format.replay(replay.topic.name, fresh)
-            self._delivery.write(connection, data, len(fresh))
+            self._delivery.write_parts(connection, connection.format.replay(replay.topic.name, fresh), len(fresh))
             replay.cursor = fresh[-1].position
         if answer.done:
             if replay.cursor is None or replay.cursor.sequence < position.sequence:
@@ -264,7 +264,7 @@ class Splice:
             if fresh or publications[-1].sequence == reached:
                 self._join_live(replay)
             if fresh:
-                data = replay.connection.format.live(topic.name, fresh)
+                data = replay.connection.format.frames([message_of(topic.name, publication) for publication in fresh])
                 self._delivery.write(replay.connection, data, len(fresh))
 
     def _new_publications(
@@ -313,7 +313,7 @@ class Splice:
             topic.last = event.position
             receipt = TopicReceipt(topic.name, "reset", event.position)
             report = Subscribed(0, [receipt])
-            self._delivery.multicast(topic, lambda format: format.frame(report))
+            self._delivery.multicast(topic, [report])
             for replay in list(topic.replays.values()):
                 if not replay.requests:  # else its `Attached` is still to come and includes the new history
                     self.cancel(replay)
@@ -325,7 +325,7 @@ class Splice:
             return  # the subscribers have these publications
         topic.last = Position(event.position.epoch, event.last)
         report = _truncated(event, last)
-        self._delivery.multicast(topic, lambda format: format.frame(report))
+        self._delivery.multicast(topic, [report])
         for replay, reached in replays_ahead(topic):
             if event.last >= reached:
                 self._join_live(replay)

@@ -261,7 +261,7 @@ class EdgeTopic:
     """A topic with subscribers on this edge. `last` is the position up to which live subscribers have every publication
     or a report of the gap, None while no subscriber was live yet."""
 
-    __slots__ = ("audiences", "batch", "conflation", "last", "name", "only_this", "paused", "replays")
+    __slots__ = ("audiences", "batch", "conflation", "individual", "last", "name", "only_this", "replays")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -270,18 +270,18 @@ class EdgeTopic:
         self.conflation: ConflationState | None = None
         self.only_this: tuple[EdgeTopic, ...] = (self,)  # shared by all connections with this topic only
         self.audiences: dict[Format, TopicAudience] = {}
-        self.paused: dict[ClientConnection, None] = {}  # live subscribers with a paused transport
+        self.individual: dict[ClientConnection, None] = {}  # live: paused, or with a format that is not shared
         self.replays: dict[ClientConnection, Replay] = {}
 
     def is_empty(self) -> bool:
-        """Return whether the topic has no subscribers: neither live, nor paused, nor replaying."""
-        return not (self.replays or self.paused or any(audience.members for audience in self.audiences.values()))
+        """Return whether the topic has no subscribers: neither live nor replaying."""
+        return not (self.replays or self.individual or any(audience.members for audience in self.audiences.values()))
 
     def add_live(self, connection: ClientConnection) -> None:
-        """Add a connection to the fan-outs from now on. Those for a paused connection are queued."""
+        """Add a connection to the fan-outs from now on: to an audience, or to those that are written to one by one."""
         assert connection.state is State.OPEN, "a closed connection must not be added to an audience"
-        if connection.queue is not None:
-            self.paused[connection] = None
+        if connection.queue is not None or not connection.format.shared:
+            self.individual[connection] = None
             return
         audience = self.audiences.get(connection.format)
         if audience is None:
@@ -292,10 +292,8 @@ class EdgeTopic:
         """Remove a connection from the fan-outs, and return whether it got them, directly or queued."""
         audience = self.audiences.get(connection.format)
         if audience is not None and audience.remove(connection):
-            if not connection.format.shared:
-                del self.audiences[connection.format]
             return True
-        if connection in self.paused:
-            del self.paused[connection]
+        if connection in self.individual:
+            del self.individual[connection]
             return True
         return False

@@ -9,16 +9,19 @@ import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import (
     Credentials,
+    Effect,
     HttpRequest,
     Lost,
+    Multicast,
     Opened,
     Paused,
     RateLimits,
     Rates,
     Received,
     Resumed,
+    Send,
 )
-from migratory_broker.core.logic.events import Admission, DrainClients, Gap, NextPage, ServerList, Tick
+from migratory_broker.core.logic.events import Admission, DrainClients, Gap, NextPage, Page, ServerList, Tick
 from migratory_broker.core.security.authorizer import Authorizer, SecurityConfig
 from migratory_broker.core.security.rules import Rule
 from migratory_broker.core.security.tokens import KeySource, TokenConfig
@@ -163,6 +166,80 @@ def test_replays_of_streams_with_positions_of_their_own_are_not_shared() -> None
     for attach in [each for each in bench.requests if each.topic == "a"]:  # type: ignore[union-attr]
         bench.attached(attach, Position(1, 5), publications=publications(5, 5), done=True)
     assert [request.stream.last_id for request in requests] == ["1:5,1:1", "1:5,1:2"]
+
+
+PAYLOAD = bytes(range(256)) * 1024
+
+
+def held(effects: list[Effect]) -> int:
+    """Return the bytes of memory of what these effects write, each object counted once."""
+    written = {id(effect.data): len(effect.data) for effect in effects if isinstance(effect, Send | Multicast)}
+    return sum(written.values())
+
+
+def streams_with_positions(bench: Bench, count: int, *, after: str | None = None) -> list[Request]:
+    """Open streams of the topics "a" and "b", and answer for the logic that all are live after 1:4."""
+    positions = (("a", after or ""), ("b", after or ""))
+    streams = [stream(bench, "a", "b", after=after, positions=positions) for _ in range(count)]
+    if after is None:
+        for attach in bench.requests:
+            bench.attached(attach, Position(1, 4), done=True)
+        bench.requests.clear()
+    return streams
+
+
+@pytest.mark.parametrize("batch_delay", [0.0, 0.1])
+def test_streams_with_positions_of_their_own_share_the_data_of_an_event(batch_delay: float) -> None:
+    """Regression: each was written a copy of its own, 51 MB in one step for 200 of them, which no limit counted."""
+    bench = Bench(EdgeConfig(batch_delay=batch_delay))
+    streams = streams_with_positions(bench, 20)
+    effects = bench.fanout("a", publication(5, PAYLOAD), publication(6, PAYLOAD))
+    assert held(effects) < 3 * len(PAYLOAD)  # two events in base64, and the ids
+    assert bench.edge.delivered == 40
+    for each in streams[:2]:
+        assert [event.id for event in each.events[-2:]] == ["1:5,1:4", "1:6,1:4"]
+        assert each.events[-1].data["position"] == "1:6"
+
+
+def test_streams_with_positions_of_their_own_share_the_data_of_a_replay() -> None:
+    bench = Bench()
+    streams = streams_with_positions(bench, 10, after="1:4")
+    effects: list[Effect] = []
+    for attach in [each for each in bench.requests if each.topic == "b"]:  # type: ignore[union-attr]
+        bench.attached(attach, Position(1, 5), done=False)
+    for request in [each for each in bench.requests if isinstance(each, NextPage)]:
+        effects += bench.step(Page(0, request.reference, "b", (publication(5, PAYLOAD),), done=True))
+    assert held(effects) < 2 * len(PAYLOAD)
+    assert {each.stream.last_id for each in streams} == {"1:4,1:5"}
+
+
+def test_queues_of_streams_with_positions_of_their_own_share_data_and_count_it() -> None:
+    bench = Bench(EdgeConfig(queue_per_client=1_000_000))
+    streams = streams_with_positions(bench, 3)
+    for each in streams:
+        bench.step(Paused(each.number))
+    bench.fanout("a", publication(5, PAYLOAD))
+    before = [len(each.data) for each in streams]
+    queued = bench.edge.queue_bytes
+    assert bench.edge.delivered == 0
+    effects = [effect for each in streams[:2] for effect in bench.step(Resumed(each.number))]
+    assert held(effects) < 2 * len(PAYLOAD)
+    sizes = [len(each.data) - size for each, size in zip(streams, before, strict=True)]
+    assert (sizes[0], sizes[1], sizes[2], bench.edge.queue_bytes) == (queued / 3, queued / 3, 0, queued / 3)
+    for sequence in (6, 7):
+        bench.fanout("b", publication(sequence, PAYLOAD))
+    assert (streams[2].socket, streams[2].events[-1].data["code"]) == ("closed", 4003)
+    assert bench.edge.queue_bytes == 0
+    assert {each.stream.last_id for each in streams[:2]} == {"1:5,1:7"}
+
+
+def test_the_first_event_fits_into_a_queue_that_is_smaller() -> None:
+    bench = Bench(EdgeConfig(queue_per_client=1000))
+    (request,) = streams_with_positions(bench, 1)
+    bench.step(Paused(request.number))
+    bench.fanout("a", publication(5, PAYLOAD))
+    bench.step(Resumed(request.number))
+    assert (request.socket, request.stream.last_id) == ("open", "1:5,1:4")
 
 
 @pytest.mark.parametrize("batch_delay", [0.0, 0.1])
