@@ -93,7 +93,8 @@ LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".svc")
 
 
 def check_rebound(headers: Headers, servers: Sequence[Server]) -> RefusedRequest | None:
-    """Check the Host of a GET request without Origin where every Host is served. Return the refusal, or None.
+    """Check the Host of a GET request that has neither an Origin nor a token, where every Host is served. Return the
+    refusal, or None.
 
     A page whose name was made to point to the broker (DNS rebinding) is of the same origin as its broker, and may read
     the answer. Its name is a registered one, and not that of a broker in `servers`.

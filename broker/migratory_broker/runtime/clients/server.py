@@ -113,7 +113,7 @@ class ClientServer:
         permessage-deflate may be negotiated, `max_body` the bytes of a request's body. A client of HTTP that
         acknowledges nothing for two `heartbeat` intervals, in seconds, loses its connection. `tokens` are the places of
         a request from which a token is read; None: it reads none. `brokers` returns those whose names GET requests
-        without Origin may have as Host; None: any that `policy` allows. `on_note` writes a log line."""
+        with neither Origin nor token may have as Host; None: any that `policy` allows. `on_note` writes a log line."""
 
         self._connections = connections
         self._policy = policy
@@ -165,8 +165,8 @@ class ClientServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
         refused = check_source(request.headers, self._policy)
-        if refused is None and self._brokers is not None and path in PATHS and "Origin" not in request.headers:
-            refused = check_rebound(request.headers, self._brokers()) if request.method == "GET" else None
+        if refused is None and self._brokers is not None and path in PATHS and self._may_be_rebound(request):
+            refused = check_rebound(request.headers, self._brokers())
         if refused is not None:
             self._count_refused(request, refused)
             return refusal_response(refused)
@@ -189,6 +189,12 @@ class ClientServer:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Vary"] = "Origin"
         return response
+
+    def _may_be_rebound(self, request: web.BaseRequest) -> bool:
+        """Return whether a page whose name was made to point to the broker may have sent the request: a GET with
+        neither an Origin nor a token. The page has no valid token, and the edge refuses an invalid one."""
+        has_token = self._tokens is not None and self._tokens.read(request)
+        return request.method == "GET" and "Origin" not in request.headers and not has_token
 
     async def _serve(self, request: web.BaseRequest, kind: str) -> web.StreamResponse:
         """Read the body of an HTTP client's request, within the time of a handshake, and hand the request over."""

@@ -134,6 +134,12 @@ def _token_places(config: BrokerConfig) -> TokenPlaces | None:
     return TokenPlaces(security.tokens.in_query)
 
 
+def _is_anonymous(config: BrokerConfig) -> bool:
+    """Return whether clients may connect without a token."""
+    security = config.security
+    return security is None or security.tokens is None or security.anonymous
+
+
 def freeze_heap() -> None:
     """Exempt all present objects from garbage collection, and make collections rarer: the objects live to the end, and
     full collections would stall the loop."""
@@ -157,7 +163,6 @@ class ClientService:
     ) -> None:
         origins = config.origins
         share = max(1, config.io_processes)
-        tokens = _token_places(config)
         self._config = config
         self._name = name
         self._pump = pump
@@ -174,8 +179,8 @@ class ClientService:
             compression=config.compression,
             max_body=config.limits.max_payload + ENVELOPE,
             heartbeat=config.limits.heartbeat,
-            tokens=tokens,
-            brokers=(lambda: self.servers) if tokens is None and "*" in origins.hosts else None,
+            tokens=_token_places(config),
+            brokers=(lambda: self.servers) if _is_anonymous(config) and "*" in origins.hosts else None,
             on_note=on_note,
         )
         if certificate is None:

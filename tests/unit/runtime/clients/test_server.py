@@ -21,11 +21,14 @@ from migratory_broker.runtime.clients import requests
 from migratory_broker.runtime.clients import server as server_module
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.server import ClientServer, TokenPlaces, servers_page
+from migratory_broker.runtime.clients.service import ClientService
+from migratory_broker.runtime.config import parse
 from migratory_broker.runtime.pump import Pump
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
 from migratory_testing.waiting import until
 
+TOKENS = {"static": [{"subject": "ann", "sha256": "0" * 64}]}
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 REQUEST = (
     "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
@@ -664,6 +667,55 @@ async def test_a_page_that_was_rebound_to_the_broker_reads_nothing(sites: Any, h
         assert int(head.split()[1]) == (400 if is_served else 421)
         assert (b"add it to spec.security.hosts" in await reader.read()) is not is_served
     assert site.server.refused == ({} if is_served else {"host": 2})
+
+
+async def test_a_request_with_a_token_is_no_rebound_page_s(sites: Any) -> None:
+    """Where tokens are accepted and not needed, only what has one may have any Host."""
+    site = sites(brokers=list, tokens=TokenPlaces(query=True))
+    for path, header, status in (
+        ("/v1/stream?access_token=x", "", b"400"),  # for want of a topic
+        ("/v1/stream", "Authorization: Bearer x\r\n", b"400"),
+        ("/v1/stream?access_token=", "", b"421"),
+        ("/v1/stream", "Authorization: Basic x\r\n", b"421"),
+        ("/v1/stream", "", b"421"),
+    ):
+        _, _, head = await site.request(f"GET {path} HTTP/1.1\r\nHost: evil.example\r\n{header}\r\n")
+        assert head.split()[1] == status
+
+
+@pytest.mark.parametrize(
+    ("security", "status"),
+    [
+        (None, b"421"),
+        ({"rules": []}, b"421"),
+        ({"tokens": TOKENS}, b"400"),
+        ({"tokens": TOKENS, "anonymous": True}, b"421"),
+        ({"tokens": TOKENS, "anonymous": True, "hosts": ["evil.example"]}, b"400"),
+    ],
+)
+async def test_hosts_are_checked_where_clients_need_no_token(
+    core: Any, security: dict[str, Any] | None, status: bytes
+) -> None:
+    """Regression: with tokens and `anonymous` a page that was rebound to the broker could read what is public."""
+    security = dict(security or {})
+    origins = {"hosts": security.pop("hosts", ["*"])}
+    config = {
+        "cluster": "c", "brokers": ["a"], "zookeeper": {"servers": "127.0.0.1:1"}, "delivery": {"minCopies": 1},
+        "origins": origins, **({"security": security} if security else {}),
+    }  # fmt: skip
+    loop = asyncio.get_running_loop()
+    failures: list[Exception] = []
+    pump = Pump(core(), loop.call_soon, loop.time, failures.append)
+    service = ClientService(parse(json.dumps(config).encode()), "a", pump, loop.time)
+    listener = await loop.create_server(service.server.protocol, "127.0.0.1")
+    reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+    writer.write(b"GET /v1/stream HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.split()[1] == status
+    writer.close()
+    listener.close()
+    await service.server.close()
+    assert failures == []
 
 
 async def test_other_requests_to_any_host_are_served(sites: Any) -> None:
