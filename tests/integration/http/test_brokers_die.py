@@ -1,14 +1,17 @@
 """HTTP clients of three brokers that are killed one after the other: each publication that was acknowledged comes once
-and in order, directly and through nginx with its default settings, which sends each request to another broker."""
+and in order, directly and through nginx with its default settings, which sends each request to another broker. The same
+when nginx is killed."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from itertools import count, cycle
 from pathlib import Path
 
@@ -71,9 +74,27 @@ def brokers(zookeeper_member: ZooKeeperEnsemble, tmp_path: Path, ports: dict[str
         yield running
 
 
+class Nginx:
+    """nginx in a process group of its own: its workers would outlive its first process."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, start_new_session=True)
+
+    def kill(self) -> None:
+        """End all its processes at once, if it runs."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
 @pytest.fixture
-def nginx(tmp_path: Path, ports: dict[str, int]) -> Iterator[Callable[[], None]]:
-    """Return a function that starts nginx before the brokers."""
+def nginx(tmp_path: Path, ports: dict[str, int]) -> Iterator[Nginx]:
+    """Return nginx before the brokers, not started yet."""
     command = shutil.which("nginx", path="/usr/sbin:/usr/bin")
     if command is None:
         pytest.skip("nginx is not installed (make debian)")
@@ -82,15 +103,9 @@ def nginx(tmp_path: Path, ports: dict[str, int]) -> Iterator[Callable[[], None]]
     servers = " ".join(f"server 127.0.0.1:{ports[name]};" for name in ("b0", "b1", "b2"))
     configuration = folder / "nginx.conf"
     configuration.write_text(CONFIGURATION.format(folder=folder, servers=servers, port=ports["nginx"]))
-    with ExitStack() as stack:
-
-        def start() -> None:
-            process = stack.enter_context(
-                subprocess.Popen([command, "-e", f"{folder}/error.log", "-p", str(folder), "-c", str(configuration)])
-            )
-            stack.callback(process.terminate)
-
-        yield start
+    proxy = Nginx([command, "-e", f"{folder}/error.log", "-p", str(folder), "-c", str(configuration)])
+    yield proxy
+    proxy.kill()
 
 
 class Publisher:
@@ -165,30 +180,52 @@ class Follower:
                     self.gaps += [each["receipt"] for each in event.data["topics"] if each["receipt"] != "complete"]
 
 
-async def follow_over_kills(brokers: Brokers, ports: dict[str, int], bases: list[str], kind: str) -> None:
+Outage = Callable[[Follower], AbstractAsyncContextManager[None]]
+"""A context in which something is killed, and at the end of which it runs again."""
+
+
+def outages_of_brokers(brokers: Brokers, ports: dict[str, int]) -> Outage:
+    @asynccontextmanager
+    async def outage(follower: Follower) -> AsyncIterator[None]:
+        victim = brokers[follower.broker or "b0"]
+        victim.kill()
+        yield
+        victim.start("--clients", f"127.0.0.1:{ports[victim.name]}")
+        await until(victim.ready, f"{victim.name} is back", RECOVERY)
+
+    return outage
+
+
+def outages_of_nginx(nginx: Nginx) -> Outage:
+    @asynccontextmanager
+    async def outage(follower: Follower) -> AsyncIterator[None]:
+        nginx.kill()
+        nginx.start()
+        yield
+
+    return outage
+
+
+async def follow_over_kills(bases: list[str], kind: str, outage: Outage) -> None:
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=30.0)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
+    async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as tasks:
         follower, publisher = Follower(session, bases, kind), Publisher(session, bases)
-        following = asyncio.create_task(follower.run())
+
+        async def more_come(what: str) -> None:
+            begin = len(follower.received)
+            await until(lambda: len(follower.received) > begin + 20, what, RECOVERY)
+
+        following = tasks.create_task(follower.run())
         await until(lambda: follower.subscribed, "the topic is followed", RECOVERY)
-        publishing = asyncio.create_task(publisher.run())
-        try:
-            for _ in range(KILLS):
-                begin = len(follower.received)
-                await until(lambda begin=begin: len(follower.received) > begin + 20, "publications come", RECOVERY)  # type: ignore[misc]
-                victim = brokers[follower.broker or "b0"]
-                victim.kill()
-                begin = len(follower.received)
-                await until(lambda begin=begin: len(follower.received) > begin + 20, "the stream goes on", RECOVERY)  # type: ignore[misc]
-                victim.start("--clients", f"127.0.0.1:{ports[victim.name]}")
-                await until(victim.ready, f"{victim.name} is back", RECOVERY)
-            publisher.stopped = True
-            await publishing
-            await until(lambda: len(follower.received) >= publisher.acknowledged, "all publications came", RECOVERY)
-        finally:
-            for task in (publishing, following):
-                task.cancel()
-            await asyncio.gather(publishing, following, return_exceptions=True)
+        publishing = tasks.create_task(publisher.run())
+        for _ in range(KILLS):
+            await more_come("publications come")
+            async with outage(follower):
+                await more_come("the stream goes on")
+        publisher.stopped = True
+        await publishing
+        await until(lambda: len(follower.received) >= publisher.acknowledged, "all publications came", RECOVERY)
+        following.cancel()
     assert follower.received == list(range(1, publisher.acknowledged + 1))
     assert follower.gaps == []
 
@@ -197,11 +234,19 @@ async def follow_over_kills(brokers: Brokers, ports: dict[str, int], bases: list
 async def test_nothing_is_lost_or_doubled_when_brokers_are_killed(
     brokers: Brokers, ports: dict[str, int], kind: str
 ) -> None:
-    await follow_over_kills(brokers, ports, [f"http://127.0.0.1:{ports[name]}" for name in ("b0", "b1", "b2")], kind)
+    bases = [f"http://127.0.0.1:{ports[name]}" for name in ("b0", "b1", "b2")]
+    await follow_over_kills(bases, kind, outages_of_brokers(brokers, ports))
 
 
 async def test_nothing_is_lost_or_doubled_behind_nginx_with_its_defaults(
-    nginx: Callable[[], None], brokers: Brokers, ports: dict[str, int]
+    nginx: Nginx, brokers: Brokers, ports: dict[str, int]
 ) -> None:
-    nginx()
-    await follow_over_kills(brokers, ports, [f"http://127.0.0.1:{ports['nginx']}"], "stream")
+    nginx.start()
+    await follow_over_kills([f"http://127.0.0.1:{ports['nginx']}"], "stream", outages_of_brokers(brokers, ports))
+
+
+async def test_nothing_is_lost_or_doubled_when_nginx_is_killed(
+    nginx: Nginx, brokers: Brokers, ports: dict[str, int]
+) -> None:
+    nginx.start()
+    await follow_over_kills([f"http://127.0.0.1:{ports['nginx']}"], "stream", outages_of_nginx(nginx))

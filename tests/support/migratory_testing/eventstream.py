@@ -58,7 +58,7 @@ class EventStream:
         """Yield the events of a response until it ends."""
         assert answer.status == 200, await answer.text()
         assert answer.content_type == "text/event-stream"
-        self._id = self.last_id
+        self._id, self._name, self._data = self.last_id, "message", []
         async for line in answer.content:
             if line.endswith(b"\n") and (event := self.feed(line.decode().removesuffix("\n"))) is not None:
                 yield event
