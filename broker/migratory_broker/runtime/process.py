@@ -471,6 +471,7 @@ class Broker:
             peer_refusals=self._peers.refusals,
             credential_sources_failing=len(self._credentials.failing) if self._credentials is not None else 0,
             handshake_bytes=handshakes["handshake_bytes_waiting"],
+            tls_handshakes_waiting=handshakes["tls_handshakes_waiting"],
             byte_limits=client_byte_limits(self._config),
             refusals={
                 "descriptors": self._refused(self._clients.refused),

@@ -16,10 +16,12 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from migratory_broker.runtime.accepting.addresses import AddressLease, AddressLimits, AddressRefusal
+from migratory_broker.runtime.accepting.addresses import AddressLease, AddressLimits, AddressRefusal, address_key
 from migratory_broker.runtime.accepting.limits import AcceptBudget, Pace, UnidentifiedConnections
-from migratory_broker.runtime.accepting.tls_connection import NothingReceivedError, start_tls
+from migratory_broker.runtime.accepting.tls_connection import NothingReceivedError, TlsConnection
+from migratory_broker.runtime.accepting.tls_queue import Defer, TlsHandshakeQueue
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
 
@@ -104,13 +106,17 @@ def address_of(listening: socket.socket) -> str:
 
 class ConnectionStarter:
     """A function object that attaches a protocol of `factory()` to each accepted socket, after the TLS handshake if
-    there is TLS. `len()` is the number of sockets that have no protocol yet, `evicted` the number of TLS handshakes so
-    far that were ended at `max_handshakes`. If the attempt fails, the socket is closed and its lease released.
+    there is TLS. `len()` is the number of sockets that have no protocol yet. If the attempt fails, the socket is closed
+    and its lease released.
 
     :param tls: returns the TLS context of the next connection; None without TLS.
     :param tls_timeout: the seconds for a TLS handshake.
     :param max_handshakes: TLS handshakes at once; at the limit, the oldest one of the host with the most is evicted.
     :param max_partial: those of them that have sent a part of a message; at the limit, as above.
+    :param max_waiting_bytes: bytes that all TLS handshakes have received and that wait for their turn; at the limit,
+        the one with the most is evicted.
+    :param defer: schedules the next step of a TLS handshake, as `Pump.defer` does. Without it, each turn of the loop
+        makes one step, and no client's work delays it: for peers and the administration.
     :param on_tls_failure: called with the address and the error of a connection whose handshake failed;
         not for one that ends before it has sent anything.
     :param wrap: given the factory, an accepted socket and its lease, returns the protocol to use instead, such as one
@@ -125,16 +131,18 @@ class ConnectionStarter:
         tls_timeout: float = 10.0,
         max_handshakes: int = 1024,
         max_partial: int = 128,
+        max_waiting_bytes: int = 8_388_608,
+        defer: Defer | None = None,
         on_tls_failure: Callable[[str, OSError], None] = lambda host, error: None,
         wrap: Callable[[ProtocolFactory, socket.socket, AddressLease | None], asyncio.BaseProtocol] | None = None,
     ) -> None:
         self._factory = factory
         self._tls = tls
         self._tls_timeout = tls_timeout
-        self._handshakes: UnidentifiedConnections[socket.socket] = UnidentifiedConnections(max_handshakes)
-        self._partial: UnidentifiedConnections[socket.socket] = UnidentifiedConnections(max_partial)
-        self._evictions: dict[socket.socket, str] = {}  # why, until the handshake has failed
-        self.evicted = 0
+        self._handshakes: UnidentifiedConnections[TlsConnection] = UnidentifiedConnections(max_handshakes)
+        self._partial: UnidentifiedConnections[TlsConnection] = UnidentifiedConnections(max_partial)
+        self._queue = TlsHandshakeQueue(defer if defer is not None else self._defer_to_next_turn, max_waiting_bytes)
+        self._evicted = 0
         self._on_tls_failure = on_tls_failure
         self._wrap = wrap
         self._loop = asyncio.get_running_loop()
@@ -149,9 +157,20 @@ class ConnectionStarter:
         return len(self._handshakes)
 
     @property
+    def waiting_handshakes(self) -> int:
+        """The number of TLS handshakes that have received something and wait for their turn."""
+        return len(self._queue)
+
+    @property
     def handshake_bytes(self) -> int:
         """An upper bound of the bytes of memory that all TLS handshakes under way take now."""
-        return len(self._handshakes) * TLS_HANDSHAKE_BYTES + len(self._partial) * TLS_MESSAGE_BYTES
+        messages = len(self._partial) * TLS_MESSAGE_BYTES
+        return len(self._handshakes) * TLS_HANDSHAKE_BYTES + messages + self._queue.held
+
+    @property
+    def evicted(self) -> int:
+        """The number of TLS handshakes so far that were ended at a limit."""
+        return self._evicted + self._queue.evicted
 
     def __call__(self, accepted: socket.socket, lease: AddressLease | None = None) -> None:
         factory = self._factory
@@ -165,43 +184,43 @@ class ConnectionStarter:
         self, factory: Callable[[], asyncio.BaseProtocol], accepted: socket.socket, lease: AddressLease | None
     ) -> None:
         host = ""
+        connection: TlsConnection | None = None
         try:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(factory, accepted)
                 return
             host = str(accepted.getpeername()[0])
-            self._add_handshake(self._handshakes, "TLS handshakes at once", accepted, host)
+            address = address_key(host)
             on_partial = partial(
-                self._add_handshake, self._partial, "TLS handshakes with a part of a message at once", accepted, host
+                self._add_handshake, self._partial, "TLS handshakes with a part of a message at once", address
             )
-            await start_tls(factory, accepted, self._tls(), self._tls_timeout, on_partial)
+            connection = TlsConnection(factory, accepted, self._tls(), self._queue, address, on_partial)
+            self._add_handshake(self._handshakes, "TLS handshakes at once", address, connection)
+            await connection.start(self._tls_timeout)
         except OSError as error:
             # the client is gone, or its TLS is not ours: only its own connection ends
             accepted.close()
             if lease is not None:
                 lease.release()
-            if host:
-                reason = self._evictions.get(accepted)
-                if reason is not None:
-                    self._on_tls_failure(host, ConnectionAbortedError(reason))
-                elif not isinstance(error, NothingReceivedError):  # brokers probe each other's port (SUSPECT)
-                    self._on_tls_failure(host, error)
+            if host and not isinstance(error, NothingReceivedError):  # brokers probe each other's port (SUSPECT)
+                self._on_tls_failure(host, error)
         finally:
-            self._handshakes.discard(accepted)
-            self._partial.discard(accepted)
-            self._evictions.pop(accepted, None)
+            if connection is not None:
+                self._handshakes.discard(connection)
+                self._partial.discard(connection)
 
     def _add_handshake(
-        self, handshakes: UnidentifiedConnections[socket.socket], what: str, accepted: socket.socket, host: str
+        self, handshakes: UnidentifiedConnections[TlsConnection], what: str, address: str, connection: TlsConnection
     ) -> None:
         """Count a TLS handshake. Above the limit, end the one that is evicted at once: it would occupy its place until
         its time limit."""
-        evicted = handshakes.add(accepted, host)
+        evicted = handshakes.add(connection, address)
         if evicted is not None:
-            self.evicted += 1
-            self._evictions[evicted] = f"more than {handshakes.limit} {what}"
-            with contextlib.suppress(OSError):
-                evicted.shutdown(socket.SHUT_RDWR)  # its handshake fails at once
+            self._evicted += 1
+            evicted.evict(f"more than {handshakes.limit} {what}")
+
+    def _defer_to_next_turn(self, action: Callable[[Any], None], argument: Any, _: float) -> None:
+        self._loop.call_soon(action, argument)
 
 
 class Acceptor:

@@ -14,8 +14,10 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
+
+from migratory_broker.runtime.accepting.tls_queue import TlsHandshakeQueue
 
 PIECE_BYTES = 4096
 """Bytes that pass through a connection's buffers in memory at once, and bytes of data in a record at most: each buffer
@@ -28,6 +30,10 @@ MAX_ANSWERS = 4096
 """Bytes of answers of TLS itself, as to changes of keys, that wait for a client that does not read. Nothing else bounds
 them: the edge stops its own messages and not these."""
 
+MAX_WAITING_BYTES = 16_384
+"""Bytes that are buffered for a handshake until its turn, exceeded by one read at most; the rest stays in the
+kernel."""
+
 
 class NothingReceivedError(ConnectionResetError):
     """Raised when a connection ended before a byte came: a probe of the port, and no failed TLS handshake."""
@@ -35,18 +41,33 @@ class NothingReceivedError(ConnectionResetError):
 
 @dataclass(slots=True)
 class _Handshake:
-    """The state of a connection until its TLS handshake is done. `on_partial` is called once, when a part of a message
-    waits for the rest. `begun`: something was received."""
+    """The state of a connection until its TLS handshake is done. What is received waits in `chunks`, `size` bytes, for
+    its turn in the queue, where it counts for `address`. `on_partial` is called once, when a part of a message waits
+    for the rest. `begun`: something was received. `continued`: it had a turn. `paused`: nothing more is read before the
+    turn. `ended`: the other end sends nothing more."""
 
     factory: Callable[[], asyncio.BaseProtocol]
     done: asyncio.Future[None]
-    on_partial: Callable[[], None] | None
+    queue: TlsHandshakeQueue
+    address: str
+    on_partial: Callable[[TlsConnection], None] | None
     begun: bool = False
+    continued: bool = False
+    paused: bool = False
+    ended: bool = False
+    size: int = 0
+    chunks: list[bytes] = field(default_factory=list)
 
 
 class TlsConnection(asyncio.Protocol, asyncio.Transport):
     """The protocol of an accepted socket's transport, and after the TLS handshake the transport of a protocol. What
-    the other end does wrong ends this connection alone."""
+    the other end does wrong ends this connection alone.
+
+    :param factory: makes the protocol, once the handshake is done.
+    :param queue: gives the handshake its turns, as one of `address`.
+    :param on_partial: called with this connection, at most once, when a part of a message of the handshake waits for
+        the rest.
+    """
 
     __slots__ = (
         "_answers",
@@ -61,9 +82,18 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         "_socket",
     )
 
-    def __init__(self, accepted: socket.socket, context: ssl.SSLContext, handshake: _Handshake) -> None:
+    def __init__(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        accepted: socket.socket,
+        context: ssl.SSLContext,
+        queue: TlsHandshakeQueue,
+        address: str = "",
+        on_partial: Callable[[TlsConnection], None] | None = None,
+    ) -> None:
+        done = asyncio.get_running_loop().create_future()
         self._socket = accepted
-        self._handshake: _Handshake | None = handshake
+        self._handshake: _Handshake | None = _Handshake(factory, done, queue, address, on_partial)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._raw: asyncio.Transport
@@ -72,6 +102,57 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._behind = False  # records may be in the buffer of the socket's transport
         self._answers = 0  # bytes of answers among them
 
+    # ---- the handshake -----------------------------------------------------------------------------------------------
+
+    async def start(self, limit: float) -> None:
+        """Read from the accepted socket, and wait until the TLS handshake is done. Call this once. Raise OSError if the
+        handshake fails, is evicted or takes more than `limit` seconds, and NothingReceivedError if it never began; the
+        connection has then ended."""
+        assert self._handshake is not None
+        done = self._handshake.done
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: self, self._socket)
+        try:
+            async with asyncio.timeout(limit):
+                await done
+        except TimeoutError:
+            self.abort()
+            raise ConnectionAbortedError(f"the TLS handshake took more than {limit:g} s") from None
+        except (OSError, asyncio.CancelledError):
+            self.abort()
+            raise
+
+    def evict(self, reason: str) -> None:
+        """Let the handshake fail at once for a reason. Nothing happens if it is done."""
+        if self._handshake is not None and not self._handshake.done.done():
+            self._handshake.queue.discard(self, self._handshake.address)
+            self._handshake.done.set_exception(ConnectionAbortedError(reason))
+
+    def _await_turn(self, handshake: _Handshake, data: bytes) -> None:
+        """Keep what was received until the handshake has its turn."""
+        if handshake.done.done():
+            return  # evicted
+        handshake.begun = True
+        handshake.chunks.append(data)
+        handshake.size += len(data)
+        if handshake.size > MAX_WAITING_BYTES and not handshake.paused:
+            handshake.paused = True
+            self._raw.pause_reading()
+        handshake.queue.add(self, handshake.address, len(data), handshake.continued)
+
+    def advance(self) -> None:
+        """Continue the handshake with all that was received: its turn has come."""
+        handshake = self._handshake
+        assert handshake is not None
+        data = b"".join(handshake.chunks)
+        handshake.chunks, handshake.size, handshake.continued = [], 0, True
+        if handshake.paused:
+            handshake.paused = False
+            self._raw.resume_reading()
+        self._process(data)
+        if handshake.ended:
+            self._closing = True
+            self._raw.close()
+
     # ---- the protocol of the socket's transport ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -79,6 +160,13 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._raw = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._handshake is None:
+            self._process(data)
+        else:
+            self._await_turn(self._handshake, data)
+
+    def _process(self, data: bytes) -> None:
+        """Decrypt what was received, and pass the data to the protocol."""
         chunks: list[bytes] = []
         ended = False
         error: ssl.SSLError | None = None
@@ -102,9 +190,14 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         elif ended:
             self.close()
 
-    def eof_received(self) -> None:
-        """Let the socket's transport close behind what it holds, as it does without TLS."""
+    def eof_received(self) -> bool:
+        """Let the socket's transport close behind what it holds, as it does without TLS; but not before the turn of a
+        handshake, whose last message says why it failed."""
+        if self._handshake is not None and self._handshake.chunks:
+            self._handshake.ended = True
+            return True
         self._closing = True
+        return False
 
     def pause_writing(self) -> None:
         if self._protocol is not None:
@@ -127,13 +220,12 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     def _shake_hands(self, handshake: _Handshake) -> None:
         """Continue the handshake. When it is done, a protocol of the factory has the connection. Raises
         SSLWantReadError until then, and SSLError if it fails."""
-        handshake.begun = True
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
             if handshake.on_partial is not None and not self._outgoing.pending:
                 on_partial, handshake.on_partial = handshake.on_partial, None
-                on_partial()
+                on_partial(self)
             raise
         self._flush()
         self._handshake = None
@@ -227,6 +319,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def abort(self) -> None:
         self._closing = True
+        if self._handshake is not None:
+            self._handshake.queue.discard(self, self._handshake.address)
         self._raw.abort()
 
     def is_closing(self) -> bool:
@@ -270,28 +364,3 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                 return self._object.getpeercert()
             case _:
                 return self._raw.get_extra_info(name, default)
-
-
-async def start_tls(
-    factory: Callable[[], asyncio.BaseProtocol],
-    accepted: socket.socket,
-    context: ssl.SSLContext,
-    limit: float,
-    on_partial: Callable[[], None] = lambda: None,
-) -> None:
-    """Give the accepted socket a protocol of `factory()` once its TLS handshake is done. `on_partial` is called at most
-    once, when a part of a message of the handshake waits for the rest. Raise OSError if the handshake fails or takes
-    more than `limit` seconds, and NothingReceivedError if it never began; the connection has then ended."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    connection = TlsConnection(accepted, context, _Handshake(factory, done, on_partial))
-    await loop.connect_accepted_socket(lambda: connection, accepted)
-    try:
-        async with asyncio.timeout(limit):
-            await done
-    except TimeoutError:
-        connection.abort()
-        raise ConnectionAbortedError(f"the TLS handshake took more than {limit:g} s") from None
-    except asyncio.CancelledError:
-        connection.abort()
-        raise

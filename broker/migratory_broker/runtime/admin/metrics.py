@@ -108,6 +108,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
         "reason",
         "Requests of clients refused for their Origin or Host.",
     ),
+    "migratory_tls_handshakes_waiting": ("gauge", "", "TLS handshakes of clients that wait for their turn."),
     "migratory_tls_refused_total": ("counter", "purpose", "TLS handshakes that failed."),
     "migratory_certificates_rejected_total": ("counter", "purpose", "Failed attempts to use changed certificates."),
     "migratory_certificate_expiry_timestamp_seconds": ("gauge", "purpose", "When the certificate in use expires."),
@@ -242,6 +243,7 @@ def metric_values(
     peer_refusals: Mapping[str, int] = MappingProxyType({}),
     credential_sources_failing: int = 0,
     handshake_bytes: int = 0,
+    tls_handshakes_waiting: int = 0,
     byte_limits: Mapping[str, int] = MappingProxyType({}),
     refusals: Mapping[str, int] = MappingProxyType({}),
     certificates: Mapping[Purpose, Certificate] = MappingProxyType({}),
@@ -255,7 +257,8 @@ def metric_values(
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
     seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason. `handshake_bytes` and
     `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no core observes. `certificates` are
-    those in use. `requests_refused` (by reason), `administration_refused` and `zookeeper_denials` are in requests.
+    those in use. `tls_handshakes_waiting` is in handshakes. `requests_refused` (by reason), `administration_refused`
+    and `zookeeper_denials` are in requests.
     """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
@@ -274,6 +277,7 @@ def metric_values(
         "migratory_refusals_total": {limit: float(count) for limit, count in (refusals or {}).items()},
         "migratory_requests_refused_total": {reason: float(count) for reason, count in requests_refused.items()},
         "migratory_administration_refused_total": float(administration_refused),
+        "migratory_tls_handshakes_waiting": float(tls_handshakes_waiting),
         "migratory_tls_refused_total": {name: float(each.refused) for name, each in certificates.items()},
         "migratory_certificates_rejected_total": {name: float(each.failures) for name, each in certificates.items()},
         "migratory_certificate_expiry_timestamp_seconds": {

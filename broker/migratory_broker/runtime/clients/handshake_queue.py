@@ -15,12 +15,10 @@ from typing import Any
 
 from migratory_broker.core.edge.events import Lost, Opened
 from migratory_broker.runtime.accepting.addresses import AddressLease
+from migratory_broker.runtime.accepting.tls_queue import Defer
 from migratory_broker.runtime.clients.multicast import address
 from migratory_broker.runtime.clients.unhandled import ClientInput
 from migratory_broker.runtime.pump import Pump
-
-Defer = Callable[[Callable[[Any], None], Any, float], None]
-"""A function that schedules `action(argument)` for later, as `Pump.defer` does."""
 
 HANDLER_SECONDS = 0.0001
 """Seconds of CPU of aiohttp's handler, which answers a request in a task of its own once it is parsed, as measured

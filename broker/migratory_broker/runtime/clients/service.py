@@ -33,6 +33,7 @@ from migratory_broker.runtime.accepting.listener import (
     Acceptor,
     ConnectionStarter,
 )
+from migratory_broker.runtime.accepting.tls_connection import MAX_WAITING_BYTES
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
 from migratory_broker.runtime.clients.server import REFUSAL_REASONS, ClientServer, TokenPlaces, servers_page
@@ -115,8 +116,8 @@ def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
 
 def tls_handshake_bytes(config: BrokerConfig) -> int:
     """Return the bytes of memory that all TLS handshakes of clients may take; 0 without TLS. By default they are enough
-    for 4,096, because a program with thousands of clients begins all handshakes before it ends one, and for 390 that
-    sent a part of a message."""
+    for 4,096, because a program with thousands of clients begins all handshakes before it ends one, for 195 that sent a
+    part of a message, and for 32 MiB that wait for their turn."""
     return config.limits.input_total if config.tls.clients is not None else 0
 
 
@@ -195,7 +196,9 @@ class ClientService:
                 tls=lambda: certificate.server,
                 tls_timeout=config.limits.handshake,
                 max_handshakes=max(MIN_TLS_HANDSHAKES, tls_bytes * 3 // 4 // TLS_HANDSHAKE_BYTES),
-                max_partial=max(MIN_TLS_HANDSHAKES, tls_bytes // 4 // TLS_MESSAGE_BYTES),
+                max_partial=max(MIN_TLS_HANDSHAKES, tls_bytes // 8 // TLS_MESSAGE_BYTES),
+                max_waiting_bytes=max(MIN_TLS_HANDSHAKES * MAX_WAITING_BYTES, tls_bytes // 8),
+                defer=pump.defer,
                 on_tls_failure=certificate.refuse,
                 wrap=lambda http, accepted, lease: DeferredHandshake(http, None, pump.defer, lease),
             )
@@ -276,12 +279,14 @@ class ClientService:
             self.connections.abort_oldest(excess)
 
     def handshake_counts(self) -> dict[str, int]:
-        """Return the numbers of waiting, slow, evicted, malformed and refused handshakes, and the bytes of the waiting
-        ones, for /v1/status and /metrics; also the connections that were evicted for their input."""
+        """Return the numbers of waiting, slow, evicted, malformed and refused handshakes, the bytes of the waiting
+        ones, and the number of TLS handshakes that wait for their turn, for /v1/status and /metrics; also the
+        connections that were evicted for their input."""
         tls = self.start_connection
         return {
             "handshakes_waiting": self.server.pending + tls.handshakes,
             "handshake_bytes_waiting": self.server.held + tls.handshake_bytes,
+            "tls_handshakes_waiting": tls.waiting_handshakes,
             "handshakes_too_slow": self.server.slow_handshakes,
             "handshakes_evicted": self.server.evicted + tls.evicted,
             "requests_malformed": self.server.malformed,

@@ -18,8 +18,9 @@ EMPTY_STATUS = {key: 0 for key, value in Edge(EdgeConfig()).status().items() if 
 
 
 HANDSHAKE_COUNTS = (
-    "handshakes_waiting", "handshake_bytes_waiting", "handshakes_too_slow", "handshakes_evicted", "requests_malformed",
-    "input_evicted", *(f"requests_refused_{reason}" for reason in REFUSAL_REASONS.values()),
+    "handshakes_waiting", "handshake_bytes_waiting", "tls_handshakes_waiting", "handshakes_too_slow",
+    "handshakes_evicted", "requests_malformed", "input_evicted",
+    *(f"requests_refused_{reason}" for reason in REFUSAL_REASONS.values()),
 )  # fmt: skip
 """The keys of `ClientService.handshake_counts`."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import itertools
 import re
 import socket
 import ssl
@@ -13,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import ref
@@ -20,8 +22,10 @@ from weakref import ref
 import pytest
 from migratory_broker.core.edge.events import Multicast, Recipients
 from migratory_broker.runtime.accepting.listener import TLS_HANDSHAKE_BYTES, TLS_MESSAGE_BYTES, ConnectionStarter
-from migratory_broker.runtime.accepting.tls_connection import MAX_ANSWERS, PIECE_BYTES, TlsConnection, start_tls
+from migratory_broker.runtime.accepting.tls_connection import MAX_ANSWERS, MAX_WAITING_BYTES, PIECE_BYTES, TlsConnection
+from migratory_broker.runtime.accepting.tls_queue import TlsHandshakeQueue
 from migratory_broker.runtime.clients.multicast import Multicaster
+from migratory_broker.runtime.pump import DEFERRED_SECONDS, Pump
 from migratory_broker.runtime.tls import names_of
 from migratory_local.cluster.certificates import DevelopmentAuthority
 from migratory_testing.loops import on_both_loops
@@ -29,7 +33,18 @@ from migratory_testing.waiting import until
 
 SIZES = [1, 100, PIECE_BYTES, PIECE_BYTES + 1, 16_385, 300_000]
 
-LIMIT = 5.0
+LIMIT = 30.0
+
+
+class _Core:
+    """A core that has nothing to do."""
+
+    def step(self, event: Any, now: float, /) -> list[Any]:
+        return []
+
+
+def _fail(error: Exception) -> None:
+    raise error
 
 
 class Protocol(asyncio.Protocol):
@@ -110,7 +125,8 @@ class Client:
 
 
 class Site:
-    """A server without a listener of the broker: each accepted socket is given to `start_tls`."""
+    """A server without a listener of the broker: each accepted socket is given to a `TlsConnection`, and
+    one step of a handshake is made a turn."""
 
     def __init__(self, folder: Path, listening: socket.socket) -> None:
         self.listening = listening
@@ -119,6 +135,8 @@ class Site:
         (folder / "ca.crt").write_bytes(self.authority.certificate)
         self.context = self.server_context()
         self.partial = 0
+        loop = asyncio.get_running_loop()
+        self.queue = TlsHandshakeQueue(lambda action, argument, _: loop.call_soon(action, argument))
         self.opened: list[socket.socket] = []
 
     def server_context(self, name: str = "b0") -> ssl.SSLContext:
@@ -155,10 +173,10 @@ class Site:
         handshake."""
         peer, accepted = self.accept(buffer)
         protocol = Protocol()
-        starting = start_tls(lambda: protocol, accepted, self.context, limit, self.count_partial)
-        return peer, protocol, asyncio.ensure_future(starting)
+        connection = TlsConnection(lambda: protocol, accepted, self.context, self.queue, on_partial=self.count_partial)
+        return peer, protocol, asyncio.ensure_future(connection.start(limit))
 
-    def count_partial(self) -> None:
+    def count_partial(self, _: TlsConnection) -> None:
         self.partial += 1
 
     async def connect(
@@ -341,9 +359,9 @@ async def test_whole_hello_is_not_counted_as_a_part(site: Site) -> None:
 @on_both_loops(sites)
 async def test_handshake_that_takes_too_long_ends(site: Site) -> None:
     for sent in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"):
-        peer, protocol, starting = site.start(limit=0.05)
+        peer, protocol, starting = site.start(limit=0.5)
         peer.send(sent)
-        with pytest.raises(OSError, match=re.escape("the TLS handshake took more than 0.05 s")):
+        with pytest.raises(OSError, match=re.escape("the TLS handshake took more than 0.5 s")):
             await starting
         client = Client(peer, site.client_context())
         assert await client.rest() == b""
@@ -439,6 +457,185 @@ async def test_clients_with_parts_of_messages_are_limited_apart(site: Site) -> N
         peer.close()
     await until(lambda: not len(start))
     assert start.handshake_bytes == 0
+
+
+@on_both_loops(sites)
+async def test_many_hellos_of_one_turn_do_not_delay_a_connected_client(site: Site) -> None:
+    """200 hellos are there at once: each turn continues as many as its share of time allows, three by this clock. What
+    a connected client sends is received before. Regression: one turn continued all of them."""
+    connected, its = await site.connect()
+    times = itertools.count()
+    pump = Pump(_Core(), asyncio.get_running_loop().call_soon, lambda: next(times) * DEFERRED_SECONDS / 2.5, _fail)
+    start = ConnectionStarter(Protocol, tls=lambda: site.context, tls_timeout=600.0, defer=pump.defer)
+    clients = []
+    for _ in range(200):
+        peer, accepted = site.accept()
+        start(accepted)
+        clients.append(Client(peer, site.client_context()))
+    await until(lambda: start.handshakes == 200)
+    await asyncio.sleep(0.05)  # all are read from now on
+    waiting: list[int] = []
+    pump.at_turn_end(lambda: waiting.append(start.waiting_handshakes))
+    connected.tls.write(b"ping")
+    for client in clients:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.do_handshake()
+        client.sock.send(client.outgoing.read())
+    connected.sock.send(connected.outgoing.read())
+    its.on_data = lambda: waiting.append(-1)
+    await until(lambda: -1 in waiting)
+    before = waiting[: waiting.index(-1)]
+    assert len(before) <= 2, "turns of handshakes before the data"
+    await asyncio.gather(*(client.shake_hands() for client in clients))
+    await until(lambda: not len(start))
+    turns = [count for count in waiting if count >= 0]
+    assert max(turns) > 100
+    assert max(before - after for before, after in itertools.pairwise(turns)) == 3
+    assert (start.handshakes, start.waiting_handshakes, start.handshake_bytes, start.evicted) == (0, 0, 0, 0)
+
+
+@on_both_loops(sites)
+async def test_handshakes_are_counted_exactly_however_they_end(site: Site) -> None:
+    """Random sequences of handshakes that begin, send a part of a message or a whole hello, and end in every way."""
+    random = Random(16)
+    failures: list[str] = []
+    protocols: list[Protocol] = []
+
+    def protocol() -> Protocol:
+        protocols.append(Protocol())
+        return protocols[-1]
+
+    start = ConnectionStarter(
+        protocol,
+        tls=lambda: site.context,
+        tls_timeout=600.0,
+        on_tls_failure=lambda host, error: failures.append(str(error)),
+    )
+    under_way: list[tuple[Client, str]] = []
+    expected_failures = finished = 0
+
+    async def counted() -> None:
+        parts = sum(stage == "part" for _, stage in under_way)
+        wanted = len(under_way) * TLS_HANDSHAKE_BYTES + parts * TLS_MESSAGE_BYTES
+        await until(lambda: start.handshake_bytes == wanted and not start.waiting_handshakes)
+        await until(lambda: len(start) == len(under_way))  # a task ends a turn after what it counts
+        assert start.handshakes == len(under_way)
+        assert (len(failures), len(protocols)) == (expected_failures, finished)
+
+    for _ in range(60):
+        if len(under_way) < 8 and random.random() < 0.6:
+            peer, accepted = site.accept()
+            start(accepted)
+            client, stage = Client(peer, site.client_context()), random.choice(["silent", "part", "hello"])
+            with pytest.raises(ssl.SSLWantReadError):
+                client.tls.do_handshake()
+            if stage == "part":
+                peer.send(client.outgoing.read(9))  # the head of a record, and of the hello in it
+            elif stage == "hello":
+                await client.flush()
+            under_way.append((client, stage))
+        elif under_way:
+            client, stage = under_way.pop(random.randrange(len(under_way)))
+            end = random.choice(["finish", "garbage", "reset", "close"])
+            if end == "finish":
+                await client.flush()  # the rest of the hello
+                await client.shake_hands()
+                finished += 1
+            else:
+                expected_failures += stage != "silent" or end == "garbage"
+                if end == "garbage":
+                    client.sock.send(b"\xff" * 20_000)
+                if end == "reset":
+                    client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+                if end != "garbage":
+                    client.sock.close()
+        await counted()
+    assert finished > 3
+    assert expected_failures > 5
+    for client, stage in under_way:
+        expected_failures += stage != "silent"
+        client.sock.close()
+    under_way.clear()
+    await counted()
+    assert start.evicted == 0
+
+
+@on_both_loops(sites)
+async def test_handshakes_that_reach_their_time_limit_are_not_counted_any_more(site: Site) -> None:
+    """Also those that wait for their turn then."""
+    deferred: list[Callable[[], None]] = []
+    failures: list[str] = []
+    start = ConnectionStarter(
+        Protocol,
+        tls=lambda: site.context,
+        tls_timeout=2.0,
+        defer=lambda action, argument, _: deferred.append(partial(action, argument)),
+        on_tls_failure=lambda host, error: failures.append(str(error)),
+    )
+    for sent in (b"", b"\x16", b"\x16\x03\x01\x00\x04\x01\x01\xff\x00", b"\x16" * 100_000):
+        peer, accepted = site.accept()
+        start(accepted)
+        peer.send(sent)
+    await until(lambda: start.waiting_handshakes == 3)
+    assert start.handshake_bytes > 4 * TLS_HANDSHAKE_BYTES + 10
+    await until(lambda: not len(start))
+    assert failures == ["the TLS handshake took more than 2 s"] * 4
+    assert (start.handshakes, start.waiting_handshakes, start.handshake_bytes) == (0, 0, 0)
+    assert len(deferred) == 1
+    deferred.pop()()
+    assert not deferred
+
+
+@on_both_loops(sites)
+async def test_waiting_handshake_reads_little_and_takes_it_all_at_its_turn(site: Site) -> None:
+    """A client sends its hello and 1 MB more before the handshake has its turn: most of it stays in the kernel. What a
+    client said before it went away is known."""
+    deferred: list[Callable[[], None]] = []
+    site.queue = TlsHandshakeQueue(lambda action, argument, _: deferred.append(partial(action, argument)))
+    peer, _, starting = site.start()
+    assert peer.send(b"\xff" * 1_000_000) > MAX_WAITING_BYTES
+    await until(lambda: site.queue.held > MAX_WAITING_BYTES)
+    held = site.queue.held
+    await asyncio.sleep(0.05)
+    assert site.queue.held == held < 300_000
+    assert len(deferred) == 1
+    deferred.pop()()
+    with pytest.raises(ssl.SSLError, match="WRONG_VERSION_NUMBER"):
+        await starting
+    assert site.queue.held == 0
+    peer, _, starting = site.start()
+    peer.send(b"\xff" * 5)
+    peer.close()
+    await until(lambda: len(site.queue) == 1)
+    await asyncio.sleep(0.05)  # the end is read, too
+    deferred.pop()()
+    with pytest.raises(ssl.SSLError, match="WRONG_VERSION_NUMBER"):
+        await starting
+
+
+@on_both_loops(sites)
+async def test_handshake_that_had_a_turn_ends_before_new_ones(site: Site) -> None:
+    deferred: list[Callable[[], None]] = []
+    site.queue = TlsHandshakeQueue(lambda action, argument, _: deferred.append(partial(action, argument)))
+    clients, endings = [], []
+    for _ in range(3):
+        peer, _, starting = site.start()
+        clients.append(Client(peer, site.client_context()))
+        endings.append(starting)
+        with pytest.raises(ssl.SSLWantReadError):
+            clients[-1].tls.do_handshake()
+        await clients[-1].flush()
+        await until(lambda: len(site.queue) == len(clients))
+    deferred.pop()()
+    await clients[0].shake_hands()
+    await until(lambda: len(site.queue) == 3)
+    deferred.pop()()
+    await endings[0]
+    assert len(site.queue) == 2
+    for ending in endings[1:]:
+        ending.cancel()
+    await asyncio.gather(*endings, return_exceptions=True)
+    assert len(site.queue) == 0
 
 
 @on_both_loops(sites)
