@@ -1,5 +1,7 @@
 /** The errors of the client. `code` is an error code of the protocol, or one of the client itself. */
 
+import { parsePosition } from "./core/protocol.js";
+
 export class MigratoryError extends Error {
   constructor(code, text) {
     super(text);
@@ -31,7 +33,7 @@ export class SubscribeError extends MigratoryError {
 /** Publications are missing at this point of the stream; `receipt` says which. Iterate again to continue. */
 export class GapError extends MigratoryError {
   constructor(receipt) {
-    super(receipt.kind, describeGap(receipt));
+    super(receipt.kind, `${receipt.topic}: ${describeGap(receipt)}; read on`);
     this.receipt = receipt;
   }
 }
@@ -46,7 +48,9 @@ export class Closed extends MigratoryError {
 const named = { MigratoryError, ConnectError, PublishError, SubscribeError, GapError, Closed };
 for (const name in named) named[name].prototype.name = name; // classes have other names once they are minified
 
-function describeGap({ topic, kind, position, before, first, last }) {
-  if (kind !== "reset") return `${topic}: the publications ${first} to ${last} are missing (${kind})`;
-  return `${topic}: the history before ${position} is lost, or may not be read; you were at ${before ?? "its start"}`;
+function describeGap({ kind, after, before, first, last }) {
+  if (kind !== "reset") return `the publications ${first} to ${last} are missing (${kind})`;
+  const [old, start] = [before ?? "0:1", after ?? "0:0"].map(parsePosition);
+  const isLost = old.epoch !== start.epoch || old.sequence > start.sequence;
+  return `the history after ${before ?? "its start"} ${isLost ? "is lost" : "is not replayed"}`;
 }

@@ -299,6 +299,18 @@ test("iteration: messages in order, gaps and refusals in their place", async () 
   assert.deepEqual(stream.positions, { t: "1:4", u: "1:4" });
 });
 
+test("a gap's error says what is missing and how to go on", () => {
+  const text = (fields) => new GapError({ topic: "t", kind: "reset", before: null, after: null, ...fields }).message;
+  assert.equal(text({}), "t: the history after its start is lost; read on");
+  assert.equal(text({ after: "1:2" }), "t: the history after its start is lost; read on");
+  assert.equal(text({ before: "1:7", after: "2:9" }), "t: the history after 1:7 is lost; read on");
+  assert.equal(text({ before: "1:10", after: "1:9" }), "t: the history after 1:10 is lost; read on");
+  assert.equal(text({ before: "1:9" }), "t: the history after 1:9 is lost; read on");
+  assert.equal(text({ before: "1:9", after: "1:10" }), "t: the history after 1:9 is not replayed; read on");
+  const hole = { kind: "hole", first: "2", last: "3" };
+  assert.equal(text(hole), "t: the publications 2 to 3 are missing (hole); read on");
+});
+
 test("iteration: gaps go to a listener where there is one", async () => {
   const client = create();
   const socket = await connect(client);
