@@ -31,8 +31,9 @@ class PublishTimeout(PublishError):
 
 
 class OutcomeUnknown(PublishError):
-    """The cluster no longer knows whether it stored a publication under this message id. Publishing it again may
-    duplicate it."""
+    """It is unknown whether the publication was stored: the cluster no longer knows its message id, or the publication
+    was sent again on another connection or with another token, and refused then. Publishing it again may duplicate
+    it."""
 
 
 class TooManyWaiting(PublishError):

@@ -84,6 +84,7 @@ class Client:
         self.answered_at: dict[str, float] = {}  # topic -> last acknowledgement: brokers know this publisher
         self.misused: set[str] = set()  # topics on which others use this publisher's ids
         self.final: set[Key] = set()  # publications that must be acknowledged before the run ends
+        self.unknown: set[Key] = set()  # publications that wait, and that a broker refused with `outcome_unknown`
         self._extra = 0
         self._armed = inf
         tempo = world.options.tempo
@@ -317,10 +318,10 @@ class Client:
         assert isinstance(key, Key)
         if failed.code not in FINAL and not (failed.code == "id_reused" and key.topic in self.misused):
             raise Violation(7, f"{key} is refused: {failed.code} {failed.text}")
+        if failed.code == "outcome_unknown" and key not in self.unknown:
+            raise Violation(7, f"{key} is refused after it was sent before: {failed.text}")
         if not key.id:
             return
-        if failed.code == "outcome_unknown" and key.topic not in self.misused:
-            self.world.external.forgotten(key, self.world.internal.is_committed(key))
         self.world.coverage["given up"] += 1
         self.world.coverage["outcome unknown"] += failed.code == "outcome_unknown"
         again = key in self.final
@@ -333,6 +334,7 @@ class Client:
         if key in self.waiting[key.topic]:
             self.waiting[key.topic].remove(key)
         self.final.discard(key)
+        self.unknown.discard(key)
 
     # ---- connections
 
@@ -418,9 +420,20 @@ class Client:
                         self._check_receipt(link, message.request, receipt, receipt.position)
             elif isinstance(message, (wire.Ack, wire.Nack)):
                 self._check_misuse(link, message)
+                if isinstance(message, wire.Nack) and message.code == "outcome_unknown":
+                    self._check_unknown(message)
             elif isinstance(message, wire.Unsubscribed):
                 for topic in message.topics:
                     link.topics.pop(topic, None)
+
+    def _check_unknown(self, nack: wire.Nack) -> None:
+        """Check that a publication that waits is committed when a broker refuses it with `outcome_unknown`. The core
+        ends publications with this code for other refusals as well, which do not occur here."""
+        key = Key(nack.publisher, nack.topic, nack.id)
+        if key in self.waiting.get(key.topic, ()):  # a publication of another client does not wait here
+            self.unknown.add(key)
+            if key.topic not in self.misused:
+                self.world.external.forgotten(key, self.world.internal.is_committed(key))
 
     def _check_message(self, link: ClientLink, message: wire.Message) -> None:
         """Check that a publication follows directly on the connection's position in the topic, and advance that

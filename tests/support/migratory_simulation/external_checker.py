@@ -203,7 +203,7 @@ class ExternalChecker:
         self.shown_key("an acknowledgement", key.topic, position, key)
 
     def forgotten(self, key: Key, committed: bool) -> None:
-        """Check that a publication refused with `outcome_unknown` is committed, or raise Violation.
+        """Check that a publication that a broker refused with `outcome_unknown` is committed, or raise Violation.
 
         Only what is committed may be evicted, so a broker that knows neither entry nor digest of a waiting publication
         never stored it, and has let a later id overtake it.

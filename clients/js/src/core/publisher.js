@@ -6,6 +6,8 @@
  * - After `gap`, `retry`, a timeout, a new link, a give-up or a final refusal, all pending ids of the topic are sent
  *   again from the lowest. The first ones are sent at once, and each answer sends two more.
  * - After `rate_limited` nothing is sent until the broker reads on. It refuses nothing then, so nothing is sent again.
+ * - On a new link, and with a new token, the broker may refuse what it accepted before. So a publication that was sent
+ *   before and is refused then fails with `outcome_unknown`, except for the codes of the coordinator.
  * - Giving up is final. The last id of a topic is remembered for ever: an id used twice would be answered as a repeat.
  */
 
@@ -25,6 +27,7 @@ export class Publisher {
   #queues = new Map(); // topics with a pending publication
   #pausedUntil = 0; // the broker reads nothing before: a rate is reached
   waiting = 0; // pending publications of all topics
+  access = 0; // the links and new tokens so far; each may change what the broker refuses
   deadline = Infinity; // the earliest time at which `tick` may have something to do
   duplicateWindow = Infinity; // seconds for which the cluster recognises a repeat
   maxPayload;
@@ -72,7 +75,7 @@ export class Publisher {
       this.#queues.set(topic, queue);
       this.#wakeAt(queue.resendAt);
     }
-    const publication = { ticket, payload, sent, expiresAt: now + this.#settings.publishTimeout, wasSent: false };
+    const publication = { ticket, payload, sent, expiresAt: now + this.#settings.publishTimeout };
     queue.pending.set(id, publication);
     this.waiting += 1;
     this.#wakeAt(publication.expiresAt);
@@ -117,7 +120,7 @@ export class Publisher {
       const wait = Math.max(nack.retry_after ?? DEFAULT_RETRY_AFTER, MIN_RETRY_AFTER);
       this.#resendAt(queue, now + Math.min(wait, this.#settings.resendCap));
     } else {
-      this.#fail(this.#remove(queue, nack.id).ticket, nack.code, nack.text);
+      this.#refuse(this.#remove(queue, nack.id), nack.code, nack.text);
       this.#resendAt(queue, now); // the later ids wait behind one that will never be published
     }
     this.tick();
@@ -147,11 +150,12 @@ export class Publisher {
 
   /** Send all pending publications on a new link, whose broker may have another limit of the payload's size. */
   resendAll() {
+    this.access += 1;
     this.#pausedUntil = 0;
     for (const queue of [...this.#queues.values()]) {
       for (const [id, { payload }] of [...queue.pending]) {
         const tooLarge = this.#sizeFault(queue.topic, payload);
-        if (tooLarge) this.#fail(this.#remove(queue, id).ticket, "too_large", tooLarge);
+        if (tooLarge) this.#refuse(this.#remove(queue, id), "too_large", tooLarge);
       }
       queue.ackTimeout = this.#settings.ackTimeout;
       this.#resendAt(queue, this.#turn.now);
@@ -209,9 +213,9 @@ export class Publisher {
   }
 
   #publish(queue, id, publication) {
-    if (!publication.wasSent) {
+    if (!publication.access) {
       // Sent again after the duplicate window, it could be stored a second time.
-      publication.wasSent = true;
+      publication.access = this.access;
       publication.expiresAt = Math.min(publication.expiresAt, this.#turn.now + this.duplicateWindow);
       this.#wakeAt(publication.expiresAt);
     }
@@ -244,6 +248,16 @@ export class Publisher {
 
   #wakeAt(time) {
     this.deadline = Math.min(this.deadline, time);
+  }
+
+  /**
+   * End a publication that was refused. What was sent under an earlier `access` may be stored; only id_reused,
+   * id_too_high and outcome_unknown say what the coordinator knows about the id.
+   */
+  #refuse({ ticket, access }, code, text) {
+    if (access < this.access && !/^id_|unknown/.test(code)) {
+      this.#fail(ticket, "outcome_unknown", `${code}: ${text}; it may be stored`);
+    } else this.#fail(ticket, code, text);
   }
 
   #fail(ticket, code, text) {

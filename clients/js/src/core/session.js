@@ -234,6 +234,7 @@ export class ClientCore {
     const message = { op: "connect", version: VERSION, client: this.#client, token };
     if (number === this.#renewing && number === this.#turn.link) {
       this.#renewing = 0;
+      this.publisher.access += 1;
       this.#turn.send(number, message);
     } else if (this.#candidate?.number === number) {
       const since = this.#turn.now - this.#settings.recentChanges;

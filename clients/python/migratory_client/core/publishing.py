@@ -10,6 +10,9 @@ The publisher's side of docs/concepts/replication.md, "Normal case":
   are sent at once, and each answer sends two more. To send thousands again at each `retry` would keep a busy broker
   from ever answering.
 - After `rate_limited` nothing is sent until the broker reads on. It refuses nothing then, so nothing is sent again.
+- On a new link, and with a new token, the broker may refuse what it accepted before. So a publication that was sent
+  before and is refused then fails with `outcome_unknown`, except for the codes of the coordinator
+  (`_COORDINATOR_CODES`).
 - Giving up is final: the id leaves `pending`, and answers to ids that are not pending are ignored.
 - The last id of a topic is remembered for ever: an id used twice would be answered as a repeat, and its payload lost.
 """
@@ -22,7 +25,7 @@ from math import inf
 
 from migratory_protocol import limits
 from migratory_protocol.codec import JSON, Codec
-from migratory_protocol.errors import GAP, RETRY, TOO_LARGE
+from migratory_protocol.errors import GAP, ID_REUSED, ID_TOO_HIGH, OUTCOME_UNKNOWN, RETRY, TOO_LARGE
 from migratory_protocol.messages import LARGEST_INTEGER, LARGEST_SECONDS, Ack, ClientMessage, Nack, Publish
 from migratory_protocol.topics import BadTopic, check_topic
 
@@ -42,6 +45,10 @@ _GAP_RESEND_INTERVAL = 0.2
 """Seconds between two resends for `gap`. Further `gap` answers within this time are about what was sent before the
 resend."""
 
+_COORDINATOR_CODES = frozenset({ID_REUSED, ID_TOO_HIGH, OUTCOME_UNKNOWN})
+"""The codes with which the coordinator says what it knows about the message id. It checks the id for no other
+refusal."""
+
 _JSON_GROWTH = 6
 """The largest factor by which a payload grows in JSON: a control character becomes an escape of six characters."""
 
@@ -54,14 +61,14 @@ def _sendable(sent: float | None) -> float | None:
 class UnansweredPublication:
     """A publication that has an id and no answer yet. After `expires_at` it is given up."""
 
-    __slots__ = ("expires_at", "payload", "sent", "ticket", "was_sent")
+    __slots__ = ("access", "expires_at", "payload", "sent", "ticket")
 
     def __init__(self, ticket: object, payload: bytes, sent: float | None, expires_at: float) -> None:
         self.ticket = ticket
         self.payload = payload
         self.sent = sent
         self.expires_at = expires_at
-        self.was_sent = False  # from then on it may be stored
+        self.access = 0  # `Publisher.access` when it was sent for the first time; 0: it was not sent yet
 
 
 class TopicQueue:
@@ -88,8 +95,8 @@ class Publisher:
     on it."""
 
     __slots__ = (
-        "_codec", "_last", "_settings", "deadline", "duplicate_window", "name", "paused_until", "queues", "resends",
-        "waiting",
+        "_codec", "_last", "_settings", "access", "deadline", "duplicate_window", "name", "paused_until", "queues",
+        "resends", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, settings: Settings, codec: Codec) -> None:
@@ -100,6 +107,7 @@ class Publisher:
         self.queues: dict[str, TopicQueue] = {}  # topics with a pending publication
         self.waiting = 0  # pending publications of all topics
         self.resends = 0  # resends of a topic so far, each of up to `RESEND_WINDOW` publications
+        self.access = 0  # the links and new tokens so far; each may change what the broker refuses
         self.deadline = inf
         self.paused_until = 0.0  # the broker reads nothing before: a rate is reached
         self.duplicate_window = inf  # seconds for which the cluster recognises a repeat, by its `welcome`
@@ -176,7 +184,7 @@ class Publisher:
             retry_after = _DEFAULT_RETRY_AFTER if nack.retry_after is None else nack.retry_after
             self._schedule_resend(queue, now + min(max(retry_after, _MIN_RETRY_AFTER), self._settings.resend_cap))
         else:
-            out.append(PublishFailed(self._remove(queue, nack.id).ticket, nack.code, nack.text))
+            out.append(self._refused(self._remove(queue, nack.id), nack.code, nack.text))
             self._schedule_resend(queue, now)  # the later ids wait behind one that will never be published
         self.tick(link, now, out)
 
@@ -202,12 +210,12 @@ class Publisher:
     def resend_all(self, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
         """Send all pending publications on a new link, the first `RESEND_WINDOW` of each topic at once and the others
         with the answers. End those above the broker's limit, `max_payload` in bytes, with `PublishFailed`."""
+        self.access += 1
         self.paused_until = 0.0
         for queue in list(self.queues.values()):
             for number, publication in list(queue.pending.items()):
                 if too_large := self._too_large(queue.topic, publication.payload, max_payload):
-                    self._remove(queue, number)
-                    out.append(PublishFailed(publication.ticket, TOO_LARGE, too_large))
+                    out.append(self._refused(self._remove(queue, number), TOO_LARGE, too_large))
             queue.ack_timeout = self._settings.ack_timeout
             self._schedule_resend(queue, now)
         self.tick(link, now, out)
@@ -281,13 +289,21 @@ class Publisher:
             out.append(Send(link, messages))
 
     def _publish(self, queue: TopicQueue, number: int, publication: UnansweredPublication, now: float) -> Publish:
-        if not publication.was_sent:
+        if not publication.access:
             # Sent again after the duplicate window, it could be stored a second time.
-            publication.was_sent = True
+            publication.access = self.access
             publication.expires_at = min(publication.expires_at, now + self.duplicate_window)
             self.deadline = min(self.deadline, publication.expires_at)
         mark = next(iter(queue.pending))
         return Publish(queue.topic, publication.payload, 1, self.name, number, mark, publication.sent)
+
+    def _refused(self, publication: UnansweredPublication, code: str, text: str) -> PublishFailed:
+        """Return the effect for a refusal: `outcome_unknown` if what was sent under an earlier `access` may be
+        stored."""
+        if publication.access in (0, self.access) or code in _COORDINATOR_CODES:
+            return PublishFailed(publication.ticket, code, text)
+        unknown = f"sent again and refused ({code}: {text}); it may have been stored before"
+        return PublishFailed(publication.ticket, OUTCOME_UNKNOWN, unknown)
 
     def _remove(self, queue: TopicQueue, number: int) -> UnansweredPublication:
         publication = queue.pending.pop(number)

@@ -261,6 +261,7 @@ class ClientCore:
     def _send_connect(self, number: int, token: str | None, now: float, out: list[Effect]) -> None:
         if number == self._renewing == self._current_number():
             self._renewing = 0
+            self.publisher.access += 1
             out.append(ev.Send(number, [wire.Connect(wire.VERSION, self._client, token)]))
         elif self._candidate is not None and self._candidate.number == number:
             changes = self.reconnect_counter.count_since(now - self._settings.recent_changes)
