@@ -66,6 +66,15 @@ async def test_a_publication_is_acknowledged_with_its_position_and_repeated_once
     assert (status, refused["code"]) == (400, "bad_topic")
 
 
+async def test_publications_without_a_publisher_are_all_stored(session: aiohttp.ClientSession) -> None:
+    """They come from both I/O processes at once, and those of one share a publisher."""
+    answers = await asyncio.gather(*[publish(session, "http/unnamed", b"%d" % number) for number in range(200)])
+    assert {(status, answer["op"], answer["publisher"], answer["id"]) for status, answer in answers} == {
+        (200, "ack", "", 0)
+    }
+    assert {answer["position"].partition(":")[2] for _, answer in answers} == {str(n) for n in range(1, 201)}
+
+
 async def test_several_publications_of_one_request_are_answered_together(session: aiohttp.ClientSession) -> None:
     messages = [
         {"op": "publish", "topic": "http/several", "data": str(id), "qos": 1, "publisher": "p", "id": id, "mark": 1}

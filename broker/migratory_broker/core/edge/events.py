@@ -31,12 +31,15 @@ class HttpRequest(Struct, frozen=True, gc=False):
     positions   a stream whose event ids name the positions of all topics: its topics, with those to resume from or ""
     answers     publish: the number of answers to wait for
     several     publish: whether the answers are a list
+    publisher   publish: the name under which the edge numbers the publication, because the client gave none; "" if it
+                gave one. Unique to the edge, and never shown to clients
     """
 
     kind: Literal["stream", "poll", "publish"]
     positions: tuple[tuple[str, str], ...] = ()
     answers: int = 0
     several: bool = False
+    publisher: str = ""
 
 
 class Opened(Struct, frozen=True, gc=False):

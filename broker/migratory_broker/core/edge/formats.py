@@ -41,6 +41,7 @@ class Format:
     once       the connection ends with the first publications, or when it is `answered`
     shared     several connections may have this format; False: it knows what its only connection was sent, and writes
                that before each message (`head`)
+    publisher  the name under which the edge numbers what its only connection publishes, "" if the client gives one
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Format:
         self.once = once
         self.shared = shared
         self.answered = False
+        self.publisher = ""
         self.ping = frames.ping_frame()
         self.name = f"{wire.name}+deflate" if deflate else wire.name
         self._opcode = frames.BINARY if wire.binary else frames.TEXT

@@ -20,6 +20,7 @@ from migratory_protocol.errors import FATAL, CloseCode
 from migratory_protocol.messages import Ack, BrokerMessage, Error, Message, Nack, Subscribed, TopicReceipt, Welcome
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
+from msgspec.structs import replace
 
 from migratory_broker.core.edge.events import HttpRequest
 from migratory_broker.core.edge.formats import Format
@@ -163,11 +164,14 @@ class AnswerFormat(Format):
 
     :param answers: the `ack` and `nack` that are awaited: one for each publication of QoS 1.
     :param several: whether the response is a list.
+    :param publisher: the name under which the edge numbers the publication, which is not in the response; "" if the
+    client gave one.
     """
 
-    def __init__(self, answers: int, several: bool) -> None:
+    def __init__(self, answers: int, several: bool, publisher: str) -> None:
         super().__init__(codec.MSGPACK, False, 1, one_way=True, once=True, shared=False)
         self.name = "publish"
+        self.publisher = publisher
         self._awaited = answers
         self._several = several
         self._answers: list[Ack | Nack | Error] = []
@@ -191,6 +195,8 @@ class AnswerFormat(Format):
         if self._several:
             return respond(200, codec.JSON.encode_all(self._answers))
         answer = self._answers[0]
+        if self.publisher and not isinstance(answer, Error):
+            answer = replace(answer, publisher="", id=0)
         return respond(200 if isinstance(answer, Ack) else STATUS.get(answer.code, 400), codec.JSON.encode(answer))
 
     def close(self, code: CloseCode, text: str) -> bytes:
@@ -203,7 +209,9 @@ class AnswerFormat(Format):
             return respond(202, {"op": "accepted"})
         if code in FATAL:
             return _refuse(_error_of(code), text)
-        if self._awaited:
+        if self.publisher:
+            text = f"{text}; it is not known whether the publication was stored, and a repeated one is another one"
+        elif self._awaited:
             text = (
                 f"{text}; it is not known whether the publication was stored: repeat it with the same publisher and id"
             )
@@ -235,7 +243,7 @@ class Formats:
     def get_http(self, request: HttpRequest) -> Format:
         """Return the format of an HTTP request: one of its own where the format must know what its connection got."""
         if request.kind == "publish":
-            return AnswerFormat(request.answers, request.several)
+            return AnswerFormat(request.answers, request.several, request.publisher)
         once = request.kind == "poll"
         if request.positions:
             return PositionsFormat(once, dict(request.positions), self._bodies)

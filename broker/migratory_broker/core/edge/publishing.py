@@ -7,7 +7,7 @@ A refused publication affects only its sender. QoS 1 is refused with `nack`, whi
 
 from __future__ import annotations
 
-from migratory_protocol import errors
+from migratory_protocol import errors, limits
 from migratory_protocol.messages import Error, Nack, Publish
 from migratory_protocol.peer import ForwardedPublication
 from migratory_protocol.topics import BadTopic, check_topic
@@ -33,6 +33,7 @@ class PublishHandler:
         self._number = number
         self._delivery = delivery
         self._identities = identities
+        self._unnamed = 0  # publications of QoS 1 without a publisher so far
         self.published = 0
 
     def publish(self, connection: ClientConnection, message: Publish) -> None:
@@ -52,9 +53,12 @@ class PublishHandler:
                 self._refuse(connection, message, errors.RETRY, text, BUSY_RETRY_AFTER)
                 return
             connection.unanswered += 1
-            access = connection.access
-            publisher = message.publisher if access is None else access.qualify(message.publisher)
-            number, mark = message.id, message.mark
+            publisher, number, mark = message.publisher, message.id, message.mark
+            if connection.format.publisher:
+                publisher, number = self._number_unnamed(connection.format.publisher)
+                mark = number
+            if connection.access is not None:
+                publisher = connection.access.qualify(publisher)
         else:
             publisher, number, mark = "", 0, 0
         self.published += 1
@@ -63,6 +67,18 @@ class PublishHandler:
             connection,
             ForwardedPublication(message.topic, message.payload, message.qos, publisher, number, mark, message.sent),
         )
+
+    def _number_unnamed(self, name: str) -> tuple[str, int]:
+        """Return publisher and message id of a publication whose client named no publisher.
+
+        All these publications of an edge share a name, and so a row of the publisher table for each topic and subject.
+        The name changes after `limits.ID_JUMP` ids: two ids of one topic that are further apart would break ID-BOUND.
+        Each id is its own mark: nothing is sent again from here, and on its way to the coordinator no publication
+        overtakes another one of its topic.
+        """
+        series, number = divmod(self._unnamed, limits.ID_JUMP)
+        self._unnamed += 1
+        return f"{name}-{series}", number + 1
 
     def answer(self, connection: ClientConnection, event: PublishAnswers) -> None:
         """Send the logic's answers to the client, with the names that its publishers gave themselves, in as few frames

@@ -7,7 +7,6 @@ request asks for, such as topics and permissions, is checked by the edge.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -99,9 +98,12 @@ def _body_size(method: str, kind: str, headers: Headers, limit: int) -> int:
 
 
 def translate(
-    kind: str, method: str, query: Query, headers: Headers, body: bytes
+    kind: str, method: str, query: Query, headers: Headers, body: bytes, unnamed: str
 ) -> TranslatedRequest | RefusedRequest:
-    """Return what the edge gets for a request whose body was read, or its refusal."""
+    """Return what the edge gets for a request whose body was read, or its refusal.
+
+    :param unnamed: the name under which the edge numbers publications without a publisher.
+    """
     try:
         if method == "GET":
             return _stream_of_url(kind, _parameters(query, {"after", "client", "snapshot"}), query, headers)
@@ -110,7 +112,7 @@ def translate(
             return _of_messages(kind, _decode(body))
         if kind == "publish":
             names = {"client", "id", "mark", "publisher", "qos", "sent", "topic"}
-            return _publication_of_url(_parameters(query, names), body)
+            return _publication_of_url(_parameters(query, names), body, unnamed)
         raise _Refused("the Content-Type must be application/json, and the body a JSON message of a client", 415)
     except UnicodeEncodeError:  # aiohttp passes such bytes on as lone surrogates
         return _Refused("the URL or a header holds bytes that are no UTF-8").refusal
@@ -153,20 +155,22 @@ def _stream_of_url(kind: str, parameters: Mapping[str, str], query: Query, heade
     return TranslatedRequest(HttpRequest("poll" if kind == "poll" else "stream", positions), encoded)
 
 
-def _publication_of_url(parameters: Mapping[str, str], body: bytes) -> TranslatedRequest:
+def _publication_of_url(parameters: Mapping[str, str], body: bytes, unnamed: str) -> TranslatedRequest:
     if "topic" not in parameters:
         raise _Refused("the parameter topic is missing")
     qos = _one_of(parameters, "qos", {"0": 0, "1": 1}, "1")
     publisher, number, mark = parameters.get("publisher", ""), _number(parameters, "id"), _number(parameters, "mark")
-    if qos and not publisher:
+    is_unnamed = qos == 1 and not publisher
+    if is_unnamed:
         if number or mark:
             raise _Refused("id and mark without a publisher; give all, or none for a publication that is not repeated")
-        publisher, number = secrets.token_hex(16), 1
+        publisher, number = unnamed, 1  # the edge puts its own in their place
     sent = _seconds(parameters["sent"]) if "sent" in parameters else None
     message = Publish(parameters["topic"], body, qos, publisher, number, mark or number, sent)
     _check(message)
     encoded = _encode([Connect(client=parameters.get("client", "")), message])
-    return TranslatedRequest(HttpRequest("publish", answers=qos), encoded if qos else encoded + _BYE)
+    http = HttpRequest("publish", answers=qos, publisher=unnamed if is_unnamed else "")
+    return TranslatedRequest(http, encoded if qos else encoded + _BYE)
 
 
 def _check(message: Publish) -> None:

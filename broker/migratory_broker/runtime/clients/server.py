@@ -7,6 +7,7 @@ After an upgrade, or once the request of an HTTP client is read, the transport g
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -117,6 +118,7 @@ class ClientServer:
 
         self._connections = connections
         self._policy = policy
+        self._unnamed = secrets.token_hex(16)  # the publisher of those that give no name, of this process
         self._servers = servers
         self._limit = handshake_limit
         self._compression = compression
@@ -237,7 +239,7 @@ class ClientServer:
             future.set_result(None)
             return
         try:
-            future.set_result(translate(kind, request.method, request.query, request.headers, body))
+            future.set_result(translate(kind, request.method, request.query, request.headers, body, self._unnamed))
         except Exception as error:  # noqa: BLE001
             # it fails the request, which aiohttp answers with 500, and not the pump
             future.set_exception(error)

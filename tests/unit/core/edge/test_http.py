@@ -21,13 +21,24 @@ from migratory_broker.core.edge.events import (
     Resumed,
     Send,
 )
-from migratory_broker.core.logic.events import Admission, DrainClients, Gap, NextPage, Page, ServerList, Tick
+from migratory_broker.core.logic.events import (
+    Admission,
+    DrainClients,
+    Gap,
+    NextPage,
+    Page,
+    PublishRequest,
+    ServerList,
+    Tick,
+)
+from migratory_broker.core.logic.replication.topic_log import PublisherTable
 from migratory_broker.core.security.authorizer import Authorizer, SecurityConfig
 from migratory_broker.core.security.rules import Rule
 from migratory_broker.core.security.tokens import KeySource, TokenConfig
-from migratory_protocol import frames
+from migratory_protocol import frames, limits
 from migratory_protocol.codec import MSGPACK
 from migratory_protocol.messages import Ack, Bye, Connect, Nack, Publish, Server, Subscribe, TopicRequest
+from migratory_protocol.peer import ForwardedPublication
 from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench, publication, publications
 from migratory_testing.eventstream import EventStream, StreamEvent
@@ -340,6 +351,57 @@ def test_a_refused_publication_has_a_status(code: str, status: int) -> None:
     assert (b"Retry-After" in request.data) is (status in (429, 503))
 
 
+UNNAMED = HttpRequest("publish", answers=1, publisher="of this edge")
+
+
+def publish_unnamed(
+    bench: Bench, topic: str = "a", *, token: str | None = None
+) -> tuple[Request, ForwardedPublication]:
+    """Publish without a publisher, and return the request with what the logic gets."""
+    request = Request(bench, UNNAMED, Publish(topic, b"x", 1, "of this edge", 1, 1), token=token)
+    (publication,) = bench.request_of(PublishRequest).publications
+    return request, publication
+
+
+def test_publications_without_a_publisher_share_one_with_rising_ids() -> None:
+    """Regression: each had a publisher of its own, and so a row of the publishers' table for `duplicateWindow`."""
+    bench = Bench()
+    numbered = [publish_unnamed(bench, topic)[1] for topic in ("a", "b", "a")]
+    assert [(each.publisher, each.id, each.mark) for each in numbered] == [
+        ("of this edge-0", id, id) for id in (1, 2, 3)
+    ]
+    table = PublisherTable()
+    for number in range(2, 3 * limits.ID_JUMP, limits.ID_JUMP - 1):
+        bench.edge._publishing._unnamed = number
+        _, publication = publish_unnamed(bench)
+        assert table.judge(publication.publisher, publication.id, publication.mark) == "new"
+        table.rows[publication.publisher] = (publication.id, 1, 1, b"")
+    assert sorted(table.rows) == [f"of this edge-{series}" for series in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (Ack("a", "of this edge-0", 1, Position(1, 1)), 200),
+        (Nack("a", "of this edge-0", 1, "retry", "why", 0.5), 503),
+    ],
+)
+def test_the_publisher_of_those_without_one_is_not_shown(answer: Ack | Nack, status: int) -> None:
+    """A client that knew it could use up its ids."""
+    bench = Bench(EdgeConfig(heartbeat=1.0))
+    request, _ = publish_unnamed(bench)
+    bench.answer(request, answer)  # type: ignore[arg-type]
+    assert (request.status, request.body["publisher"], request.body["id"]) == (status, "", 0)
+    refused = Request(bench, UNNAMED, Publish("\x00", b"x", 1, "of this edge", 1, 1))
+    assert (refused.status, refused.body["publisher"], refused.body["id"]) == (400, "", 0)
+    late, _ = publish_unnamed(bench)
+    bench.wait(1.2)
+    assert late.body["text"].endswith(
+        "it is not known whether the publication was stored, and a repeated one is another one"
+    )
+    assert not any(b"of this edge" in each.data for each in (request, refused, late))
+
+
 def test_several_publications_are_answered_once_all_are() -> None:
     bench = Bench()
     messages = [Publish("a", b"x", 1, "p", id, 1) for id in (1, 2)]
@@ -432,9 +494,9 @@ def test_a_rate_is_no_answer() -> None:
     assert request.status == 200
 
 
-def secured() -> Bench:
+def secured(*more: Rule) -> Bench:
     config = TokenConfig((KeySource(("HS256",)),), audience="migratory", leeway=0.0)
-    rules = (Rule(("quotes/**",), ("subscribe",), claims={"role": ("reader",)}),)
+    rules = (Rule(("quotes/**",), ("subscribe",), claims={"role": ("reader",)}), *more)
     bench = Bench(EdgeConfig(heartbeat=50.0), Authorizer(SecurityConfig(config, rules)))
     bench.step(Credentials((SECRET.encode(),)))
     bench.step(Tick(WALL))
@@ -458,6 +520,14 @@ def test_a_request_without_an_accepted_token_is_answered_401(kind: Any, token: s
     assert request.socket == "closed"
     assert b"\r\nWWW-Authenticate: Bearer\r\n" in request.data
     assert bench.requests == []
+
+
+def test_publications_without_a_publisher_have_one_for_each_subject() -> None:
+    bench = secured(Rule(("a",), ("publish",)))
+    request, publication = publish_unnamed(bench, token=credential())
+    assert publication.publisher == "of this edge-0\0ann"
+    bench.answer(request, Ack("a", publication.publisher, 1, Position(1, 1)))  # type: ignore[arg-type]
+    assert (request.status, request.body["publisher"]) == (200, "")
 
 
 def test_a_stream_has_the_rights_of_its_token_until_it_expires_or_is_revoked() -> None:

@@ -22,7 +22,9 @@ TEXT = st.sampled_from(["", "1", "a", "1:1", "-1", "nan", "1e999", "\udcff", "\x
 
 def ask(url: str, headers: Any = (), method: str = "GET", body: bytes = b"") -> TranslatedRequest | RefusedRequest:
     split = URL(url)
-    return translate(split.path.removeprefix("/v1/"), method, MultiDict(split.query), CIMultiDict(headers), body)
+    return translate(
+        split.path.removeprefix("/v1/"), method, MultiDict(split.query), CIMultiDict(headers), body, "unnamed"
+    )
 
 
 def post(url: str, body: Any, kind: str = "application/json") -> TranslatedRequest | RefusedRequest:
@@ -89,7 +91,7 @@ def test_a_malformed_url_of_a_stream_is_refused(url: str, headers: Any, text: st
 def test_any_request_is_translated_or_refused(kind: str, method: str, query: Any, headers: Any, body: bytes) -> None:
     if kind == "publish":
         method = "POST"
-    request = translate(kind, method, MultiDict(query), CIMultiDict(headers), body)
+    request = translate(kind, method, MultiDict(query), CIMultiDict(headers), body, "unnamed")
     if isinstance(request, RefusedRequest):
         assert 400 <= request.status < 500
     else:
@@ -125,11 +127,9 @@ def test_a_url_and_raw_bytes_publish() -> None:
     ]
     (_, publication) = messages(post(url + "&mark=2", b"", ""))
     assert publication.mark == 2
-    _, first = messages(post("/v1/publish?topic=a", b"x", ""))
-    _, second = messages(post("/v1/publish?topic=a", b"x", ""))
-    assert (first.qos, first.id, first.mark) == (1, 1, 1)
-    assert len(first.publisher) == 32
-    assert first.publisher != second.publisher
+    request = post("/v1/publish?topic=a", b"x", "")
+    assert messages(request) == [Connect(), Publish("a", b"x", 1, "unnamed", 1, 1)]
+    assert request.http == HttpRequest("publish", answers=1, publisher="unnamed")  # type: ignore[union-attr]
     request = post("/v1/publish?topic=a&qos=0", b"x", "")
     assert messages(request) == [Connect(), Publish("a", b"x"), Bye()]
     assert request.http == HttpRequest("publish")  # type: ignore[union-attr]
