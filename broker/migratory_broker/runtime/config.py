@@ -199,7 +199,8 @@ class AdministrationSection(_Section, frozen=True):
 class BrokerConfig(_Section, frozen=True):
     """The configuration of a cluster's brokers, the same for each. `leaving`: brokers that will be removed, one after
     the other. `io_processes`: the number of processes that hold the clients' sockets; 0: the broker's own process
-    does. Without `security` every client may do everything."""
+    does. `console`: whether the clients' listener serves the console. Without `security` every client
+    may do everything."""
 
     cluster: Name
     brokers: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)]
@@ -213,6 +214,7 @@ class BrokerConfig(_Section, frozen=True):
     tls: TlsSection = field(default_factory=TlsSection)
     administration: AdministrationSection = field(default_factory=AdministrationSection)
     compression: bool = False
+    console: bool = False
     io_processes: Annotated[int, Meta(ge=0, le=64)] = 0
     leaving: tuple[Name, ...] = ()
     security: SecuritySection | None = None

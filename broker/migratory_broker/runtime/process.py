@@ -32,6 +32,7 @@ from migratory_broker.runtime.accepting.limits import NEEDED_DESCRIPTORS, check_
 from migratory_broker.runtime.accepting.listener import Acceptor, Listener, address_of, bind, listen
 from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, metric_values
 from migratory_broker.runtime.admin.server import MAX_ADMIN, AdminServer, health_page, readiness_page, status_page
+from migratory_broker.runtime.clients.console import CachedStatus
 from migratory_broker.runtime.clients.server import REFUSAL_REASONS, servers_page
 from migratory_broker.runtime.clients.service import ClientBackend, LocalClients, client_byte_limits, freeze_heap
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, split_address
@@ -181,6 +182,7 @@ class Broker:
         self._metrics = BrokerMetrics(config.cluster, name, self._metric_values)
         self._memory = MemoryReader(clock)
         self._credentials = self._credential_store()
+        self._console_status = CachedStatus(self._status, clock)
         self._clients = self._client_backend()
         pages = {
             "/healthz": health_page,
@@ -246,7 +248,8 @@ class Broker:
     def _client_backend(self) -> ClientBackend:
         config, name, clock = self._config, self._identity.name, time.monotonic
         if not config.io_processes:
-            return LocalClients(config, name, self._pump, clock, self._log, self._certificates.get("clients"))
+            certificate = self._certificates.get("clients")
+            return LocalClients(config, name, self._pump, clock, self._log, certificate, self._console_status.read)
         return IoProcessPool(
             config,
             name,
@@ -257,6 +260,7 @@ class Broker:
             self._logic.config.fencing,
             self._metrics.observe,
             on_keys_needed=self._request_keys,
+            console_status=self._console_status.get,
         )
 
     # ---- run -------------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ class Site:
         self.pump.set_handlers({})
         self.clients = IoProcessPool(
             parse(json.dumps(config).encode()), "b", self.pump, lambda: self.now, log, "info", 4.0,
-            self.observed.append, self._start,
+            self.observed.append, self._start, console_status=lambda: b"shown",
         )  # fmt: skip
 
     def _start(self, ends: tuple[int, int]) -> Any:

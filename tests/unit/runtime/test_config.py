@@ -43,6 +43,7 @@ GOOD: dict[str, Any] = {
     "drain": {"period": 30.0},
     "origins": {"allowed": ["https://app.example.com", "https://*.example.org"], "hosts": ["*"], "withoutOrigin": True},
     "compression": False,
+    "console": True,
     "ioProcesses": 0,
 }
 

@@ -59,7 +59,8 @@ async def test_a_broker_handles_every_effect(processes: int, monkeypatch: pytest
     def not_started(ends: tuple[int, int]) -> Any:
         raise OSError("a test starts none")
 
-    monkeypatch.setattr(manyprocesses.IoProcessPool.__init__, "__defaults__", (not_started, lambda _: None))
+    defaults = (not_started, lambda _: None, lambda: b"{}")
+    monkeypatch.setattr(manyprocesses.IoProcessPool.__init__, "__defaults__", defaults)
     log = Log(level="error", common={})
     broker = Broker(parse(config(processes)), Identity("a"), log)
     sockets = broker._bind()

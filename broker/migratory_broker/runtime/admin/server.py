@@ -7,9 +7,7 @@ Nothing can be changed here. The pages that show addresses can be guarded by a t
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 
 import msgspec
 from aiohttp import web
@@ -23,7 +21,7 @@ from migratory_broker.runtime.accepting.http import (
     page_response,
     refusal_response,
 )
-from migratory_broker.runtime.clients.handshake import bearer_token, check_source
+from migratory_broker.runtime.clients.handshake import check_source, has_token
 from migratory_broker.runtime.logs import Log
 
 MAX_ADMIN = 32
@@ -60,7 +58,7 @@ class AdminServer:
         self._clock = clock
         self._limit = request_limit
         self._log = log
-        self._digests = [bytes.fromhex(token) for token in tokens]
+        self._tokens = tokens
         self._policy = OriginPolicy((), ("localhost", *hosts), addresses=True)
         self._next_line = 0.0
         self.refused = 0
@@ -99,11 +97,7 @@ class AdminServer:
 
     def _check_token(self, request: web.BaseRequest) -> RefusedRequest | None:
         """Return the refusal of a request that lacks a token, or None."""
-        if not self._digests or request.path not in GUARDED:
-            return None
-        token = bearer_token(request.headers)
-        digest = sha256((token or "").encode()).digest()
-        if token and any(hmac.compare_digest(digest, known) for known in self._digests):
+        if not self._tokens or request.path not in GUARDED or has_token(request.headers, self._tokens):
             return None
         text = "this page needs a token of spec.security.administration: send Authorization: Bearer TOKEN"
         return RefusedRequest(401, text, {"WWW-Authenticate": "Bearer"})

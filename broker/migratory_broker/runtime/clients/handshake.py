@@ -4,9 +4,11 @@ clients' listener."""
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Literal, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -129,6 +131,13 @@ def bearer_token(headers: Headers) -> str | None:
     values = headers.getall("Authorization", [])
     scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() if scheme.lower() == "bearer" else None
+
+
+def has_token(headers: Headers, tokens: Sequence[str]) -> bool:
+    """Return whether the request has a bearer token whose SHA-256, in hexadecimal digits, is one of `tokens`."""
+    token = bearer_token(headers)
+    digest = sha256((token or "").encode(errors="replace")).hexdigest()
+    return bool(token) and any(hmac.compare_digest(digest, known) for known in tokens)
 
 
 def _tokens(headers: Headers, name: str) -> list[str]:

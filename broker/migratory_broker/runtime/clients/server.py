@@ -1,4 +1,5 @@
-"""The clients' HTTP server: WebSocket upgrades on `/` and `/ws`, the requests of HTTP clients, and `GET /v1/servers`.
+"""The clients' HTTP server: WebSocket upgrades on `/` and `/ws`, the requests of HTTP clients, `GET /v1/servers`, and
+the console.
 
 After an upgrade, or once the request of an HTTP client is read, the transport goes to a slotted protocol
 (connection.py) and aiohttp's request handler is released, which keeps a client at 1.5 KiB instead of 14 KiB.
@@ -30,6 +31,7 @@ from migratory_broker.runtime.accepting.http import (
     refusal_response,
 )
 from migratory_broker.runtime.clients.connection import ClientConnections
+from migratory_broker.runtime.clients.console import Console
 from migratory_broker.runtime.clients.handshake import Wire, bearer_token, check_rebound, check_source, negotiate
 from migratory_broker.runtime.clients.requests import (
     PATHS,
@@ -39,8 +41,9 @@ from migratory_broker.runtime.clients.requests import (
     translate,
 )
 
-REFUSAL_REASONS = {403: "origin", 421: "host", 400: "repeated"}
-"""The reasons for which a request is refused for its source, by status: its Origin, its Host, or two of either."""
+REFUSAL_REASONS = {403: "origin", 421: "host", 400: "repeated", 401: "token"}
+"""The reasons for which a request is refused for its source, by status: its Origin, its Host, two of either, or the
+console's token."""
 
 NOT_FOUND = "not found; use /ws (WebSocket), /v1/stream, /v1/poll, /v1/publish or /v1/servers"
 
@@ -109,12 +112,14 @@ class ClientServer:
         tokens: TokenPlaces | None = None,
         brokers: Callable[[], Sequence[Server]] | None = None,
         on_note: Callable[[Note], object] = lambda note: None,
+        console: Console | None = None,
     ) -> None:
         """Create the server. `max_held` is the bytes of memory that all handshakes may take, `compression` whether
         permessage-deflate may be negotiated, `max_body` the bytes of a request's body. A client of HTTP that
         acknowledges nothing for two `heartbeat` intervals, in seconds, loses its connection. `tokens` are the places of
         a request from which a token is read; None: it reads none. `brokers` returns those whose names GET requests
-        with neither Origin nor token may have as Host; None: any that `policy` allows. `on_note` writes a log line."""
+        with neither Origin nor token may have as Host; None: any that `policy` allows. `on_note` writes a log line.
+        `console` has the pages of the console; None: there are none."""
 
         self._connections = connections
         self._policy = policy
@@ -126,6 +131,7 @@ class ClientServer:
         self._unacknowledged_limit = round(2000 * heartbeat)  # milliseconds
         self._tokens = tokens
         self._brokers = brokers
+        self._console = console
         self._server = HttpServer(self._handle, clock, max_held=max_held)
         self.slow_handshakes = 0
         self._clock = clock
@@ -167,8 +173,12 @@ class ClientServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
         refused = check_source(request.headers, self._policy)
-        if refused is None and self._brokers is not None and path in PATHS and self._may_be_rebound(request):
+        console = self._console if self._console is not None and self._console.has(path) else None
+        shows = path in PATHS or console is not None
+        if refused is None and self._brokers is not None and shows and self._may_be_rebound(request):
             refused = check_rebound(request.headers, self._brokers())
+        if refused is None and console is not None:
+            refused = console.check(path, request.method, request.headers)
         if refused is not None:
             self._count_refused(request, refused)
             return refusal_response(refused)
@@ -181,6 +191,8 @@ class ClientServer:
             return _empty_response(PREFLIGHT_HEADERS)
         if path in PATHS:
             return await self._serve(request, PATHS[path])
+        if console is not None:
+            return await self._show(request, console)
         if path != "/v1/servers":
             return refusal_response(RefusedRequest(404, NOT_FOUND))
         if request.method not in {"GET", "HEAD"}:
@@ -197,6 +209,14 @@ class ClientServer:
         neither an Origin nor a token. The page has no valid token, and the edge refuses an invalid one."""
         has_token = self._tokens is not None and self._tokens.read(request)
         return request.method == "GET" and "Origin" not in request.headers and not has_token
+
+    async def _show(self, request: web.BaseRequest, console: Console) -> web.StreamResponse:
+        """Return the response of the console. Its body counts as memory of the connection until it is sent."""
+        response = await console.answer(request.path, request.method)
+        if isinstance(response, RefusedRequest):
+            return refusal_response(response)
+        self._server.hold(request.protocol, int(response.content_length or 0))
+        return response
 
     async def _serve(self, request: web.BaseRequest, kind: str) -> web.StreamResponse:
         """Read the body of an HTTP client's request, within the time of a handshake, and hand the request over."""

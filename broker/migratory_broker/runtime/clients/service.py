@@ -9,7 +9,7 @@ import asyncio
 import gc
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ from migratory_broker.runtime.accepting.listener import (
 )
 from migratory_broker.runtime.accepting.tls_connection import MAX_WAITING_BYTES
 from migratory_broker.runtime.clients.connection import ClientConnections
+from migratory_broker.runtime.clients.console import Console
 from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
 from migratory_broker.runtime.clients.server import REFUSAL_REASONS, ClientServer, TokenPlaces, servers_page
 from migratory_broker.runtime.config import BrokerConfig, RatesSection
@@ -141,6 +142,14 @@ def _is_anonymous(config: BrokerConfig) -> bool:
     return security is None or security.tokens is None or security.anonymous
 
 
+def _console(config: BrokerConfig, read: Callable[[], Awaitable[bytes]] | None) -> Console | None:
+    """Return the console, if it is configured. With security or tokens of the administration, it needs such a token."""
+    if not config.console or read is None:
+        return None
+    tokens = config.administration.tokens
+    return Console(read, tokens if tokens or config.security is not None else None)
+
+
 def freeze_heap() -> None:
     """Exempt all present objects from garbage collection, and make collections rarer: the objects live to the end, and
     full collections would stall the loop."""
@@ -151,7 +160,8 @@ def freeze_heap() -> None:
 
 class ClientService:
     """The handshakes, connections and edge of this process. `servers` are the brokers that `/v1/servers` lists. With
-    `certificate` clients connect over TLS; `on_note` writes a log line."""
+    `certificate` clients connect over TLS; `on_note` writes a log line. `console_status` returns what the console shows
+    of the broker; None: there is no console."""
 
     def __init__(
         self,
@@ -161,6 +171,7 @@ class ClientService:
         clock: Callable[[], float],
         certificate: Certificate | None = None,
         on_note: Callable[[events.Note], object] = lambda note: None,
+        console_status: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         origins = config.origins
         share = max(1, config.io_processes)
@@ -183,6 +194,7 @@ class ClientService:
             tokens=_token_places(config),
             brokers=(lambda: self.servers) if _is_anonymous(config) and "*" in origins.hosts else None,
             on_note=on_note,
+            console=_console(config, console_status),
         )
         if certificate is None:
             self.start_connection = ConnectionStarter(
@@ -376,9 +388,16 @@ class LocalClients(ClientService):
         clock: Callable[[], float],
         log: Log,
         certificate: Certificate | None = None,
+        console_status: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         super().__init__(
-            config, name, pump, clock, certificate, lambda note: log(note.level, note.event, **note.fields)
+            config,
+            name,
+            pump,
+            clock,
+            certificate,
+            lambda note: log(note.level, note.event, **note.fields),
+            console_status,
         )
         self._clock = clock
         self._log = log

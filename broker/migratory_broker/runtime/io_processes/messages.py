@@ -48,6 +48,12 @@ class Beat(EdgeMessage, frozen=True, gc=False):
     """A sign of life from the broker's process, without content."""
 
 
+class ConsoleStatus(EdgeMessage, frozen=True, gc=False):
+    """The answer to `ConsoleStatusNeeded`: what the console shows of the broker, as JSON."""
+
+    status: bytes
+
+
 # ---- from an I/O process ---------------------------------------------------------------------------------------
 
 
@@ -55,6 +61,10 @@ class IoHello(EdgeMessage, frozen=True, gc=False):
     """The first message of an I/O process: it runs. `room` is the number of connections that it can hold."""
 
     room: int
+
+
+class ConsoleStatusNeeded(EdgeMessage, frozen=True, gc=False):
+    """A page of the console asks for its status."""
 
 
 class SocketCounts(EdgeMessage, frozen=True, gc=False):
@@ -84,8 +94,19 @@ class EdgeReport(EdgeMessage, frozen=True):
     server: dict[str, int]
 
 
-ToIo = EdgeEffect | Credentials | Begin | LimitsChanged | Beat
-FromIo = LogicRequest | Detach | KeysNeeded | Observe | Note | IoHello | SocketCounts | ReleasedAddresses | EdgeReport
+ToIo = EdgeEffect | Credentials | Begin | LimitsChanged | Beat | ConsoleStatus
+FromIo = (
+    LogicRequest
+    | Detach
+    | KeysNeeded
+    | Observe
+    | Note
+    | IoHello
+    | SocketCounts
+    | ReleasedAddresses
+    | EdgeReport
+    | ConsoleStatusNeeded
+)
 
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 """Return one message, encoded. Values of log lines that are not plain data are sent as their text, as logs write

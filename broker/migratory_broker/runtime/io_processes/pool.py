@@ -32,6 +32,8 @@ from migratory_broker.runtime.io_processes.handle import IoProcessHandle, start_
 from migratory_broker.runtime.io_processes.messages import (
     ROUTES,
     Begin,
+    ConsoleStatus,
+    ConsoleStatusNeeded,
     EdgeReport,
     IoHello,
     LimitsChanged,
@@ -68,6 +70,7 @@ class IoProcessPool:
     :param observe: adds a value to the broker's metrics.
     :param start_process: starts a process.
     :param on_keys_needed: fetches the keys of tokens.
+    :param console_status: returns what the console shows of the broker, as JSON.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class IoProcessPool:
         observe: Callable[[Observe], None],
         start_process: Callable[[tuple[int, int]], subprocess.Popen[bytes]] = start_process,
         on_keys_needed: Callable[[KeysNeeded], None] = lambda _: None,
+        console_status: Callable[[], bytes] = lambda: b"{}",
     ) -> None:
         self.servers: tuple[Server, ...] = ()
         self._config = config
@@ -94,6 +98,7 @@ class IoProcessPool:
         self._observe = observe
         self._start = start_process
         self._on_keys_needed = on_keys_needed
+        self._console_status = console_status
         self._credentials: Credentials | None = None
         self._max_waiting = MAX_WAITING + 4 * config.limits.max_payload
         self._interest = TopicInterest()
@@ -181,6 +186,9 @@ class IoProcessPool:
                 self._observe(message)
             elif kind is KeysNeeded:
                 self._on_keys_needed(message)
+            elif kind is ConsoleStatusNeeded:
+                process.channel.put(encode(ConsoleStatus(self._console_status())))
+                process.channel.flush()
             elif kind is Note:
                 self._log(message.level, message.event, io_process=process.index, **message.fields)
             else:

@@ -27,6 +27,7 @@ from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
 from migratory_broker.runtime.accepting.addresses import AddressLease
 from migratory_broker.runtime.accepting.limits import AcceptBudget, connection_capacity
+from migratory_broker.runtime.clients.console import RemoteStatus
 from migratory_broker.runtime.clients.service import ClientService, freeze_heap
 from migratory_broker.runtime.config import parse
 from migratory_broker.runtime.errors import EXIT_FAILED
@@ -34,6 +35,8 @@ from migratory_broker.runtime.io_processes.channel import Channel, receive_socke
 from migratory_broker.runtime.io_processes.messages import (
     Beat,
     Begin,
+    ConsoleStatus,
+    ConsoleStatusNeeded,
     EdgeReport,
     IoHello,
     LimitsChanged,
@@ -91,6 +94,7 @@ class IoProcess:
         self._pump = Pump(
             LogicProxy(self._channel, self._on_channel_full), self._loop.call_soon, time.monotonic, self._failed
         )
+        self._console_status = RemoteStatus(self._ask_console_status, time.monotonic)
         self._clients: ClientService | None = None
         self._certificate: Certificate | None = None
         self._log: Log | None = None
@@ -127,6 +131,8 @@ class IoProcess:
             elif kind is LimitsChanged:
                 if self._clients is not None:
                     self._clients.set_rate_limits(parse(message.config))
+            elif kind is ConsoleStatus:
+                self._console_status.receive(message.status)
             elif kind is not Beat:
                 if kind is events.ServerList and self._clients is not None:
                     self._clients.servers = message.servers
@@ -150,7 +156,13 @@ class IoProcess:
         if config.tls.clients is not None:
             self._certificate = Certificate("clients", config.tls.clients, begin.broker, log, self._count_refused)
         clients = self._clients = ClientService(
-            config, begin.broker, self._pump, time.monotonic, self._certificate, self._note
+            config,
+            begin.broker,
+            self._pump,
+            time.monotonic,
+            self._certificate,
+            self._note,
+            self._console_status.read,
         )
         request = self._pump.request
         self._pump.set_handlers(
@@ -167,6 +179,10 @@ class IoProcess:
         self._ticked = time.monotonic()
         self._loop.call_later(TICK, self._tick)
         freeze_heap()
+
+    def _ask_console_status(self) -> None:
+        self._channel.put(encode(ConsoleStatusNeeded()))
+        self._channel.flush()
 
     def _count_refused(self) -> None:
         self._channel.put(encode(events.Observe("migratory_tls_refused_total", 1.0, "clients")))

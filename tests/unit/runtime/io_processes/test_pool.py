@@ -21,7 +21,13 @@ from migratory_broker.core.logic.events import (
 )
 from migratory_broker.runtime.config import LimitsSection, RatesSection, parse
 from migratory_broker.runtime.io_processes import pool as manyprocesses
-from migratory_broker.runtime.io_processes.messages import Begin, IoHello, LimitsChanged
+from migratory_broker.runtime.io_processes.messages import (
+    Begin,
+    ConsoleStatus,
+    ConsoleStatusNeeded,
+    IoHello,
+    LimitsChanged,
+)
 from migratory_protocol.messages import Server
 from migratory_protocol.positions import Position
 from migratory_testing.ioprocesses import fanout
@@ -43,6 +49,16 @@ async def test_a_process_gets_the_present_state_first(site: Any) -> None:
     late = await here.up(here.started[1])
     assert late.got[1:] == [Admission(True), ServerList(servers)]
     assert here.log.events().count("io_process_up") == 2
+
+
+async def test_only_the_process_that_asks_gets_what_the_console_shows(site: Any) -> None:
+    here = site()
+    here.open()
+    asking, other = [await here.up(io) for io in here.started]
+    asking.say(ConsoleStatusNeeded())
+    await until(lambda: asking.of(ConsoleStatus))
+    assert asking.of(ConsoleStatus) == [ConsoleStatus(b"shown")]
+    assert other.of(ConsoleStatus) == []
 
 
 async def test_changed_limits_reach_running_and_later_processes(site: Any) -> None:
