@@ -127,7 +127,11 @@ def write_config(
     path = folder / "broker.json"
     try:
         config = broker_config(
-            cluster, zookeeper_servers, default_hosts=LOOPBACK_HOSTS, default_origins=LOOPBACK_ORIGINS
+            cluster,
+            zookeeper_servers,
+            default_hosts=LOOPBACK_HOSTS,
+            default_origins=LOOPBACK_ORIGINS,
+            default_console=True,
         )
         if zookeeper_tls is not None:
             config.setdefault("tls", {})["zookeeper"] = zookeeper_tls.model_dump()

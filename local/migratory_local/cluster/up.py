@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urljoin
 
 from migratory_resources import MigratoryCluster
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
@@ -161,6 +162,8 @@ def _announce(cluster: LocalCluster, metrics: str, say: Callable[[str], None]) -
         say(f"  {broker.url}    {broker.name}, administration {broker.admin_url}")
     if cluster.authority is not None:
         say(f"Authority {cluster.authority} (for programs: SSL_CERT_FILE)")
+    if cluster.resource.spec.console.enabled is not False:
+        say(f"Console   {urljoin(cluster.brokers[0].url.replace('ws', 'http', 1), '/console')}")
     say(f"ZooKeeper {cluster.ensemble.servers}")
     say(f"Metrics   {metrics or 'not recorded'}")
     say(f"Logs      {cluster.workdir / 'logs'}")

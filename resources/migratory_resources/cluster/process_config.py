@@ -43,6 +43,7 @@ def broker_config(
     leaving: Sequence[str] = (),
     default_hosts: Sequence[str] = ("*",),
     default_origins: Sequence[str] = (),
+    default_console: bool = False,
     secrets_folder: str = "",
     zookeeper_path: str | None = None,
 ) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def broker_config(
     :param default_hosts: the values of the header Host that brokers accept if the cluster's spec names none; "*" for
         all.
     :param default_origins: the origins of web pages that may connect if the cluster's spec names none.
+    :param default_console: whether brokers serve the console if the cluster's spec does not say it.
     :param secrets_folder: the folder in which each Secret that the configuration names is a folder of its own.
     :param zookeeper_path: the node below which the cluster's nodes are; None for `DEFAULT_ZOOKEEPER_PATH`.
     """
@@ -88,6 +90,7 @@ def broker_config(
         "tls": certificate_sections(spec.security.tls, TLS_FOLDER),
         "administration": spec.security.administration.model_dump(exclude_defaults=True),
         "leaving": list(leaving),
+        "console": default_console if spec.console.enabled is None else spec.console.enabled,
     }
     return config | {name: value for name, value in optional.items() if value}
 

@@ -301,6 +301,16 @@ class SecuritySpec(ResourceModel):
     )
 
 
+class ConsoleSpec(ResourceModel):
+    """The console, a page that shows the cluster: `spec.console`."""
+
+    enabled: bool | None = Field(
+        default=None,
+        description="Serve the page /console to those who reach the clients' port; by default only on one machine. "
+        "With tokens or rules it needs a token of spec.security.administration",
+    )
+
+
 class SlaSpec(ResourceModel):
     """The objectives that reports judge, and the length of the time that a report judges: `spec.sla`."""
 
@@ -329,6 +339,7 @@ class ClusterSpec(ResourceModel):
     security: SecuritySpec = Field(
         default=SecuritySpec(), description="Which clients and web pages may connect, and what they may do"
     )
+    console: ConsoleSpec = Field(default=ConsoleSpec(), description="The page that shows the cluster")
     sla: SlaSpec = Field(default=SlaSpec(), description="Objectives by which reports judge the cluster")
 
 

@@ -361,6 +361,23 @@ def test_tokens_of_the_administration_reach_the_broker_config() -> None:
     assert broker_config(loaded.cluster, "zk:2181")["administration"] == {"tokens": ["0" * 64]}
 
 
+@pytest.mark.parametrize(
+    ("spec", "local", "served"),
+    [
+        ("{}", False, False),
+        ("{}", True, True),
+        ("{console: {enabled: true}}", False, True),
+        ("{console: {enabled: false}}", True, False),
+    ],
+)
+def test_console_is_off_on_kubernetes_and_on_on_one_machine_unless_the_file_says_it(
+    spec: str, local: bool, served: bool
+) -> None:
+    config = broker_config(load_cluster(cluster_file(spec)).cluster, "zk:2181", default_console=local)
+    assert config.get("console", False) is served
+    assert served or "console" not in config, "a broker of the previous release rejects unknown fields"
+
+
 def test_tokens_and_rules_reach_the_broker_config() -> None:
     assert "security" not in broker_config(load_cluster(cluster_file()).cluster, "zk:2181")
     security = """{security: {
