@@ -4,7 +4,9 @@ exist."""
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -72,3 +74,17 @@ def test_images_and_type_checks_cover_every_package_of_the_wheel() -> None:
     listed = re.search(r"git ls-files .*? -- (.*?) \|", (ROOT / "docker" / "build").read_text("utf-8"), re.S)
     assert listed is not None
     assert folders <= set(listed[1].split())
+
+
+def test_the_build_context_of_images_has_the_console_and_its_client(tmp_path: Path) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(f"""#!/bin/sh
+case "$1" in build) for last; do :; done; cp -a "$last" {tmp_path}/context ;; image) echo 1 ;; esac
+""")
+    docker.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [str(ROOT / "docker" / "build"), "broker"]
+    subprocess.run(command, env=environment, capture_output=True, check=True, timeout=60)
+    console = Path("broker", "migratory_broker", "console")
+    for name in ("index.html", "client/index.js", "client/core/session.js"):
+        assert (tmp_path / "context" / console / name).read_bytes() == (ROOT / console / name).read_bytes()
