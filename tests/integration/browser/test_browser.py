@@ -1,6 +1,6 @@
 """The JavaScript client on three real brokers, in Node.js and in Chromium: brokers are killed, the tab is frozen and
-put into the back-forward cache, tokens expire. Every publication arrives once and in order, and pages say what
-happens."""
+put into the back-forward cache, tokens expire. Every publication arrives once and in order, and pages, the console
+among them, say what happens."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urljoin
 
 import psutil
 import pytest
@@ -24,7 +26,7 @@ from migratory_client.notifications import Status
 from migratory_local.cluster.state import ClusterState, running_clusters
 from migratory_protocol.topics import topic_group
 from migratory_testing.chromium import Chromium
-from migratory_testing.javascript import CLIENT, node
+from migratory_testing.javascript import CLIENT, axe, node
 from migratory_testing.processes import descendants, runs
 from migratory_testing.tokens import SECRET, sign
 from migratory_testing.waiting import poll
@@ -38,6 +40,8 @@ TOKEN_LIFE = 8.0
 FROZEN = float(os.environ.get("MIGRATORY_FROZEN", TOKEN_LIFE + 1.5))
 """Seconds for which the tab is frozen: longer than its token lives."""
 
+STATUS_TOKEN = "of the administration"
+
 CLUSTER = """\
 apiVersion: migratory.dev/v1alpha1
 kind: MigratoryCluster
@@ -47,6 +51,7 @@ spec:
   topics: {{groups: {groups}, cache: {{minAge: 3m}}}}
   security:
     anonymous: true
+    administration: {{tokens: [{digest}]}}
     tokens: {{leeway: 0s, keys: [{{algorithms: [HS256], file: {secret}}}]}}
     rules:
       - {{anonymous: true, topics: ["**"], allow: [subscribe, publish, history]}}
@@ -61,7 +66,7 @@ class Cluster:
         secret = folder / "secret"
         secret.write_text(SECRET)
         file = folder / "cluster.yaml"
-        file.write_text(CLUSTER.format(secret=secret, groups=GROUPS))
+        file.write_text(CLUSTER.format(secret=secret, groups=GROUPS, digest=sha256(STATUS_TOKEN.encode()).hexdigest()))
         states = folder / "state"
         command = [sys.executable, "-m", "migratory_cli.main", "up", "-f", str(file), "--workdir", str(folder / "work")]
         environment = {**os.environ, "XDG_STATE_HOME": str(states)}
@@ -88,7 +93,9 @@ class Cluster:
         number = topic_group(topic, GROUPS)
 
         def coordinator() -> str:
-            with urllib.request.urlopen(f"{self._brokers[0].admin}/v1/status", timeout=5) as answer:
+            headers = {"Authorization": f"Bearer {STATUS_TOKEN}"}
+            request = urllib.request.Request(f"{self._brokers[0].admin}/v1/status", headers=headers)
+            with urllib.request.urlopen(request, timeout=5) as answer:
                 groups = json.load(answer)["logic"]["groups"]
             return next(str(group["coordinator"] or "") for group in groups if group["group"] == number)
 
@@ -450,3 +457,167 @@ def test_page_loses_nothing_where_websocket_is_blocked_and_comes_back(
         page.catch_up("by WebSocket")
         assert page.ask("texts.at(-1)") == str(counter.last)
         assert no_exception(browser)
+
+
+# ---- the console -------------------------------------------------------------------------------------------------
+
+SCREENS = [(390, False), (390, True), (768, False), (1280, False), (1280, True)]
+"""Widths in pixels, and whether the colours are dark."""
+
+
+NAME_OF_FOCUS = """(({id, tagName, textContent}, title) =>
+    tagName === "BODY" ? "" : id || title?.textContent || textContent)(
+    document.activeElement, document.getElementById(document.activeElement.getAttribute("aria-labelledby")))"""
+"""The id of the element that has the focus, else its title or its text; "" when none has it."""
+
+
+class ConsolePage:
+    """The console's page."""
+
+    def __init__(self, browser: Chromium, cluster: Cluster) -> None:
+        self.ask = browser.ask
+        self._browser = browser
+        self._address = urljoin(next(iter(cluster.urls.values())).replace("ws", "http", 1), "/console")
+
+    def open(self) -> None:
+        """Load the page, which then lacks a token."""
+        self._browser.open(self._address)
+        self.wait("health", "the console needs a token")
+
+    def text(self, name: str) -> str:
+        """Return the text of an element."""
+        return str(self.ask(f"document.getElementById('{name}').innerText"))
+
+    def faults(self) -> list[str]:
+        """Return what the page has of scripts that failed and of breaches of its Content-Security-Policy."""
+        return [line for line in self._browser.console if "exceptionDetails" in line or "Content Security" in line]
+
+    def violations(self) -> list[Any]:
+        """Return the rules of axe that the page breaks, and where."""
+        if self.ask("typeof axe") == "undefined":
+            self.ask(f"{axe()}; 0")
+        found = self.ask("axe.run().then(({passes, violations}) => ({passes, violations}))")
+        assert {"color-contrast", "label", "button-name"} <= {rule["id"] for rule in found["passes"]}
+        return [(rule["id"], node["html"]) for rule in found["violations"] for node in rule["nodes"]]
+
+    def next_focus(self) -> str:
+        """Press Tab, and return the id or the text of the element that gets the focus, "" when it leaves the page."""
+        self._browser.press("Tab", 9)
+        return str(self.ask(NAME_OF_FOCUS))
+
+    def wait(self, name: str, pattern: str) -> str:
+        """Wait until an element has a text that matches, and return the text."""
+
+        def found() -> str:
+            text = self.text(name)
+            return text if re.search(pattern, text) else ""
+
+        return poll(found, f"{name} has {pattern}", LIMIT)
+
+    def submit(self, form: str, **values: str) -> None:
+        """Fill fields of a form by their ids, and submit it."""
+        for name, value in values.items():
+            self.ask(f"void (document.getElementById('{name}').value = {json.dumps(value)})")
+        self.ask(f"document.getElementById('{form}').requestSubmit()")
+
+    def payloads(self) -> list[str]:
+        """Return the payloads that are shown, the oldest first."""
+        cells = self.ask("[...document.querySelectorAll('#messages .payload')].map((cell) => cell.textContent)")
+        return [str(text) for text in reversed(cells)]
+
+
+def test_console_says_that_a_broker_died_and_goes_on_following(cluster: Cluster, tmp_path: Path) -> None:
+    topic, payload = "<b>console</b>", "<img src=x onerror=alert(1)>"
+    cluster.wait_ready()
+    with SyncClient([*cluster.urls.values()]) as publisher, Chromium(tmp_path) as browser:
+        page = ConsolePage(browser, cluster)
+        page.open()
+        assert page.ask("document.getElementById('tokens').open") is True
+        page.submit("use-tokens", **{"status-token": "a wrong one"})
+        page.wait("health", "The token was refused")
+        page.submit("use-tokens", **{"status-token": STATUS_TOKEN})
+        page.wait("now", r"brokers ready\s+3 of 3")
+        assert page.text("cluster") == "pages"
+
+        # What others wrote is shown as text.
+        page.submit("publish", topic=topic, payload=payload)
+        page.wait("published", r"^Stored at position \d+:1 ")
+        page.submit("follow")
+        poll(lambda: page.payloads() == [payload], "the latest publication", LIMIT)
+        assert page.ask("document.querySelectorAll('#messages img, #place b').length") == 0
+        assert topic in page.wait("place", r"topic group \d, coordinator pages-broker-\d")
+
+        # The page's broker dies, and is started again.
+        broker = page.wait("link", "connected to").removeprefix("This page is connected to ").rstrip(".")
+        cluster.kill(broker)
+        page.wait("line", rf"{broker} (does not answer|was started again)")
+        page.wait("line", r"this page is disconnected: 1006.*; it connects again")
+        page.wait("line", r"this page goes on after")
+        numbers = [str(number) for number in range(2, 12)]
+        for number in numbers:
+            publisher.publish(topic, number)
+        poll(lambda: page.payloads() == [payload, *numbers], "the publications after the kill", LIMIT)
+        assert re.search(r"gaps\s+0", page.text("counts"))
+        page.wait("line", rf"{broker} was started again")
+        page.wait("now", r"brokers ready\s+3 of 3")
+
+        for width, dark in SCREENS:
+            browser.set_screen(width, dark=dark)
+            assert page.ask("document.documentElement.scrollWidth <= innerWidth"), width
+            assert page.violations() == [], (width, dark)
+        assert page.faults() == []
+        own = tuple(url.replace("ws", "http", 1).removesuffix("ws") for url in cluster.urls.values())
+        assert [url for url in browser.requests if not url.startswith((*own, "data:"))] == []
+
+
+FOCUS_IS_VISIBLE = """(({outlineStyle, outlineWidth}) => outlineStyle === "solid" && parseFloat(outlineWidth) >= 2)(
+    getComputedStyle(document.activeElement))"""
+
+
+def test_console_is_used_with_the_keyboard_alone_on_a_phone(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.wait_ready()
+    with Chromium(tmp_path) as browser:
+        browser.set_screen(390, dark=True)
+        page = ConsolePage(browser, cluster)
+        page.open()
+        assert page.violations() == []
+
+        def tab_to(name: str) -> None:
+            for _ in range(20):
+                if page.next_focus() == name:
+                    assert page.ask(FOCUS_IS_VISIBLE), name
+                    return
+            raise AssertionError(f"Tab does not reach {name}")
+
+        tab_to("status-token")
+        browser.write(STATUS_TOKEN)
+        browser.press("Enter", 13, "\r")
+        page.wait("now", r"brokers ready\s+3 of 3")
+        tab_to("topic")
+        browser.write("keyboard")
+        browser.press("Enter", 13, "\r")
+        page.wait("link", "connected to")
+        tab_to("payload")
+        browser.write("typed")
+        tab_to("Publish to the topic")
+        browser.press("Enter", 13, "\r")
+        page.wait("published", r"^Stored at position")
+        assert page.ask("document.activeElement.textContent") == "Publish to the topic"
+        poll(lambda: page.payloads() == ["typed"], "the publication", LIMIT)
+
+        # Once around the page: each control and each part that scrolls has its turn, and shows it.
+        poll(lambda: page.next_focus() == "", "the focus leaves the page", LIMIT)
+        reached = []
+        while (name := page.next_focus()) != "":
+            assert page.ask(FOCUS_IS_VISIBLE), name
+            reached.append(name)
+            assert len(reached) < 30, reached
+        assert reached == [
+            "Tokens", "status-token", "client-token", "Use", "Brokers", "topic", "Follow", "stop",
+            "messages-region", "payload", "Publish to the topic", "Time line", "Topic groups",
+        ]  # fmt: skip
+        tab_to("stop")
+        browser.press("Enter", 13, "\r")
+        assert page.ask("document.activeElement.id") == "topic"
+        assert page.ask("document.documentElement.scrollWidth <= innerWidth")
+        assert page.faults() == []

@@ -48,29 +48,32 @@ IDENTITIES: dict[str, Callable[[], str | None]] = {
     "few": lambda: token(role="reader"),
     "static": lambda: STATIC,
     "right": token,
+    "administrator": lambda: ADMINISTRATOR,
 }
 """The token of each identity. A "silent" client sends no `connect`. "fewer" is one that had all rights, and has
 connected again with few."""
 
 CLIENTS = """
-operation    silent  none  wrong  expired  audience  revoked  no-rights            few          static       right           fewer
-connect      .       4001  4001   4002     4001      4001     welcome              welcome      welcome      welcome         .
-header       .       4001  4001   4002     4001      4001     welcome              welcome      welcome      welcome         .
-query        .       4001  4001   4001     4001      4001     4001                 4001         4001         4001            .
-refresh      .       4001  4001   4002     4001      4001     not_allowed,welcome  welcome,4    welcome,4    welcome,4       .
-subscribe    4000    4001  4001   4002     4001      4001     not_allowed          complete,4   complete,4   complete,4      complete,4
-resume       4000    4001  4001   4002     4001      4001     not_allowed          reset,4      reset,4      complete,2,3,4  reset,4
-snapshot     4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  complete,3,4    not_allowed
-publish-0    4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  stored          not_allowed
-publish-1    4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  ack,stored      not_allowed
-http-stream  .       401   401    401      401       401      not_allowed          complete,4   complete,4   complete,4      .
-http-query   .       401   401    401      401       401      401                  401          401          401             .
-http-resume  .       401   401    401      401       401      not_allowed          reset,4      reset,4      complete,2,3,4  .
-http-0       .       401   401    401      401       401      403                  403          403          202,stored      .
-http-1       .       401   401    401      401       401      403                  403          403          200,stored      .
-/v1/servers  .       .     200    200      200       200      200                  200          200          200             .
-/v1/status   .       .     404    404      404       404      404                  404          404          404             .
-/metrics     .       .     404    404      404       404      404                  404          404          404             .
+operation        silent  none  wrong  expired  audience  revoked  no-rights            few          static       right           fewer        administrator
+connect          .       4001  4001   4002     4001      4001     welcome              welcome      welcome      welcome         .            4001
+header           .       4001  4001   4002     4001      4001     welcome              welcome      welcome      welcome         .            4001
+query            .       4001  4001   4001     4001      4001     4001                 4001         4001         4001            .            4001
+refresh          .       4001  4001   4002     4001      4001     not_allowed,welcome  welcome,4    welcome,4    welcome,4       .            4001
+subscribe        4000    4001  4001   4002     4001      4001     not_allowed          complete,4   complete,4   complete,4      complete,4   4001
+resume           4000    4001  4001   4002     4001      4001     not_allowed          reset,4      reset,4      complete,2,3,4  reset,4      4001
+snapshot         4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  complete,3,4    not_allowed  4001
+publish-0        4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  stored          not_allowed  4001
+publish-1        4000    4001  4001   4002     4001      4001     not_allowed          not_allowed  not_allowed  ack,stored      not_allowed  4001
+http-stream      .       401   401    401      401       401      not_allowed          complete,4   complete,4   complete,4      .            401
+http-query       .       401   401    401      401       401      401                  401          401          401             .            401
+http-resume      .       401   401    401      401       401      not_allowed          reset,4      reset,4      complete,2,3,4  .            401
+http-0           .       401   401    401      401       401      403                  403          403          202,stored      .            401
+http-1           .       401   401    401      401       401      403                  403          403          200,stored      .            401
+/v1/servers      .       .     200    200      200       200      200                  200          200          200             .            200
+/v1/status       .       .     404    404      404       404      404                  404          404          404             .            404
+/metrics         .       .     404    404      404       404      404                  404          404          404             .            404
+/console         .       200   200    200      200       200      200                  200          200          200             .            200
+/console/status  .       401   401    401      401       401      401                  401          401          401             .            200
 """  # noqa: E501
 """The answers at the clients' port: a close code, a status of HTTP, or in their order the kinds of answers, the
 sequence numbers of delivered publications, and `stored` for a publication that others receive. A topic has three
@@ -103,6 +106,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
         "ioProcesses": request.param,
         "tls": {"clients": pair, "peers": {**pair, "ca": str(folder / "ca.crt")}, "administration": pair},
         "administration": {"tokens": [digest("another"), digest(ADMINISTRATOR)]},
+        "console": True,
         "security": {
             "tokens": {
                 "keys": [{"algorithms": ["ES256"], "file": str(folder / "keys.json")}],

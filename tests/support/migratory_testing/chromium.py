@@ -102,6 +102,16 @@ class Chromium:
         """Freeze the page, as a browser does with a tab in the background, or let it run again."""
         self._call("Page.setWebLifecycleState", state="frozen" if frozen else "active")
 
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Press and release a key, with its name, its number (`KeyboardEvent.keyCode`) and the text that it enters."""
+        event = {"key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}
+        self._call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **event)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    def write(self, text: str) -> None:
+        """Enter a text into the element that has the focus."""
+        self._call("Input.insertText", text=text)
+
     def ask(self, expression: str) -> Any:
         """Evaluate a JavaScript expression in the page and return its value, that of a promise once it is fulfilled.
         Raise AssertionError when the expression throws."""
