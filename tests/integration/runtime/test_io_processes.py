@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from migratory_testing.processes import Broker, Brokers
 from migratory_testing.rawclient import ConnectionEnded, RawClient, answer, close_all, payload
-from migratory_testing.waiting import poll, poll_apart
+from migratory_testing.waiting import poll, poll_apart, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 CLIENTS = 41
@@ -70,7 +70,7 @@ async def ended(client: RawClient) -> int:
     raise AssertionError("it goes on")
 
 
-async def gone(clients: list[RawClient]) -> list[RawClient]:
+def gone(clients: list[RawClient]) -> list[RawClient]:
     """Return those of the clients whose connection has ended."""
     return [client for client in clients if client.reader.at_eof() or client.reader.exception() is not None]
 
@@ -124,7 +124,8 @@ async def test_a_killed_process_loses_its_own_clients_only(broker: Broker) -> No
     assert (died["io_process"], died["pid"], died["level"]) == (1, victim["pid"], "error")
     for name, value in before.items():
         assert broker.metric(f"migratory_{name}_total") >= value, name
-    lost_count = await gone(clients)
+    await until(lambda: len(gone([*clients, publisher])) == died["clients"], "all ends of connections are read")
+    lost_count = gone(clients)
     assert len(lost_count) in (CLIENTS // 2, CLIENTS // 2 + 1)
     assert died["clients"] - len(lost_count) in (0, 1)  # the publisher is one of them, or not
     # the others stay, and those come back to where they were
@@ -143,6 +144,7 @@ async def test_a_killed_process_loses_its_own_clients_only(broker: Broker) -> No
 
 async def test_a_stopped_process_is_killed_and_delays_no_other_client(broker: Broker) -> None:
     clients = await fill(broker)
+    poll(lambda: sum(entry["connections"] for entry in processes(broker)) == CLIENTS, "all are counted")
     victim = processes(broker)[0]
     os.kill(victim["pid"], signal.SIGSTOP)
     publisher = None
@@ -160,7 +162,8 @@ async def test_a_stopped_process_is_killed_and_delays_no_other_client(broker: Br
     assert not broker.status()["io_process_deaths"], f"{time.monotonic() - began} s"
     await poll_apart(lambda: broker.metric("migratory_io_process_deaths_total") == 1, "it is killed")
     assert "silent" in broker.event("io_process_died")["reason"]
-    others = [client for client in clients if client not in await gone(clients)]
+    await until(lambda: len(gone(clients)) == victim["connections"], "all ends of connections are read")
+    others = [client for client in clients if client not in gone(clients)]
     assert len(others) in (CLIENTS // 2, CLIENTS // 2 + 1)
     for number in range(1, 31):
         await heard(others, b"%d" % number)
