@@ -41,10 +41,14 @@ class NothingReceivedError(ConnectionResetError):
 
 @dataclass(slots=True)
 class _Handshake:
-    """The state of a connection until its TLS handshake is done. What is received waits in `chunks`, `size` bytes, for
-    its turn in the queue, where it counts for `address`. `on_partial` is called once, when a part of a message waits
-    for the rest. `begun`: something was received. `continued`: it had a turn. `paused`: nothing more is read before the
-    turn. `ended`: the other end sends nothing more."""
+    """The state of a connection until its TLS handshake is done: then `factory` creates the protocol that gets the
+    connection, and `done` is set.
+
+    What is received waits in `chunks`, `size` bytes, for the connection's turn in the queue, where it counts for
+    `address`. `on_partial` is called at most once, when a part of a TLS handshake message was received and the rest is
+    missing. `begun`: at least one byte was received. `continued`: the connection had a turn. `paused`: nothing more is
+    read before the next turn. `ended`: the other end sends nothing more.
+    """
 
     factory: Callable[[], asyncio.BaseProtocol]
     done: asyncio.Future[None]
