@@ -22,6 +22,7 @@ import logging
 import selectors
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,6 +66,9 @@ REPLACE_DELAY = 0.5
 UNANSWERED_TIMEOUTS = 2
 """Multiple of the session timeout after which a request on an open connection is answered with `unknown`. A server that
 is merely slow loses its sessions long before."""
+REQUESTS_AT_ONCE = 100
+"""Requests of the logic that are with ZooKeeper at the same time; others wait. kazoo takes 0.1 ms of the loop for each,
+and a broker with thousands of groups makes thousands of requests in one turn."""
 TLS_LOG_INTERVAL = 10.0
 """Seconds between two log lines about TLS handshakes that failed."""
 MAX_PASSWORD = 255
@@ -185,6 +189,8 @@ class ZooKeeper:
         self._denied_at = self._denial_logged_at = float("-inf")
         self._generation = 0  # counts state changes, to recognise late answers about older ones
         self._outstanding: dict[int, asyncio.TimerHandle] = {}  # request -> its timeout
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # those of them that are not sent yet
+        self._sent: set[int] = set()  # the others
         self._watches: dict[tuple[str, str], Callable[[WatchedEvent], None]] = {}
         self._lost_watches: dict[str, None] = {}
         self._closed = False
@@ -246,20 +252,25 @@ class ZooKeeper:
     # ---- the logic's effects ---------------------------------------------------------------------------------------
 
     def get(self, effect: events.ZkGet) -> None:
-        if self._register(effect.request):
-            watch = self._watch("data", effect.path) if effect.watch else None
-            result = self._client.get_async(self._full_path(effect.path), watch=watch)
-            result.rawlink(partial(self._post_result, self._got, effect))
+        self._request(effect.request, partial(self._get, effect))
 
     def children(self, effect: events.ZkChildren) -> None:
-        if self._register(effect.request):
-            watch = self._watch("children", effect.path) if effect.watch else None
-            result = self._client.get_children_async(self._full_path(effect.path), watch=watch)
-            result.rawlink(partial(self._post_result, self._listed, effect))
+        self._request(effect.request, partial(self._children, effect))
 
     def commit(self, effect: events.ZkCommit) -> None:
-        if not self._register(effect.request):
-            return
+        self._request(effect.request, partial(self._commit, effect))
+
+    def _get(self, effect: events.ZkGet) -> None:
+        watch = self._watch("data", effect.path) if effect.watch else None
+        result = self._client.get_async(self._full_path(effect.path), watch=watch)
+        result.rawlink(partial(self._post_result, self._got, effect))
+
+    def _children(self, effect: events.ZkChildren) -> None:
+        watch = self._watch("children", effect.path) if effect.watch else None
+        result = self._client.get_children_async(self._full_path(effect.path), watch=watch)
+        result.rawlink(partial(self._post_result, self._listed, effect))
+
+    def _commit(self, effect: events.ZkCommit) -> None:
         transaction = self._client.transaction()
         for operation in effect.operations:
             path = self._full_path(operation.path)
@@ -273,15 +284,24 @@ class ZooKeeper:
                 transaction.check(path, operation.version)
         transaction.commit_async().rawlink(partial(self._post_result, self._committed, effect))
 
-    def _register(self, request: int) -> bool:
+    def _request(self, request: int, send: Callable[[], None]) -> None:
+        """Send a request by `send()`, after the earlier ones and at most REQUESTS_AT_ONCE at the same time. Without a
+        connection, answer it with `unknown` after OFFLINE_DELAY."""
         call_later = self._loop.call_later
-        if self._connected:
-            self._outstanding[request] = call_later(
-                UNANSWERED_TIMEOUTS * self._session_timeout, self._on_request_timeout, request
-            )
-        else:
+        if not self._connected:
             self._outstanding[request] = call_later(OFFLINE_DELAY, self._unknown, request, "no connection")
-        return self._connected
+            return
+        limit = UNANSWERED_TIMEOUTS * self._session_timeout
+        self._outstanding[request] = call_later(limit, self._on_request_timeout, request)
+        self._waiting.append((request, send))
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._waiting and len(self._sent) < REQUESTS_AT_ONCE:
+            request, send = self._waiting.popleft()
+            if request in self._outstanding:
+                self._sent.add(request)
+                send()
 
     def _full_path(self, path: str) -> str:
         return self._root + path if path != "/" else self._root
@@ -326,6 +346,7 @@ class ZooKeeper:
             self._ensure(self._generation, self._first_steps())
             return
         self._connected = False
+        self._waiting.clear()
         self._loop.call_later(self._session_timeout, self._forget_transactions, self._generation)
         for request in sorted(self._outstanding):
             self._unknown(request, "connection lost")
@@ -524,6 +545,7 @@ class ZooKeeper:
             self._reply(events.ZkReply(effect.request, "ok"))
         elif effect.request in self._outstanding:  # it was created in between
             self._outstanding.pop(effect.request).cancel()
+            self._sent.remove(effect.request)
             (self.get if isinstance(effect, events.ZkGet) else self.children)(effect)  # type: ignore[arg-type]
 
     def _committed(self, effect: events.ZkCommit, result: Any) -> None:
@@ -568,9 +590,11 @@ class ZooKeeper:
 
     def _reply(self, reply: events.ZkReply) -> None:
         timer = self._outstanding.pop(reply.request, None)
+        self._sent.discard(reply.request)
         if timer is not None and not self._closed:
             timer.cancel()
             self._post(reply)
+            self._send_waiting()
 
 
 def _stop_client(client: KazooClient) -> None:

@@ -7,14 +7,16 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import SessionExpiredError
+from kazoo.protocol.states import KazooState
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.zookeeper import ZooKeeper
+from migratory_broker.runtime.zookeeper import REQUESTS_AT_ONCE, ZooKeeper
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
@@ -245,6 +247,41 @@ async def test_an_unanswered_request_becomes_unknown(session: Session) -> None:
     assert await session.get("/") == events.ZkReply(1, "unknown", error="no answer in time")
     client.get_async = ask
     assert (await session.get("/")).outcome == "ok"
+
+
+async def test_thousands_of_requests_at_once_do_not_hold_the_loop_up(session: Session) -> None:
+    """A broker with 10,000 topic groups makes as many requests at its start. Each turn of the loop sends only some, and
+    all are answered, in order."""
+    await session.state("connected")
+    zookeeper, client = session.zookeeper, session.zookeeper._client
+    at_once, get_async = [0], client.get_async
+
+    def ask(*arguments: Any, **options: Any) -> Any:
+        at_once.append(len(zookeeper._sent))
+        return get_async(*arguments, **options)
+
+    client.get_async = ask
+    for number in range(1, 3001):
+        zookeeper.get(events.ZkGet(number, "/", False))
+    assert len(at_once) == 1 + REQUESTS_AT_ONCE, "others wait for the next turns"
+    await session.until(lambda: len(session.events) == 3001, 60.0)
+    replies = [event for event in session.events if isinstance(event, events.ZkReply)]
+    assert [reply.request for reply in replies] == list(range(1, 3001))
+    assert {reply.outcome for reply in replies} == {"ok"}
+    assert (len(at_once), max(at_once)) == (3001, REQUESTS_AT_ONCE)
+    assert not zookeeper._sent
+
+
+async def test_waiting_requests_are_answered_when_the_connection_is_lost(session: Session) -> None:
+    await session.state("connected")
+    client = session.zookeeper._client
+    client.get_async = lambda *_, **__: client.handler.async_result()
+    for number in range(1, 501):
+        session.zookeeper.get(events.ZkGet(number, "/", False))
+    session.zookeeper._changed_state(client, KazooState.SUSPENDED, 0)
+    replies = [event for event in session.events if isinstance(event, events.ZkReply)]
+    assert replies == [events.ZkReply(number, "unknown", error="connection lost") for number in range(1, 501)]
+    assert (session.zookeeper._waiting, session.zookeeper._sent) == (deque(), set())
 
 
 async def test_requests_in_flight_become_unknown_when_the_connection_is_lost(session: Session, zookeepers: Any) -> None:
