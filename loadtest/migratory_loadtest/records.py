@@ -1,7 +1,7 @@
 """The run record: every publication of a run, and every delivery to each subscriber. The verifier reads it.
 
-`migratory bench run --account FILE` writes the record, one line of JSON per topic, so that anyone can verify a run
-again.
+`migratory bench run --account FILE` and `migratory bench sub --account FILE` write the record, one line of JSON per
+topic, so that anyone can verify a run again.
 
 The record is complete and still small. Nearly all subscribers of a topic receive the same deliveries. A worker keeps
 one *transcript* per topic, the distinct deliveries in the order in which they were first seen, and for each subscriber

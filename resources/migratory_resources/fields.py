@@ -66,8 +66,8 @@ class Duration:
     maximum: str
 
     def validate(self, value: object) -> float:
-        """Return the duration in seconds. Raise `not_allowed` if the value is not a duration with a unit, or is outside
-        the bounds."""
+        """Return the duration in seconds. Raise PydanticCustomError if the value is not a duration with a unit, or is
+        outside the bounds."""
         try:
             seconds = parse_duration(value)
         except ValueError as error:
@@ -89,7 +89,7 @@ class ByteSize:
     maximum: str
 
     def validate(self, value: object) -> int:
-        """Return the size in bytes. Raise `not_allowed` if the value is not a size, or is outside the bounds."""
+        """Return the size in bytes. Raise PydanticCustomError if the value is not a size, or is outside the bounds."""
         try:
             size = parse_size(value)
         except ValueError as error:
@@ -110,7 +110,7 @@ class WholeNumber:
     maximum: int
 
     def validate(self, value: object) -> int:
-        """Return the number unchanged. Raise `not_allowed` if the value is not an int (a bool is not one), or is
+        """Return the number unchanged. Raise PydanticCustomError if the value is not an int (a bool is not one), or is
         outside the bounds."""
         if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
             raise not_allowed(f"a whole number from {self.minimum:,} to {self.maximum:,}")
@@ -127,7 +127,7 @@ class OneOf:
     values: tuple[str | int, ...]
 
     def validate(self, value: object) -> str | int:
-        """Return the value unchanged. Raise `not_allowed` if it is not one of `values`; a bool is none."""
+        """Return the value unchanged. Raise PydanticCustomError if it is not one of `values`; a bool is none."""
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in self.values:
             raise not_allowed(", ".join(str(allowed) for allowed in self.values))
         return value
@@ -145,7 +145,7 @@ class DnsLabel:
     pattern: ClassVar[str] = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
 
     def validate(self, value: object) -> str:
-        """Return the label unchanged. Raise `not_allowed` if the value is not such a label."""
+        """Return the label unchanged. Raise PydanticCustomError if the value is not such a label."""
         if not isinstance(value, str) or len(value) > self.max_length or not re.fullmatch(self.pattern, value):
             raise not_allowed(
                 f'1 to {self.max_length} of a-z, 0-9 and "-", beginning with a letter, not ending with "-"'
@@ -166,8 +166,8 @@ class PatternText:
     allowed: str
 
     def validate(self, value: object) -> str:
-        """Return the text unchanged. Raise `not_allowed` if it is not text, too long, has a surrogate code point, or
-        does not match."""
+        """Return the text unchanged. Raise PydanticCustomError if it is not text, too long, has a surrogate code point,
+        or does not match."""
         if not isinstance(value, str) or len(value) > self.max_length or not re.fullmatch(self.pattern, value):
             raise not_allowed(self.allowed)
         if re.search("[\ud800-\udfff]", value):
@@ -186,7 +186,7 @@ class IpNetwork:
     max_length: ClassVar[int] = 43
 
     def validate(self, value: object) -> str:
-        """Return the network unchanged. Raise `not_allowed` if it is not one, or has bits after its prefix."""
+        """Return the network unchanged. Raise PydanticCustomError if it is not one, or has bits after its prefix."""
         allowed = 'a network such as "10.0.0.0/8" or "2001:db8::/32", or an address'
         text = PatternText(self.pattern, self.max_length, allowed).validate(value)
         try:
@@ -209,8 +209,8 @@ class Percentage:
     open_end: bool = False
 
     def validate(self, value: object) -> Decimal:
-        """Return the exact decimal, from text or from a Decimal. Raise `not_allowed` for anything else, and outside the
-        bounds."""
+        """Return the exact decimal, from text or from a Decimal. Raise PydanticCustomError for anything else, and
+        outside the bounds."""
         if isinstance(value, Decimal):
             number = value
         elif isinstance(value, str) and _DECIMAL.fullmatch(value):
@@ -232,8 +232,8 @@ class Quantity:
     """A Kubernetes resource quantity ("100m", "256Mi") as text. Kubernetes itself checks it further."""
 
     def validate(self, value: object) -> str:
-        """Return the quantity as text, also if it is an int. Raise `not_allowed` if it does not have the form of a
-        quantity."""
+        """Return the quantity as text, also if it is an int. Raise PydanticCustomError if it does not have the form of
+        a quantity."""
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         return PatternText(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
 

@@ -228,8 +228,9 @@ class ZooKeeper:
         self._client.start_async()
 
     async def stop(self, limit: float) -> bool:
-        """End the session, so that its ephemeral nodes are deleted at once, and answer no more requests. Return whether
-        the session was ended within `limit` seconds."""
+        """Close the client, which ends the session, so that its ephemeral nodes are deleted at once, and post no more
+        events. Return whether closing ended within `limit` seconds. If it failed, or without a connection, the session
+        ends at its timeout."""
         self._closed = True
         if self._protection is not None:
             self._protection.cancel()

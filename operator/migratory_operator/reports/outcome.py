@@ -1,8 +1,8 @@
 """How a run ends: reads the result that the driver wrote into the ConfigMap, or finds the reason for which there is
 none; pure.
 
-Exit codes decide nothing. A run with a result has succeeded, whatever became of its pod. A run that ended without a
-result has failed, even with exit code 0.
+Exit codes decide nothing. A run whose result is a valid report has succeeded, whatever became of its pod. A run whose
+result is invalid or reports a failure, or that ended without a result, has failed, even with exit code 0.
 """
 
 from __future__ import annotations

@@ -205,8 +205,12 @@ def _any_bad_event(objective: Objective, selector: str) -> Rule:
 
 
 def _unmeasured(objective: Objective, total: str, measured: str) -> Rule:
-    """Return the alert that fires if the objective's threshold is not a bound of the exported histogram: then the
-    objective's other alerts cannot fire."""
+    """Return the alert that fires while there are events, but the exported histogram has no bucket with the objective's
+    threshold as its bound: then the objective's other alerts cannot fire.
+
+    :param total: PromQL of the rate of all events, by cluster.
+    :param measured: PromQL with a value for each cluster whose histogram has that bucket.
+    """
     return {
         "alert": "MigratoryObjectiveNotMeasured",
         "expr": f"({total} > 0) unless on (cluster) ({measured})",

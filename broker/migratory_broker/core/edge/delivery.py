@@ -2,7 +2,7 @@
 
 The fast path. `Fanout(topic, publications)` becomes one `Multicast` per wire format: encoded once, framed once, joined
 into one write, to `Recipients` that only change when a subscriber joins, leaves, or changes between writable and
-paused. Nothing is done or allocated per subscriber here.
+paused. Nothing is done or allocated per subscriber here, except for long polls.
 
 With batching (batches.py) fan-outs wait in their topic instead. They are written as one `Multicast` for all subscribers
 with the same pending chunks, or before anything else that is written to a connection.
@@ -14,8 +14,9 @@ their limit, the clients with the longest queues are closed (`overfull_connectio
 An HTTP stream whose event ids name several topics is always in `individual`, and never batched: an id of its own is
 written before each event, and it shares the event's other bytes.
 
-Effects are returned in the order in which they were emitted. Successive writes to one connection are joined into one
-`Send`, except long ones, which are not copied; writes to another connection and multicasts come after it.
+Writes, multicasts and `Close` are returned in the order in which they were emitted. Successive writes to one connection
+are joined into one `Send`, except long ones, which are not copied; writes to another connection and multicasts come
+after it. Other effects (`emit`) have no place among the writes: they may come before earlier ones.
 """
 
 from __future__ import annotations

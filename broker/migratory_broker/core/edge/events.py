@@ -28,8 +28,9 @@ class HttpRequest(Struct, frozen=True, gc=False):
     """An HTTP request that became a connection. What it asks for comes as the connection's first bytes, in frames.
 
     kind        what the response is: a stream of events, events up to the first publications, or the answers
-    positions   a stream whose event ids name the positions of all topics: its topics, with those to resume from or ""
-    answers     publish: the number of answers to wait for
+    positions   a stream or poll of several topics, whose event ids name the positions of all: pairs of a topic and the
+                position to resume from ("" for none), in the order of the ids; () for every other request
+    answers     publish: the number of answers to wait for, 0 with QoS 0
     several     publish: whether the answers are a list
     publisher   publish: the name under which the edge numbers the publication, because the client gave none; "" if it
                 gave one. Unique to the edge, and never shown to clients

@@ -281,8 +281,9 @@ class ConnectionLifecycle:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Handle the timers that are due: close connections without `connect`, abort those without a closing handshake,
-        ping silent clients, end dead ones and those with expired tokens."""
+        """Handle the timers that are due: close connections that sent no `connect` in time, those with expired tokens,
+        and HTTP polls and publications that waited for a heartbeat interval; abort those whose closing handshake took
+        too long; ping silent clients and end dead ones."""
         if self._ticked_at is not None and self.now - self._ticked_at > STALL_SECONDS:
             self._woke_at = self.now
         self._ticked_at = self.now

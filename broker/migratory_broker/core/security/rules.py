@@ -80,7 +80,8 @@ class TopicTree:
         return self._children.setdefault(level, TopicTree())
 
     def count_levels(self) -> int:
-        """Return the number of levels in the tree, its root among them."""
+        """Return the number of nodes in the tree, the root included. Patterns that begin alike share nodes, and a final
+        ** has none."""
         branches = (*self._children.values(), self._any, self._subject)
         return 1 + sum(branch.count_levels() for branch in branches if branch is not None)
 

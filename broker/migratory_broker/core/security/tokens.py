@@ -278,7 +278,11 @@ class TokenVerifier:
         )
 
     def verify(self, token: str, now: float) -> VerifiedToken:
-        """Return the statements of a token at the wall clock time `now`. Raises TokenRefused."""
+        """Verify a token, and return what it says: subject, claims, permissions and expiry.
+
+        A static token of the configuration is valid at any time. Any other one needs a valid signature, an issuer and
+        an audience that the configuration allows, and times that are valid at `now` (wall clock, seconds since 1970).
+        Raises TokenRefused, with the reason, for every other token."""
         if len(token) > MAX_TOKEN:
             raise TokenRefused(f"the token has {len(token)} characters; allowed are {MAX_TOKEN}")
         static = self._find_static(token)

@@ -239,8 +239,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             handshake.done.set_result(None)
 
     def _decrypt(self, chunks: list[bytes]) -> bool:
-        """Add the data of all whole records to `chunks`. Return whether the other end has ended its data. Raises
-        SSLWantReadError before the rest of a record, and SSLError if a record is broken."""
+        """Add the data of all whole records to `chunks`. Return True if the other end has ended its data, else False.
+        Raises SSLWantReadError if what was received ends inside a record, after the whole records were added, and
+        SSLError if a record is broken."""
         while self._incoming.pending:
             chunk = self._object.read(MAX_RECORD)
             if not chunk:

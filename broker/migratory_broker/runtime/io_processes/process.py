@@ -140,7 +140,8 @@ class IoProcess:
         self._pump.call(self._worked_off, size)
 
     def _worked_off(self, size: int) -> None:
-        """Count a batch of `size` bytes as processed, once the pump has handled its messages."""
+        """Count a batch whose messages the pump has handled, and let the channel, which counts its `size` bytes as
+        waiting until now, read on if few enough wait."""
         self._batches += 1
         self._channel.acknowledge(size)
 

@@ -1,7 +1,9 @@
-"""The way of publications from this contact broker's clients to the coordinators of their topic groups, for `Logic`.
+"""The way of publications, for `Logic`: from this contact broker's clients to the coordinators of their topic groups,
+and from other contact brokers to this coordinator.
 
-Nothing is held back or sent again from here: marks must be the publisher's own, and fresh. `answers.py` has the
-publications that wait, `commits.py` the acknowledgement.
+A publication leaves in the turn in which it came, and is never sent again from here: only its publisher can repeat it,
+with the mark that is current then. `answers.py` has the publications that wait for an answer, and `commits.py`
+acknowledges them.
 """
 
 from __future__ import annotations
