@@ -29,7 +29,7 @@ ENV PATH=/opt/java/bin:$PATH
 USER 10001:10001
 ENTRYPOINT ["/opt/zookeeper/bin/member"]
 
-# ---- the protocol and the cores, compiled. No other sources are here, so that only theirs compile them again
+# ---- the protocol, the cores and the hot part of the runtime, compiled. Only a change of these sources compiles again
 FROM base AS build-cores
 COPY docker/certificates /build/docker/certificates
 COPY docker/install /build/docker/
@@ -38,7 +38,7 @@ COPY protocol/migratory_compiled /build/protocol/migratory_compiled
 RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/docker/install --compiler
 COPY hatch_build.py /build/
 COPY protocol /build/protocol
-COPY broker/migratory_broker/core /build/broker/migratory_broker/core
+COPY broker/migratory_broker /build/broker/migratory_broker
 COPY clients/python/migratory_client/core /build/clients/python/migratory_client/core
 RUN /opt/migratory/bin/python3 /build/hatch_build.py
 

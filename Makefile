@@ -42,7 +42,7 @@ install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory,
 	if [ -z "$$missing" ]; then $(MAKE) --no-print-directory compiled; \
 	else echo "Protocol and cores run interpreted, not compiled: $$missing"; fi
 
-CORE_SOURCES := $(shell find protocol broker/migratory_broker/core clients/python/migratory_client/core -name '*.py')
+CORE_SOURCES := $(shell find protocol broker clients/python/migratory_client/core -name '*.py')
 $(VENV)/.compiled: hatch_build.py pyproject.toml $(CORE_SOURCES) $(VENV)/.product
 	@echo "Compiling protocol and cores (two minutes of CPU time)"
 	MIGRATORY_COMPILED=1 $(BIN)/python -m pip install --quiet --no-deps --editable .
@@ -107,7 +107,7 @@ js: $(JS)/node_modules/.installed ## the JavaScript client: types, size, unit te
 # in `test`, and so runs compiled.
 compiled-check: debian $(VENV)/.tests ## compile protocol and cores, and run their tests in the compiled form
 	@$(MAKE) --no-print-directory compiled
-	MIGRATORY_COMPILED=1 $(BIN)/python -m pytest tests/compiled $(COVERED) tests/unit/client tests/properties -m 'not interpreted' -n $(WORKERS) --dist worksteal
+	MIGRATORY_COMPILED=1 $(BIN)/python -m pytest tests/compiled $(COVERED) tests/unit/client tests/unit/runtime tests/properties -m 'not interpreted' -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "protocol"))
 import migratory_compiled  # noqa: E402 - from this tree, which is not installed yet
 from migratory_compiled import compiler  # noqa: E402
 
-FOLDERS = (ROOT / "protocol", ROOT / "broker", ROOT / "clients/python")
+FOLDERS = (ROOT / "protocol", ROOT / "broker", ROOT / "broker", ROOT / "clients/python")
 """The folders of the packages of `migratory_compiled.PACKAGES`, in that order."""
 
 INTERPRETED = {
@@ -39,6 +39,16 @@ INTERPRETED = {
 }
 """Modules with classes whose annotations are read when they run, by msgspec or dataclasses: mypyc keeps the names of
 fields only, so that msgspec would accept a position of negative numbers."""
+
+RUNTIME = {
+    "broker/migratory_broker/runtime/pump.py",
+    "broker/migratory_broker/runtime/clients/connection.py",
+    "broker/migratory_broker/runtime/clients/multicast.py",
+    "broker/migratory_broker/runtime/clients/pending.py",
+    "broker/migratory_broker/runtime/clients/unhandled.py",
+}
+"""The modules of the runtime through which every publication passes. Its others are not compiled: they wait for the
+outside world, or derive from classes of libraries."""
 
 OUTPUT = ROOT / "out/compiled"
 
@@ -58,6 +68,14 @@ def is_compilable(source: Path) -> bool:
     bases = {ast.unparse(base) for node in classes for base in node.bases}
     keywords = any(node.keywords for node in classes)
     return source.name != "__init__.py" and not keywords and bases.isdisjoint({"Struct", "msgspec.Struct"})
+
+
+def is_compiled(source: Path) -> bool:
+    """Return whether a module of `packages` belongs to the compiled form."""
+    name = source.relative_to(ROOT).as_posix()
+    if name.startswith("broker/migratory_broker/runtime/"):
+        return name in RUNTIME
+    return name not in INTERPRETED and is_compilable(source)
 
 
 def compile_cores() -> Path:
@@ -88,13 +106,13 @@ def _compile(target: Path) -> None:
         str(path.relative_to(ROOT))  # as tracebacks show it
         for package in packages()
         for path in migratory_compiled.source_files(package)
-        if is_compilable(path) and path.relative_to(ROOT).as_posix() not in INTERPRETED
+        if is_compiled(path)
     ]
     cache = OUTPUT / "build"
     with chdir(ROOT):
         extensions = mypycify(
             [*FLAGS, f"--cache-dir={cache / 'mypy'}", "--config-file=", *sources],
-            opt_level="1",  # half of the compiler's time at "3"; most time is spent in Python's own functions
+            opt_level="1",  # half of the compiler's time at "3"; most of the time is spent in Python's own functions
             debug_level="0",
             multi_file=True,
             group_name=migratory_compiled.FOLDER,

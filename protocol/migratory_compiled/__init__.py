@@ -21,7 +21,7 @@ from typing import Literal
 
 Form = Literal["compiled", "interpreted"]
 
-PACKAGES = ("migratory_protocol", "migratory_broker.core", "migratory_client.core")
+PACKAGES = ("migratory_protocol", "migratory_broker.core", "migratory_broker.runtime", "migratory_client.core")
 """The packages that are compiled, as far as their modules can be. Their compiled code is valid only for all of these
 sources together, because it has constants and layouts of other modules in it."""
 

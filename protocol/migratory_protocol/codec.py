@@ -27,6 +27,7 @@ from migratory_protocol.diagnosis import (
 from migratory_protocol.errors import BAD_MESSAGE, BadMessage
 from migratory_protocol.jsonwire import FieldError, JsonKind, build_kinds
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Publish
+from migratory_protocol.shapes import JsonPublication, LenientSubscribe, MsgpackPublication
 
 __all__ = ["CODECS", "JSON", "MSGPACK", "BadMessage", "Codec", "find_codec"]
 
@@ -128,14 +129,6 @@ def _check_values(data: Data, publications: msgspec.json.Decoder[Any]) -> None:
             raise BadMessage(BAD_MESSAGE, text, closes=True) from None
 
 
-class _MsgpackPublication(Struct, array_like=True, tag_field="op", tag=Publish.__struct_config__.tag):
-    pass
-
-
-class _JsonPublication(Struct, tag_field="op", tag=Publish.__name__.lower()):
-    pass
-
-
 class _Msgpack(Codec):
     name = "msgpack"
     subprotocol = "migratory.v1.msgpack"
@@ -145,7 +138,7 @@ class _Msgpack(Codec):
         self._encoder = msgspec.msgpack.Encoder()
         self._client = _MsgpackDecoders(ClientMessage, get_args(ClientMessage))
         self._broker = _MsgpackDecoders(BrokerMessage, get_args(BrokerMessage))
-        self._publication = msgspec.msgpack.Decoder(_MsgpackPublication)
+        self._publication = msgspec.msgpack.Decoder(MsgpackPublication)
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
         return self._encoder.encode(message)
@@ -178,21 +171,8 @@ def _holds_several(data: Data) -> bool:
     return second & 0xF0 == 0x90 or 0xDC <= second <= 0xDD
 
 
-class _LenientTopicRequest(Struct, array_like=True):
-    """A topic request in MessagePack whose position is not decoded, so that it may be any value."""
-
-    topic: str
-    after: Raw = Raw(b"\xc0")
-    snapshot: bool = False
-
-
-class _LenientSubscribe(Struct, array_like=True, tag_field="op", tag=m.Subscribe.__struct_config__.tag):
-    request: m.RequestId
-    topics: Annotated[list[_LenientTopicRequest], Meta(max_length=limits.TOPICS)]
-
-
 _Scalar = bool | int | float | str | None
-_lenient_subscribe = msgspec.msgpack.Decoder(_LenientSubscribe)
+_lenient_subscribe = msgspec.msgpack.Decoder(LenientSubscribe)
 _lenient_after: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     _Scalar | Annotated[list[_Scalar], Meta(max_length=limits.POSITION_PARTS)]
 )
@@ -268,8 +248,8 @@ class _Json(Codec):
         self._encoder = msgspec.json.Encoder()
         self._client = _JsonDecoders([self._kinds[kind] for kind in get_args(ClientMessage)])
         self._broker = _JsonDecoders([self._kinds[kind] for kind in get_args(BrokerMessage)])
-        self._publication = msgspec.json.Decoder(_JsonPublication)
-        self._publications = msgspec.json.Decoder(_JsonPublication | list[_JsonPublication])
+        self._publication = msgspec.json.Decoder(JsonPublication)
+        self._publications = msgspec.json.Decoder(JsonPublication | list[JsonPublication])
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
         return self._encoder.encode(self._kinds[type(message)].to_wire(message))

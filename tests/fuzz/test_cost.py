@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from migratory_broker.core.edge import inbox
 from migratory_fuzz.targets import cost
-from migratory_protocol import codec, diagnosis
+from migratory_protocol import codec, diagnosis, shapes
 from migratory_protocol import messages as m
 from migratory_protocol.codec import MSGPACK
 
@@ -26,8 +26,8 @@ def unlimited_topics(patch: pytest.MonkeyPatch) -> None:
 
 
 def unlimited_lenient_topics(patch: pytest.MonkeyPatch) -> None:
-    class Lenient(codec._LenientSubscribe, array_like=True, tag_field="op", tag=2):
-        topics: list[codec._LenientTopicRequest]
+    class Lenient(shapes.LenientSubscribe, array_like=True, tag_field="op", tag=2):
+        topics: list[shapes.LenientTopicRequest]
 
     patch.setattr(codec, "_lenient_subscribe", msgspec.msgpack.Decoder(Lenient))
 

@@ -13,3 +13,7 @@ turn parts of the outside world into events:
 
 The other modules serve all of them: configuration, logs, exit codes, framing, and the watchdog of the event loop.
 """
+
+from migratory_compiled import activate
+
+activate()

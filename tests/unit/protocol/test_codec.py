@@ -529,6 +529,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MESSAGE", 100)
 
 
+@pytest.mark.interpreted
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 class TestLargeFrames:

@@ -1,8 +1,5 @@
-"""Client connections after the WebSocket handshake or the HTTP request: protocols on their transports that turn bytes
-into events of the edge.
-
-There are very many of these: each holds a few references and nothing else (1.5 KiB with its transport).
-"""
+"""Client connections after the WebSocket handshake or the HTTP request: what their protocols (protocol.py) received
+becomes events of the edge, and the edge's effects become writes."""
 
 from __future__ import annotations
 
@@ -12,10 +9,12 @@ import socket
 from collections.abc import Callable
 from typing import Literal
 
-from migratory_broker.core.edge.events import Close, Hold, HttpRequest, Lost, Opened, Paused, Received, Resumed, Send
+from migratory_broker.core.edge.events import Close, Hold, HttpRequest, Lost, Opened, Received, Send
 from migratory_broker.runtime.accepting.addresses import AddressLease, CountedAddresses, address_key
-from migratory_broker.runtime.clients.handshake_queue import HandshakeTransport, PendingConnections
+from migratory_broker.runtime.clients.handshake_queue import HandshakeTransport
 from migratory_broker.runtime.clients.multicast import Multicaster, address
+from migratory_broker.runtime.clients.pending import PendingConnections
+from migratory_broker.runtime.clients.protocol import ClientProtocol, HttpClientProtocol
 from migratory_broker.runtime.clients.unhandled import MAX_CLIENT_BYTES, ClientInput, UnhandledInput
 from migratory_broker.runtime.pump import Pump
 
@@ -33,55 +32,6 @@ CLOSE_LIMIT = 5.0
 HTTP_CLOSE_LIMIT = 30.0
 """The same for HTTP, where a poll is closed in the step that writes its response, which may be as long as a page of a
 replay."""
-
-
-class ClientProtocol(asyncio.Protocol):
-    """The asyncio protocol of client connection `number`. `send` writes bytes for multicasts: it is the `send` of
-    `socket` if that is given, else the transport's `write`."""
-
-    __slots__ = ("_table", "number", "send", "socket", "transport")
-
-    def __init__(
-        self, table: ClientConnections, number: int, transport: asyncio.Transport, socket: socket.socket | None
-    ) -> None:
-        self._table = table
-        self.number = number
-        self.transport = transport
-        self.socket = socket
-        self.send: Callable[[bytes], int | None] = transport.write if socket is None else socket.send
-
-    @property
-    def data_received(self) -> Callable[[bytes], None]:
-        """Return this object, which handles received bytes when it is called. uvloop stores the value of this attribute
-        for each connection, and a bound method would cost 64 bytes."""
-        return self
-
-    def __call__(self, data: bytes) -> None:
-        self._table.receive(self, data)
-
-    def pause_writing(self) -> None:
-        table = self._table
-        table.pending.post(self.number, table.pump.step_edge, Paused(self.number))
-        # once the edge has handled that, no multicast includes this connection any more
-        table.pending.post(self.number, table.multicaster.forget, self)
-
-    def resume_writing(self) -> None:
-        table = self._table
-        table.pending.post(self.number, table.recheck, self)
-        table.pending.post(self.number, table.pump.step_edge, Resumed(self.number))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._table.lost(self.number, reset=exc is not None)
-
-
-class HttpClientProtocol(ClientProtocol):
-    """The protocol of a connection that serves one HTTP request. Bytes behind the request end it: no client that was
-    told `Connection: close` sends any, and they must not be taken for frames."""
-
-    __slots__ = ()
-
-    def __call__(self, data: bytes) -> None:
-        self.transport.abort()
 
 
 class ClientConnections:
@@ -198,6 +148,10 @@ class ClientConnections:
             read = self._throttled[number] = self._throttled.get(number, 0) + len(data)
             if read > THROTTLED_BYTES:
                 connection.transport.pause_reading()
+        if self.unhandled.over_limit:
+            self._evict_largest()
+
+    def _evict_largest(self) -> None:
         for largest in self.unhandled.drop_largest(lambda number: address_key(self._host(number))):
             self.evicted += 1
             if (ended := self._open.get(largest)) is not None:

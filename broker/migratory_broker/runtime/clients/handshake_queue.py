@@ -13,12 +13,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from migratory_broker.core.edge.events import Lost, Opened
 from migratory_broker.runtime.accepting.addresses import AddressLease
 from migratory_broker.runtime.accepting.tls_queue import Defer
 from migratory_broker.runtime.clients.multicast import address
-from migratory_broker.runtime.clients.unhandled import ClientInput
-from migratory_broker.runtime.pump import Pump
 
 HANDLER_SECONDS = 0.0001
 """Seconds of CPU of aiohttp's handler, which answers a request in a task of its own once it is parsed, as measured
@@ -122,44 +119,3 @@ class HandshakeTransport:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.transport, name)
-
-
-Action = Callable[[Any], None]
-
-
-class PendingConnections:
-    """The order of events and actions of each client connection: they run in the order in which they were posted. They
-    are deferred until a connection's first bytes were processed, and then go into the common queue."""
-
-    def __init__(self, pump: Pump) -> None:
-        self._pump = pump
-        self._pending: dict[int, int] = {}  # connection -> its deferred actions
-
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def is_pending(self, number: int) -> bool:
-        """Return whether the first bytes of a connection have not been processed."""
-        return number in self._pending
-
-    def add(self, opened: Opened) -> None:
-        self._pending[opened.connection] = 0
-        self.post(opened.connection, self._pump.step_edge, opened)
-
-    def post(self, number: int, action: Action, argument: Any) -> None:
-        """Run `action(argument)` later, after everything that was posted before for connection `number`."""
-        count = self._pending.get(number)
-        if count is None:
-            self._pump.call_for_client(action, argument)
-        else:
-            self._pending[number] = count + 1
-            self._pump.defer(self._run, (number, action, argument))
-
-    def _run(self, entry: tuple[int, Action, Any]) -> None:
-        number, action, argument = entry
-        action(argument)
-        count = self._pending[number] = self._pending[number] - 1
-        if not count and isinstance(argument, ClientInput | Lost):
-            del self._pending[number]
-            if not self._pending:
-                self._pending = {}  # a dict never shrinks by itself

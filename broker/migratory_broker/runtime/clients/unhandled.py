@@ -39,6 +39,11 @@ class UnhandledInput:
         self._clients: dict[int, ClientInput] = {}
         self.total = 0
 
+    @property
+    def over_limit(self) -> bool:
+        """True if all clients together hold more than the limit."""
+        return self.total > self._limit
+
     def add(self, number: int, data: bytes) -> ClientInput:
         """Add a read of client `number`, and return all unhandled reads of this client."""
         held = self._clients.get(number)
@@ -76,11 +81,9 @@ class UnhandledInput:
             held.size = 0
 
     def drop_largest(self, host: Callable[[int], str]) -> list[int]:
-        """If all clients together hold more than the limit, drop the reads of the largest clients of the address with
-        the most until an eighth of the limit is free, so that the search is not repeated for each read. Return the
-        clients' numbers. `host` returns the address of a client."""
-        if self.total <= self._limit:
-            return []
+        """Drop the reads of the largest clients of the address with the most until an eighth of the limit is free, so
+        that the search is not repeated for each read. Return the clients' numbers. `host` returns the address of a
+        client."""
         hosts = {number: host(number) for number in self._clients}
         totals: Counter[str] = Counter()
         for number, held in self._clients.items():

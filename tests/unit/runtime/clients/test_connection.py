@@ -16,6 +16,8 @@ from migratory_broker.runtime.config import BrokerConfig, parse
 from migratory_broker.runtime.pump import DEFERRED_SECONDS
 from migratory_broker.runtime.pump import Pump as RealPump
 
+pytestmark = pytest.mark.interpreted  # compiled connections take no stand-in for the pump
+
 
 class Pump:
     """A stand-in for the pump that records the edge's events and queues actions until `turn`."""

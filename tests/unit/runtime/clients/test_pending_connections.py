@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from migratory_broker.core.edge.events import Lost, Opened, Paused
-from migratory_broker.runtime.clients.handshake_queue import PendingConnections
+from migratory_broker.runtime.clients.pending import PendingConnections
 from migratory_broker.runtime.clients.unhandled import ClientInput
+
+pytestmark = pytest.mark.interpreted  # compiled connections take no stand-in for the pump
 
 
 class Pump:
