@@ -13,33 +13,8 @@ from migratory_broker.runtime.clients.connection import THROTTLED_BYTES, ClientC
 from migratory_broker.runtime.clients.service import ClientService
 from migratory_broker.runtime.clients.unhandled import MAX_CLIENT_BYTES
 from migratory_broker.runtime.config import BrokerConfig, parse
-from migratory_broker.runtime.pump import DEFERRED_SECONDS
-from migratory_broker.runtime.pump import Pump as RealPump
-
-pytestmark = pytest.mark.interpreted  # compiled connections take no stand-in for the pump
-
-
-class Pump:
-    """A stand-in for the pump that records the edge's events and queues actions until `turn`."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.waiting: list[Any] = []  # of what was read
-
-    def to_edge(self, event: Any) -> None:
-        self.events.append(event)
-
-    step_edge = to_edge
-
-    def call(self, action: Any, argument: Any) -> None:
-        self.waiting.append(lambda: action(argument))
-
-    call_for_client = defer = call
-
-    def turn(self, most: int = 1000) -> None:
-        """Run up to `most` queued actions."""
-        for _ in range(min(most, len(self.waiting))):
-            self.waiting.pop(0)()
+from migratory_broker.runtime.pump import DEFERRED_SECONDS, Pump
+from migratory_testing.pumps import RecordedPump
 
 
 class Transport:
@@ -81,8 +56,8 @@ class Transport:
 
 @pytest.mark.parametrize("early", [b"", b"data"])
 def test_a_connection_is_adopted_and_held(early: bytes) -> None:
-    pump, transport = Pump(), Transport()
-    connections = ClientConnections(pump, lambda: 1.0)  # type: ignore[arg-type]
+    pump, transport = RecordedPump(), Transport()
+    connections = ClientConnections(pump.pump, lambda: 1.0)
     connections.adopt(transport, "json", False, 0.5, early)  # type: ignore[arg-type]
     pump.turn()
     opened = Opened(1, "json", "10.0.0.1:1", False, 0.5)
@@ -95,7 +70,7 @@ def test_a_connection_is_adopted_and_held(early: bytes) -> None:
 
 async def test_log_lines_about_a_client_have_its_address() -> None:
     config = {"cluster": "c", "brokers": ["a"], "zookeeper": {"servers": "127.0.0.1:1"}, "delivery": {"minCopies": 1}}
-    serving = ClientService(parse(json.dumps(config).encode()), "a", Pump(), lambda: 1.0)  # type: ignore[arg-type]
+    serving = ClientService(parse(json.dumps(config).encode()), "a", RecordedPump().pump, lambda: 1.0)
     serving.connections.adopt(Transport(), "json", False, 0.5, b"")  # type: ignore[arg-type]
     assert serving.with_address(Note("info", "dead_client", {"client": "me"}, 1)).fields == {
         "client": "me",
@@ -113,8 +88,8 @@ async def test_log_lines_about_a_client_have_its_address() -> None:
 def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
     """When a closing transport drops a reply, the connection gets no later multicasts either, until it ends: the
     client would take the live publications after the dropped page as complete."""
-    pump, transport = Pump(), Transport()
-    connections = ClientConnections(pump, lambda: 1.0)  # type: ignore[arg-type]
+    pump, transport = RecordedPump(), Transport()
+    connections = ClientConnections(pump.pump, lambda: 1.0)
     connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
     connection = connections._open[1]
     connections.send(Send(1, b"reply"))
@@ -134,9 +109,9 @@ FLOOD = bytes(THROTTLED_BYTES + 1)
 class TestThrottling:
     """Throttling, while the channel is full: little is read of each client, and no byte is lost."""
 
-    def adopted(self, count: int) -> tuple[Pump, ClientConnections, list[Transport]]:
-        pump = Pump()
-        connections = ClientConnections(pump, lambda: 1.0)  # type: ignore[arg-type]
+    def adopted(self, count: int) -> tuple[RecordedPump, ClientConnections, list[Transport]]:
+        pump = RecordedPump()
+        connections = ClientConnections(pump.pump, lambda: 1.0)
         transports = [Transport() for _ in range(count)]
         for transport in transports:
             connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
@@ -218,7 +193,7 @@ class TestUnhandledInput:
             return []
 
         core = Mock(step=step)
-        pump = RealPump(core, calls.append, lambda: spent[0], Mock())
+        pump = Pump(core, calls.append, lambda: spent[0], Mock())
         pump.set_handlers({})
         pump.attach(core)
         connections = ClientConnections(pump, lambda: spent[0])
@@ -242,9 +217,9 @@ class TestUnhandledInput:
             handled.clear()
         assert spent[0] - begin <= 20 * 2 * DEFERRED_SECONDS
 
-    def adopted(self, hosts: list[str], limit: int = 2**40) -> tuple[Pump, ClientConnections, list[Transport]]:
-        pump = Pump()
-        connections = ClientConnections(pump, lambda: 1.0, limit)  # type: ignore[arg-type]
+    def adopted(self, hosts: list[str], limit: int = 2**40) -> tuple[RecordedPump, ClientConnections, list[Transport]]:
+        pump = RecordedPump()
+        connections = ClientConnections(pump.pump, lambda: 1.0, limit)
         transports = [Transport() for _ in hosts]
         for transport, host in zip(transports, hosts, strict=True):
             transport.host = host
@@ -304,8 +279,8 @@ class TestUnhandledInput:
     @pytest.mark.parametrize("reset", [False, True])
     def test_reset_before_the_first_bytes_are_handled_drops_them(self, reset: bool) -> None:
         """An end without a reset, or after an answer, drops nothing: the client may have published."""
-        pump = Pump()
-        connections = ClientConnections(pump, lambda: 1.0)  # type: ignore[arg-type]
+        pump = RecordedPump()
+        connections = ClientConnections(pump.pump, lambda: 1.0)
         for _ in range(2):
             connections.adopt(Transport(), "json", False, 0.5, b"connect")  # type: ignore[arg-type]
         pump.turn(2)
@@ -331,8 +306,8 @@ async def test_rates_of_addresses_reach_open_and_new_connections() -> None:
     def config(**addresses: Any) -> BrokerConfig:
         return parse(json.dumps({**settings, "limits": {"addresses": addresses}}).encode())
 
-    pump = Pump()
-    service = ClientService(config(), "a", pump, lambda: 1.0)  # type: ignore[arg-type]
+    pump = RecordedPump()
+    service = ClientService(config(), "a", pump.pump, lambda: 1.0)
     service.set_rate_limits(config(publicationsPerSecond=5))  # before there is an edge
     service.set_rate_limits(config())
     service.edge = Mock()
@@ -341,16 +316,15 @@ async def test_rates_of_addresses_reach_open_and_new_connections() -> None:
         transport = Transport()
         transport.host = host
         service.connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
-        pump.turn()
-        event = pump.events.pop()
+        (event,) = pump.turn()
         assert isinstance(event, Opened)
         return event
 
     for host in ("10.0.0.1", "2001:db8::7", "10.9.0.1"):
         assert adopt(host).address == ""
     service.set_rate_limits(config(publicationsPerSecond=5, exempt=["10.9.0.0/16"]))
-    assert pump.events.pop() == RateLimits(address=Rates(publications=5), addresses={1: "10.0.0.1", 2: "2001:db8::/64"})
+    assert pump.turn() == [RateLimits(address=Rates(publications=5), addresses={1: "10.0.0.1", 2: "2001:db8::/64"})]
     assert [adopt(host).address for host in ("10.0.0.2", "10.9.0.2")] == ["10.0.0.2", ""]
     service.set_rate_limits(config())
-    assert pump.events.pop() == RateLimits()
+    assert pump.turn() == [RateLimits()]
     assert adopt("10.0.0.3").address == ""

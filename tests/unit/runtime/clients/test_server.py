@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import socket
+import struct
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,8 +21,10 @@ from migratory_broker.runtime.accepting.listener import Listener, bind, listen
 from migratory_broker.runtime.clients import requests
 from migratory_broker.runtime.clients import server as server_module
 from migratory_broker.runtime.clients.connection import ClientConnections
+from migratory_broker.runtime.clients.protocol import ClientProtocol
 from migratory_broker.runtime.clients.server import ClientServer, TokenPlaces, servers_page
 from migratory_broker.runtime.clients.service import ClientService
+from migratory_broker.runtime.clients.unhandled import ClientInput
 from migratory_broker.runtime.config import parse
 from migratory_broker.runtime.pump import Pump
 from migratory_protocol.messages import Server
@@ -135,6 +138,40 @@ async def test_bytes_behind_the_request_are_kept(sites: Any) -> None:
     assert b"".join(event.data for event in site.edge.of(edge_events.Received)) == tail + b"more"
     assert type(site.edge.events[0]) is edge_events.Opened
     writer.close()
+
+
+@pytest.mark.parametrize("end", ["client", "reset", "broker", "abort"])
+async def test_an_ended_connection_is_freed_without_the_garbage_collector(sites: Any, end: str) -> None:
+    """However it ends, and with input that is not handled yet: brokers rarely collect garbage."""
+    site = sites()
+    kinds = (ClientProtocol, ClientInput)
+
+    def count() -> int:
+        return sum(type(each) in kinds for each in gc.get_objects())
+
+    gc.collect()
+    before = count()
+    gc.disable()
+    try:
+        for number in range(1, 4):
+            _, writer, _ = await site.request(f"{REQUEST}\r\n")
+            writer.write(b"frame")
+            await until(lambda number=number: edge_events.Received(number, b"frame") in site.edge.events)
+            assert count() == before + 1
+            site.connections.receive(site.connections._open[number], b"unhandled")
+            assert count() == before + 2
+            if end == "client":
+                writer.close()
+            elif end == "reset":
+                accepted = writer.get_extra_info("socket")
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+            else:
+                site.connections.close(edge_events.Close(number, abort=end == "abort"))
+            await until(lambda number=number: edge_events.Lost(number) in site.edge.events)
+        assert count() == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
@@ -608,6 +645,7 @@ async def test_long_bodies_are_translated_one_in_a_turn_of_the_pump(
     assert len(set(translated_in)) == len(translated_in) == 12
 
 
+@pytest.mark.interpreted
 async def test_a_client_that_is_gone_before_its_translation_leaves_nothing(
     sites: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
