@@ -7,7 +7,7 @@ import asyncio
 import heapq
 import socket
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from migratory_broker.core.edge.events import Close, Hold, HttpRequest, Lost, Opened, Received, Send
 from migratory_broker.runtime.accepting.addresses import AddressLease, CountedAddresses, address_key
@@ -78,7 +78,8 @@ class ClientConnections:
         request's credential. `http` is a request that asks for no WebSocket: then `early` are the frames that it was
         translated into.
         """
-        number = self._next
+        # one object for all that keep the number: compiled code would make one for each of them of an int
+        number: Any = self._next
         self._next += 1
         direct: socket.socket | None = None
         if isinstance(transport, HandshakeTransport):
