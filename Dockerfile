@@ -29,7 +29,7 @@ ENV PATH=/opt/java/bin:$PATH
 USER 10001:10001
 ENTRYPOINT ["/opt/zookeeper/bin/member"]
 
-# ---- the protocol, the cores and the hot part of the runtime, compiled. Only a change of these sources compiles again
+# ---- protocol, cores and modules of the runtime, compiled. Only a change of these sources compiles them again
 FROM base AS build-cores
 COPY docker/certificates /build/docker/certificates
 COPY docker/install /build/docker/

@@ -137,6 +137,14 @@ def test_which_modules_are_compiled(hook: ModuleType, tmp_path: Path, source: st
     assert hook.is_compilable(path) is compilable
 
 
+def test_every_module_that_is_named_exists_and_has_the_form_it_is_named_for(hook: ModuleType) -> None:
+    """A renamed module would otherwise change its form unnoticed."""
+    sources = [path for package in hook.packages() for path in migratory_compiled.source_files(package)]
+    forms = {path.relative_to(ROOT).as_posix(): hook.is_compiled(path) for path in sources}
+    assert {name for name in hook.RUNTIME if forms.get(name) is True} == hook.RUNTIME
+    assert {name for name in hook.INTERPRETED if forms.get(name) is False} == hook.INTERPRETED
+
+
 def test_what_is_missing_to_compile_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -pthread")
     assert compiler.missing().startswith("there is no C compiler no-such-compiler; install it")

@@ -1,5 +1,5 @@
-"""Client connections after the WebSocket handshake or the HTTP request: what their protocols (protocol.py) received
-becomes events of the edge, and the edge's effects become writes."""
+"""Client connections after the WebSocket handshake or the HTTP request: bytes that their protocols (protocol.py)
+receive become events of the edge, and the edge's effects become writes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ClientConnections:
         request's credential. `http` is a request that asks for no WebSocket: then `early` are the frames that it was
         translated into.
         """
-        # one object for all that keep the number: compiled code would make one for each of them of an int
+        # all that keep the number share one object: with `int`, compiled code would make a new one for each
         number: Any = self._next
         self._next += 1
         direct: socket.socket | None = None

@@ -149,26 +149,29 @@ async def test_an_ended_connection_is_freed_without_the_garbage_collector(sites:
     def count() -> int:
         return sum(type(each) in kinds for each in gc.get_objects())
 
+    async def connect_and_end(number: int) -> None:
+        _, writer, _ = await site.request(f"{REQUEST}\r\n")
+        writer.write(b"frame")
+        await until(lambda: edge_events.Received(number, b"frame") in site.edge.events)
+        assert count() == before + 1
+        site.connections.receive(site.connections._open[number], b"unhandled")
+        assert count() == before + 2
+        if end == "client":
+            writer.close()
+        elif end == "reset":
+            accepted = writer.get_extra_info("socket")
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        else:
+            site.connections.close(edge_events.Close(number, abort=end == "abort"))
+        await until(lambda: edge_events.Lost(number) in site.edge.events)
+
     gc.collect()
     before = count()
     gc.disable()
     try:
         for number in range(1, 4):
-            _, writer, _ = await site.request(f"{REQUEST}\r\n")
-            writer.write(b"frame")
-            await until(lambda number=number: edge_events.Received(number, b"frame") in site.edge.events)
-            assert count() == before + 1
-            site.connections.receive(site.connections._open[number], b"unhandled")
-            assert count() == before + 2
-            if end == "client":
-                writer.close()
-            elif end == "reset":
-                accepted = writer.get_extra_info("socket")
-                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                writer.transport.abort()
-            else:
-                site.connections.close(edge_events.Close(number, abort=end == "abort"))
-            await until(lambda number=number: edge_events.Lost(number) in site.edge.events)
+            await connect_and_end(number)
         assert count() == before
     finally:
         gc.enable()
