@@ -1,6 +1,6 @@
 """The types of a run's progress events and of its result, which is also written as JSON.
 
-docs/how-to/loadtest.md describes every field of the result.
+docs/how-to/loadtest.md explains how the counts are made and judged.
 """
 
 from __future__ import annotations

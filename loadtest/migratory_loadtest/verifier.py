@@ -81,7 +81,7 @@ class _SubscriberFindings:
 
 
 def verify(topics: Iterable[TopicRecord], published_elsewhere: bool = False) -> Verification:
-    """Verify the topics one by one, and return the findings. `topics` may be read from a file meanwhile.
+    """Verify the topics one by one, and return the findings. `topics` may be a generator that reads a file.
 
     :param published_elsewhere: True if another run published, so that every content is allowed. Duplicates, order and
         conflicts are still checked.

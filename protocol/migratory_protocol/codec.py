@@ -1,8 +1,9 @@
 """Codecs, for brokers and clients: encoding and decoding of messages in both wire formats. A frame holds one message or
 an array of messages.
 
-A valid frame takes the fast path: one call of a msgspec decoder, then a few checks that types cannot express. Only when
-that fails, `diagnosis.py` examines the frame message by message to explain the error.
+A valid frame takes the fast path: one call of a msgspec decoder, then a few checks that types cannot express. Large
+frames are first split or counted, to bound what decoding costs. Only when decoding fails, `diagnosis.py` examines the
+frame message by message to explain the error.
 """
 
 from __future__ import annotations

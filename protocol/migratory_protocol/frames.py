@@ -84,7 +84,7 @@ class FrameParser:
     """An incremental parser for one direction of a connection. `feed` gets the socket's bytes and returns complete
     events.
 
-    role          this end: a server accepts only masked frames, a client only unmasked ones (5.1)
+    role          this end: a server accepts only masked frames, a client only unmasked ones (RFC 6455, 5.1)
     max_message   bytes of the largest message, after defragmentation and inflation; a larger one closes with 1009
     deflate       whether permessage-deflate was negotiated, without context takeover by the sender
     inflate       whether to inflate messages at once. A compressed message may become a thousand times as long, so a

@@ -183,8 +183,8 @@ class Transport:
         self._connections[number] = _Connection(number, url, self)
 
     def send(self, number: int, messages: list[ClientMessage]) -> None:
-        """Encode messages and queue them on the link `number`. If the link has ended they are dropped: `Disconnected`
-        was posted."""
+        """Encode messages and queue them on the link `number`. They are dropped if the link has ended, by itself
+        (`Disconnected` was posted) or by `disconnect`."""
         connection = self._connections.get(number)
         if connection is not None:
             connection.send([self.codec.encode(message) for message in messages])

@@ -1,5 +1,5 @@
-"""The brokers of a local cluster: writes their common configuration file, runs one process for each, and waits until
-`/readyz` says that they are ready."""
+"""The brokers of a local cluster: writes their common configuration file, defines the process of each, and waits until
+all are ready and name each other to clients."""
 
 from __future__ import annotations
 

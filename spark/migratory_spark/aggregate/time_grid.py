@@ -23,7 +23,7 @@ class TooManyIntervals(ValueError):
 
 def check_count(intervals: int) -> None:
     """Raise TooManyIntervals if a grid cannot have this number of intervals. Call this before the moments of a grid are
-    computed, because those of a wrong window may take gigabytes."""
+    computed, because the moments of a wrong window may take gigabytes."""
     if intervals >= MAX_EDGES:
         raise TooManyIntervals(
             f"{intervals:,} intervals are more than {MAX_EDGES - 1:,}: ask for longer rows or a shorter window"

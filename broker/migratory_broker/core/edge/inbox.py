@@ -87,8 +87,8 @@ class UnprocessedBytes:
         self._held[connection] = held
 
     def over_limit(self) -> list[ClientConnection]:
-        """Return the connections to close so that an eighth of the limit is free, those with the most bytes first.
-        Empty if that is free already."""
+        """Return the connections to close so that an eighth of the limit, in bytes, is free: those with the most bytes,
+        the largest first. Empty if that is free already."""
         total = self.total
         closing = []
         for connection in sorted(self._held, key=self._held.__getitem__, reverse=True):

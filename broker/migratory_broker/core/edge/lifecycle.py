@@ -175,7 +175,7 @@ class ConnectionLifecycle:
         self._delivery.emit_ordered(events.Close(connection.number, abort))
 
     def _release(self, connection: ClientConnection) -> None:
-        """Stop counting what a connection holds, and enter GONE."""
+        """Drop the unhandled input of a connection, stop counting its access, cancel its time limit, and enter GONE."""
         self.inbox.release(connection)
         self._subscriptions.budget.remove_access(connection)
         self._wheel.cancel(connection)

@@ -309,9 +309,9 @@ Receipt = Literal["complete", "truncated", "reset"]
 class Gap(EdgeMessage, frozen=True, gc=False):
     """Effect, to every edge: report missing publications to the live subscribers of `topic`.
 
-    `truncated`: this broker has none of the sequence numbers `first`..`last`, which were evicted elsewhere before, or a
-    removed topic begins again above the floor. `position` is that of `last`. `reset`: the topic is of another history
-    now; `position` is the current one there.
+    `truncated`: this broker has none of the sequence numbers `first`..`last`, because they were evicted elsewhere
+    before, or because a removed topic begins again above the floor. `position` is that of `last`. `reset`: the topic is
+    of another history now; `position` is the current one there.
     """
 
     topic: str

@@ -18,7 +18,8 @@ from migratory_broker.core.logic.serving.resume import Resume
 
 
 class CommitListener:
-    """The receiver of all that topic groups report: commits, replies to publications, and changes of the epoch."""
+    """Acts on what topic groups report: delivers and acknowledges committed publications, passes replies on, retries
+    waiting resumes, and records the coordinators."""
 
     def __init__(self, ctx: Context, gossip: GossipMap, answers: PendingAnswers, resume: Resume) -> None:
         self.ctx = ctx
