@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from migratory_local import LocalError
 from migratory_local.processes import java
-from migratory_local.processes.java import Java, find_java, java_version, spark_home, spark_jars
+from migratory_local.processes.java import Java, find_java, java_version, spark_home, zookeeper_class_path
 
 
 def fake_java(folder: Path, script: str) -> Path:
@@ -99,11 +99,14 @@ def test_java_of_spark_home_drops_the_module_option(tmp_path: Path) -> None:
     assert result.stdout == "<-cp><a b/*><><--add-modules=x><$HOME>"
 
 
-def test_spark_jars_include_zookeeper() -> None:
-    assert list(spark_jars().glob("zookeeper-jute-*.jar"))
+def test_class_path_of_zookeeper_has_its_jars_alone() -> None:
+    names = [Path(jar).name for jar in zookeeper_class_path().split(":")]
+    for needed in ("zookeeper-3", "zookeeper-jute-", "slf4j-api-", "metrics-core-", "netty-handler-"):
+        assert any(name.startswith(needed) for name in names)
+    assert not [name for name in names if name.startswith(("spark-", "hadoop-"))]
 
 
 def test_missing_pyspark_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(LocalError, match="PySpark, which brings ZooKeeper's jars, is not installed"):
-        spark_jars()
+        zookeeper_class_path()
