@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install compiled compiled-check demo test quick check lint types layers unit js browser fuzz fuzz-check model holes sim planted mutants integration chaos bench attack bench-test nightly truth bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install compiled compiled-check demo test quick check lint types layers unit js browser fuzz fuzz-check model holes sim planted mutants integration integration-together integration-alone chaos bench attack bench-test nightly truth bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds locks sbom licences audit cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,15 +54,16 @@ compiled: $(VENV)/.compiled ## compile protocol and cores; after an edit they ru
 demo: $(VENV)/.product ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
 	$(BIN)/migratory demo --html demo.html $(DEMO)
 
-# The real processes of `integration` mostly wait. `planted` has the cores meanwhile, at the lowest priority and in a session
-# of its own, because the kernel shares out cores by session; its output follows at the end.
+# The real processes of `integration` often wait. `planted` has the cores meanwhile, at the lowest priority and in a session
+# of its own, because the kernel shares out cores by session; its output follows at the end. The tests that need the machine
+# for themselves follow when it has ended.
 test: check unit fuzz-check model compiled-check sim ## everything that can fail, cheapest first
 	@log=$$(mktemp); \
 	setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null || true; exec nice -n 19 "$$@"' -- \
 	    $(MAKE) --no-print-directory planted >"$$log" 2>&1 & planted=$$!; \
 	trap 'kill -- "-$$planted" 2>/dev/null && wait "$$planted" || true; cat "$$log"; rm "$$log"' EXIT; \
 	trap 'exit 130' INT TERM; \
-	$(MAKE) --no-print-directory integration && wait "$$planted"
+	$(MAKE) --no-print-directory integration-together && wait "$$planted" && $(MAKE) --no-print-directory integration-alone
 
 check: lint types layers ## style, types and import layers
 
@@ -145,9 +146,13 @@ debian:
 # Most of these tests wait for sessions to expire and processes to start, so one worker more than cores still leaves cores
 # idle. A file stays on one worker: its tests share clusters and the Spark session.
 REAL := tests/integration tests/chaos --ignore tests/integration/benchmarks
-integration: $(VENV)/.tests debian $(JS)/node_modules/.installed ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
+integration: integration-together integration-alone ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
+
+integration-together: $(VENV)/.tests debian $(JS)/node_modules/.installed
 	$(BIN)/python -m pytest $(REAL) -m 'not alone' -n $(INTEGRATION_WORKERS) --dist loadfile --durations=30
-	$(BIN)/python -m pytest $(REAL) -m alone
+
+integration-alone: $(VENV)/.tests debian $(JS)/node_modules/.installed
+	$(BIN)/python -m pytest $(REAL) -m alone --durations=10
 
 browser: $(VENV)/.tests debian $(JS)/node_modules/.installed ## the JavaScript client on real brokers, in Node.js and Chromium; part of integration
 	$(BIN)/python -m pytest tests/integration/browser

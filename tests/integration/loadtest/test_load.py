@@ -20,8 +20,6 @@ from migratory_protocol.messages import Message
 from migratory_testing.accounts import recount
 from migratory_testing.fakebroker import Memory, fake_cluster
 
-pytestmark = [pytest.mark.alone]  # a generator that is late makes a run insufficient
-
 
 def scenario(brokers: Memory, **changes: object) -> Scenario:
     values: dict[str, object] = {

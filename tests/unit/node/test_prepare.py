@@ -138,7 +138,8 @@ def test_planted_faults_run_beside_the_integration_tests(
         "#!/bin/sh\n"
         "case $2 in\n"
         f"planted) nice >{tmp_path}/nice; echo of planted; touch {tmp_path}/begun; {planted} ;;\n"
-        f"integration) until [ -e {tmp_path}/begun ]; do sleep 0.01; done; {integration} ;;\n"
+        f"integration-together) until [ -e {tmp_path}/begun ]; do sleep 0.01; done; {integration} ;;\n"
+        f"integration-alone) touch {tmp_path}/alone ;;\n"
         "esac\n"
     )
     make.chmod(0o755)
@@ -152,4 +153,5 @@ def test_planted_faults_run_beside_the_integration_tests(
     assert bool(done.returncode) == fails, done.stderr
     assert "of planted" in done.stdout
     assert (tmp_path / "nice").read_text().strip() == "19"
+    assert (tmp_path / "alone").exists() != fails
     assert time.monotonic() - began < 20
