@@ -143,5 +143,7 @@ async def test_rolling_update_moves_no_client_more_than_twice(
         result = await load.result()
     assert_flawless(result)
     assert set(result.reconnect_reasons) <= {"drained", "moved"}  # no client lost its link
-    assert sum(result.reconnect_reasons.values()) - initial_moves <= 1.7 * CLIENTS
+    # The drains move a third, a half and a half of the clients. If those of the last one choose evenly between two
+    # brokers, of which one has nobody, balance moves five twelfths more: 1.75 moves a client, and 0.1 for chance.
+    assert sum(result.reconnect_reasons.values()) - initial_moves <= 1.85 * CLIENTS
     assert max(map(int, result.clients_by_reconnects)) <= 2 + bool(initial_moves), result.clients_by_reconnects
