@@ -62,9 +62,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     thresholds: tuple[float, ...] = ()  # latency thresholds of objectives: exact bounds of the histogram
     metrics: bool = False  # each worker serves /metrics on a port of its own
     metrics_listen: str = ""  # host:port of worker 0, then the next ports; else free ports of 127.0.0.1
-    scrape_interval: float = (
-        1.0  # /metrics stays up for two intervals after the end, and until its last counts were scraped
-    )
+    scrape_interval: float = 1.0  # /metrics stays up for two intervals after the end, and for a late scrape
 
     def __post_init__(self) -> None:
         if not self.servers:

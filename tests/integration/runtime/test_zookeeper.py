@@ -275,13 +275,20 @@ async def test_thousands_of_requests_at_once_do_not_hold_the_loop_up(session: Se
 async def test_waiting_requests_are_answered_when_the_connection_is_lost(session: Session) -> None:
     await session.state("connected")
     client = session.zookeeper._client
-    client.get_async = lambda *_, **__: client.handler.async_result()
+    sent: list[str] = []
+
+    def ask(path: str, **_: Any) -> Any:
+        sent.append(path)
+        return client.handler.async_result()
+
+    client.get_async = ask
     for number in range(1, 501):
         session.zookeeper.get(events.ZkGet(number, "/", False))
     session.zookeeper._changed_state(client, KazooState.SUSPENDED, 0)
     replies = [event for event in session.events if isinstance(event, events.ZkReply)]
     assert replies == [events.ZkReply(number, "unknown", error="connection lost") for number in range(1, 501)]
     assert (session.zookeeper._waiting, session.zookeeper._sent) == (deque(), set())
+    assert len(sent) == REQUESTS_AT_ONCE, "those that wait are not sent over a connection that is lost"
 
 
 async def test_requests_in_flight_become_unknown_when_the_connection_is_lost(session: Session, zookeepers: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tests that run on asyncio's loop and on uvloop, whose transports differ."""
+"""Loops of tests: both real ones, asyncio's and uvloop, whose transports differ, and one whose turns the test runs."""
 
 from __future__ import annotations
 
@@ -32,3 +32,20 @@ def on_both_loops(
         return both
 
     return decorate
+
+
+class ManualLoop:
+    """A stand-in for an event loop's `call_soon` and its clock; the test runs its turns."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self.now = 0.0
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self.calls.append(call)
+
+    def turn(self) -> bool:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+        return bool(calls)

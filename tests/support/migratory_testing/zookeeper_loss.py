@@ -50,3 +50,16 @@ def publishes(cluster: Cluster, number: int) -> bool:
     cluster.run(3.0)
     answer = cluster.answers.get(reference)
     return answer is not None and not answer.code
+
+
+def publishing_without_one() -> tuple[Cluster, str, str, str]:
+    """Return a cluster of three with a publication that was acknowledged after one broker was lost, and the names of
+    the coordinator, of the lost broker and of the third one."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    lost, follower = cluster.others()
+    cluster.wall_ms = 100
+    cluster.crash(lost)
+    cluster.run(3.0)
+    assert publishes(cluster, 1)
+    return cluster, coordinator, lost, follower

@@ -16,22 +16,7 @@ from migratory_broker.runtime.pump import (
     Pump,
 )
 from migratory_protocol.positions import Position
-
-
-class Loop:
-    """A stand-in for an event loop's `call_soon`; the test runs its turns."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], None]] = []
-
-    def soon(self, call: Callable[[], None]) -> None:
-        self.calls.append(call)
-
-    def turn(self) -> bool:
-        calls, self.calls = self.calls, []
-        for call in calls:
-            call()
-        return bool(calls)
+from migratory_testing.loops import ManualLoop
 
 
 def attach(reference: int) -> events.Attach:
@@ -48,7 +33,7 @@ def build(
     edge: dict[type, Any] | None = None,
     clock: Callable[[], float] = lambda: 1.0,
 ) -> Any:
-    loop = Loop()
+    loop = ManualLoop()
     errors: list[Exception] = []
     pump = Pump(core(logic), loop.soon, clock, errors.append)
     return pump, core(edge), loop, errors

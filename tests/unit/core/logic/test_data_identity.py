@@ -17,7 +17,15 @@ from migratory_broker.core.logic.membership.records import (
 from migratory_protocol.peer import Accept, InventoryRequest, Prepare, SurveyReply, Sync, Synced
 from migratory_protocol.topics import topic_group
 from migratory_testing.brokers import Cluster
-from migratory_testing.zookeeper_loss import away, backup, comes_back, empty, publishes, reconnect
+from migratory_testing.zookeeper_loss import (
+    away,
+    backup,
+    comes_back,
+    empty,
+    publishes,
+    publishing_without_one,
+    reconnect,
+)
 from migratory_testing.zookeeper_tree import Stored
 from msgspec.structs import replace
 
@@ -96,13 +104,7 @@ def test_backup_of_an_identity_that_was_left_is_rolled_back() -> None:
     """ROLLED-BACK: the brokers lost ZooKeeper's data and joined other data since the backup was made. Regression: they
     took the backup for the truth, and its list of two for the last one: one of these, which lacked an acknowledged
     publication, took over and gave its position to another one."""
-    cluster = Cluster().up()
-    coordinator = cluster.coordinator()
-    back, follower = cluster.others()
-    cluster.wall_ms = 100
-    cluster.crash(back)
-    cluster.run(3.0)
-    assert publishes(cluster, 1)
+    cluster, coordinator, back, follower = publishing_without_one()
     nodes, identity = backup(cluster), cluster.logic(coordinator).zookeeper.identity
     cluster.start(back)
     cluster.run(4.0)

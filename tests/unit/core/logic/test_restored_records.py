@@ -22,7 +22,7 @@ from migratory_broker.core.logic.membership.records import (
 )
 from migratory_protocol.peer import Activated, InventoryRequest, Prepare, Promise, Sync
 from migratory_testing.brokers import Cluster, both_ends
-from migratory_testing.zookeeper_loss import away, comes_back, publishes, reconnect
+from migratory_testing.zookeeper_loss import away, comes_back, publishes, publishing_without_one, reconnect
 from msgspec.structs import replace
 
 
@@ -325,13 +325,7 @@ def test_source_of_a_restored_record_is_not_below_the_epoch_of_a_learner() -> No
     """RESTORE-COUNT: one of the two members of an activated epoch follows a later, unfinished one as a learner, and the
     other one is lost. Regression: the record was restored from the epoch before, by a broker that lacked a publication
     which was acknowledged, and its position was given to another one."""
-    cluster = Cluster().up()
-    coordinator = cluster.coordinator()
-    back, follower = cluster.others()
-    cluster.wall_ms = 100
-    cluster.crash(back)
-    cluster.run(3.0)
-    assert publishes(cluster, 1)
+    cluster, coordinator, back, follower = publishing_without_one()
     cluster.cut(follower, coordinator)  # the next list is activated without the follower
     cluster.start(back)
     cluster.run(3.0)

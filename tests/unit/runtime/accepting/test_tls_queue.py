@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from migratory_broker.runtime.accepting.tls_queue import TlsHandshakeQueue
 from migratory_broker.runtime.pump import DEFERRED_SECONDS, Pump
-
-
-class Loop:
-    """A stand-in for an event loop's `call_soon` and its clock; the test runs its turns."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], None]] = []
-        self.now = 0.0
-
-    def soon(self, call: Callable[[], None]) -> None:
-        self.calls.append(call)
-
-    def turn(self) -> bool:
-        calls, self.calls = self.calls, []
-        for call in calls:
-            call()
-        return bool(calls)
+from migratory_testing.loops import ManualLoop
 
 
 class Handshake:
     """A handshake whose step takes `seconds` of the loop's clock."""
 
-    def __init__(self, loop: Loop, log: list[Any], name: Any, seconds: float = 0.0) -> None:
+    def __init__(self, loop: ManualLoop, log: list[Any], name: Any, seconds: float = 0.0) -> None:
         self.loop, self.log, self.name, self.seconds = loop, log, name, seconds
         self.evicted = ""
 
@@ -41,8 +24,8 @@ class Handshake:
         self.evicted = reason
 
 
-def build(core: Any, max_held: int = 2**62) -> tuple[Loop, Pump, TlsHandshakeQueue, list[Any]]:
-    loop = Loop()
+def build(core: Any, max_held: int = 2**62) -> tuple[ManualLoop, Pump, TlsHandshakeQueue, list[Any]]:
+    loop = ManualLoop()
     pump = Pump(core(), loop.soon, lambda: loop.now, lambda error: None)
     pump.set_handlers({})
     pump.attach(core())
