@@ -1,4 +1,4 @@
-"""`python -m migratory_operator.apply_crds`: apply the custom resource definitions of this release.
+"""`python -m migratory_operator.apply_crds`: create or update the custom resource definitions of this release.
 
 Helm installs definitions once and never updates them; the chart runs this command before an upgrade. The command exits
 with 1 if a definition was not applied.
@@ -15,9 +15,9 @@ from migratory_operator.api.kubernetes import ApiError, KubernetesApi
 
 
 async def apply_crds(api: KubernetesApi) -> None:
-    """Apply the definitions of MigratoryCluster and SLAReport, and print the name of each.
+    """Create or update the definitions of MigratoryCluster and SLAReport, in this order, and print the name of each.
 
-    :raises ApiError: a definition was rejected, or there was no answer.
+    :raises ApiError: a definition was rejected, or there was no answer. The ones after it were not applied.
     """
     for crd in (cluster_crd(), report_crd()):
         await api.apply_definition(crd)
@@ -25,6 +25,8 @@ async def apply_crds(api: KubernetesApi) -> None:
 
 
 async def _main() -> int:
+    """Apply the definitions, and return the exit status of the command: 0, or 1 after a failed request, which is
+    printed."""
     api = KubernetesApi(())
     try:
         await apply_crds(api)

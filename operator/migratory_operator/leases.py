@@ -22,8 +22,8 @@ from migratory_operator.names import FIELD_MANAGER, Object
 from migratory_operator.telemetry.metrics import OperatorMetrics
 
 LEASE_SECONDS = 15
-"""Seconds without a renewal after which another operator may take a Lease over. It bounds how long nobody serves a
-namespace after an operator's node has died, but for the moments at which the others look (RETRY_SECONDS)."""
+"""Seconds without a renewal after which another operator may take a Lease over. After an operator's node has died,
+nobody serves its namespaces for this time and a few seconds more, because the others look every RETRY_SECONDS."""
 RENEW_SECONDS = 3.0
 """Seconds between two renewals."""
 HOLD_SECONDS = 10.0
@@ -40,8 +40,9 @@ _log = logging.getLogger(__name__)
 class Leases:
     """The Leases that one operator takes, renews and gives up, and with them the namespaces that it serves.
 
-    :param identity: `NAMESPACE/INSTALLATION/POD`. Operators whose first two parts are equal are replicas of one
-        Deployment, of which all but one wait as a matter of course.
+    :param identity: `NAMESPACE/INSTALLATION/POD` of this operator. Operators that differ only in the last part are
+        replicas
+        of one Deployment: one serves, and the others wait.
     :param clock: the seconds of a clock that never goes back.
     """
 
@@ -66,20 +67,24 @@ class Leases:
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def holds(self, namespace: str) -> bool:
-        """Return whether this operator serves the namespace now."""
+        """Return whether this operator serves the namespace now: its last successful renewal began less than
+        HOLD_SECONDS ago."""
         return self._clock() < self._held_until.get(namespace, float("-inf"))
 
     def holder(self, namespace: str) -> str:
-        """Return the identity of the other operator that serves the namespace, "" if none was found."""
+        """Return the identity of the other operator that held the Lease when this one last looked; "" if there was
+        none, or if this operator has taken or given up the Lease since."""
         return self._holders.get(namespace, "")
 
     def is_replica(self, holder: str) -> bool:
-        """Return whether the holder is another replica of this operator's Deployment."""
+        """Return whether the holder is a replica of this operator's Deployment: the identities differ at most in the
+        last part."""
         return holder.rpartition("/")[0] == self.identity.rpartition("/")[0]
 
     async def acquire(self, namespace: str) -> bool:
-        """Take the Lease of a namespace if this operator does not hold it and it is free or has expired. Return whether
-        this operator serves the namespace now. After a failed try, the next RETRY_SECONDS return False at once.
+        """Take the Lease of a namespace if this operator does not hold it, and it is free or has expired. Return
+        whether this operator serves the namespace now. For RETRY_SECONDS after the Lease was found to belong to another
+        operator, return False without a request.
 
         :raises ApiError: a request was rejected or not answered.
         """
@@ -91,7 +96,7 @@ class Leases:
             return await self._take(namespace)
 
     async def keep(self, namespaces: Collection[str]) -> frozenset[str]:
-        """Acquire the Leases of these namespaces, and give those of other namespaces up. Return the namespaces that
+        """Acquire the Leases of these namespaces, and give those of all other namespaces up. Return the namespaces that
         this operator serves. A request that failed is logged, and the other namespaces continue."""
         for namespace in {*self._held_until, *self._retry_at}.difference(namespaces):
             await self._release(namespace)
@@ -106,8 +111,10 @@ class Leases:
         return frozenset(held)
 
     def guarded(self, reconcile: Callable[[str, str], Awaitable[float]]) -> Callable[[str, str], Awaitable[float]]:
-        """Return a function that acquires the Lease of a resource's namespace, and then reconciles the resource. If
-        this operator does not serve the namespace, the function only returns the seconds until the next try."""
+        """Return a function that acquires the Lease of a resource's namespace, reconciles the resource, and returns
+        what `reconcile` returns. If another operator serves the namespace, the function only returns RETRY_SECONDS, the
+        seconds until the next try. It raises ApiError if the Lease cannot be read or written, and what `reconcile`
+        raises."""
 
         async def reconcile_if_held(namespace: str, name: str) -> float:
             return await reconcile(namespace, name) if await self.acquire(namespace) else RETRY_SECONDS
@@ -115,7 +122,8 @@ class Leases:
         return reconcile_if_held
 
     async def run(self) -> None:
-        """Renew the Leases until cancelled, and then give them up, so that another operator need not wait."""
+        """Renew the Leases that this operator has taken every RENEW_SECONDS, until cancelled. Then give them up, so
+        that another operator need not wait for their end. Failed requests are logged."""
         slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
         async def renew(namespace: str) -> None:
@@ -135,8 +143,8 @@ class Leases:
 
     @asynccontextmanager
     async def _turn(self, namespace: str) -> AsyncIterator[None]:
-        """Wait until no other request about the namespace's Lease is in progress, and hold others up meanwhile: two at
-        a time would look like those of two operators."""
+        """Return a context manager that one task at a time enters for a namespace. Two requests about one Lease at a
+        time would conflict, as if they were those of two operators."""
         lock, users = self._turns.get(namespace, (asyncio.Lock(), 0))
         self._turns[namespace] = lock, users + 1
         try:
@@ -148,7 +156,11 @@ class Leases:
                 self._turns[namespace] = lock, users - 1
 
     async def _take(self, namespace: str) -> bool:
-        """Renew the Lease, or take it if it is free or has expired. Return whether this operator holds it then."""
+        """Renew the Lease, or take it if it is free or has expired. Return whether this operator holds it then. Return
+        False if another operator holds it or wrote it meanwhile, and make `acquire` wait for RETRY_SECONDS.
+
+        :raises ApiError: a request was rejected, for another reason than that the Lease has changed, or not answered.
+        """
         began = self._clock()
         lease = await self._api.get(LEASE, namespace, FIELD_MANAGER)
         spec = (lease or {}).get("spec", {})
@@ -172,6 +184,8 @@ class Leases:
         return True
 
     def _has_expired(self, namespace: str, lease: Object) -> bool:
+        """Return whether the Lease has stayed unchanged for its duration, by this operator's clock since it first saw
+        this version of the Lease. Record the version and the time if the version is new."""
         version = lease["metadata"]["resourceVersion"]
         seen_version, since = self._seen.get(namespace, ("", 0.0))
         if version != seen_version:
@@ -180,6 +194,12 @@ class Leases:
         return self._clock() - since >= float(lease["spec"].get("leaseDurationSeconds") or LEASE_SECONDS)
 
     async def _write(self, namespace: str, lease: Object | None) -> None:
+        """Create or replace the Lease with this operator as its holder.
+
+        :param lease: the Lease as it was read; None to create it.
+        :raises ApiError: with code 409 if the Lease was created or changed since it was read; or any other failed
+            request.
+        """
         now = datetime.now(UTC).strftime(_TIME_FORMAT)
         before = (lease or {}).get("spec", {})
         spec = {"holderIdentity": self.identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
@@ -196,6 +216,8 @@ class Leases:
             await self._api.replace(LEASE, {**lease, "spec": spec})
 
     def _wait_for(self, namespace: str, holder: str) -> None:
+        """Record that another operator holds the Lease. If it is a new holder, log it: as a warning, unless it is a
+        replica."""
         self._lose(namespace)
         if self._holders.get(namespace) == holder:
             return
@@ -211,11 +233,14 @@ class Leases:
             )
 
     def _lose(self, namespace: str) -> None:
+        """Record that this operator does not hold the Lease, and let `acquire` make no request for RETRY_SECONDS."""
         self._held_until.pop(namespace, None)
         self._retry_at[namespace] = self._clock() + RETRY_SECONDS
         self._metrics.set_lease(namespace, is_held=False)
 
     async def _release(self, namespace: str) -> None:
+        """Forget the namespace and its metric, and delete the Lease if this operator holds it. A failed request is
+        logged."""
         is_held = self.holds(namespace)
         for table in (self._held_until, self._holders, self._retry_at, self._seen):
             table.pop(namespace, None)

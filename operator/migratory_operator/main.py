@@ -1,5 +1,5 @@
-"""Starts the operator: kopf watches the resources and wakes the work queues, and the resync loop lists everything
-regularly.
+"""Starts the operator: kopf watches clusters and reports and wakes the work queues, and the resync loop lists
+everything regularly.
 
 kopf runs standalone, without its peering: Leases decide which operator serves a namespace (`leases.py`). The handlers
 write no annotation and no finalizer, so a namespace can always be deleted.
@@ -30,7 +30,8 @@ from migratory_operator.telemetry.server import TelemetryServer
 
 
 def main() -> None:
-    """Read the settings from the environment, and run the operator until a signal arrives.
+    """Log to stderr, read the settings from the environment, and run the operator until a signal arrives. Errors of
+    `operate` are raised.
 
     :raises SystemExit: with status 2 when the environment is invalid.
     """
@@ -48,7 +49,11 @@ def main() -> None:
 
 async def operate(settings: OperatorSettings) -> None:
     """Run the operator until a signal arrives or the resync loop ends. Then stop reconciling, give the Leases up and
-    close all connections. Raise the error of the resync loop if it failed."""
+    close all connections.
+
+    :raises NoKubernetes: no API server is configured.
+    :raises Exception: the error with which the resync loop, kopf or the HTTP server failed.
+    """
     metrics = OperatorMetrics()
     api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient(settings.broker_secret)
     reconciler = ClusterReconciler(api, brokers, settings, metrics)
@@ -84,8 +89,8 @@ async def operate(settings: OperatorSettings) -> None:
 
 
 def handlers(clusters: WorkQueue, reports: WorkQueue) -> kopf.OperatorRegistry:
-    """Return kopf's handlers: one logs in to the API server, the others wake the queue of the cluster or report that
-    changed."""
+    """Return kopf's handlers. One logs in to the API server, with the pod's service account or else with a kubeconfig.
+    The others wake the queue of the cluster or report that changed."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -98,8 +103,9 @@ def handlers(clusters: WorkQueue, reports: WorkQueue) -> kopf.OperatorRegistry:
 
 
 def _wake_on_change(queue: WorkQueue) -> Any:
-    """Return a handler that wakes the queue for a resource at its first event, at its deletion, and when its generation
-    (the spec), annotations, labels or deletion time changed. Events that change only the status are ignored.
+    """Return a handler that wakes the queue for a resource at its first event, at its deletion, and when its uid,
+    generation (the version of its spec), annotations, labels or deletion time changed. Events that change only the
+    status are ignored.
 
     The operator itself writes statuses, and each would trigger one more reconciliation.
     """

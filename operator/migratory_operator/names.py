@@ -58,7 +58,7 @@ class ResourceOwner:
 
     @classmethod
     def of(cls, resource: Object) -> ResourceOwner:
-        """Return this resource as the owner of the objects that are created for it."""
+        """Return this cluster or report as the owner of the objects that are created for it."""
         metadata = resource["metadata"]
         return cls(metadata["name"], metadata["namespace"], metadata["uid"], resource["apiVersion"], resource["kind"])
 
@@ -75,7 +75,7 @@ class ResourceOwner:
         }
 
     def owns(self, owned: Object) -> bool:
-        """Return whether one of the object's owner references has this owner's uid."""
+        """Return whether an object has an owner reference with this owner's uid."""
         references = owned["metadata"].get("ownerReferences", ())
         return any(reference["uid"] == self.uid for reference in references)
 
@@ -121,13 +121,15 @@ def servers_name(cluster: str) -> str:
 
 
 def pod_host(pod: str, service: str, namespace: str) -> str:
-    """Return a pod's DNS name inside Kubernetes."""
+    """Return the DNS name, inside Kubernetes, of a pod of the headless Service `service`."""
     return f"{pod}.{service}.{namespace}.svc"
 
 
 def build_object(api_version: str, kind: str, name: str, component: str, owner: ResourceOwner, **fields: Any) -> Object:
-    """Return an object in the owner's namespace, with the labels of the cluster's component and the owner reference.
+    """Return an object of a cluster's component, in the cluster's namespace, with the labels of the component and the
+    cluster as its owner.
 
+    :param owner: the cluster.
     :param fields: the top-level fields beside `metadata`, such as `spec` or `data`.
     """
     return {

@@ -1,8 +1,8 @@
-"""The resync loop: regularly lists all clusters and reports, takes their Leases, and wakes the work queues. An Event
-names a cluster that another operator serves.
+"""The resync loop: regularly lists all clusters and reports, takes the Leases of their namespaces, and wakes the work
+queues. It posts an Event about each cluster that another installation's operator serves.
 
-Watches of their pods and other objects only shorten the delay, so a watch that has gone silent costs seconds and never
-a change.
+Watches of the pods and other objects of clusters and reports only shorten the delay. So a watch that has gone silent
+delays a change by seconds and loses none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from migratory_operator.telemetry.server import TelemetryServer
 
 _MANAGED = {"app.kubernetes.io/managed-by": FIELD_MANAGER}
 TWO_OPERATORS = "TwoOperators"
-"""Reason of the Event that another installation's operator serves a cluster."""
+"""Reason of the Event that says that another installation's operator serves a cluster."""
 _RETRY_SECONDS = 5.0
 """Seconds until a failed list or watch is retried."""
 _log = logging.getLogger(__name__)
@@ -36,7 +36,9 @@ class ResyncLoop:
     """The main loop of the operator, which wakes the work queues of clusters and reports.
 
     :param clusters: the work queue of clusters.
+    :param reports: the controller of reports, with their work queue.
     :param leases: the Leases of the namespaces. This loop also renews them.
+    :param server: is told that this loop makes progress, and that the clusters have been listed.
     :param interval: seconds between two lists of all clusters and reports.
     """
 
@@ -61,9 +63,16 @@ class ResyncLoop:
         self._interval = interval
 
     async def run(self) -> None:
-        """Wake the queues until cancelled: for every listed cluster and unfinished report at each interval, and for one
-        when an object or pod of it changed. Remove deleted clusters and reports from the queues. Take and renew the
-        Leases, without which the queues only wait. Log failed lists and watches, and repeat them after 5 s."""
+        """Run until cancelled, and give the Leases up then.
+
+        At each interval, list all clusters and reports, and take the Leases of their namespaces. Wake the queues for
+        every cluster and every unfinished report, and remove deleted ones from the queues. Reconcile the report
+        schedules of the clusters in namespaces that this operator serves, and post an Event about clusters that another
+        installation serves.
+
+        Also wake the queue of a cluster or report when one of its objects or pods changes, and renew the Leases. Failed
+        lists and watches are logged, and repeated after 5 s.
+        """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._leases.run())
             group.create_task(self._list_regularly())
@@ -72,6 +81,8 @@ class ResyncLoop:
                     group.create_task(self._watch(kind, namespace))
 
     async def _list_regularly(self) -> None:
+        """Call `_resync` at each interval until cancelled; after a failed request, which is logged, after
+        _RETRY_SECONDS."""
         while True:
             self._server.beat()
             delay = self._interval
@@ -83,6 +94,8 @@ class ResyncLoop:
             await asyncio.sleep(delay)
 
     async def _resync(self) -> None:
+        """List all clusters and reports once, take their Leases, and update the queues, metrics and readiness
+        accordingly. Raise ApiError if a list failed."""
         clusters = await self._api.list_everywhere(CLUSTER)
         reports = await self._api.list_everywhere(REPORT)
         served = await self._leases.keep({item["metadata"]["namespace"] for item in (*clusters, *reports)})
@@ -102,8 +115,9 @@ class ResyncLoop:
         await self._reports.resync(ours, reports, self._server.beat)
 
     async def _tell_waiting(self, clusters: Sequence[Object]) -> None:
-        """Post an Event about each of these clusters if an operator of another installation serves it, once for each
-        holder of the Lease."""
+        """Post an Event about each of these clusters whose namespace an operator of another installation serves, once
+        for each holder of the Lease. Clusters of which no holder is known, or which a replica of this operator serves,
+        get none."""
         uids = {cluster["metadata"]["uid"] for cluster in clusters}
         self._told = {(uid, holder) for uid, holder in self._told if uid in uids}
         for cluster in clusters:
@@ -119,6 +133,11 @@ class ResyncLoop:
             await post_events(self._api, owner, [KubernetesEvent("Warning", TWO_OPERATORS, message)], datetime.now(UTC))
 
     async def _watch(self, kind: ResourceKind, namespace: str | None) -> None:
+        """Wake the queues for each object of this kind that the operator created and that exists, appears, changes or
+        is deleted, until cancelled. A watch that ended is started again, after _RETRY_SECONDS if it failed.
+
+        :param namespace: None for all namespaces.
+        """
         while True:
             try:
                 async for changed in self._api.watch(kind, namespace, _MANAGED):
@@ -128,6 +147,8 @@ class ResyncLoop:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     def _wake(self, namespace: str, labels: Mapping[str, str]) -> None:
+        """Wake the queue of the cluster and of the report that an object's labels name, if the queue has that cluster
+        or report."""
         # Only clusters and reports that were listed: anybody can put these labels on an object.
         for queue, label in ((self._clusters, "app.kubernetes.io/instance"), (self._reports.queue, REPORT_LABEL)):
             if (namespace, labels.get(label, "")) in queue.resource_keys():

@@ -22,7 +22,9 @@ class OperatorSettings:
     spark_image: str = ""
     """Empty: only reports that name an image can be made."""
     pull_policy: str = "IfNotPresent"
+    """Pull policy of all images: Always, IfNotPresent or Never."""
     pull_secrets: tuple[str, ...] = ()
+    """Names of the Secrets with which images are pulled."""
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch. Empty: all."""
     resync: float = 15.0
@@ -36,24 +38,25 @@ class OperatorSettings:
     own_namespace: str = ""
     """Namespace of the operator's pod. Empty when it does not run in a pod."""
     monitors: tuple[tuple[str, str], ...] = ()
-    """Pods that may read the brokers' administration, as (namespace, label). The namespace "*" means all, the label ""
-    all pods."""
+    """Pods that may read the brokers' administration, as (namespace, label), where label is `NAME=VALUE`. The namespace
+    "*" means all namespaces, the label "" all pods."""
     reports_enabled: bool = False
     """True if the operator makes reports, for which it needs permissions to create pods and Secrets."""
     allowed_images: tuple[str, ...] = ()
-    """Images that reports may use beside `spark_image`, with * for any characters but "/"."""
+    """Images that reports may use beside `spark_image`. * stands for any letters, digits and "-._:@", so for no "/"."""
     allowed_prometheus: tuple[str, ...] = ()
-    """URLs of the Prometheus servers that reports may read, with * for a part of a host's name or of a path."""
+    """URLs of the Prometheus servers that reports may read; empty for none. * stands for any letters, digits and "-._"
+    without "..", so for a part of a host's name or of one folder of the path."""
     reports_pod_content: bool = False
-    """True if reports may add more to their pods than where these run: environment, volumes, containers and
-    annotations."""
+    """True if reports may also add environment variables, volumes, containers and annotations to their pods. Labels,
+    pull secrets and where the pods run are always allowed."""
     identity: str = ""
-    """NAMESPACE/INSTALLATION/POD, by which the operator is known to others (`leases.py`). Empty when it does not run in
-    a pod."""
+    """NAMESPACE/INSTALLATION/POD, by which other operators know this one (`leases.py`). Empty when it does not run in a
+    pod."""
     broker_secret: str = ""
-    """Folder with the files `token`, for the brokers' status pages, and `ca.crt`, the authority of their certificates.
-    Empty, or without a file: none is sent, or none is checked. With `tls.crt` and `tls.key` the operator can ask
-    ZooKeeper's members that have TLS."""
+    """Folder with credentials; empty for none. `token` is sent with the requests for brokers' status pages; without the
+    file no token is sent. `ca.crt` has the authority that signs the brokers' certificates; without it they are not
+    checked. ZooKeeper members with TLS are asked only if `ca.crt`, `tls.crt` and `tls.key` are there."""
 
 
 _PREFIX = "MIGRATORY_"
@@ -65,7 +68,7 @@ _POLICIES = ("Always", "IfNotPresent", "Never")
 def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
     """Return the settings from the environment variables `MIGRATORY_…`.
 
-    :raises SettingsError: a variable is missing or invalid.
+    :raises SettingsError: the image of the brokers or of ZooKeeper is missing, or a variable is invalid.
     """
     policy = environment.get(f"{_PREFIX}PULL_POLICY", "IfNotPresent")
     if policy not in _POLICIES:
@@ -111,6 +114,8 @@ def _flag(environment: Mapping[str, str], name: str) -> bool:
 
 
 def _monitors(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+    """Return the pods that may read the brokers' administration: pairs of a namespace and a label, from words such as
+    `*`, `NAMESPACE` or `NAMESPACE/LABEL=VALUE`. Raise SettingsError if a word has another form."""
     monitors = []
     for word in _words(environment, name):
         namespace, _, label = word.partition("/")
@@ -123,6 +128,8 @@ def _monitors(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str
 
 
 def _url_patterns(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Return the URLs, which may have `*` in them, from a list with commas. Raise SettingsError if one is not an HTTP
+    URL."""
     words = _words(environment, name)
     for word in words:
         if not re.fullmatch(_URL_PATTERN, word):
@@ -133,6 +140,8 @@ def _url_patterns(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _pairs(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+    """Return the names and values from a list `NAME=VALUE,NAME=VALUE`. Raise SettingsError if a part has no name or no
+    value."""
     pairs = []
     for word in _words(environment, name):
         key, equals, value = word.partition("=")
@@ -143,6 +152,8 @@ def _pairs(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], 
 
 
 def _number(environment: Mapping[str, str], name: str, default: float, minimum: float, maximum: float) -> float:
+    """Return the number in a variable, or `default` if it is unset or empty. Raise SettingsError if it is not a number
+    from `minimum` to `maximum`."""
     text = environment.get(_PREFIX + name, "")
     try:
         value = float(text) if text else default

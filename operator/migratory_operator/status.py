@@ -16,7 +16,8 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True)
 class ConditionValue:
-    """The content of a condition: all but its transition time and generation, which `condition_object` adds."""
+    """The content of a condition without its transition time and generation, which `condition_object` adds. `status` is
+    `True`, `False` or `Unknown`, as text; `reason` is one word, `message` is for people."""
 
     type: str
     status: str
@@ -26,7 +27,8 @@ class ConditionValue:
 
 @dataclass(frozen=True)
 class KubernetesEvent:
-    """The content of an Event about a cluster or report, which is posted once."""
+    """The content of a Kubernetes Event about a cluster or report. `type` is `Normal` or `Warning`, `reason` is one
+    word, `message` is for people. `post_events` adds the resource and the time."""
 
     type: str
     reason: str
@@ -39,12 +41,13 @@ def truncate_message(message: str) -> str:
 
 
 def format_time(time: datetime) -> str:
-    """Return the time as Kubernetes writes it, in UTC and whole seconds: `2026-01-31T12:00:00Z`."""
+    """Return the time as Kubernetes writes it, in UTC and without fractions of a second: `2026-01-31T12:00:00Z`. `time`
+    has a time zone."""
     return time.astimezone(UTC).strftime(_TIME_FORMAT)
 
 
 def parse_time(text: str) -> datetime:
-    """Return the time that `text` gives in the form of `format_time`.
+    """Return the time, in UTC, that `text` gives in the form of `format_time`.
 
     :raises ValueError: the text does not have that form.
     """
@@ -52,8 +55,9 @@ def parse_time(text: str) -> datetime:
 
 
 def condition_object(value: ConditionValue, previous: Sequence[Object], generation: int, now: datetime) -> Object:
-    """Return the condition as an entry of `status.conditions`. Its transition time changes only when its status (True,
-    False, Unknown) does.
+    """Return the condition as an entry of `status.conditions`, with its message cut to 1,000 characters. The transition
+    time is `now` if `previous` has no condition of this type or one with another status (True, False, Unknown), else it
+    is copied from `previous`.
 
     :param previous: the conditions of the present status.
     :param generation: the generation of the spec from which the condition was derived.
@@ -71,8 +75,9 @@ def condition_object(value: ConditionValue, previous: Sequence[Object], generati
 
 
 def status_differs(wanted: Object, present: Object) -> bool:
-    """Return whether the present status lacks a field or a condition of the wanted one, or has another value. Fields
-    that are only in the present status do not count."""
+    """Return whether a top-level field of the wanted status, or one of its conditions as a whole, is missing from the
+    present status or has another value there. Fields and conditions that are only in the present status do not
+    count."""
     conditions = present.get("conditions", [])
     return any(present.get(key) != value for key, value in wanted.items() if key != "conditions") or any(
         condition not in conditions for condition in wanted.get("conditions", ())

@@ -1,7 +1,8 @@
 """`python -m migratory_operator.wait_ready NAMESPACE NAME SECONDS`: wait until a cluster is ready for its present spec.
 
-The chart runs this command after an installation and an upgrade. It exits with 1 if the cluster is not ready within
-that time, or if its spec is invalid, and prints the conditions.
+The chart runs this command after an installation and an upgrade. If the cluster is not ready within SECONDS, or as soon
+as the operator finds its spec invalid, the command prints the reason and the cluster's conditions to stderr, and exits
+with 1.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ POLL_SECONDS = 1.0
 
 
 async def wait_ready(api: KubernetesApi, namespace: str, name: str, seconds: float) -> str:
-    """Wait until the cluster is ready for its present spec, and return "". Return the reason for which it is not ready,
-    with its conditions, at once if the spec is invalid, and otherwise after `seconds`. Failed requests are repeated
-    until then."""
+    """Wait until an operator has read the cluster's present spec and the condition Ready is True, and return "".
+
+    Otherwise return a text for people: the reason for which the cluster is not ready, and its conditions if an operator
+    has read the present spec. Return it at once if the operator found the spec invalid, else after `seconds`. A missing
+    cluster and a failed request do not end the wait.
+    """
     deadline = time.monotonic() + seconds
     while True:
         problem, is_final = await _problem(api, namespace, name)
@@ -30,8 +34,8 @@ async def wait_ready(api: KubernetesApi, namespace: str, name: str, seconds: flo
 
 
 async def _problem(api: KubernetesApi, namespace: str, name: str) -> tuple[str, bool]:
-    """Return the reason for which the cluster is not ready, "" if it is; and whether it cannot become ready with its
-    present spec."""
+    """Look at the cluster once. Return the reason for which it is not ready for its present spec, "" if it is ready,
+    and whether the operator has found this spec invalid. A failed request is returned as the reason, and not raised."""
     try:
         cluster = await api.get(CLUSTER, namespace, name)
     except ApiError as error:
@@ -50,6 +54,7 @@ async def _problem(api: KubernetesApi, namespace: str, name: str) -> tuple[str, 
 
 
 async def _main(namespace: str, name: str, seconds: float) -> int:
+    """Wait, print the result, and return the exit status of the command: 0 if the cluster is ready, else 1."""
     api = KubernetesApi((namespace,))
     try:
         async with asyncio.timeout(seconds + 2 * TIMEOUT):

@@ -14,26 +14,28 @@ class BrokerStatusPage:
     ready: bool
     zookeeper_connected: bool
     clients: int
+    """The number of client connections."""
     waiting_groups: int
-    """Topic groups that wait for brokers of their last member list."""
+    """The number of topic groups that wait for brokers of their last member list."""
     lost_records: int
-    """Topic groups that this broker coordinates and whose records ZooKeeper has lost."""
+    """The number of topic groups that this broker coordinates and whose records ZooKeeper has lost."""
     identity: str
     """The identity of ZooKeeper's data that the broker takes part in; "" if there is none yet."""
     incarnation: int
     member: bool
     """True if the broker is a synced member of an activated list in every topic group."""
     fenced: bool
+    """True while the broker serves no clients, because others may continue without it."""
     draining: bool
     links: Mapping[str, int]
     """Incarnations of the brokers that this broker is connected to, by name."""
     lists: Mapping[int, frozenset[str]]
-    """Member lists of the topic groups that this broker coordinates now, by group."""
+    """Member lists of the topic groups that this broker coordinates now, by the group's number."""
     copies: int
-    """The highest `minCopies` in the records of these topic groups; 0 without one."""
+    """The highest `minCopies` in the records of the groups in `lists`; 0 if this broker coordinates none."""
     staying: frozenset[str]
-    """The brokers to which this broker sends its clients when it leaves, itself included; empty if the page has no
-    list."""
+    """The brokers to which this broker sends its clients when it leaves, itself included; empty if the page does not
+    name them."""
 
     @property
     def owned(self) -> frozenset[int]:
@@ -48,9 +50,9 @@ class BrokerStatusPage:
 
     @classmethod
     def read(cls, page: Mapping[str, Any]) -> BrokerStatusPage:
-        """Return the status page from its decoded JSON.
+        """Return the status page from its decoded JSON. A page without an edge has 0 clients.
 
-        :raises KeyError, TypeError, ValueError: the JSON is not a broker's status page.
+        :raises KeyError, TypeError, ValueError: a field is missing or has the wrong type.
         """
         logic, edge = page["logic"], page["edge"]
         coordinated = [group for group in logic["groups"] if group["role"] == "coordinator"]

@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 class BrokerStatusClient:
     """An HTTP client that reads the brokers' status pages from their administration listeners.
 
-    :param secret: see `OperatorSettings.broker_secret`. Its files are read for each round of requests.
+    :param secret: the folder with the token and the authority of the brokers' certificates, "" for neither (see
+        `OperatorSettings.broker_secret`). Its files are read for each round of requests.
     """
 
     def __init__(self, secret: str = "") -> None:
@@ -40,8 +41,9 @@ class BrokerStatusClient:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_BROKER_TIMEOUT), trust_env=False)
 
     async def pages(self, pods: Iterable[Object]) -> dict[str, BrokerStatusPage]:
-        """Return the status pages by pod name, without those of pods that have no address, do not answer, refuse the
-        token, or send a malformed page. Return none if a file of the secret cannot be used."""
+        """Return the status pages by pod name, without those of pods that have no address, do not answer within 3 s,
+        answer with an error, refuse the token, or send a malformed page. Return none if a file of the secret cannot be
+        used."""
         pods = list(pods)
         addresses, schemes = _addresses(pods), {pod["metadata"]["name"]: _scheme(pod) for pod in pods}
         try:
@@ -55,8 +57,8 @@ class BrokerStatusClient:
         return {name: page for name, page in zip(addresses, answers, strict=True) if page is not None}
 
     def _read_secret(self) -> tuple[dict[str, str], ssl.SSLContext | bool]:
-        """Return the headers of a request, and the TLS context that checks the brokers' certificates; False if there
-        is no authority to check them. Raise OSError if a file cannot be used."""
+        """Return the headers of a request, and the TLS context that checks the brokers' certificates; False, so that
+        they are not checked, if the secret has no `ca.crt`. Raise OSError if a file cannot be used."""
         token, authority = Path(self._secret, "token"), Path(self._secret, "ca.crt")
         headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if self._secret and token.exists() else {}
         checked = bool(self._secret) and authority.exists()
@@ -65,6 +67,11 @@ class BrokerStatusClient:
     async def _page(
         self, name: str, address: str, scheme: str, headers: dict[str, str], tls: ssl.SSLContext | bool
     ) -> BrokerStatusPage | None:
+        """Return the status page of one broker; None, and log why, if there is no answer, an error, or a malformed
+        page.
+
+        :param tls: as `_read_secret` returns it.
+        """
         host = f"[{address}]" if ":" in address else address
         service = name.rpartition("-")[0]
         try:
@@ -90,13 +97,14 @@ class BrokerStatusClient:
 
 async def member_modes(pods: Sequence[Object], secret: str = "") -> dict[str, str]:
     """Return `leader`, `follower` or `standalone` by pod name, from ZooKeeper's command `srvr`. Members that do not
-    answer, or do not say their mode, are left out.
+    answer within 2 s, or do not say their mode, are left out.
 
     The modes are only a hint, for a rollout to replace the leader last: a network policy may block the operator, or
     members may accept certificates of another authority, and the rollout goes on without them.
 
-    :param secret: see `OperatorSettings.broker_secret`. Without `tls.crt`, `tls.key` and `ca.crt` in it, members with
-        TLS are left out.
+    :param pods: pods of ZooKeeper members.
+    :param secret: the folder with `tls.crt`, `tls.key` and `ca.crt`, "" for none (see
+        `OperatorSettings.broker_secret`). Without all three files, members with TLS are left out.
     """
     addresses, by_name = _addresses(pods), {str(pod["metadata"]["name"]): pod for pod in pods}
     try:
@@ -109,6 +117,8 @@ async def member_modes(pods: Sequence[Object], secret: str = "") -> dict[str, st
 
 
 async def _member_mode(pod: Object, address: str, tls: ssl.SSLContext | None) -> str:
+    """Return the mode of one member; "" if it does not answer or does not say its mode, or if it has TLS and `tls` is
+    None."""
     name = str(pod["metadata"]["name"])
     host = pod_host(name, name.rpartition("-")[0], pod["metadata"]["namespace"])
     if not _has_tls(pod):
@@ -133,8 +143,8 @@ async def _member_mode(pod: Object, address: str, tls: ssl.SSLContext | None) ->
 
 
 def _member_context(secret: str) -> ssl.SSLContext | None:
-    """Return the TLS context of connections to members, or None without a certificate. Raise OSError if a file cannot
-    be used."""
+    """Return the TLS context of connections to members, or None if there is no secret or no `tls.crt` in it. Raise
+    OSError if another file is missing, or if a file cannot be used."""
     certificate, key, authority = (Path(secret, name) for name in ("tls.crt", "tls.key", "ca.crt"))
     if not (secret and certificate.exists()):
         return None
@@ -148,14 +158,15 @@ def _has_tls(member: Object) -> bool:
 
 
 def _member_port(member: Object) -> int:
-    """Return the port on which the member accepts clients: its container's port with the name `zookeeper`."""
+    """Return the port on which the member accepts clients: its container's port with the name `zookeeper`, or 2181 if
+    there is none."""
     ports = (port for each in member.get("spec", {}).get("containers", ()) for port in each.get("ports", ()))
     return next((int(port["containerPort"]) for port in ports if port.get("name") == ZOOKEEPER), ZOOKEEPER_PORT)
 
 
 def _scheme(pod: Object) -> str:
-    """Return `https` for a broker's pod whose administration has TLS, and `http` for another one. Pods of one cluster
-    differ while they are replaced."""
+    """Return `https` for a broker's pod whose administration has TLS, and `http` for another one, as the HTTP readiness
+    probe of the pod says. Pods of one cluster differ while they are replaced."""
     probes = (each.get("readinessProbe", {}) for each in pod.get("spec", {}).get("containers", ()))
     return next((str(probe["httpGet"]["scheme"]).lower() for probe in probes if "httpGet" in probe), "http")
 

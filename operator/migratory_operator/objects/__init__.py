@@ -23,12 +23,13 @@ def desired(
     leaving: Sequence[str] = (),
     zookeeper_path: str | None = None,
 ) -> list[Object]:
-    """Return all objects of a cluster, in the order of their creation: a pod's dependencies come before the pod.
+    """Return all objects that a cluster should have, in the order of their creation: a pod's dependencies come before
+    the pod.
 
-    The brokers' StatefulSet, ConfigMap and disruption budget are left out until all URLs are known, because each broker
-    sends clients the URLs of the others.
+    The brokers' StatefulSet, ConfigMap and disruption budget are left out until the URLs of all brokers are known,
+    because each broker sends clients the URLs of the others.
 
-    :param urls: the known URLs, by broker.
+    :param urls: the known URLs for clients, by broker.
     :param ready: the names of the brokers that accept clients.
     :param leaving: the names of the brokers that will be removed.
     :param zookeeper_path: the cluster's node in an external ensemble; None for the brokers' default.

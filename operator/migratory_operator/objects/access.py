@@ -13,8 +13,8 @@ from migratory_operator.settings import OperatorSettings
 
 
 def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> list[Object]:
-    """Return the pods' service account, the brokers' network policy, and ZooKeeper's unless the ensemble is
-    external."""
+    """Return the pods' service account, the brokers' network policy, and that of ZooKeeper's members unless the
+    ensemble is external."""
     account = build_object("v1", "ServiceAccount", owner.name, names.BROKER, owner, automountServiceAccountToken=False)
     template = cluster.spec.brokers.pod
     built = [
@@ -28,6 +28,8 @@ def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: Operator
 
 
 def _broker_policy(owner: ResourceOwner, settings: OperatorSettings) -> Object:
+    """Return the network policy of the brokers: everybody may reach the clients' port, brokers of the cluster the
+    peers' port, and the operator and the pods of `settings.monitors` the administration."""
     pods = names.selector(owner.name, names.BROKER)
     ingress: list[Object] = [
         {"ports": [_tcp(names.CLIENTS_PORT)]},
@@ -40,18 +42,23 @@ def _broker_policy(owner: ResourceOwner, settings: OperatorSettings) -> Object:
 
 
 def _operator(settings: OperatorSettings) -> list[Object]:
-    """Return the operator's pod as the source of a rule, in a list that is empty if it does not run in a pod."""
+    """Return the operator's pods as the source of a rule, in a list of one; an empty list if the operator does not run
+    in a pod."""
     label = f"app.kubernetes.io/name={names.FIELD_MANAGER}"
     return [_monitor(settings.own_namespace, label)] if settings.own_namespace else []
 
 
 def _monitor(namespace: str, label: str) -> Object:
+    """Return the source of a rule: the pods with this label, `NAME=VALUE` or "" for all, in this namespace, "*" for
+    all."""
     name, _, value = label.partition("=")
     labels: Object = {} if namespace == "*" else {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     return {"namespaceSelector": labels} | ({"podSelector": {"matchLabels": {name: value}}} if label else {})
 
 
 def _zookeeper_policy(owner: ResourceOwner, settings: OperatorSettings, clients_port: int) -> Object:
+    """Return the network policy of ZooKeeper's members: brokers, members and the operator may reach the clients' port,
+    and only members the ports of the quorum."""
     members = {"podSelector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)}}
     brokers = {"podSelector": {"matchLabels": names.selector(owner.name, names.BROKER)}}
     # The operator asks for the leader before it replaces members.
@@ -68,6 +75,8 @@ def _zookeeper_policy(owner: ResourceOwner, settings: OperatorSettings, clients_
 
 
 def _policy(name: str, component: str, owner: ResourceOwner, ingress: list[Object]) -> Object:
+    """Return a network policy by which a component's pods accept only the connections that the rules `ingress`
+    allow."""
     spec = {
         "podSelector": {"matchLabels": names.selector(owner.name, component)},
         "policyTypes": ["Ingress"],

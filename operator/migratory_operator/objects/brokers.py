@@ -31,8 +31,8 @@ _MEMORY_STEP = 256 * 2**20
 """Default memory limits are multiples of this, so that few changes of other limits change them."""
 _CONFIG = "/etc/migratory"
 _SECRETS = "/etc/migratory-secrets"
-"""The folder in which each Secret of `spec.security.tokens` and `.zookeeper` is mounted. Kubernetes rewrites the files
-of a changed Secret, and brokers read those of tokens again: no pod is replaced."""
+"""The folder in which each Secret of `spec.security.tokens` and `.zookeeper` is mounted, in a folder with the Secret's
+name. Kubernetes rewrites the files of a changed Secret, and brokers read those of tokens again: no pod is replaced."""
 _ZOOKEEPER_START_TIMEOUT = 900
 """Seconds that a broker waits for ZooKeeper at its start. A broker that exits is restarted with growing delays; one
 that waits continues as soon as there is a quorum."""
@@ -81,9 +81,12 @@ def objects(
 
 
 def keep_config_hash(wanted: Object, live: Object | None) -> Object:
-    """Return the wanted StatefulSet with the configuration hash of the live one, so that no pod is replaced because of
-    the hash. Return it unchanged if a broker's URL or something else that brokers read only at start has changed, or if
-    there is no live one.
+    """Return the wanted StatefulSet of the brokers with the configuration hash of the live one in its pod template, so
+    that a changed hash is no reason to replace pods. Other changes of the template still are one.
+
+    Return `wanted` unchanged if the pods must read their configuration again: the URL of a broker has changed, or
+    something else that brokers read only at start. Return it unchanged also if there is no live StatefulSet, or one
+    without a hash.
 
     Brokers re-read the list of brokers and their weights while they run, so neither is a reason to restart any of them.
     """
@@ -129,7 +132,8 @@ def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
 
 
 def service_monitor(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> Object:
-    """Return a ServiceMonitor, by which Prometheus scrapes the administration ports of all brokers, ready or not."""
+    """Return a ServiceMonitor, by which Prometheus scrapes the administration ports of all brokers, ready or not. With
+    TLS it trusts the authority in the Secret of the brokers' certificate."""
     endpoint: Object = {"port": "admin"}
     if settings.monitor_interval:
         endpoint["interval"] = settings.monitor_interval
@@ -147,13 +151,14 @@ def service_monitor(cluster: KubernetesCluster, owner: ResourceOwner, settings: 
 
 
 def _budget(name: str, owner: ResourceOwner) -> Object:
+    """Return the brokers' disruption budget: drains of nodes may evict one broker at a time."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(owner.name, names.BROKER)}}
     return build_object("policy/v1", "PodDisruptionBudget", name, names.BROKER, owner, spec=spec)
 
 
 def _memory_limit(cluster: KubernetesCluster) -> int:
     """Return the default memory limit of a broker in bytes: the sum of what its caches, its processes and the limits of
-    clients allow, and half as much again for connections and the kernel's part of them."""
+    clients allow, half as much again for connections and the kernel's part of them, rounded up to _MEMORY_STEP."""
     spec, limits = cluster.spec, cluster.spec.limits
     handshakes = limits.input_total // 2 + (limits.input_total if spec.security.tls.clients is not None else 0)
     clients = limits.queue_total + limits.input_total + handshakes + limits.subscriptions_total + _UNCOMMITTED_MEMORY
@@ -166,7 +171,7 @@ def _stateful_set(
 ) -> Object:
     """Return the StatefulSet of the brokers.
 
-    :param read: hashes of the configuration that pods read at start; a change replaces the pods.
+    :param read: hashes, by name, of the configuration that pods read at start; a change replaces the pods.
     """
     spec = cluster.spec.brokers
     security = cluster.spec.security

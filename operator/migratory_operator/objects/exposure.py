@@ -60,7 +60,7 @@ def urls(cluster: KubernetesCluster, owner: ResourceOwner, present: Mapping[str,
 
 
 def server_entries(cluster: KubernetesCluster, urls: Mapping[str, str], ready: Set[str]) -> list[Object]:
-    """Return the entries of the status field `servers`: URL, weight and readiness of every broker whose URL is
+    """Return the entries of the status field `servers`: name, URL, weight and readiness of every broker whose URL is
     known."""
     weights = cluster.spec.brokers.weights
     return [
@@ -86,6 +86,12 @@ def server_list(owner: ResourceOwner, entries: list[Object]) -> Object:
 
 
 def _url(cluster: KubernetesCluster, owner: ResourceOwner, broker: str, service: Object | None) -> str | None:
+    """Return the URL at which clients reach a broker, or None while its port or address is not known. It depends on the
+    type of `spec.brokers.expose`: the pod's DNS name inside Kubernetes, the user's template, or a port or address of
+    the broker's Service.
+
+    :param service: the broker's Service, None if it does not exist.
+    """
     expose = cluster.spec.brokers.expose
     scheme = "ws" if cluster.spec.security.tls.clients is None else "wss"
     match expose.type:

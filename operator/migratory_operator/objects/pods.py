@@ -83,8 +83,9 @@ def container(
 ) -> Object:
     """Return a container of a broker or ZooKeeper pod, with the operator's pull policy and security context.
 
-    :param memory_limit: the limit in bytes if `resources` has none, so that a pod can't take its node's memory. A
-        higher request raises it.
+    :param memory_limit: the memory limit in bytes if `resources` gives none, so that a pod can't take its node's
+        memory. A
+        higher memory request takes its place.
     :param fields: more fields of the container, such as `command` and `ports`.
     """
     requests = _amounts(resources.requests)
@@ -121,7 +122,7 @@ def service_port(name: str, number: int) -> Object:
 
 
 def digest(configuration: dict[str, str]) -> str:
-    """Return a hash of texts by name, as 16 hexadecimal digits."""
+    """Return a hash of a configuration, given as texts by name: 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()[:16]
 
 

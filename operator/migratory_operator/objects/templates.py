@@ -25,8 +25,8 @@ def merge_template(
     *,
     only_scheduling: bool = False,
 ) -> Object:
-    """Return a pod, or the template of one, with what the user's template adds. The first container of `pod` is the
-    operator's.
+    """Return a pod, or the template of one, with what the user's template adds; `pod` itself without a user's template.
+    The first container of `pod` is the operator's.
 
     :param selector: the labels of the pods that are spread together, for constraints without a selector of their own.
     :param only_scheduling: True to leave out what concerns containers: environment, volumes and containers.
@@ -61,7 +61,7 @@ def merge_template(
 
 
 def annotate(item: Object, annotations: Mapping[str, str]) -> Object:
-    """Return an object with annotations beside its own ones."""
+    """Return an object with these annotations added. An annotation that it has already keeps its value."""
     if not annotations:
         return item
     metadata = item["metadata"]
@@ -69,12 +69,15 @@ def annotate(item: Object, annotations: Mapping[str, str]) -> Object:
 
 
 def _spread(spread: TopologySpread, selector: Mapping[str, str]) -> Object:
+    """Return a constraint of the user on the spread of pods in the form of the API, for the pods of `selector` unless
+    it has a selector of its own."""
     given = spread.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {"maxSkew": spread.max_skew, "labelSelector": {"matchLabels": dict(selector)}, **given}
 
 
 def _container(container: Container, settings: OperatorSettings) -> Object:
-    """Return a container of the user with the operator's security context, beside what the user may choose of it."""
+    """Return a container of the user in the form of the API, with the operator's pull policy and security context.
+    Where the user's container gives them, or fields of them, the user's values stay."""
     given = container.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     if container.ports:
         # Part of a port's key in the API server's record, which has the default as well.

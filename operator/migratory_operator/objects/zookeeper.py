@@ -44,7 +44,8 @@ def servers(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
 
 
 def clients_port(cluster: KubernetesCluster) -> int:
-    """Return the port of the cluster's own members for brokers and the operator."""
+    """Return the port of the cluster's own members for brokers and the operator: another one if members accept TLS
+    alone."""
     return names.ZOOKEEPER_PORT if cluster.spec.security.tls.zookeeper is None else names.ZOOKEEPER_TLS_PORT
 
 
@@ -70,6 +71,7 @@ def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: Operator
 
 
 def _hosts(cluster: KubernetesCluster, owner: ResourceOwner) -> list[str]:
+    """Return the DNS names of the cluster's own members, in the order of their ordinals."""
     name = names.zookeeper_name(owner.name)
     return [
         names.pod_host(f"{name}-{ordinal}", name, owner.namespace) for ordinal in range(cluster.spec.zookeeper.replicas)
@@ -77,6 +79,7 @@ def _hosts(cluster: KubernetesCluster, owner: ResourceOwner) -> list[str]:
 
 
 def _zoo_cfg(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
+    """Return the members' configuration file, which is the same for all of them."""
     extra_lines = [
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
@@ -93,6 +96,7 @@ def _zoo_cfg(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
 
 
 def _service(name: str, owner: ResourceOwner, clients_port: int) -> Object:
+    """Return the headless Service of the members, which also names members that are not ready."""
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -107,6 +111,7 @@ def _service(name: str, owner: ResourceOwner, clients_port: int) -> Object:
 
 
 def _budget(name: str, owner: ResourceOwner) -> Object:
+    """Return the members' disruption budget: drains of nodes may evict one member at a time."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)}}
     return build_object("policy/v1", "PodDisruptionBudget", name, names.ZOOKEEPER, owner, spec=spec)
 
@@ -118,6 +123,10 @@ def _stateful_set(
     configuration: dict[str, str],
     settings: OperatorSettings,
 ) -> Object:
+    """Return the StatefulSet of the members.
+
+    :param configuration: the files of the ConfigMap, by name; a change replaces the pods.
+    """
     zookeeper = cluster.spec.zookeeper
     volumes: list[Object] = [
         {"name": "config", "configMap": {"name": name}},
@@ -192,6 +201,7 @@ def _stateful_set(
 
 
 def _claim(cluster: KubernetesCluster, owner: ResourceOwner) -> Object:
+    """Return the template of the volume claim for a member's data."""
     storage = cluster.spec.zookeeper.storage
     spec: Object = {
         "accessModes": ["ReadWriteOnce"],

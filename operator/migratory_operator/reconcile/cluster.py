@@ -48,13 +48,14 @@ class ClusterReconciler:
         self._metrics = metrics
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """Reconcile a cluster once: apply and delete objects, replace pods, write the status.
+        """Reconcile a cluster once: apply and delete objects, replace pods, write the status, post Events.
 
         Return the seconds until the next reconciliation; 0 if none is needed before something that is watched changes,
         or if the cluster is gone.
 
         :raises ApiError: a request was rejected or not answered. If the cluster could not be observed, nothing was
-            changed; a failed change does not stop the other changes. The next reconciliation repeats the request.
+            changed. A failed change of an object or pod is raised at the end: the other changes are made and the status
+            is written before.
         """
         resource = await self._api.get(CLUSTER, namespace, name)
         if resource is None:
@@ -91,6 +92,9 @@ class ClusterReconciler:
         return plan.requeue_after
 
     async def _observe(self, resource: Object) -> ObservedCluster:
+        """Return the observed state of a cluster: its objects, its pods, and what brokers and ZooKeeper members
+        answered. Brokers and members that do not answer are left out. Raise ApiError if a request to the API server
+        failed."""
         owner = ResourceOwner.of(resource)
         labels = {**names.selector(owner.name), "app.kubernetes.io/managed-by": names.FIELD_MANAGER}
         listed = await asyncio.gather(
@@ -130,7 +134,7 @@ class ClusterReconciler:
         """Apply and delete the objects of the plan. Return the applied objects as the API server has them then, and the
         errors by object: one failure does not stop the rest.
 
-        When the namespace is being deleted, stop and return nothing.
+        When the namespace is being deleted, stop and return two empty mappings.
         """
         applied: dict[ObjectKey, Object] = {}
         errors: dict[ObjectKey, ApiError] = {}
@@ -153,8 +157,13 @@ class ClusterReconciler:
         return applied, errors
 
     async def _apply_object(self, item: Object, live: Object | None) -> Object:
-        """Apply an object, and return the result. If the API server rejects it for its content, remove what others
-        added to it, and try once more: a foreign port may have the name of one that is missing."""
+        """Apply an object, and return it as the API server has it then. If the API server rejects it for its content
+        (422) and the live object has foreign fields in its spec, remove these and try once more: a foreign port may
+        have the name of one that is missing.
+
+        :param live: the object as it was observed; None if it did not exist.
+        :raises ApiError: a request failed.
+        """
         kind = KINDS_BY_NAME[item["kind"]]
         try:
             return await self._api.apply(kind, item)
@@ -170,7 +179,8 @@ class ClusterReconciler:
     async def _replace_pods(self, plan: ClusterPlan) -> tuple[ClusterPlan, list[ApiError]]:
         """Evict or delete the pods that the plan replaces. Return the plan, and the errors of the requests.
 
-        When a pod could not be replaced, the condition Progressing of the returned plan says why.
+        When a pod could not be replaced, also because a disruption budget forbids it, the condition Progressing of the
+        returned plan says why.
         """
         errors = []
         for replacement in plan.replace:
@@ -192,6 +202,8 @@ class ClusterReconciler:
         return plan, errors
 
     async def _write_status(self, observed: ObservedCluster, plan: ClusterPlan) -> None:
+        """Post the Events of the plan, and write its status if that differs from the observed one. Do nothing if the
+        plan has no status. Write nothing to a cluster that is gone."""
         if not plan.status:
             return
         await post_events(self._api, observed.owner, plan.events, observed.now)

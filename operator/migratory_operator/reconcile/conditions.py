@@ -39,10 +39,10 @@ _MAX_FOREIGN_NAMED = 5
 
 @dataclass(frozen=True)
 class ClusterProgress:
-    """The results of `decide` that the conditions describe beside the observed state."""
+    """What `decide` found out about a cluster and the conditions report, beside the observed state."""
 
     desired_brokers: int
-    """The number of brokers in the end; there are more while some are being removed."""
+    """The number of brokers that the resource asks for; more exist while some are being removed."""
     missing_urls: Sequence[str]
     """Brokers whose address is not known yet."""
     removal_blocker: str
@@ -63,7 +63,8 @@ class ClusterProgress:
 def cluster_conditions(
     cluster: KubernetesCluster, observed: ObservedCluster, progress: ClusterProgress
 ) -> list[ConditionValue]:
-    """Return the conditions Ready, Progressing, Degraded and CoordinationAvailable of a cluster whose spec is valid.
+    """Return the conditions Ready, Progressing, Degraded and CoordinationAvailable of a cluster whose spec is valid, in
+    this order.
 
     :param cluster: the cluster with the number of brokers that may exist now; `progress` has the desired number.
     """
@@ -78,8 +79,8 @@ def cluster_conditions(
 
 
 def blocked_conditions(reason: str, message: str) -> list[ConditionValue]:
-    """Return the four conditions of a cluster that the operator can't reconcile, such as one with an invalid spec. All
-    have this reason and message."""
+    """Return the four conditions of a cluster that the operator can't reconcile, such as one with an invalid spec: not
+    Ready, not Progressing, Degraded, and CoordinationAvailable Unknown. All have this reason and message."""
     return [
         ConditionValue("Ready", "False", reason, message),
         ConditionValue("Progressing", "False", reason, message),
@@ -91,6 +92,8 @@ def blocked_conditions(reason: str, message: str) -> list[ConditionValue]:
 def _ready(
     cluster: KubernetesCluster, observed: ObservedCluster, coordination: ConditionValue, progress: ClusterProgress
 ) -> ConditionValue:
+    """Return the condition Ready: True if enough brokers are ready, and coordination is available or missing only for a
+    moment of a planned step."""
     wanted, ready = cluster.spec.brokers.replicas, len(ready_brokers(cluster, observed))
     if ready < _needed_brokers(cluster, observed):
         return ConditionValue("Ready", "False", "BrokersNotReady", f"{ready} of {wanted} brokers accept clients")
@@ -103,15 +106,15 @@ def _ready(
 
 
 def _needed_brokers(cluster: KubernetesCluster, observed: ObservedCluster) -> int:
-    """Return how many brokers must accept clients for Ready: a majority of those on the topic groups' member lists, and
-    enough for the copies of a publication. New brokers are on no list at first."""
+    """Return how many brokers must accept clients for Ready: a majority of those on the topic groups' member lists, or
+    of all while none is known to be on a list, and at least `minCopies`. New brokers are on no list at first."""
     members = len(observed.listed_brokers & set(cluster.broker_names)) or cluster.spec.brokers.replicas
     return max(members // 2 + 1, cluster.spec.delivery.min_copies)
 
 
 def _is_planned_gap(observed: ObservedCluster, coordination: ConditionValue, progress: ClusterProgress) -> bool:
     """Return whether coordination is missing only for a moment of a planned step: pods are being replaced or removed,
-    the cluster was ready before, and PLANNED_GAP has not passed."""
+    the cluster was ready before, and coordination has been missing for less than PLANNED_GAP."""
     previous = {condition["type"]: condition for condition in observed.status.get("conditions", ())}
     before = previous.get(coordination.type)
     if before is None or previous.get("Ready", {}).get("status") != "True" or not progress.is_planned_step:
@@ -120,6 +123,9 @@ def _is_planned_gap(observed: ObservedCluster, coordination: ConditionValue, pro
 
 
 def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress: ClusterProgress) -> ConditionValue:
+    """Return the condition Progressing, with the first of the steps or waits in progress as its reason. It is False if
+    there is none, or if the rollout is stopped, or an object is rejected or not changed by its application."""
+
     def condition(reason: str, message: str, status: str = "True") -> ConditionValue:
         return ConditionValue("Progressing", status, reason, message)
 
@@ -174,9 +180,9 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
 
 
 def is_being_created(observed: ObservedCluster) -> bool:
-    """Return whether a missing object may never have existed, as far as is known: the cluster is new, or waited for the
-    addresses of new brokers. A cluster counts as new that has no broker pod and whose creation was held up: it was
-    paused, its spec was invalid, or an object was rejected."""
+    """Return whether objects that are missing may never have existed. This is so for a cluster without a status, while
+    its first objects are created, and after a wait for brokers' addresses. It is also so if there is no broker pod and
+    the operator was paused, the spec was invalid, or an object was rejected."""
     before = next((each for each in observed.status.get("conditions", ()) if each["type"] == "Progressing"), None)
     if before is None or before["reason"] in ("Creating", "WaitingForAddresses"):
         return True
@@ -202,6 +208,9 @@ def _degraded(
     coordination: ConditionValue,
     progress: ClusterProgress,
 ) -> ConditionValue:
+    """Return the condition Degraded, with the first problem as its reason. It is False if there is none; its message
+    then names fields that the operator does not know, or foreign fields."""
+
     def condition(reason: str, message: str, status: str = "True") -> ConditionValue:
         return ConditionValue("Degraded", status, reason, message)
 

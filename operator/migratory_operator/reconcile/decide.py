@@ -54,7 +54,7 @@ _REQUEUE_UNTIL_READY = 5.0
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """The changes to make for a cluster, and its new status."""
+    """The changes to make for a cluster, and its new status. An empty status means that none is written."""
 
     apply: tuple[Object, ...] = ()
     delete: tuple[Object, ...] = ()
@@ -159,7 +159,8 @@ def with_blocked_replacement(plan: ClusterPlan, message: str) -> ClusterPlan:
 
 
 def required_keys(resource: Object, settings: OperatorSettings) -> list[ObjectKey]:
-    """Return kind and name of every object that the cluster needs; none if the cluster's spec is invalid."""
+    """Return kind and name of every object that the cluster may need, also of those that are built only when all URLs
+    are known; none if the cluster's spec is invalid."""
     try:
         cluster = read_cluster(resource)
     except ClusterFileError:
@@ -178,7 +179,7 @@ def _keep_running(item: Object, observed: ObservedCluster) -> Object:
 
 
 def _foreign(wanted: Sequence[Object], observed: ObservedCluster) -> list[str]:
-    """Return what others added to the specs of the cluster's objects, as `kind name: path`."""
+    """Return the foreign fields in the specs of the cluster's objects, as `kind name: path`."""
     return [
         f"{item['kind']} {item['metadata']['name']}: {found.path}"
         for item in wanted
@@ -201,7 +202,7 @@ def _rollout_since(observed: ObservedCluster, rollout: Rollout) -> Object:
     """Return the status field with the time at which the rollout in progress began, now if it begins now; {} if none is
     in progress. While the rollout's state is unknown, the field stays as it is.
 
-    It is a field of its own because conditions may have other reasons meanwhile.
+    The time is no part of the condition Progressing, which may have other reasons during a rollout.
     """
     since = observed.status.get(ROLLOUT_SINCE)
     if rollout.state == "none" or (rollout.state == "unknown" and since is None):
@@ -212,9 +213,10 @@ def _rollout_since(observed: ObservedCluster, rollout: Rollout) -> Object:
 def _status_details(
     cluster: KubernetesCluster, observed: ObservedCluster, server_entries: Sequence[Object], path: str | None
 ) -> Object:
-    """Return the status without its conditions.
+    """Return the status without its conditions and generation.
 
-    :param path: the cluster's node in an external ensemble.
+    :param server_entries: the field `servers`.
+    :param path: the cluster's node in an external ensemble; None without one.
     """
     spec, owner = cluster.spec, observed.owner
     ready = ready_brokers(cluster, observed)
@@ -247,6 +249,11 @@ def _plan(
     details: Object,
     events: Sequence[KubernetesEvent] = (),
 ) -> ClusterPlan:
+    """Return a plan that changes nothing but the status, with Events about changed conditions added.
+
+    :param details: the fields of the status beside its conditions and generation.
+    :param events: other Events, which come first.
+    """
     previous = observed.status.get("conditions", [])
     generation = observed.resource["metadata"].get("generation", 1)
     written = [condition_object(condition, previous, generation, observed.now) for condition in conditions]
@@ -256,8 +263,8 @@ def _plan(
 
 def _condition_events(conditions: Sequence[ConditionValue], previous: Sequence[Object]) -> list[KubernetesEvent]:
     """Return an Event for each of these changes: Ready became True or is no longer True, Degraded is True for a new
-    reason, the spec has fields that the operator does not know, others added something to an object, the operator was
-    paused, the rollout stopped."""
+    reason, the spec has fields that the operator does not know, there are foreign fields, the operator was paused, the
+    rollout stopped."""
     previous_by_type = {condition.get("type"): condition for condition in previous}
     events = []
     for new in conditions:
@@ -277,6 +284,11 @@ def _condition_events(conditions: Sequence[ConditionValue], previous: Sequence[O
 
 
 def _rollout_events(old_since: str | None, new_since: Object, rollout: Rollout) -> list[KubernetesEvent]:
+    """Return an Event if a rollout began or finished, as the status field about it appears or goes.
+
+    :param old_since: the time in the present status at which a rollout began; None if none is in progress.
+    :param new_since: the field of the new status; {} if none is in progress then.
+    """
     if new_since and old_since is None:
         return [KubernetesEvent("Normal", "RolloutStarted", rollout.message)]
     if not new_since and old_since is not None:
@@ -287,8 +299,8 @@ def _rollout_events(old_since: str | None, new_since: Object, rollout: Rollout) 
 def _restored_events(observed: ObservedCluster, apply: Sequence[Object]) -> list[KubernetesEvent]:
     """Return an Event for each object that will be created again because somebody deleted it.
 
-    Nothing is reported for a new generation of the spec, or while missing objects may never have existed: then they are
-    not restored but new.
+    Return none for a new generation of the spec, or while missing objects may never have existed: then they are new,
+    and not restored.
     """
     status, metadata = observed.status, observed.resource["metadata"]
     if status.get("observedGeneration") != metadata.get("generation", 1):

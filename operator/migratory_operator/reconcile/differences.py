@@ -30,7 +30,7 @@ one by its value. The key `.` is the field itself."""
 
 @dataclass(frozen=True)
 class ForeignField:
-    """A field or an entry of a list that the operator neither wants nor has applied."""
+    """A field of a live object, or an entry of a list in it, that the operator does not want and leaves as it is."""
 
     path: str
     """For people: `.spec.ports[port=9999,protocol=TCP]`."""
@@ -39,13 +39,15 @@ class ForeignField:
 
 
 def differs(wanted: Object, live: Object | None) -> bool:
-    """Return whether `wanted` must be applied: there is no live object, or `first_difference` finds something."""
+    """Return whether `wanted` must be applied: there is no live object (None), or `first_difference` finds
+    something."""
     return live is None or first_difference(wanted, live) is not None
 
 
 def first_difference(wanted: Object, live: Object) -> str | None:
     """Return the path of the first field in which the live object is not as the operator wants it, such as
-    `.spec.ports[port=8080,protocol=TCP].targetPort`; None if there is none, "." if the operator never applied it."""
+    `.spec.ports[port=8080,protocol=TCP].targetPort`; None if there is none, "." if the operator never applied the
+    object. Foreign fields are no difference."""
     owned, others = _fields_by_owner(live)
     if owned is None:
         return "."
@@ -53,8 +55,9 @@ def first_difference(wanted: Object, live: Object) -> str | None:
 
 
 def foreign_fields(wanted: Object, live: Object) -> list[ForeignField]:
-    """Return what others have added to the spec of a live object: entries of lists with keys, and other fields that
-    have an owner. Labels and annotations are not reported, nor what belongs to the status."""
+    """Return the fields in the spec of a live object that are not wanted and that another field manager has set, and
+    the entries of lists with keys that are not wanted, whoever has set them. Nothing below a field `metadata` is
+    returned, so no labels and annotations of a pod template, and nothing that belongs to the status."""
     owned, others = _fields_by_owner(live)
     theirs, known = _union(others), _union([owned or {}, *others])
     spec = "f:spec"
@@ -65,7 +68,8 @@ def foreign_fields(wanted: Object, live: Object) -> list[ForeignField]:
 
 
 def _fields_by_owner(live: Object) -> tuple[FieldTree | None, list[FieldTree]]:
-    """Return the fields that the operator applied, None if it never did, and those of each other owner."""
+    """Return the fields that the operator applied, None if it never applied the object, and the fields of each other
+    field manager. Fields of the status are left out."""
     owned, others = None, []
     for entry in live["metadata"].get("managedFields") or ():
         fields: FieldTree = entry.get("fieldsV1") or {}
@@ -78,13 +82,18 @@ def _fields_by_owner(live: Object) -> tuple[FieldTree | None, list[FieldTree]]:
 
 
 def _union(trees: Sequence[FieldTree]) -> FieldTree:
-    """Return the fields that are in any of these sets. From those of all owners follows which lists have keys, also
+    """Return the fields that are in any of these sets. The union of all owners' sets tells which lists have keys, also
     when the operator owns no entry of a list any more."""
     names = dict.fromkeys(name for tree in trees for name in tree)
     return {name: _union([tree[name] for tree in trees if name in tree]) for name in names}
 
 
 def _differences(wanted: Any, live: Any, owned: FieldTree, known: FieldTree, path: str) -> Iterator[str]:
+    """Yield the paths below `path` at which the live value is not as wanted.
+
+    :param owned: the part of the fields that the operator applied which is below this path.
+    :param known: the same of all owners' fields.
+    """
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             # The API server drops empty mappings.
@@ -113,6 +122,8 @@ def _differences(wanted: Any, live: Any, owned: FieldTree, known: FieldTree, pat
 def _differences_by_key(
     wanted: Sequence[Any], live: Sequence[Any], owned: FieldTree, known: FieldTree, path: str
 ) -> Iterator[str]:
+    """Yield the paths below `path` at which a live list with keys is not as wanted: an entry is missing or differs, or
+    one that the operator applied and no longer wants is still there."""
     for value in wanted:
         key = _key_of(value, _keys(known))
         # Several entries of one key are possible, and the last one counts for most readers.
@@ -128,6 +139,11 @@ def _differences_by_key(
 
 
 def _foreign(wanted: Any, live: Any, theirs: FieldTree, known: FieldTree, at: ForeignField) -> Iterator[ForeignField]:
+    """Yield the foreign fields of `live` below the path `at`, as `foreign_fields` describes them.
+
+    :param theirs: the part of the fields of other field managers which is below this path.
+    :param known: the same of all owners' fields.
+    """
     if isinstance(wanted, Mapping) and isinstance(live, Mapping):
         for name in [*wanted, *(name for name in _fields(theirs) if name in live and name not in wanted)]:
             # A pod template's annotations are used by others on purpose: `kubectl rollout restart`.
@@ -168,7 +184,8 @@ def _below(tree: FieldTree, key: Any) -> FieldTree:
 
 
 def _key_of(entry: Any, keys: Sequence[Any]) -> Any:
-    """Return the key of an entry; `keys` are keys of the same list, of which the form is taken."""
+    """Return the key of an entry of a list. The names of the fields that form a key are those of `keys`, which are keys
+    of other entries of the list."""
     if isinstance(entry, Mapping) and isinstance(keys[0], Mapping):
         return {name: entry[name] for name in keys[0] if name in entry}
     return entry

@@ -1,5 +1,6 @@
 """The checks before the operator removes a pod that runs something: whether the cluster can do without one more. Also
-the condition CoordinationAvailable and the list of ready brokers; pure.
+the condition CoordinationAvailable, the list of ready brokers, and what the status says about a loss of ZooKeeper's
+data; pure.
 
 A topic group with `minCopies` 2 on three brokers keeps working without one of them, but not without two. Before the
 next broker is removed, all others must be available and connected: each a synced member of every topic group, none
@@ -31,7 +32,12 @@ LOSS_REPORTED = timedelta(minutes=15)
 
 
 def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
-    """Return the first problem for which the brokers in `excluding` must not be removed, "" if there is none."""
+    """Return the first problem for which the brokers in `excluding` must not be removed, "" if there is none.
+
+    All other brokers must be ready for long enough, answer, be healthy by their own status pages, and be connected to
+    each other. Every topic group must have a coordinator, and all these brokers on its member list. A pod of a broker
+    that the cluster no longer has is a problem, too.
+    """
     wanted = cluster.broker_names
     others = [broker for broker in wanted if broker not in excluding]
     if problem := _pod_problem(wanted, observed.pods_by_name(names.BROKER), observed.now, excluding):
@@ -56,7 +62,8 @@ def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, exclud
 
 
 def ensemble_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
-    """Return the first problem for which the ZooKeeper members in `excluding` must not be removed, "" if there is none.
+    """Return the first problem for which the ZooKeeper members in `excluding` must not be removed, "" if there is none:
+    all other members must be ready for long enough, and none may be terminating.
 
     A member's pod is ready when the member serves with a quorum. With an external ensemble there is nothing to check
     here; `coordination_condition` says whether the brokers reach it.
@@ -75,7 +82,7 @@ def member_names(cluster: KubernetesCluster, observed: ObservedCluster) -> tuple
 
 
 def ready_brokers(cluster: KubernetesCluster, observed: ObservedCluster) -> list[str]:
-    """Return the brokers whose pods are ready, in the order of their ordinals."""
+    """Return the names of the brokers whose pods are ready, in the order of their ordinals."""
     pods = observed.pods_by_name(names.BROKER)
     return [broker for broker in cluster.broker_names if broker in pods and is_ready(pods[broker])]
 
@@ -83,9 +90,9 @@ def ready_brokers(cluster: KubernetesCluster, observed: ObservedCluster) -> list
 def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster) -> ConditionValue:
     """Return the condition CoordinationAvailable.
 
-    It is True if ZooKeeper has a quorum, a broker is connected to it, and every topic group has a coordinator. It is
-    Unknown if ZooKeeper has a quorum and no broker answers, else False. The quorum of an external ensemble is not
-    checked.
+    It is True if a majority of the ZooKeeper members are ready, a broker is connected to ZooKeeper, and every topic
+    group has a coordinator. It is Unknown if the majority is ready and no broker answers, else False. The members of an
+    external ensemble are not checked.
     """
 
     def condition(status: str, reason: str, message: str) -> ConditionValue:
@@ -109,9 +116,9 @@ def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster
 
 
 def zookeeper_data(observed: ObservedCluster) -> Object:
-    """Return the status fields about ZooKeeper's data: its identity and, if the identity ever changed, the time at
-    which that was observed last. Both stay as they are while no broker that is connected to ZooKeeper reports an
-    identity, or such brokers do not agree."""
+    """Return the status fields about ZooKeeper's data: its identity and, if a change of the identity was ever observed,
+    the time of the last one. Both stay as they are while no broker that is connected to ZooKeeper reports an identity,
+    or such brokers do not agree."""
     before = observed.status.get("zookeeper", {})
     fields = {key: before[key] for key in ("identity", DATA_LOST_AT) if key in before}
     identities = {page.identity for page in observed.pages.values() if page.zookeeper_connected} - {""}
@@ -124,8 +131,12 @@ def zookeeper_data(observed: ObservedCluster) -> Object:
 
 
 def data_loss_problem(observed: ObservedCluster, data: Object) -> str:
-    """Return the problem of a cluster whose ZooKeeper lost its data: until every record is restored, and for
-    `LOSS_REPORTED`. "" if there is none. `data` are the fields that `zookeeper_data` returned."""
+    """Return the problem of a cluster whose ZooKeeper lost its data, "" if there is none. There is one while a
+    coordinator reports topic groups without a record, and for `LOSS_REPORTED` after a change of the data's identity was
+    observed.
+
+    :param data: the fields that `zookeeper_data` returned.
+    """
     missing = sum(page.lost_records for page in observed.pages.values())
     lost_at = data.get(DATA_LOST_AT)
     if missing:
@@ -136,7 +147,8 @@ def data_loss_problem(observed: ObservedCluster, data: Object) -> str:
 
 
 def _page_problem(page: BrokerStatusPage) -> str:
-    """Return the reason in a broker's own status for which other brokers must not be removed, "" if there is none."""
+    """Return the reason in a broker's own status page for which other brokers must not be removed, "" if there is
+    none."""
     if page.draining:
         return "is shutting down"
     if page.fenced:

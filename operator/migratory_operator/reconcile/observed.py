@@ -24,18 +24,20 @@ class ObservedCluster:
     objects: Mapping[ObjectKey, Object] = field(default_factory=dict)
     """Objects that the cluster owns."""
     conflicting: frozenset[ObjectKey] = frozenset()
-    """Objects of another owner that have a name that the cluster needs."""
+    """Objects of another owner that have the kind and name of an object that the cluster needs."""
     missing_kinds: frozenset[str] = frozenset()
     """Optional kinds that this API server does not know."""
     rejected: Mapping[ObjectKey, str] = field(default_factory=dict)
-    """Errors of the objects whose change failed in this reconciliation; "" for an error that may not last."""
+    """Objects whose change failed in this reconciliation, with the error; "" for an error that may not last."""
     ineffective: Mapping[ObjectKey, str] = field(default_factory=dict)
-    """Objects that were applied in this reconciliation and still differ, with the path of a field that does."""
+    """Objects that were applied in this reconciliation and still are not as wanted, with the path of a field that
+    differs."""
     pods: tuple[Object, ...] = ()
+    """Pods with the cluster's labels, of brokers and ZooKeeper members."""
     pages: Mapping[str, BrokerStatusPage] = field(default_factory=dict)
     """Status pages of the brokers that answered, by pod name."""
     modes: Mapping[str, str] = field(default_factory=dict)
-    """Leader, follower or standalone, by pod name: of the ZooKeeper members of an old revision that answered."""
+    """Modes (leader, follower or standalone) of the ZooKeeper members of an old revision that answered, by pod name."""
 
     @property
     def owner(self) -> ResourceOwner:
@@ -50,13 +52,13 @@ class ObservedCluster:
 
     @property
     def permanently_rejected(self) -> dict[ObjectKey, str]:
-        """The objects that the API server would reject again, with the error."""
+        """The objects whose change failed and would fail again without an intervention, with the error."""
         return {key: error for key, error in self.rejected.items() if error}
 
     @property
     def listed_brokers(self) -> frozenset[str]:
-        """The names of the brokers that are on the member list of at least one topic group, as far as the brokers that
-        answered coordinate it."""
+        """The names of the brokers that are on at least one member list. Only the lists of topic groups that are
+        coordinated by a broker which answered are known."""
         return frozenset[str]().union(*(page.listed for page in self.pages.values()))
 
     def pods_of(self, component: str) -> list[Object]:

@@ -40,10 +40,11 @@ def ready_condition(pod: Object) -> Object:
 
 
 def find_trouble(pod: Object) -> tuple[str, str] | None:
-    """Return reason and message if the pod will not become ready without intervention; None if no such reason is known.
+    """Return reason and message if the pod is in trouble that may need a person; None if no trouble is known.
 
-    Such reasons are: no node fits the pod, an image cannot be pulled, a container ends repeatedly. The reason stays the
-    same while the trouble does, because each change of a reason posts an Event.
+    Troubles are: no node fits the pod, a container ends repeatedly, or a container waits for any other reason than that
+    it starts, such as an image that cannot be pulled. The reason is one word. It stays the same while the trouble does,
+    because each change of a reason posts an Event.
     """
     status = pod.get("status", {})
     name = pod["metadata"]["name"]
@@ -83,8 +84,8 @@ def find_failure(pod: Object, now: datetime) -> str:
 
 
 def was_never_ready(pod: Object) -> bool:
-    """Return whether the pod is not ready and never was: its condition Ready is as old as the pod. The kubelet writes
-    both at the same moment."""
+    """Return whether the pod is not ready and never was: its condition Ready last changed when the pod started, or at
+    most 2 s later. Return False if one of these times is missing."""
     condition, started = ready_condition(pod), _parse_time(pod.get("status", {}).get("startTime"))
     since = _parse_time(condition.get("lastTransitionTime"))
     if condition.get("status") == "True" or since is None or started is None:
@@ -94,7 +95,8 @@ def was_never_ready(pod: Object) -> bool:
 
 def unsettled_reason(pod: Object, now: datetime) -> str:
     """Return the reason for which a ready pod does not count as available yet: it has been ready for less than its
-    settle time. Return "" if it counts."""
+    settle time. This is SETTLE_TIME, doubled for each restart of its container, at most MAX_SETTLE_TIME. Return "" if
+    the pod counts, or if it is unknown since when it is ready."""
     restarts = max((int(status.get("restartCount", 0)) for status in _container_statuses(pod)), default=0)
     settle_time = min(SETTLE_TIME * 2 ** min(restarts, 10), MAX_SETTLE_TIME)
     since = _parse_time(ready_condition(pod).get("lastTransitionTime"))
@@ -105,8 +107,8 @@ def unsettled_reason(pod: Object, now: datetime) -> str:
 
 
 def _is_crash_looping(container: Object) -> bool:
-    """Return whether a container that is not ready has restarted at least twice, the last time after less than
-    CRASH_LOOP_LIFETIME."""
+    """Return whether a container that is not ready has restarted at least twice, and ran for less than
+    CRASH_LOOP_LIFETIME before it last ended."""
     last = container.get("lastState", {}).get("terminated", {})
     if container.get("ready") or int(container.get("restartCount", 0)) < 2:
         return False

@@ -17,7 +17,7 @@ ResourceKey = tuple[str, str]
 """Namespace and name."""
 
 MAX_CONCURRENT = 8
-"""Resources that are reconciled at the same time. Bounds the load on the API server after a restart."""
+"""Resources of one queue that are reconciled at the same time. Bounds the load on the API server after a restart."""
 _FIRST_BACKOFF = 0.5
 _MAX_BACKOFF = 30.0
 """Seconds until a failed reconciliation is retried; the delay doubles from the first to the maximum."""
@@ -27,7 +27,8 @@ _log = logging.getLogger(__name__)
 
 
 class WorkQueue:
-    """A queue of clusters or of reports, with one task per resource.
+    """A queue of clusters or of reports, with one task per resource. A reconciliation that raises ApiError is repeated
+    after a backoff, and one that raises another exception after 30 s; both are logged and counted.
 
     :param reconcile: reconciles the resource of this namespace and name, and returns the seconds after which to requeue
         it, 0 for not at all.
@@ -41,8 +42,8 @@ class WorkQueue:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     def wake(self, namespace: str, name: str) -> None:
-        """Schedule a reconciliation of the resource, after a moment in which more changes may arrive. Add the resource
-        to the queue if it is new."""
+        """Schedule a reconciliation of the resource, after 0.2 s in which more changes may arrive. Add the resource to
+        the queue if it is new."""
         key = (namespace, name)
         if key not in self._tasks:
             self._wakeups[key] = asyncio.Event()
@@ -54,8 +55,8 @@ class WorkQueue:
         return list(self._tasks)
 
     async def forget(self, namespace: str, name: str) -> None:
-        """Remove a resource that no longer exists, and cancel its reconciliation. Do nothing if it is not in the
-        queue."""
+        """Remove a resource from the queue, cancel its reconciliation, and wait at most 5 s for its end. Do nothing if
+        it is not in the queue."""
         task = self._tasks.pop((namespace, name), None)
         self._wakeups.pop((namespace, name), None)
         if task is not None:
@@ -67,6 +68,8 @@ class WorkQueue:
             await self.forget(*key)
 
     async def _run(self, key: ResourceKey) -> None:
+        """Reconcile one resource until cancelled: whenever it is woken, and after the time that the last reconciliation
+        returned or that a failure requires."""
         wakeup, delay = self._wakeups[key], 0.0
         while True:
             if delay:
@@ -90,6 +93,7 @@ class WorkQueue:
 
 
 async def _wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, at most this many seconds."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -98,5 +102,6 @@ async def _wait_for_event(event: asyncio.Event, seconds: float) -> None:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel the task, and wait at most 5 s until it has ended."""
     task.cancel()
     await asyncio.wait([task], timeout=5)

@@ -48,7 +48,7 @@ class Rollout:
     stopped: a pod of the current revision has failed; unknown: the StatefulSets are about to change, or Kubernetes has
     not processed their last change, so the pods' revisions can't be compared yet."""
     message: str = ""
-    """The pod that is replaced and what the rollout waits for, or why it stopped."""
+    """The pod that is replaced and what the rollout waits for, or why it stopped; "" in the other states."""
     replace: tuple[Replacement, ...] = ()
 
 
@@ -56,7 +56,7 @@ UNKNOWN_ROLLOUT = Rollout("unknown")
 
 
 def next_rollout_step(cluster: KubernetesCluster, observed: ObservedCluster, in_progress: bool) -> Rollout:
-    """Return the state of the rollout and the pods to replace now.
+    """Return the state of the rollout and the pods to replace now, which are none while it waits or is stopped.
 
     :param in_progress: True if a rollout has started already. It then ends only when all pods are up to date and the
         cluster is healthy.
@@ -92,8 +92,8 @@ def next_rollout_step(cluster: KubernetesCluster, observed: ObservedCluster, in_
 
 
 def outdated_members(observed: ObservedCluster) -> list[Object]:
-    """Return the ZooKeeper pods of an old revision; none while the current revision is not known. Their modes decide
-    the order of replacement, so the caller asks them for it."""
+    """Return the ZooKeeper pods of an old revision; none while the current revision is not known. The caller asks these
+    members for their modes, which decide the order of replacement."""
     revision = _revision(observed, names.ZOOKEEPER)
     member_pods = tuple(sorted(observed.pods_by_name(names.ZOOKEEPER)))
     return _outdated(member_pods, observed, names.ZOOKEEPER, revision or "")
@@ -104,9 +104,9 @@ _MODE_ORDER = {"follower": 0, "leader": 2}
 
 
 def _revision(observed: ObservedCluster, component: str) -> str | None:
-    """Return the current revision of a component's pods.
+    """Return the current revision of a component's pods, which is that of its StatefulSet.
 
-    "" if there is no StatefulSet; None while Kubernetes has not processed the StatefulSet's last change.
+    Return "" if there is no StatefulSet; None while Kubernetes has not processed the StatefulSet's last change.
     """
     name = {names.ZOOKEEPER: names.zookeeper_name, names.BROKER: names.brokers_name}[component](observed.owner.name)
     stateful_set = observed.objects.get(("StatefulSet", name))
@@ -127,11 +127,11 @@ def _outdated(wanted: Sequence[str], observed: ObservedCluster, component: str, 
 
 
 def _is_empty(pod: Object, cluster: KubernetesCluster, now: datetime) -> bool:
-    """Return whether deleting a pod loses nothing.
+    """Return whether deleting a pod loses nothing, because it runs nothing.
 
-    True for a pending pod, for one whose containers all wait after a failure, and for a ZooKeeper member that failed
-    before it was ever ready. False for a terminating pod, and for a ZooKeeper member with ephemeral storage that has
-    run.
+    True for a pending pod, for a ZooKeeper member that failed before it was ever ready, and for a pod in trouble (see
+    `find_trouble`) whose containers all wait. False for a terminating pod, and for a ZooKeeper member with ephemeral
+    storage that is neither pending nor failed before it was ready: its data is inside the pod.
     """
     if is_terminating(pod):
         return False
@@ -153,13 +153,14 @@ def _replace_one(
     outdated: Sequence[Object],
     idle: Set[str] = frozenset(),
 ) -> Rollout:
-    """Return the rollout that replaces the first of `pods` that can be replaced now, or one that waits and says for
-    what.
+    """Return the rollout that replaces the first of `pods` if nothing blocks it. Else it replaces the first of them
+    that is not ready and without which nothing blocks. If there is none, the rollout waits and says for what.
 
     :param pods: pods of an old revision, in the order of their replacement.
-    :param blocker: returns the reason for which the cluster can't do without the pods of these names, "" if it can.
+    :param blocker: returns the reason for which the cluster can't do without the pods of these names, "" if it can. For
+        no names, it is the reason for which no pod at all can be removed.
     :param outdated: all pods of an old revision, for the message.
-    :param idle: the names of pods that are not ready and whose brokers are on no member list.
+    :param idle: the names of pods that are not ready and whose brokers are on no member list. They block nothing.
     """
     reason = blocker(frozenset())
     if not reason:
@@ -172,7 +173,9 @@ def _replace_one(
 
 
 def _member_blocker(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str]) -> str:
-    """Return the reason for which the ensemble can't do without one more member now, "" if it can."""
+    """Return the reason for which the ensemble can't do without one more member, besides those in `excluding`, now; ""
+    if it can. All other members must serve, all brokers exist and none of them start, and those that answer be
+    connected to ZooKeeper."""
     if problem := ensemble_problem(cluster, observed, excluding):
         return problem
     pods = observed.pods_by_name(names.BROKER)
@@ -188,11 +191,13 @@ def _member_blocker(cluster: KubernetesCluster, observed: ObservedCluster, exclu
 
 
 def _broker_blocker(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str]) -> str:
-    """Return the reason for which the cluster can't do without one more broker now, "" if it can."""
+    """Return the reason for which the cluster can't do without one more broker, besides those in `excluding`, now; ""
+    if it can. All other brokers and all ZooKeeper members must be healthy."""
     return ensemble_problem(cluster, observed) or broker_problem(cluster, observed, excluding)
 
 
 def _replace(pod: Object, outdated: Sequence[Object], evict: bool = True) -> Rollout:
+    """Return the rollout that replaces this pod now."""
     others = [other for other in outdated if other is not pod]
     return Rollout("rolling", f"replacing {_name(pod)}; {_remaining(others)}", (Replacement(pod, evict),))
 

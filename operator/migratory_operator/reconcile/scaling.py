@@ -26,19 +26,22 @@ class ScaleStep:
     cluster: KubernetesCluster
     """The cluster with as many brokers as there may be now: the desired number, or more for a while."""
     leaving: Sequence[str] = ()
-    """The brokers above the desired number."""
+    """The brokers of `cluster` above the desired number."""
     blocked_by: str = ""
-    """The reason for which the last of `leaving` can't be removed yet; "" when it can."""
+    """The reason for which the last broker of `leaving` can't be removed yet; "" if this step removes one, or none is
+    too many."""
     waits_for_config: bool = False
-    """True if that reason is only that the broker has not read yet which others leave. Nothing else may change
-    before."""
+    """True if `blocked_by` is only that the last broker has not read yet which other brokers leave. No pod may be
+    replaced before it has."""
 
 
 def next_scale_step(desired: KubernetesCluster, observed: ObservedCluster) -> ScaleStep:
-    """Return the next step from the number of brokers that exist to the desired number.
+    """Return the next step from the number of brokers that the StatefulSet has to the desired number.
 
-    A larger number is reached in one step. For a smaller one, the step removes the last broker, or says what blocks
-    that.
+    A larger number is reached in one step. For a smaller one, the step removes the broker with the highest ordinal, or
+    says what blocks that.
+
+    :param desired: the cluster as its resource describes it.
     """
     live = observed.objects.get(("StatefulSet", names.brokers_name(observed.owner.name)))
     present, replicas = int(live["spec"]["replicas"]) if live is not None else 0, desired.spec.brokers.replicas
@@ -54,9 +57,13 @@ def next_scale_step(desired: KubernetesCluster, observed: ObservedCluster) -> Sc
 
 
 def _removal_blocker(current: KubernetesCluster, leaving: Sequence[str], observed: ObservedCluster) -> str:
-    """Return the reason for which the last broker can't be removed yet, "" if it can.
+    """Return the reason for which the broker with the highest ordinal can't be removed yet, "" if it can. A broker that
+    does not run can always be removed.
 
     Unlike a rollout, this does not require that all ZooKeeper members are ready; a quorum suffices.
+
+    :param current: the cluster with the number of brokers that exist.
+    :param leaving: the brokers above the desired number.
     """
     last = current.broker_names[-1]
     pod = observed.pods_by_name(names.BROKER).get(last)
@@ -76,8 +83,8 @@ def _removal_blocker(current: KubernetesCluster, leaving: Sequence[str], observe
 
 
 def _config_blocker(leaving: Sequence[str], observed: ObservedCluster) -> str:
-    """Return a reason while the last broker has clients and has not read yet which other brokers leave: it would send
-    its clients to them. Else return "".
+    """Return a reason while the last broker of `leaving` has clients and has not read yet which other brokers leave: it
+    would send its clients to them. Else return "", also if the broker does not answer.
 
     A changed ConfigMap takes up to a minute to reach the broker's pod.
     """

@@ -1,7 +1,7 @@
 """The node of a cluster in an external ZooKeeper ensemble; pure.
 
-It has the namespace in it, as clusters of other namespaces may have the same name. Clusters of older operators have the
-brokers' default node, and keep it: brokers with different nodes would not know of each other.
+The node's path contains the namespace, as clusters of other namespaces may have the same name. Clusters of older
+operators have the brokers' default node, and keep it: brokers with different nodes would not know of each other.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from migratory_operator.reconcile.observed import ObservedCluster
 
 
 def default_zookeeper_path(owner: ResourceOwner) -> str:
-    """Return the node that brokers use if their configuration names none."""
+    """Return the path of the node that brokers use if their configuration names none. It contains the cluster's name
+    only."""
     return DEFAULT_ZOOKEEPER_PATH.format(cluster=owner.name)
 
 
 def zookeeper_path(cluster: KubernetesCluster, observed: ObservedCluster) -> str | None:
-    """Return the node below which the cluster's nodes are in an external ensemble; None for a cluster without an
-    external ensemble.
+    """Return the path of the node below which the cluster's nodes are in an external ensemble; None for a cluster
+    without an external ensemble.
 
-    A recorded node comes first: that of the status, else that of the brokers' ConfigMap, which is created before any
-    broker and thus before the status has the node.
+    A recorded path comes first: that of the status, else that of the brokers' ConfigMap, which is created before any
+    broker and thus before the status has the path. A cluster of an older operator, with brokers' objects that name no
+    path, has the default path. A new cluster gets a path with its namespace.
     """
     if cluster.spec.zookeeper.external is None:
         return None

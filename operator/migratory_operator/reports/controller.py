@@ -71,9 +71,7 @@ class ReportController:
         self, clusters: Sequence[Object], reports: Sequence[Object], beat: Callable[[], None] = lambda: None
     ) -> None:
         """Wake the queue for every report that may still need a change, remove deleted reports from it, and reconcile
-        every cluster's schedule and SLAMet.
-
-        A failure of one cluster is logged, and the others continue.
+        every cluster's schedule and SLAMet. A failure with one cluster is logged, and the others continue.
 
         :param clusters: the clusters that the operator watches, in the namespaces that it serves.
         :param reports: all reports that the operator watches.
@@ -112,6 +110,7 @@ class ReportController:
             raise
 
     async def _reconcile_report(self, namespace: str, name: str) -> float:
+        """Do what `reconcile` does, and raise every ApiError."""
         resource = await self._api.get(REPORT, namespace, name)
         if resource is None:
             return 0.0
@@ -131,6 +130,7 @@ class ReportController:
         return max(_MIN_REQUEUE_SECONDS, (plan.requeue_at - observed.now).total_seconds())
 
     async def _observe(self, resource: Object) -> ObservedReport:
+        """Return the observed state of a report and its run. Raise ApiError if a request failed."""
         # The order matters: see ObservedReport.
         owner = ResourceOwner.of(resource)
         run = ReportRun(owner)
@@ -145,6 +145,8 @@ class ReportController:
         return ObservedReport(resource, datetime.now(UTC), cluster, job, tuple(pods), result, secret)
 
     async def _apply(self, observed: ObservedReport, plan: ReportPlan) -> None:
+        """Create and delete the objects of the plan, write the report's status if it changes, and post Events about a
+        changed status. Raise ApiError at the first request that failed."""
         if plan.create and plan.status.get("startTime") != observed.status.get("startTime"):
             # The start time is written before anything is created: otherwise a restarted operator would start the
             # deadline again.
@@ -163,6 +165,8 @@ class ReportController:
             await post_events(self._api, observed.run.owner, plan.events, observed.now)
 
     async def _create(self, kind: ResourceKind, item: Object) -> None:
+        """Create an object; one that exists already stays as it is. Raise ApiError if the request failed for another
+        reason."""
         try:
             await self._api.create(kind, item)
             _log.info("created %s %s", kind.kind, item["metadata"]["name"])
@@ -173,6 +177,7 @@ class ReportController:
             _log.info("adopted %s %s", kind.kind, item["metadata"]["name"])
 
     async def _write_report_status(self, resource: Object, status: Object) -> None:
+        """Write the status of a report. Do nothing if the report is gone."""
         try:
             await self._api.apply_status(REPORT, resource, status)
         except ApiError as error:
@@ -181,8 +186,8 @@ class ReportController:
                 raise
 
     async def _reconcile_cluster(self, namespace: str, name: str) -> None:
-        """Create the report that the cluster's schedule asks for, delete old ones, and write SLAMet and the last report
-        to the cluster's status.
+        """Create the report that the cluster's schedule asks for, delete old ones, and write SLAMet, the last report
+        and the last slot to the cluster's status. Set the metric of SLAMet.
 
         Do nothing for a cluster that is missing, being deleted or invalid.
 
@@ -214,6 +219,7 @@ class ReportController:
             await self._write_cluster_status(cluster, status, events, now)
 
     async def _create_report(self, report: Object) -> None:
+        """Create a scheduled report; do nothing if one for this slot exists."""
         try:
             await self._api.create(REPORT, report)
             _log.info("created the scheduled report %s", report["metadata"]["name"])
@@ -224,6 +230,8 @@ class ReportController:
     async def _write_cluster_status(
         self, cluster: Object, status: Object, events: Sequence[KubernetesEvent], now: datetime
     ) -> None:
+        """Write the part of a cluster's status that is about reports, and post the Events. Do nothing, not even post,
+        if that part is unchanged or the cluster is gone."""
         present = cluster.get("status") or {}
         if not (status_differs(status, present) or _report_parts(present) - _report_parts(status)):
             return
@@ -241,7 +249,7 @@ def _resource_key(resource: Object) -> tuple[str, str]:
 
 
 def _report_parts(status: Object) -> set[str]:
-    """Return the parts of a cluster's status that ReportController writes and that are present: names of fields, and
-    `SLAMet`."""
+    """Return which parts of a cluster's status that ReportController writes are present: the fields `lastReport` and
+    `lastSlot`, and the condition `SLAMet`."""
     fields = {"lastReport", "lastSlot"} & status.keys()
     return fields | {condition["type"] for condition in status.get("conditions", ()) if condition["type"] == SLA_MET}

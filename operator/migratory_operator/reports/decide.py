@@ -1,8 +1,8 @@
 """The decision about one report; pure. Level-based: it considers what exists, however that came about.
 
 A result decides before everything else, then how pods have ended, then the time. Objects that exist already are
-adopted, and continue with their request file. A report in a final phase is never started again. The leftovers of its
-run are deleted, but not before the status says how it ended.
+adopted, and continue with their request file. A report in a final phase (Succeeded or Failed) is never started again.
+The leftovers of its run are deleted, but not before the status says how it ended.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ReportPlan:
 def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:
     """Return the objects to create and delete now, and the new status.
 
-    The plan is empty for a report that is being deleted. A report in a final phase keeps its status; only leftovers are
-    deleted.
+    The plan is empty for a report that is being deleted. A report in a final phase (Succeeded or Failed) keeps its
+    status; only leftovers of its run are deleted.
     """
     if "deletionTimestamp" in observed.resource["metadata"]:
         # The garbage collector deletes the objects with their owner.
@@ -83,8 +83,8 @@ def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:
 def _run(observed: ObservedReport, deadline: timedelta, create: tuple[Object, ...] = ()) -> ReportPlan:
     """Return the plan for a report whose run has begun, or begins now: its progress, or its failure.
 
-    :param deadline: the time after which the run has failed.
-    :param create: the objects of the run, if there is no Job.
+    :param deadline: the time from the start after which a run without a result has failed.
+    :param create: the objects of the run if they are to be created; empty if there is a Job.
     """
     start_time = observed.status.get("startTime")
     started = observed.now if start_time is None else parse_time(start_time)
@@ -105,6 +105,8 @@ def _run(observed: ObservedReport, deadline: timedelta, create: tuple[Object, ..
 
 
 def _unresolvable(observed: ObservedReport, error: UnresolvableReport) -> ReportPlan:
+    """Return the plan for a report that can't be made: it waits if a retry may help and _RETRY_TIME has not passed
+    since its creation, and else fails."""
     waited = observed.now - parse_time(observed.resource["metadata"]["creationTimestamp"])
     reason = StatusReason(error.reason, str(error))
     if error.retryable and waited < _RETRY_TIME:
@@ -123,6 +125,12 @@ def _in_progress(
     create: tuple[Object, ...] = (),
     accepted: bool = True,
 ) -> ReportPlan:
+    """Return the plan for a report that has not ended, with the condition Complete False for this reason.
+
+    :param started: the start of the run, None before it.
+    :param driver: the name of the driver's pod, None before it exists.
+    :param accepted: False if the report can't be made as it is, for this reason.
+    """
     fields: Object = {} if driver is None else {"driver": driver}
     if started is not None:
         fields["startTime"] = format_time(started)
@@ -132,12 +140,20 @@ def _in_progress(
 
 
 def _failed(observed: ObservedReport, reason: StatusReason, accepted: bool = True) -> ReportPlan:
+    """Return the plan for a report that fails for this reason, with an Event.
+
+    :param accepted: False if the report could not even be started, for this reason.
+    """
     complete = ConditionValue("Complete", "False", reason.reason, reason.message)
     status = _status(observed, "Failed", complete, reason, accepted, _final_fields(observed))
     return ReportPlan(status=status, events=(KubernetesEvent("Warning", reason.reason, reason.message),))
 
 
 def _succeeded(observed: ObservedReport, result: Object) -> ReportPlan:
+    """Return the plan for a report with a result, with an Event, whatever its verdict is.
+
+    :param result: the fields of the status that the result gives.
+    """
     verdict = result["verdict"]
     message = summarize(result)
     reason = {"met": "ObjectivesMet", "missed": "ObjectivesMissed", "insufficient": "InsufficientData"}[verdict]
@@ -149,6 +165,7 @@ def _succeeded(observed: ObservedReport, result: Object) -> ReportPlan:
 
 
 def _final_fields(observed: ObservedReport) -> Object:
+    """Return the fields of an ended report's status: start time and driver if known, and now as the completion time."""
     fields: Object = {key: observed.status[key] for key in ("startTime", "driver") if key in observed.status}
     if observed.driver is not None:
         fields["driver"] = observed.driver["metadata"]["name"]
@@ -163,6 +180,11 @@ def _status(
     accepted: bool,
     fields: Object,
 ) -> Object:
+    """Return the whole status of a report, with the conditions Accepted and `complete`.
+
+    :param reason: the reason of Accepted if the report is not accepted.
+    :param fields: further fields of the status.
+    """
     previous = observed.status.get("conditions", [])
     generation = observed.resource["metadata"].get("generation", 1)
     unknown = unknown_report_fields(observed.resource)
@@ -181,9 +203,10 @@ def _status(
 
 
 def _leftovers(observed: ObservedReport) -> tuple[Object, ...]:
-    """Return the pods and the Job that a report in a final phase no longer needs.
+    """Return the pods and the Job that a report in a final phase no longer needs and that are not being deleted yet.
 
-    A driver that failed by itself stays, with its log, and so does the Job that the driver may be a part of.
+    If the report failed and its driver has ended, the driver stays, with its log, and so does the Job that the driver
+    may be a part of.
     """
     driver = observed.driver
     leftovers = list(observed.executors)

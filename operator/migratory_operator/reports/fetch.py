@@ -19,8 +19,8 @@ class ReportUnavailable(Exception):
 
 @dataclass(frozen=True)
 class FetchedReport:
-    """A finished report, with its files by name. If it failed, `verdict` is None, there are no files, and `message`
-    says why; otherwise `message` summarizes the result."""
+    """A finished report, with its files by name. `verdict` is `met`, `missed` or `insufficient`, and `message`
+    summarizes the result. If the report failed, `verdict` is None, there are no files, and `message` says why."""
 
     verdict: str | None
     message: str
@@ -28,7 +28,8 @@ class FetchedReport:
 
 
 async def fetch(api: KubernetesApi, namespace: str, name: str) -> FetchedReport | None:
-    """Return a finished report; a failed one has no verdict and no files. Return None while the report is not finished.
+    """Return a finished report with its files unpacked; a failed one has no verdict and no files. Return None while the
+    report is not finished.
 
     :raises ReportUnavailable: there is no such report, or its files are missing or can't be unpacked.
     :raises ApiError: a request was rejected or not answered.

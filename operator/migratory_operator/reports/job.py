@@ -26,7 +26,7 @@ from migratory_operator.settings import OperatorSettings
 
 _SECRET_FOLDER = "/etc/migratory/prometheus"
 GRACE = timedelta(seconds=60)
-"""Time after the report's deadline at which the kubelet ends the pods, even without an operator."""
+"""Time after the report's deadline at which Kubernetes ends the pods, even without an operator."""
 _SUBMITTER_RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}
 
 
@@ -50,7 +50,7 @@ def objects(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) 
 
 
 def deadline(job: Object) -> timedelta:
-    """Return the report's deadline, read back from the time limit of its Job."""
+    """Return the report's deadline, as the time from its start, read back from the time limit of its Job."""
     return timedelta(seconds=job["spec"]["activeDeadlineSeconds"]) - GRACE
 
 
@@ -62,8 +62,8 @@ def _policy(run: ReportRun) -> Object:
 
 
 def _permissions(run: ReportRun, report: ResolvedReport, is_single_pod: bool) -> list[Object]:
-    """Return service accounts, roles and role bindings for the driver and, unless it is a single pod, for the
-    submitter. A single pod may create no pods."""
+    """Return the service accounts, roles and role bindings of the driver and, unless it is a single pod, of the
+    submitter. The driver of a single pod may create no pods."""
     result = _rule("", ["configmaps"], ["patch"], resourceNames=[run.result])
     executors = _rule("", ["pods"], ["get", "list", "watch", "create", "delete"])
     account, *others = _account_with_role(run, run.driver, [result] if is_single_pod else [result, executors])
@@ -83,6 +83,7 @@ def _permissions(run: ReportRun, report: ResolvedReport, is_single_pod: bool) ->
 
 
 def _account_with_role(run: ReportRun, name: str, rules: list[Object]) -> list[Object]:
+    """Return a service account, a role with these rules, and the binding of both, all with this name."""
     group = "rbac.authorization.k8s.io"
     subject = {"kind": "ServiceAccount", "name": name, "namespace": run.owner.namespace}
     reference = {"apiGroup": group, "kind": "Role", "name": name}
@@ -98,6 +99,8 @@ def _rule(group: str, resources: list[str], verbs: list[str], **fields: list[str
 
 
 def _job(run: ReportRun, report: ResolvedReport, settings: OperatorSettings, is_single_pod: bool) -> Object:
+    """Return the Job of a run. Its pod is the submitter, or the driver if the run is a single pod. It is never
+    retried."""
     pod = _driver(run, report, settings) if is_single_pod else _submitter(run, report, settings)
     pod["spec"]["serviceAccountName"] = run.driver if is_single_pod else run.submit
     if settings.pull_secrets:
@@ -125,6 +128,7 @@ def _job(run: ReportRun, report: ResolvedReport, settings: OperatorSettings, is_
 
 
 def _submitter(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> Object:
+    """Return the template of the submitter's pod, without image and arguments."""
     pod = _pod(
         run,
         SUBMIT,
@@ -137,6 +141,7 @@ def _submitter(run: ReportRun, report: ResolvedReport, settings: OperatorSetting
 
 
 def _driver(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> Object:
+    """Return the template of the driver's pod, or of a single pod, without image and arguments."""
     mounts, volumes = _mounts(), _volumes(run)
     _add_secrets(run, report, mounts, volumes)
     if report.spark.history_claim is not None:
@@ -150,6 +155,7 @@ def _driver(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) 
 
 
 def _executor(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> Object:
+    """Return the template of an executor's pod, without image and arguments."""
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     _add_secrets(run, report, mounts, volumes)
@@ -167,6 +173,11 @@ def _merge(
 
 
 def _pod(run: ReportRun, component: str, mounts: list[Object], volumes: list[Object], **container: object) -> Object:
+    """Return the template of one of the run's pods, with one container.
+
+    :param component: SUBMIT, DRIVER or EXECUTOR.
+    :param container: more fields of the container.
+    """
     return {
         "metadata": {"labels": run.labels(component)},
         "spec": {
@@ -199,6 +210,8 @@ def _volumes(run: ReportRun) -> list[Object]:
 
 
 def _add_secrets(run: ReportRun, report: ResolvedReport, mounts: list[Object], volumes: list[Object]) -> None:
+    """Add to `mounts` and `volumes` the secret by which driver and executors know each other, if there are executors,
+    and the Secret for Prometheus, if the report names one."""
     if report.spark.executors > 0:
         mounts.append({"name": "auth", "mountPath": AUTH_FOLDER, "readOnly": True})
         volumes.append({"name": "auth", "secret": {"secretName": run.auth, "defaultMode": 0o440}})
@@ -213,6 +226,6 @@ def _resources(pod: SparkPodSpec) -> Object:
 
 
 def _time_limit(report: ResolvedReport) -> int:
-    """Return the `activeDeadlineSeconds` of the report's Job, driver and executors: the report's deadline and GRACE,
-    after which Kubernetes ends them even without the operator."""
+    """Return the `activeDeadlineSeconds` of the report's Job, driver and executors: the report's deadline and GRACE, in
+    seconds. Kubernetes ends them then, even without the operator."""
     return math.ceil(report.spark.deadline + GRACE.total_seconds())

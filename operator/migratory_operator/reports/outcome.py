@@ -24,8 +24,8 @@ from migratory_operator.status import parse_time
 RESULT_KEY = "account.json"
 """The key of the result in its ConfigMap."""
 _PENDING_LIMIT = timedelta(minutes=5)
-"""Time that a pod may be unschedulable or without its image before the run fails; a third of the deadline if that is
-shorter."""
+"""Time from a pod's creation in which Kubernetes may report why it cannot start, such as a missing image, before the
+run fails; a third of the deadline if that is shorter."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class StatusReason:
 
 
 def read_result(run: ReportRun, config_map: Object | None) -> Object | StatusReason | None:
-    """Return the result as fields of the report's status, a StatusReason if the result is invalid or reports a failure,
-    or None if there is no result yet.
+    """Return the result as fields of the report's status, a StatusReason if the result is invalid, belongs to another
+    run or reports a failure, or None if there is no result yet.
 
     The result comes from a pod, so it is validated like any input from outside.
 
@@ -80,8 +80,11 @@ def summarize(status: Object) -> str:
 
 
 def find_failure(observed: ObservedReport, deadline: timedelta, started: datetime) -> StatusReason | None:
-    """Return the reason for which the run will have no result: a pod failed, was deleted or cannot start, or the
+    """Return the reason for which the run will have no result: a pod failed, was deleted or does not start, or the
     deadline has passed. Return None while there may still be a result.
+
+    A pod that is pending fails the run only if Kubernetes reports a reason, and after 5 minutes or a third of the
+    deadline.
 
     :param deadline: the time from `started` after which the run has failed.
     """
@@ -102,7 +105,8 @@ def find_failure(observed: ObservedReport, deadline: timedelta, started: datetim
 
 
 def waiting_reason(observed: ObservedReport) -> StatusReason | None:
-    """Return the reason for which a pending pod of the run does not start, None if Kubernetes reports none."""
+    """Return the reason for which a pending pod of the run does not start, None if no pod is pending or Kubernetes
+    reports no reason."""
     for pod in (observed.driver, observed.submitter, *observed.executors):
         if pod is not None and _phase(pod) == "Pending" and (trouble := find_trouble(pod)) is not None:
             return StatusReason(*trouble)
@@ -115,6 +119,8 @@ def has_ended(pod: Object) -> bool:
 
 
 def _driver_failure(pod: Object) -> StatusReason | None:
+    """Return the reason for which this driver will write no result: it was evicted, deleted, failed, or ended without
+    one. Return None while it may write one. The caller has found no result."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
     terminated = _terminated_state(status)
     if disruption := _disruption(status):
@@ -137,6 +143,8 @@ def _driver_failure(pod: Object) -> StatusReason | None:
 
 
 def _missing_driver_failure(observed: ObservedReport) -> StatusReason | None:
+    """Return the reason for which there is no driver's pod and will be none: it was there before, or the Job that
+    creates it has ended. Return None while the Job may still create it."""
     if (name := observed.status.get("driver")) is not None:
         return StatusReason("DriverGone", f"{name} was deleted or evicted before it wrote a result")
     conditions = (observed.job or {}).get("status", {}).get("conditions") or ()
@@ -155,6 +163,8 @@ def _missing_driver_failure(observed: ObservedReport) -> StatusReason | None:
 
 
 def _deadline_failure(observed: ObservedReport, deadline: timedelta, waiting: StatusReason | None) -> StatusReason:
+    """Return the failure of a run that has passed its deadline: `waiting` if there is a reason for a pending pod, else
+    the state of the driver or the submitter."""
     if waiting is not None:
         return waiting
     pod = observed.driver or observed.submitter
@@ -181,7 +191,7 @@ def _disruption(status: Mapping[str, object]) -> str:
 
 
 def _terminated_state(status: Mapping[str, object]) -> Object:
-    """Return the state of the pod's first container that has ended, {} if none has."""
+    """Return the state of the pod's first container that has ended, {} if none has. `status` is the pod's status."""
     containers = status.get("containerStatuses")
     for container in containers if isinstance(containers, list) else ():
         terminated: Object = container.get("state", {}).get("terminated") or {}
@@ -191,7 +201,10 @@ def _terminated_state(status: Mapping[str, object]) -> Object:
 
 
 def _last_lines(terminated: Object) -> str:
-    """Return the last four lines of output in a container's state, joined with " | " and cut to the last 600
-    characters; "" without output."""
+    """Return the last four lines of the message in a container's state, joined with " | " and cut to the last 600
+    characters; "" without a message.
+
+    :param terminated: the container's state, as `_terminated_state` returns it.
+    """
     lines = [line.strip() for line in str(terminated.get("message", "")).splitlines() if line.strip()]
     return " | ".join(lines[-4:])[-600:]

@@ -34,9 +34,11 @@ _ANY_IN_URL = r"(?:(?!\.\.)[-a-zA-Z0-9._])*"
 
 
 def check_allowed(report: ResolvedReport, settings: OperatorSettings, secret: Object | None) -> None:
-    """Raise UnresolvableReport if the operator's settings do not allow the report.
+    """Check a report against the operator's settings: whether reports are made at all, its image, its pod template, its
+    Prometheus server and its Secret.
 
     :param secret: the metadata of the Secret that the report names, None if it does not exist.
+    :raises UnresolvableReport: something is not allowed. A missing Secret may be created yet, so it is retryable.
     """
     if not settings.reports_enabled:
         message = "this operator makes no reports; its administrator enables them: chart value reports.enabled"
@@ -52,6 +54,7 @@ def check_allowed(report: ResolvedReport, settings: OperatorSettings, secret: Ob
 
 
 def _check_image(image: str | None, settings: OperatorSettings) -> None:
+    """Raise UnresolvableReport if there is no image for the report, or if the one that it names is not allowed."""
     if not (image or settings.spark_image):
         message = "the operator has no image for reports; set spec.spark.image, or MIGRATORY_SPARK_IMAGE"
         raise UnresolvableReport("NoImage", message)
@@ -61,6 +64,8 @@ def _check_image(image: str | None, settings: OperatorSettings) -> None:
 
 
 def _check_pod(template: ReportPod | None, settings: OperatorSettings) -> None:
+    """Raise UnresolvableReport if the template has fields that only the administrator can allow, who has not done
+    so."""
     if template is None or settings.reports_pod_content:
         return
     given = [name for name in template_fields(template) if name not in SCHEDULING_FIELDS]
@@ -73,6 +78,8 @@ def _check_pod(template: ReportPod | None, settings: OperatorSettings) -> None:
 
 
 def _check_secret(name: str, url: str, secret: Object | None) -> None:
+    """Raise UnresolvableReport if reports may not send this Secret to `url`: it has no https, or the Secret is missing
+    or lacks ALLOW_LABEL."""
     if not url.startswith("https://"):
         message = f"the content of Secret {name} is sent over https only, and not to {url}"
         raise UnresolvableReport("InsecurePrometheus", message)
@@ -84,6 +91,8 @@ def _check_secret(name: str, url: str, secret: Object | None) -> None:
 
 
 def _not_allowed(reason: str, value: str, allowed: tuple[str, ...], setting: str) -> UnresolvableReport:
+    """Return the error for a value that is none of those allowed. `setting` is the name of the chart's value that
+    allows it."""
     known = ", ".join(filter(None, allowed)) or "none"
     return UnresolvableReport(
         reason, f"{value} is not allowed; allowed: {known} (set by the operator's administrator: reports.{setting})"
@@ -91,4 +100,5 @@ def _not_allowed(reason: str, value: str, allowed: tuple[str, ...], setting: str
 
 
 def _matches(pattern: str, text: str, anything: str) -> bool:
+    """Return whether the whole text matches the pattern, whose "*" stands for the regular expression `anything`."""
     return re.fullmatch(anything.join(map(re.escape, pattern.split("*"))), text) is not None

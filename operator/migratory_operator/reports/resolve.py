@@ -18,8 +18,8 @@ from migratory_operator.status import parse_time
 
 
 class UnresolvableReport(Exception):
-    """Raised for a report that can't be made, with a reason in one word. `retryable` is True if the cluster is missing
-    or invalid, or the Secret is missing, so that the report waits a while for it."""
+    """Raised for a report that can't be made, with a reason in one word. `retryable` is True if its cluster is missing
+    or invalid, or its Secret is missing: the report then waits for some time until this is mended."""
 
     def __init__(self, reason: str, message: str, retryable: bool = False) -> None:
         super().__init__(message)
@@ -29,8 +29,8 @@ class UnresolvableReport(Exception):
 
 @dataclass(frozen=True)
 class ResolvedReport:
-    """The settings of one run: those of the report's spec, where it gives none those of its cluster, and else the
-    default objectives."""
+    """The settings of one run. What the report's spec does not give is that of its cluster; objectives that neither
+    gives are the default ones. `start` and `end` bound the window."""
 
     cluster: str
     prometheus: PrometheusSpec
@@ -42,7 +42,7 @@ class ResolvedReport:
 
 
 def resolve_report(resource: Object, cluster: Object | None) -> ResolvedReport:
-    """Return the settings of a report's run.
+    """Return the settings of a report's run. The window ends at the report's creation if the spec gives no end.
 
     :param resource: the SLAReport.
     :param cluster: its MigratoryCluster, None if there is none.
@@ -76,8 +76,8 @@ def resolve_report(resource: Object, cluster: Object | None) -> ResolvedReport:
 
 
 def secret_name(resource: Object, cluster: Object | None) -> str | None:
-    """Return the name of the Secret that the report's run would use; None without one, or if the report can't be
-    made."""
+    """Return the name of the Secret that the report's run would use for Prometheus; None if it needs none, or if the
+    report can't be made."""
     try:
         return resolve_report(resource, cluster).prometheus.secret_name
     except UnresolvableReport:
@@ -85,6 +85,7 @@ def secret_name(resource: Object, cluster: Object | None) -> str | None:
 
 
 def _read_spec(resource: Object) -> ReportSpec:
+    """Return the report's spec. Raise UnresolvableReport if it is invalid."""
     try:
         return read_report(resource)
     except ClusterFileError as error:

@@ -59,7 +59,7 @@ class ReportRun:
 
     @property
     def auth(self) -> str:
-        """The name of the Secret by which driver and executors know each other."""
+        """The name of the Secret by which driver and executors know each other. A run of a single pod has none."""
         return f"{self.id}-auth"
 
     @property
@@ -102,7 +102,7 @@ class ReportRun:
 
 @dataclass(frozen=True)
 class ObservedReport:
-    """The observed state of one report and its run at one moment.
+    """The observed state of one report and its run at one moment. None stands for what does not exist.
 
     Job, pods and result are read in this order. So if a Job has ended, a driver that it created is among the pods or
     gone; and if the driver has ended, its result is read.
@@ -113,7 +113,9 @@ class ObservedReport:
     cluster: Object | None = None
     job: Object | None = None
     pods: tuple[Object, ...] = ()
+    """Pods of any run with this report's name; the properties below select those of this report's run."""
     result: Object | None = None
+    """The ConfigMap for the result."""
     secret: Object | None = None
     """The metadata of the Secret that the report names; read only while there is no Job."""
 

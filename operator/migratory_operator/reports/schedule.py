@@ -27,8 +27,8 @@ class ScheduleDecision:
     """The scheduled reports of a cluster to create and delete now."""
 
     slot: str | None = None
-    """The time up to which every slot has its report, or was missed, once `create` has been carried out. None without a
-    schedule."""
+    """The new value of the status field `lastSlot`. Once `create` has been carried out, every slot up to this time has
+    its report or was missed. None if there is no schedule."""
     create: Object | None = None
     delete: tuple[Object, ...] = ()
 
@@ -37,7 +37,8 @@ def decide_schedule(
     cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> ScheduleDecision:
     """Return the scheduled reports of a cluster to create and to delete now. No report is created without a schedule,
-    before the next slot, or while a scheduled report has not ended.
+    before the next slot, or while a scheduled report has not ended. A new schedule begins now, and so has missed no
+    slot.
 
     Of the ended reports, the newest `sla.history_limit` stay and the others are deleted.
 
@@ -69,7 +70,7 @@ def is_scheduled(cluster: ResourceOwner, report: Object) -> bool:
 
 
 def newest_slot(cron: str, zone: str, now: datetime) -> datetime | None:
-    """Return the last slot at or before `now`, in UTC; None if there was none for decades.
+    """Return the last slot at or before the minute of `now`, in UTC; None if there was none for decades.
 
     :param cron: the schedule in cron syntax.
     :param zone: the time zone in which the schedule is read.
@@ -81,6 +82,7 @@ def newest_slot(cron: str, zone: str, now: datetime) -> datetime | None:
 
 
 def _report(owner: ResourceOwner, slot: datetime) -> Object:
+    """Return the scheduled report for a slot. Its window ends at the slot."""
     return {
         "apiVersion": API_VERSION,
         "kind": REPORT_KIND,
@@ -96,6 +98,8 @@ def _report(owner: ResourceOwner, slot: datetime) -> Object:
 
 
 def _slot_of(report: Object) -> str:
+    """Return the slot of a scheduled report in the form of `format_time`, or "" if its annotation is missing or was
+    edited."""
     slot = report["metadata"].get("annotations", {}).get(SLOT_ANNOTATION, "")
     try:
         return format_time(parse_time(slot))

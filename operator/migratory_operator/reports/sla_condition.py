@@ -24,8 +24,9 @@ _WITHOUT_VERDICT = ("Unknown", "InsufficientData")
 def sla_status(
     cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> tuple[Object, tuple[KubernetesEvent, ...]]:
-    """Return the part of the cluster's status about reports, and Events; both empty if no report of a schedule has
-    ended and there is no schedule.
+    """Return the part of the cluster's status about reports, and Events; both empty if no report of the cluster's
+    schedule has ended and there is no schedule. SLAMet is Unknown if no report has ended, or the newest failed or had
+    too little data.
 
     :param reports: all reports about this cluster.
     """
@@ -53,8 +54,8 @@ def sla_status(
 
 
 def _judged_generation(newest: Object, cluster: Object, generation: int) -> int:
-    """Return the generation of the cluster's spec that the report judged: the present one if the report is new to the
-    status, else the one that the status has. Later edits have not been judged."""
+    """Return the generation of the cluster's spec that the report judged: the present one (`generation`) if the report
+    is not yet the last report of the status, else the one that the status has. Later edits have not been judged."""
     status = cluster.get("status") or {}
     if (status.get("lastReport") or {}).get("name") != newest["metadata"]["name"]:
         return generation
@@ -67,17 +68,21 @@ def _judged_generation(newest: Object, cluster: Object, generation: int) -> int:
 
 
 def _counts(cluster: ResourceOwner, report: Object) -> bool:
+    """Return whether a report decides about SLAMet: it has ended, comes from the cluster's schedule, and has no
+    objectives of its own."""
     is_final = report.get("status", {}).get("phase") in FINAL_PHASES
     return is_final and is_scheduled(cluster, report) and not report.get("spec", {}).get("objectives")
 
 
 def _age_key(report: Object) -> tuple[str, str]:
-    """Return the sort key of a report's age: the end of its window, then its creation time, as text."""
+    """Return the sort key of a report's age: the end of its window, then its creation time, as text. Without an end in
+    the spec, the window ends at the creation."""
     created = report["metadata"]["creationTimestamp"]
     return report.get("spec", {}).get("end") or created, created
 
 
 def _condition(report: Object) -> ConditionValue:
+    """Return the condition SLAMet, by the verdict of this ended report."""
     name, status = report["metadata"]["name"], report["status"]
     complete: Object = next(
         (condition for condition in status.get("conditions", ()) if condition["type"] == "Complete"), {}
@@ -92,6 +97,11 @@ def _condition(report: Object) -> ConditionValue:
 def _events(
     condition: ConditionValue, previous: Sequence[Object], counted: Sequence[Object]
 ) -> tuple[KubernetesEvent, ...]:
+    """Return an Event if SLAMet becomes False, or becomes True after it was False. Reports without a verdict in between
+    do not count.
+
+    :param counted: the reports that decide about SLAMet, the oldest first.
+    """
     old = next((condition["status"] for condition in previous if condition.get("type") == SLA_MET), None)
     if condition.status == "False" and old != "False":
         return (KubernetesEvent("Warning", "SLAMissed", condition.message),)

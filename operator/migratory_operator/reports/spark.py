@@ -129,6 +129,7 @@ def single_pod_arguments(report: ResolvedReport) -> list[str]:
 
 
 def _arguments(options: dict[str, str]) -> list[str]:
+    """Return the arguments that Spark's options and the program with its request file make."""
     pairs = [text for name, value in options.items() for text in ("--conf", f"{name}={value}")]
     return [*pairs, _APPLICATION, f"{RUN_FOLDER}/{REQUEST_FILE}"]
 
@@ -140,6 +141,8 @@ def _heap_mib(pod: SparkPodSpec) -> int:
 
 
 def _memory_options(part: str, pod: SparkPodSpec) -> dict[str, str]:
+    """Return Spark's options by which the heap and the rest of a pod add up to its memory. `part` is `driver` or
+    `executor`."""
     heap = _heap_mib(pod)
     return {
         f"spark.{part}.memory": f"{heap}m",

@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 async def post_events(
     api: KubernetesApi, about: ResourceOwner, events: Iterable[KubernetesEvent], now: datetime
 ) -> None:
-    """Post the Events about this cluster or report. A failure is not raised, because nothing depends on an Event. It is
-    logged, unless the namespace is being deleted."""
+    """Post the Events about this cluster or report, one after the other. A failed request is not raised, because
+    nothing depends on an Event. It is logged, unless the namespace is being deleted."""
     for event in events:
         await _post_event(api, about, event, now)
 

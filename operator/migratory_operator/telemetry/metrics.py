@@ -81,7 +81,8 @@ class OperatorMetrics:
         self._ready.labels(namespace, name).set(status.get("readyBrokers", 0))
 
     def set_conditions(self, namespace: str, name: str, conditions: Iterable[Object]) -> None:
-        """Set the gauges of a cluster's conditions. Do nothing before the first `record_status` of the cluster."""
+        """Set the gauges of these conditions of a cluster, and leave its others. Do nothing before the first
+        `record_status` of the cluster, or after `forget`."""
         types = self._condition_types.get((namespace, name))
         if types is None:
             return
@@ -91,25 +92,25 @@ class OperatorMetrics:
             self._condition.labels(namespace, name, condition["type"]).set(value)
 
     def remove_condition(self, namespace: str, name: str, type_: str) -> None:
-        """Remove the series of a condition that the cluster no longer has, because an alert on the series would never
-        end."""
+        """Remove the gauge of a condition that the cluster no longer has, because an alert on it would never end. Do
+        nothing if there is no such gauge."""
         if type_ in self._condition_types.get((namespace, name), ()):
             self._condition_types[namespace, name].remove(type_)
             self._condition.remove(namespace, name, type_)
 
     def set_lease(self, namespace: str, *, is_held: bool) -> None:
-        """Set whether this operator or another one serves a namespace."""
+        """Set the gauge of a namespace's Lease: 1 if this operator serves the namespace, 0 if another one does."""
         self._lease_namespaces.add(namespace)
         self._lease.labels(namespace).set(is_held)
 
     def forget_lease(self, namespace: str) -> None:
-        """Remove the series of a namespace whose Lease this operator neither holds nor waits for any more."""
+        """Remove the gauge of a namespace whose Lease this operator neither holds nor waits for any more."""
         if namespace in self._lease_namespaces:
             self._lease_namespaces.remove(namespace)
             self._lease.remove(namespace)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Remove all series of a cluster that was deleted, or that another operator serves."""
+        """Remove all gauges of a cluster that was deleted, or that another operator serves."""
         types = self._condition_types.pop((namespace, name), None)
         if types is None:
             return

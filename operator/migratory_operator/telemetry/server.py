@@ -15,7 +15,8 @@ STUCK_SECONDS = 180.0
 
 
 class TelemetryServer:
-    """An HTTP server for the kubelet's probes and for Prometheus.
+    """An HTTP server for the kubelet's probes and for Prometheus. /healthz fails when the resync loop makes no progress
+    for STUCK_SECONDS; /readyz fails until all clusters have been listed once.
 
     :param clock: returns seconds that never go back.
     """
@@ -29,7 +30,7 @@ class TelemetryServer:
         self._runner: web.AppRunner | None = None
 
     def beat(self) -> None:
-        """Record that the resync loop made progress, for /healthz."""
+        """Record that the resync loop makes progress now, so that /healthz succeeds for another STUCK_SECONDS."""
         self._last_beat = self._clock()
 
     @property
@@ -42,7 +43,8 @@ class TelemetryServer:
         self._is_ready = True
 
     async def start(self) -> None:
-        """Start to listen on all IPv4 interfaces, on the port given to the constructor."""
+        """Start to listen on all IPv4 interfaces, on the port given to the constructor. Raise OSError if the port is
+        taken."""
         app = web.Application()
         app.add_routes(
             [
@@ -56,7 +58,7 @@ class TelemetryServer:
         await web.TCPSite(self._runner, "0.0.0.0", self._port).start()
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening. Do nothing if the server was not started."""
         if self._runner is not None:
             await self._runner.cleanup()
 
