@@ -1,4 +1,4 @@
-"""kubectl as a subprocess: objects, logs, and the administration of a broker's pod by a forwarded port.
+"""kubectl as a subprocess: objects, logs, and forwarded ports to pods, for the plugin `kubectl migratory`.
 
 The plugin's user has kubectl, with credentials of any kind that it supports. A forwarded port ends inside of the pod,
 so that no NetworkPolicy is in its way, and a request through it may have a token of its own.
@@ -32,18 +32,19 @@ class KubectlFailed(click.ClickException):
 
 
 class Kubectl:
-    """kubectl with these options, such as `--context`, in all calls.
+    """The program kubectl.
 
-    :param options: options for every call.
+    :param options: options for every call, such as `--context=NAME`.
     """
 
     def __init__(self, options: Sequence[str]) -> None:
         self._command = ["kubectl", *options]
 
     async def run(self, *arguments: str, given: str | None = None) -> str:
-        """Run kubectl, with `given` as its standard input, and return its output.
+        """Run kubectl with these arguments, and return its output.
 
-        :raises KubectlFailed: it failed, or took longer than REQUEST_SECONDS.
+        :param given: its standard input; None for none.
+        :raises KubectlFailed: kubectl is missing, failed, or took longer than REQUEST_SECONDS.
         """
         process = await self._start(*arguments)
         try:
@@ -61,21 +62,23 @@ class Kubectl:
         return output.decode(errors="replace")
 
     async def get(self, kind: str, name: str) -> Object:
-        """Return an object. Raise KubectlFailed if there is none."""
+        """Return an object. Raise KubectlFailed if there is none, or the call failed."""
         found: Object = json.loads(await self.run("get", kind, name, "--output=json"))
         return found
 
     async def list(self, kind: str, labels: str = "") -> list[Object]:
-        """Return the objects of a kind in the namespace that have these labels."""
+        """Return the objects of a kind in the namespace that have these labels (`a=b,c=d`), all for "". Raise
+        KubectlFailed if the call failed."""
         found: Object = json.loads(await self.run("get", kind, f"--selector={labels}", "--output=json"))
         items: list[Object] = found["items"]
         return items
 
     @asynccontextmanager
     async def forward(self, pod: str, port: int) -> AsyncIterator[int]:
-        """Forward a free port of this machine's loopback address to a port of a pod, and yield its number.
+        """Return a context in which a free port of this machine's loopback address leads to `port` of a pod. The
+        context yields the free port's number.
 
-        :raises KubectlFailed: the port is not there within _FORWARD_SECONDS.
+        :raises KubectlFailed: kubectl is missing, failed, or the port is not there within _FORWARD_SECONDS.
         """
         process = await self._start("port-forward", "--address=127.0.0.1", f"pod/{pod}", f":{port}")
         assert process.stdout is not None
@@ -100,6 +103,7 @@ class Kubectl:
                     await process.wait()
 
     async def _start(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Start kubectl with these arguments, and return the process. Raise KubectlFailed if it is not installed."""
         pipe = asyncio.subprocess.PIPE
         try:
             return await asyncio.create_subprocess_exec(

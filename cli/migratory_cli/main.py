@@ -75,7 +75,8 @@ class LazyGroup(click.Group):
     used."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Replace characters that do not print in its error message.
+        """Run the command, and return its result. An error for the user is raised again, with an escape sequence for
+        each character of its message that does not print.
 
         :raises SystemExit: with 130 after a Ctrl-C that the command did not handle.
         """
@@ -91,9 +92,15 @@ class LazyGroup(click.Group):
             sys.exit(startup.INTERRUPTED_EXIT_CODE)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command of this name, None if there is none. Let Ctrl-C raise KeyboardInterrupt from
+        then on, except for IMPORTS_LATER.
+
+        :raises MissingExtra: a library that the command needs is not installed.
+        """
         spec = COMMANDS.get(cmd_name)
         if spec is None:
             return None
@@ -122,6 +129,7 @@ class LazyGroup(click.Group):
 
 
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Print the version and end the command, if --version is given."""
     if wanted:
         echo(f"migratory, version {metadata.version('migratory')}, {activate()} cores")
         context.exit()

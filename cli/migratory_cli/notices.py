@@ -17,11 +17,11 @@ Status = LinkUp | LinkDown | Ready | Problem
 class Notices:
     """A writer of messages on standard error.
 
+    `token_is_fixed` is set by the caller if no new token can follow the present one. `token_expired` is set when a
+    broker refuses such a token as expired.
+
     :param as_json: True to write one JSON object per message, False for text.
     :param quiet: True to write only errors and gaps.
-
-    `token_expired` is set when a broker refuses the token as expired, and `token_is_fixed`, so that no new token can
-    follow.
     """
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
@@ -32,6 +32,9 @@ class Notices:
         self._shown: set[str] = set()  # problems since the last connection: repeated attempts fail with the same text
 
     def status(self, status: Status) -> None:
+        """Write a status of the client, unless quiet: connected, lost, moved, resumed, or a problem. A problem with the
+        same text is written once until a connection succeeds. Set `token_expired` if the problem is that a fixed token
+        has expired."""
         text, fields = _status(status)
         if isinstance(status, LinkUp):
             self._shown.clear()
@@ -50,10 +53,15 @@ class Notices:
         self._say(text, fields)
 
     def hint(self, text: str) -> None:
+        """Write an advice to the user, unless quiet."""
         if not self._quiet:
             self._say(text, {"hint": text})
 
     def error(self, code: str, text: str) -> None:
+        """Write an error, also if quiet.
+
+        :param code: the error's code for programs, which only JSON has.
+        """
         self._say(f"Error: {text}", {"error": code, "text": text})
 
     def _say(self, text: str, fields: dict[str, object]) -> None:
@@ -83,6 +91,7 @@ def _status(status: Status) -> tuple[str, dict[str, object]]:
 
 
 def _receipt(receipt: Receipt) -> tuple[str, dict[str, object]]:
+    """Return the text of a receipt and its fields for JSON."""
     fields: dict[str, object] = {"topic": receipt.topic, "receipt": receipt.kind}
     if receipt.position is not None:
         fields["position"] = str(receipt.position)

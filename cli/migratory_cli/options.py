@@ -124,7 +124,8 @@ _TOKEN_FILE = "migratory_cli.token_file"
 
 
 def token_options(command: F) -> F:
-    """Add --token and --token-file to a command, which gets the token as `token`."""
+    """Add --token and --token-file to a command, which gets the token as `token`, None if there is none. Without an
+    option the token is that of $MIGRATORY_TOKEN. A wrong file or two tokens are a click.UsageError."""
 
     def remember(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
         ctx.meta[_TOKEN_FILE] = path
@@ -151,7 +152,7 @@ def token_options(command: F) -> F:
 def read_token(path: Path) -> str:
     """Return the token in a file, without white space around it.
 
-    :raises click.UsageError: if the file cannot be read, or is empty.
+    :raises click.UsageError: the file cannot be read, or is empty.
     """
     try:
         token = path.read_text().strip()
@@ -194,18 +195,21 @@ def find_servers(given: tuple[str, ...], cluster: str | None = None) -> tuple[li
 
 
 def _split_urls(lists: tuple[str, ...]) -> list[str]:
+    """Return the URLs in texts that separate them with commas or white space."""
     return " ".join(lists).replace(",", " ").split()
 
 
 def _token_source(token: str | None) -> str | Callable[[], str] | None:
-    """Return the token, or with --token-file the function that reads it again."""
+    """Return the token; with --token-file the function that reads the token from the file each time that it is
+    called."""
     context = click.get_current_context(silent=True)
     path = context.meta.get(_TOKEN_FILE) if context is not None else None
     return token if path is None else partial(read_token, path)
 
 
 def _trust(cluster: str) -> ssl.SSLContext | None:
-    """Return a TLS context that trusts the authority of this cluster of this machine, None if it has none."""
+    """Return a TLS context that trusts the authority of this cluster of this machine. Return None for "", and for a
+    cluster without an authority of its own."""
     state = choose_cluster(cluster) if cluster else None
     return ssl.create_default_context(cafile=state.authority) if state is not None and state.authority else None
 

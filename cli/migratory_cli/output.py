@@ -63,8 +63,8 @@ class StdoutWriter:
                 self._changed.notify_all()
 
     def put_line(self, text: str) -> None:
-        """Buffer text and a line end in UTF-8, whatever the locale: payloads and JSON in the same output are UTF-8 as
-        well."""
+        """Buffer text and a line end in UTF-8, with an escape sequence for each character that does not print. It is
+        UTF-8 whatever the locale is: payloads and JSON in the same output are UTF-8 as well."""
         self.put(printable_lines(text).encode() + b"\n")
 
     async def wait_for_room(self, limit: int = MAX_BUFFERED_BYTES) -> None:
@@ -85,8 +85,8 @@ class StdoutWriter:
 
     @asynccontextmanager
     async def required(self) -> AsyncIterator[None]:
-        """A context whose block is cancelled as soon as standard output fails, or its reader goes away even though
-        nothing is written.
+        """Return a context whose block is cancelled as soon as standard output fails, or its reader goes away even
+        though nothing is written. A failure is raised at the end of the block.
 
         :raises BrokenPipeError: the reader closed the pipe; click ends the command silently for it.
         :raises StdoutFailed: any other failure to write.
@@ -108,6 +108,8 @@ class StdoutWriter:
                 self._dependent = None
 
     def _raise_error(self) -> None:
+        """Raise the failure to write, if there is one: BrokenPipeError if the reader closed the pipe, else
+        StdoutFailed."""
         if isinstance(self.error, BrokenPipeError):
             raise self.error
         if self.error is not None:
@@ -119,6 +121,7 @@ class StdoutWriter:
             self._changed.wait_for(lambda: self._size == 0 or self.error is not None, timeout)
 
     def _write_all(self) -> None:
+        """Write what is buffered, in a thread, until a write fails."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._parts)
@@ -155,6 +158,8 @@ class StdoutWriter:
             self._wake_waiter()
 
     def _fail(self, error: OSError) -> None:
+        """Record a failure, unless there is one already, and cancel the block of `required`. The caller holds the
+        lock."""
         if self.error is None:
             self.error = error
         if self._dependent is not None:
@@ -163,10 +168,13 @@ class StdoutWriter:
                 loop.call_soon_threadsafe(self._end_dependent)
 
     def _end_dependent(self) -> None:
+        """Cancel the task of the block of `required`, if it is still running."""
         if self._dependent is not None:
             self._dependent[1].cancel()
 
     def _wake_waiter(self) -> None:
+        """Wake the caller of `wait_for_room` if there is room or a failure. The caller of this method holds the
+        lock."""
         if self._waiter is None:
             return
         limit, waiter = self._waiter
@@ -208,7 +216,7 @@ def open_console() -> Console:
 
 
 def omitted_columns(names: Iterable[str], suffix: str = "") -> Text:
-    """Return the remark below a table that names its omitted columns."""
+    """Return the remark below a table that names its omitted columns, with `suffix` at its end."""
     return Text(f"columns omitted, because the terminal is narrow: {', '.join(names)}{suffix}", style="dim")
 
 
@@ -261,7 +269,8 @@ class ResultNotWritten(click.ClickException):
 
 @contextmanager
 def report_write_errors(option: str, path: Path) -> Iterator[None]:
-    """A context that turns an OSError of its block into `ResultNotWritten`, which names the option and the file."""
+    """Return a context that turns an OSError of its block into `ResultNotWritten`, which names the option and the
+    file."""
     try:
         yield
     except OSError as error:
@@ -271,7 +280,7 @@ def report_write_errors(option: str, path: Path) -> Iterator[None]:
 def check_result_file(option: str, path: Path | None) -> None:
     """Check that a result file can be written, before minutes are spent on its content. Do nothing for None.
 
-    No empty file is left behind, which a reader could take for a result.
+    The content of a file that exists stays. A new file is removed again, because a reader could take it for a result.
 
     :raises ResultNotWritten: the file cannot be opened for writing.
     """

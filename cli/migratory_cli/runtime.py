@@ -41,8 +41,8 @@ class CommandFailed(click.ClickException):
 
 def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
     """Run the work of a client command, as `run_until_signal` does, and return the exit code. Show errors of the
-    client, and `CommandFailed`, in `notices`, and return 1 for them. Also end when a token that cannot change
-    has expired."""
+    client, and `CommandFailed`, in `notices`, and return 1 for them. Cancel the work, and return 1, when a token that
+    cannot change has expired."""
     try:
         return run_until_signal(_run_until_token_expires(work, notices))
     except ConnectError as error:
@@ -55,6 +55,7 @@ def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
 
 
 def _hint(error: ConnectError) -> str:
+    """Return what a user can do about a failure to connect."""
     if error.code == UNAUTHENTICATED:
         return _TOKEN_HINT
     return next((hint for reason, hint in _HINTS.items() if reason in str(error)), _CONNECT_HINT)
@@ -77,7 +78,8 @@ async def _run_until_token_expires(work: Coroutine[Any, Any, int], notices: Noti
 
 
 def run_until_signal(work: Coroutine[Any, Any, int]) -> int:
-    """Run the work. Return its exit code, or 128 + the signal's number if SIGINT, SIGTERM or SIGHUP ended it.
+    """Run the work. Return its exit code, or 128 + the signal's number if SIGINT, SIGTERM or SIGHUP ended it. Raise
+    what the work raises.
 
     The first signal cancels the work, whose `finally` blocks end what was started. A second signal ends this process at
     once, and the kernel then ends all processes that it started (see `migratory_local.processes.launcher`). A SIGHUP

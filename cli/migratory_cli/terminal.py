@@ -1,4 +1,4 @@
-"""Text for a terminal.
+"""Text for a terminal: makes characters visible that do not print, and writes lines and JSON.
 
 Output quotes what brokers, clients and files say, and none of that may break a line or control the terminal. So
 everything that commands write passes through this module, directly or by `output.py`.
@@ -25,12 +25,13 @@ def printable_lines(text: str) -> str:
 
 
 def printable_payload(payload: bytes) -> bytes:
-    """Return a payload as a line for a terminal. Tabs stay; bytes that are no UTF-8 are escaped."""
+    """Return a payload as one line for a terminal. Tabs stay; bytes that are no UTF-8, and other characters that do not
+    print, are escaped."""
     return "\t".join(map(printable, payload.decode("utf-8", "backslashreplace").split("\t"))).encode()
 
 
 def to_json(value: object, indent: int | None = None) -> str:
-    """Return `value` as JSON, in ASCII if it has characters that do not print."""
+    """Return `value` as JSON. It is in ASCII, with escapes, if it has characters that do not print."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if text.isprintable() or all(map(str.isprintable, text.split("\n"))):
         return text
@@ -38,5 +39,6 @@ def to_json(value: object, indent: int | None = None) -> str:
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Write lines to standard output, or standard error."""
+    """Write text and a line end to standard output, or standard error. Characters that do not print, except line ends,
+    are escaped."""
     click.echo(printable_lines(text), err=err)

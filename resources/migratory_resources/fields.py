@@ -30,13 +30,14 @@ from migratory_resources.quantities import (
 IMAGE = r"[a-zA-Z0-9][-a-zA-Z0-9._/:@]{0,510}"
 """The name of a container image."""
 QUANTITY = r"[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
-"""A Kubernetes resource quantity."""
+"""The form of a Kubernetes resource quantity, such as "100m" or "256Mi". Exponents and the units from P on are not
+accepted."""
 _DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?", re.ASCII)
 
 
 class ResourceModel(BaseModel):
-    """The base of every model of a resource: camelCase names in files, immutable, no silent conversion, no unknown
-    fields."""
+    """The base of every model of a resource. Its fields have camelCase names in files. An instance can't be changed. A
+    value of another type is not converted, and an unknown field is an error."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, strict=True, frozen=True, extra="forbid")
 
@@ -60,14 +61,15 @@ def plain_schema(validate: Callable[[Any], Any], serialize: Callable[[Any], str]
 
 @dataclass(frozen=True)
 class Duration:
-    """A duration from `minimum` to `maximum`, both included: seconds in the model, text with a unit in files."""
+    """The type of a field with a duration from `minimum` to `maximum`, both included: seconds in the model, text with a
+    unit in files."""
 
     minimum: str
     maximum: str
 
     def validate(self, value: object) -> float:
-        """Return the duration in seconds. Raise PydanticCustomError if the value is not a duration with a unit, or is
-        outside the bounds."""
+        """Return the duration in seconds. Raise PydanticCustomError if the value is not a duration with a unit (only 0
+        needs none), or is outside the bounds."""
         try:
             seconds = parse_duration(value)
         except ValueError as error:
@@ -82,8 +84,8 @@ class Duration:
 
 @dataclass(frozen=True)
 class ByteSize:
-    """A size from `minimum` to `maximum`, both included: bytes in the model, text with a unit or a number of bytes in
-    files."""
+    """The type of a field with a size from `minimum` to `maximum`, both included: bytes in the model, text with a unit
+    or a number of bytes in files."""
 
     minimum: str
     maximum: str
@@ -104,7 +106,7 @@ class ByteSize:
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """A whole number from `minimum` to `maximum`, both included."""
+    """The type of a field with a whole number from `minimum` to `maximum`, both included."""
 
     minimum: int
     maximum: int
@@ -122,7 +124,7 @@ class WholeNumber:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of a fixed set of words or numbers."""
+    """The type of a field with one of a fixed set of words or numbers."""
 
     values: tuple[str | int, ...]
 
@@ -138,8 +140,8 @@ class OneOf:
 
 @dataclass(frozen=True)
 class DnsLabel:
-    """A DNS label of up to `max_length` characters: lower-case letters, digits and "-", beginning with a letter, not
-    ending with "-"."""
+    """The type of a field with a DNS label of up to `max_length` characters: lower-case letters, digits and "-",
+    beginning with a letter, not ending with "-"."""
 
     max_length: int
     pattern: ClassVar[str] = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
@@ -158,8 +160,8 @@ class DnsLabel:
 
 @dataclass(frozen=True)
 class PatternText:
-    """Text of up to `max_length` characters that a regular expression matches as a whole; `allowed` describes the
-    pattern in words."""
+    """The type of a field with text of up to `max_length` characters that the regular expression `pattern` matches as a
+    whole; `allowed` describes the pattern in words, for errors."""
 
     pattern: str
     max_length: int
@@ -180,13 +182,14 @@ class PatternText:
 
 @dataclass(frozen=True)
 class IpNetwork:
-    """A network of IPv4 or IPv6 addresses, or one address."""
+    """The type of a field with a network of IPv4 or IPv6 addresses, or one address, as text."""
 
     pattern: ClassVar[str] = r"[0-9A-Fa-f:.]{2,39}(/[0-9]{1,3})?"
     max_length: ClassVar[int] = 43
 
     def validate(self, value: object) -> str:
-        """Return the network unchanged. Raise PydanticCustomError if it is not one, or has bits after its prefix."""
+        """Return the text of the network unchanged. Raise PydanticCustomError if it is not a network, or has bits after
+        its prefix (10.0.0.1/8)."""
         allowed = 'a network such as "10.0.0.0/8" or "2001:db8::/32", or an address'
         text = PatternText(self.pattern, self.max_length, allowed).validate(value)
         try:
@@ -201,7 +204,7 @@ class IpNetwork:
 
 @dataclass(frozen=True)
 class Percentage:
-    """An exact decimal above 0 and up to 100, or below 100 if `open_end` is set.
+    """The type of a field with an exact decimal above 0 and up to 100, or below 100 if `open_end` is set.
 
     A percentage is text in files: 99.9 as a YAML number is a binary fraction, and the Kubernetes API has no decimals.
     """
@@ -209,8 +212,8 @@ class Percentage:
     open_end: bool = False
 
     def validate(self, value: object) -> Decimal:
-        """Return the exact decimal, from text or from a Decimal. Raise PydanticCustomError for anything else, and
-        outside the bounds."""
+        """Return the exact decimal, from text with up to nine decimal places or from a Decimal. Raise
+        PydanticCustomError for anything else, and outside the bounds."""
         if isinstance(value, Decimal):
             number = value
         elif isinstance(value, str) and _DECIMAL.fullmatch(value):
@@ -229,11 +232,12 @@ class Percentage:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A Kubernetes resource quantity ("100m", "256Mi") as text. Kubernetes itself checks it further."""
+    """The type of a field with a Kubernetes resource quantity ("100m", "256Mi") as text. Only its form is checked here;
+    Kubernetes checks it further."""
 
     def validate(self, value: object) -> str:
-        """Return the quantity as text, also if it is an int. Raise PydanticCustomError if it does not have the form of
-        a quantity."""
+        """Return the quantity as text, also if it is an int. Raise PydanticCustomError if it does not have the form
+        QUANTITY."""
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         return PatternText(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
 

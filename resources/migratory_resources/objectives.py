@@ -77,6 +77,8 @@ class WindowSpec(ResourceModel):
 
     @model_validator(mode="after")
     def _has_one_kind(self) -> Self:
+        """Raise PydanticCustomError unless exactly one kind of window is given, a zone only with a calendar window, and
+        the zone exists."""
         if (self.rolling is None) == (self.calendar is None):
             raise not_allowed("either rolling or calendar")
         if self.zone is not None and self.calendar is None:
@@ -113,11 +115,14 @@ class Objective(ResourceModel):
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
+        """Raise PydanticCustomError, with all reasons, if the fields do not fit the objective's type."""
         if errors := [*self._type_errors()]:
             raise not_allowed("; ".join(errors))
         return self
 
     def _type_errors(self) -> Iterator[str]:
+        """Yield what is allowed instead, for each way in which the fields do not fit the type. Also yield it for slices
+        that are longer than a rolling window."""
         if self.type == "latency":
             if (self.threshold is None) == (self.slices is None):
                 yield "either threshold or slices, for an objective of type latency"
@@ -142,18 +147,20 @@ class Objective(ResourceModel):
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """The durations, in seconds, that histograms must have as exact bounds for this objective."""
+        """The durations, in seconds, that histograms must have as exact bounds for this objective: its threshold and
+        that of its slices, where there is one."""
         return tuple(bound for bound in (self.threshold, self.slices and self.slices.threshold) if bound)
 
     @property
     def clocks(self) -> tuple[str, ...]:
-        """The values of the label `clock` that this objective counts."""
+        """The values of the label `clock` whose deliveries an objective of type latency counts: that of the field
+        `clock`, `same` if it is not given, or `same` and `estimated` for `any`."""
         return ("same", "estimated") if self.clock == "any" else (self.clock or "same",)
 
 
 def find_contradictions(objectives: Sequence[Objective]) -> Iterator[tuple[int, str, object, str]]:
-    """Yield index, field, value and what is allowed instead, for each objective that contradicts an earlier one: the
-    same name, or another target for the same events."""
+    """Yield index, field, value and what is allowed instead, for each objective that contradicts an earlier one: it has
+    the same name, or another target though all but name and target are equal."""
     names: set[str] = set()
     first_with_promise: dict[tuple[object, ...], Objective] = {}
     for index, objective in enumerate(objectives):
@@ -179,7 +186,7 @@ class ContradictoryObjectives(ValueError):
 def check_objectives(objectives: Sequence[Objective]) -> None:
     """Check that no two objectives have the same name, or different targets for the same events.
 
-    :raises ContradictoryObjectives: two do.
+    :raises ContradictoryObjectives: two or more do; the message has all contradictions.
     """
     errors = [
         f"objective {objectives[index].name!r}: {field} {value!r} is not allowed; allowed: {allowed}"

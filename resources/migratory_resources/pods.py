@@ -353,7 +353,8 @@ class TcpAction(ResourceModel):
 
 
 class Probe(ResourceModel):
-    """A check of a container, by exactly one way."""
+    """A check of a container: a command, a request or a connection, of which validation requires exactly one. A time or
+    number that is not given is Kubernetes's default."""
 
     exec: ExecAction | None = Field(default=None, description="A command")
     http_get: HttpAction | None = Field(default=None, description="A request by HTTP")
@@ -393,7 +394,7 @@ class ContainerSecurity(ResourceModel):
 
 
 class Container(ResourceModel):
-    """A container that runs beside the operator's own one."""
+    """A container of a user that runs beside the operator's own one."""
 
     name: Annotated[str, DnsLabel(63)] = Field(description="Name of the container")
     image: Annotated[str, PatternText(IMAGE, 511, "an image's name")] = Field(description="Image of the container")
@@ -415,7 +416,7 @@ class Container(ResourceModel):
 
 
 class InitContainer(Container):
-    """A container that runs before the operator's own one, or beside it with `restartPolicy` Always."""
+    """A container of a user that runs before the operator's own one, or beside it with `restartPolicy` Always."""
 
     restart_policy: Annotated[Literal["Always"], OneOf(("Always",))] | None = Field(
         default=None, description="Always: a sidecar that starts before the other containers and ends after them"
@@ -424,12 +425,12 @@ class InitContainer(Container):
 
 @dataclass(frozen=True)
 class ReservedNames:
-    """The names that the operator sets in a kind of pod, and a template must not."""
+    """The names that the operator uses itself in a kind of pod, so that a template must not have them."""
 
     containers: tuple[str, ...]
     volumes: tuple[str, ...]
     paths: tuple[str, ...]
-    """Folders of the operator's container. A volume must be neither inside of one nor around one."""
+    """Folders of the operator's container. A volume must be mounted neither inside of one nor around one."""
     env: tuple[str, ...] = ()
     env_prefixes: tuple[str, ...] = ()
     volume_prefixes: tuple[str, ...] = ()
@@ -459,7 +460,8 @@ RESERVED_ANNOTATION_PREFIXES = (
 
 
 class PodTemplate(ResourceModel):
-    """The additions of a user to a kind of pod."""
+    """The additions of a user to a kind of pod. Each kind has a subclass, with the names that the operator uses
+    there."""
 
     RESERVED: ClassVar[ReservedNames]
 
@@ -496,7 +498,7 @@ class PodTemplate(ResourceModel):
 
 
 class ServerPod(PodTemplate):
-    """The additions of a user to pods that run until they are stopped."""
+    """The additions of a user to pods that run until they are stopped: those of brokers and of ZooKeeper's members."""
 
     containers: list[Container] = Field(
         default_factory=list, max_length=10, description="Containers beside the operator's own"
@@ -556,5 +558,5 @@ class ReportPod(PodTemplate):
 
 
 def template_fields(template: PodTemplate) -> dict[str, Any]:
-    """Return the fields of a template that are given, in the form of the Kubernetes API."""
+    """Return the fields of a template that differ from their defaults, in the form of the Kubernetes API."""
     return template.model_dump(mode="json", by_alias=True, exclude_defaults=True)

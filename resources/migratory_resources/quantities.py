@@ -52,7 +52,8 @@ def parse_duration(value: object) -> float:
 def parse_size(value: object) -> int:
     """Return the size in bytes, from text with or without a unit or from a number of bytes.
 
-    :raises ValueError: the value is not a size; the message is SIZE_FORM, which says what is allowed.
+    :raises ValueError: the value is not a size, such as a negative number; the message is SIZE_FORM, which says what is
+        allowed.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -65,14 +66,15 @@ def parse_size(value: object) -> int:
 
 
 def parse_amount(text: str) -> Decimal:
-    """Return the number of cores or bytes of a Kubernetes quantity, which must be valid (`fields.Quantity`)."""
+    """Return the number of cores or bytes that a Kubernetes quantity stands for; "100m" is 0.1. The text must have the
+    form `fields.QUANTITY`."""
     number, unit = re.fullmatch(r"([0-9.]+)(.*)", text).groups()  # type: ignore[union-attr]
     return Decimal(number) * (Decimal("0.001") if unit == "m" else _UNIT_BYTES[unit])
 
 
 def format_duration(seconds: float) -> str:
-    """Return the duration as a whole number with the largest possible unit, such as "90s" or "2m", or in milliseconds
-    with a fraction if no unit divides it. `parse_duration` accepts the result."""
+    """Return the duration in the largest unit that leaves a whole number, such as "90s" or "2m", or in milliseconds
+    with a fraction if no unit does. `parse_duration` accepts the result."""
     exact = Decimal(str(seconds))
     if exact == 0:
         return "0s"

@@ -21,7 +21,7 @@ Zone = Annotated[str, PatternText(ZONE, 64, ZONE_FORM)]
 
 
 class PrometheusSpec(ResourceModel):
-    """The Prometheus server from which reports read, and the Secret with its credentials."""
+    """The Prometheus server from which reports read, and the Secret with the credentials that it requires, if any."""
 
     url: Annotated[str, PatternText(URL, 1000, "an http:// or https:// URL without a user or a query")] = Field(
         description="The server that scrapes brokers and clients, such as http://prometheus.monitoring:9090"

@@ -152,6 +152,11 @@ def verify_account(account: Path) -> None:
 
 
 def _run(values: dict[str, Any]) -> None:
+    """Run a load with the values of the options, print and write its result, and exit with 0 if the verdict is `met`,
+    else 1.
+
+    :raises click.ClickException: the options are wrong, or the load or a file failed.
+    """
     json_path: Path | None = values.pop("json_path")
     account_path: Path | None = values.pop("account_path", None)
     targets: Path | None = values.pop("metrics_targets")
@@ -181,6 +186,11 @@ def _run(values: dict[str, Any]) -> None:
 
 
 async def _load(scenario: Scenario, console: Console, targets: Path | None) -> tuple[LoadResult, list[TopicRecord]]:
+    """Run the load with a display of its progress, and return its result and the record of all publications and
+    deliveries.
+
+    :param targets: the file for the addresses of the metrics; None for none.
+    """
     with ProgressDisplay(console) as progress:
         async with Load(scenario, progress.show) as load:
             if targets is not None:

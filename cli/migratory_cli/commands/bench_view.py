@@ -19,8 +19,8 @@ COLOURS = {"met": "green", "missed": "red", "insufficient": "yellow"}
 
 
 class ProgressDisplay:
-    """The display of a running load's progress. Use it as a context manager, and pass `show` to the load as its
-    `on_event`."""
+    """The display of a running load's progress: a line that changes on a terminal, else a new line every LINE_SECONDS.
+    Use it as a context manager, and pass `show` to the load as its `on_event`."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -37,6 +37,8 @@ class ProgressDisplay:
             self._live.stop()
 
     def show(self, event: LoadEvent) -> None:
+        """Show the state of the load. Without a terminal, print it only every LINE_SECONDS, when phase or mark changes,
+        and at the first error."""
         text = describe(event)
         if self._live is not None:
             self._live.update(Text(text))
@@ -71,7 +73,8 @@ def describe(event: LoadEvent) -> str:
 
 
 def print_summary(console: Console, result: LoadResult) -> None:
-    """Print the result of a run: tables of counts, latencies and times, then problems, reasons and the verdict."""
+    """Print the result of a run: tables of counts, latencies and times, then at most MAX_PROBLEMS problems, the reasons
+    and the verdict."""
     counts = (
         ("published", result.published), ("acknowledged", result.acknowledged), ("never answered", result.unanswered),
         ("refused", result.failed), ("expected deliveries", result.expected), ("delivered", result.delivered),

@@ -64,6 +64,13 @@ def drain(name: str, back: bool, cluster: str | None) -> None:
 
 
 async def _drain(state: ClusterState, broker: BrokerState, config: dict[str, Any]) -> None:
+    """Drain the broker with SIGTERM, and wait until its process has ended. Leave the file that keeps the runner from
+    starting it again.
+
+    :param config: the configuration of the brokers.
+    :raises DrainFailed: the broker does not answer, cannot be signalled, or does not end in time.
+    :raises click.UsageError: too few other brokers are ready.
+    """
     pid = await _check_drainable(state, broker, config["delivery"]["minCopies"])
     drained_file = _drained_file(state, broker)
     drained_file.parent.mkdir(exist_ok=True)
@@ -116,11 +123,17 @@ async def _check_drainable(state: ClusterState, broker: BrokerState, min_copies:
 
 
 async def _status(http: HttpClient, broker: BrokerState) -> dict[str, Any] | None:
+    """Return a broker's status page, None if it does not answer with one."""
     answer = await http.get_from(broker.admin, "/v1/status")
     return json.loads(answer[1]) if answer is not None and answer[0] == 200 else None
 
 
 async def _start_again(state: ClusterState, broker: BrokerState) -> None:
+    """Let the runner start a drained broker again, and wait until it is ready.
+
+    :raises DrainFailed: it is not ready within READY_SECONDS.
+    :raises click.UsageError: it is not drained.
+    """
     if not state.is_drained(broker.name):
         raise click.UsageError(f"{broker.name} is not drained")
     _drained_file(state, broker).unlink(missing_ok=True)

@@ -78,10 +78,10 @@ def explain(
 
 
 def _security_section(path: Path) -> SecuritySection | None:
-    """Return the section of the brokers' configuration, None if the cluster has neither tokens nor rules. Report fields
-    without effect.
+    """Return the section `security` of the brokers' configuration, None if the cluster has neither tokens nor rules.
+    Warn on standard error of fields without effect.
 
-    :raises click.UsageError: if the file is not a valid cluster, by the checks of `up`.
+    :raises click.UsageError: the file is not a valid cluster.
     """
     try:
         loaded = load_cluster_file(path, KubernetesCluster)  # it may name Secrets
@@ -94,10 +94,11 @@ def _security_section(path: Path) -> SecuritySection | None:
 
 
 def _documents(section: SecuritySection, keys_file: Path | None) -> tuple[list[bytes], bytes]:
-    """Return the keys of each source, empty where a broker could not use them, and the revocations. Report what is
-    missing.
+    """Return the document with the keys of each source, empty where a broker could not use it, and the document with
+    the revocations, empty if there is none or it cannot be used. Say on standard error what is not used.
 
-    :raises click.UsageError: if `keys_file` stands for a source, and its keys cannot be used.
+    :param keys_file: a file with keys that replaces each source that cannot be read here; None for none.
+    :raises click.UsageError: `keys_file` replaces a source, and its keys cannot be used.
     """
     if section.tokens is None:
         return [], b""
@@ -125,12 +126,15 @@ def _documents(section: SecuritySection, keys_file: Path | None) -> tuple[list[b
 
 
 def _read_keys(source: KeysSection) -> bytes:
-    """Return the document of a source, not parsed, under the rules of brokers: they follow no redirects, and use none
-    that is too long."""
+    """Return the document of a source, not parsed, under the rules of brokers: they follow no redirects, and use no
+    document that is too long. Raise an OSError, aiohttp.ClientError or ValueError if a broker could not read it
+    either."""
     return _read_file(Path(source.file or "")) if source.url is None else asyncio.run(fetch_document(source.url))
 
 
 def _read_file(path: Path) -> bytes:
+    """Return the content of a file. Raise OSError if it cannot be read, and ValueError if it is longer than brokers
+    accept."""
     with path.open("rb") as file:
         content = file.read(MAX_DOCUMENT + 1)
     check_length(content)
@@ -138,6 +142,8 @@ def _read_file(path: Path) -> bytes:
 
 
 def _read_stand_in(path: Path, source: KeysSection) -> bytes:
+    """Return the content of the file given by --keys. Raise click.UsageError if a broker could not use it for this
+    source."""
     try:
         content = _read_file(path)
         parse_keys(content, source.algorithms)
@@ -151,6 +157,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _describe(access: ClientAccess) -> str:
+    """Return in words that a client is accepted, as which subject and for how long."""
     if access.token is None:
         return "accepted: a client without a token"
     lifetime = "does not expire" if access.lifetime is None else f"ends in {access.lifetime:.0f} s"

@@ -37,13 +37,14 @@ _REPORT_FAILED = 4
 
 
 class NotDone(click.ClickException):
-    """Raised when what was asked for did not come true in time; the command exits with 1."""
+    """Raised when what was asked for is not possible now, or did not come true in time; the command exits with 1."""
 
     exit_code = 1
 
 
 def kubectl_options(command: F) -> F:
-    """Add the options of kubectl that choose a namespace and a cluster, as one argument `kubectl`."""
+    """Add the options of kubectl that choose a namespace and a cluster. The command gets them as one argument
+    `kubectl`, a `Kubectl` that has them in every call."""
 
     def joined(
         *, namespace: str | None, context: str | None, kubeconfig: str | None, **others: Any
@@ -63,7 +64,7 @@ def kubectl_options(command: F) -> F:
 
 
 def admin_options(command: F) -> F:
-    """Add the options of commands that ask brokers for their status pages."""
+    """Add --timeout and --token-file to a command that asks brokers for their status pages."""
     for option in (
         click.option(
             "--token-file",
@@ -93,7 +94,7 @@ def main() -> None:
     """Clusters of Migratory on Kubernetes: status, restarts, reports and takeovers.
 
     Without CLUSTER, the only one of the namespace is meant. Exit codes of all commands: 0 done and well, 1 not, 2 wrong
-    usage, or Kubernetes refused or did not answer.
+    usage, or Kubernetes refused or did not answer. `report` has two more.
     """
 
 
@@ -346,6 +347,7 @@ _TOP_COLUMNS = ("broker", "clients", "subscriptions", "published/s", "delivered/
 
 
 def _top_rows(rows: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the rows of the table of `top`, for the brokers that answered, with the sums last if there are several."""
     answered = {broker: row for broker, row in rows.items() if "error" not in row}
     total = {key: sum(row[key] for row in answered.values()) for key in next(iter(answered.values()), {})}
     shown = {**answered, **({"all": total} if len(answered) > 1 else {})}
@@ -370,7 +372,9 @@ async def _sample(
     """Return the brokers' status pages, or {"error": reason}, by broker: those of now, and those after each of the
     pauses, in seconds.
 
-    :param seconds: the limit for each answer.
+    :param seconds: the time limit for each answer.
+    :param token: for the status pages; "" for none.
+    :raises KubectlFailed: the pods cannot be listed.
     """
     metadata, spec = cluster["metadata"], cluster.get("spec", {})
     has_tls = spec.get("security", {}).get("tls", {}).get("administration") is not None
@@ -397,7 +401,11 @@ async def _sample(
 
 
 async def _logs(kubectl: Kubectl, pod: Object, since: str) -> list[str]:
-    """Return the lines of a broker's log, also those of its container before the last restart."""
+    """Return the lines of a broker's log, also those of its container before the last restart. Raise KubectlFailed if
+    they cannot be read.
+
+    :param since: how far back, as for `kubectl logs`.
+    """
     name = pod["metadata"]["name"]
     arguments = ("logs", name, "--container=broker", f"--since={since}")
     statuses: Sequence[Object] = pod.get("status", {}).get("containerStatuses", ())
@@ -407,9 +415,11 @@ async def _logs(kubectl: Kubectl, pod: Object, since: str) -> list[str]:
 
 
 async def _evict(kubectl: Kubectl, metadata: Object) -> None:
-    """Evict a pod.
+    """Evict exactly this pod, by its uid.
 
-    :raises NotDone: the disruption budget does not allow it now.
+    :param metadata: the pod's metadata.
+    :raises NotDone: a disruption budget does not allow it now.
+    :raises KubectlFailed: the request failed for another reason.
     """
     namespace, name = metadata["namespace"], metadata["name"]
     body = {
@@ -428,7 +438,7 @@ async def _evict(kubectl: Kubectl, metadata: Object) -> None:
 
 
 async def _is_replaced(kubectl: Kubectl, name: str, uid: str) -> bool:
-    """Return whether another pod of this name is ready."""
+    """Return whether a pod of this name exists and is ready that is not the one with this uid."""
     text = (await kubectl.run("get", "pod", name, "--ignore-not-found", "--output=json")).strip()
     found: Object = json.loads(text or "{}")
     return found != {} and found["metadata"]["uid"] != uid and _condition(found, "Ready").get("status") == "True"
@@ -437,7 +447,8 @@ async def _is_replaced(kubectl: Kubectl, name: str, uid: str) -> bool:
 async def _until(check: Callable[[], Awaitable[bool]], what: str, limit: float) -> None:
     """Wait until the check is true, and look each second.
 
-    :raises NotDone: it is not after `limit` seconds; `what` says what has not come.
+    :param what: says, in an error, what has not happened.
+    :raises NotDone: the check is not true after `limit` seconds.
     """
     deadline = time.monotonic() + limit
     while not await check():
@@ -447,7 +458,7 @@ async def _until(check: Callable[[], Awaitable[bool]], what: str, limit: float) 
 
 
 def _conditions(cluster: Object) -> list[Text]:
-    """Return a line for each condition of a cluster."""
+    """Return lines about a cluster: its namespace and name, and one for each condition."""
     metadata = cluster["metadata"]
     lines = [Text(printable(f"{metadata['namespace']}/{metadata['name']}"), style="italic")]
     for one in cluster.get("status", {}).get("conditions", ()):
@@ -458,11 +469,13 @@ def _conditions(cluster: Object) -> list[Text]:
 
 
 def _condition(resource: Object, type_: str) -> Object:
+    """Return the condition of this type in the status of a resource, {} if there is none."""
     conditions: Sequence[Object] = resource.get("status", {}).get("conditions", ())
     return next((one for one in conditions if one["type"] == type_), {})
 
 
 def _token(path: Path | None) -> str:
+    """Return the token in a file, "" for None."""
     return path.read_text().strip() if path is not None else ""
 
 

@@ -52,11 +52,13 @@ def _load(path: Path | None) -> LoadedCluster:
 
 
 def _warn(loaded: LoadedCluster) -> None:
+    """Print the warnings about the cluster file on standard error."""
     for warning in loaded.warnings:
         echo(f"warning: {warning}", err=True)
 
 
 def _end(code: int) -> NoReturn:
+    """End the command with this exit code; after a Ctrl-C say "Interrupted"."""
     if code == INTERRUPTED_EXIT_CODE:
         click.echo(INTERRUPTED_MESSAGE, nl=False, err=True)
     sys.exit(code)

@@ -79,6 +79,11 @@ def pub(
 async def _publish(
     client: Client, notices: Notices, topic: str, payload: str | None, qos: int, repeat: int, rate: float | None
 ) -> int:
+    """Publish, print an answer for each publication, and return the exit code: 1 if one failed, else 0.
+
+    :param payload: what to publish `repeat` times; None to publish the lines of standard input.
+    :param rate: the largest number of publications per second; None for no limit.
+    """
     failures = 0
     as_json = notices.as_json
     window = asyncio.Semaphore(_MAX_PENDING)
@@ -130,6 +135,7 @@ async def _publish(
 
 
 def _describe_failure(error: MigratoryError, topic: str) -> str:
+    """Return the text of a failed publication, with a hint if the client may not publish to the topic."""
     if error.code == NOT_ALLOWED:
         return f"{error} ({topic}): `migratory explain` says what a token allows"
     return str(error)
@@ -142,7 +148,7 @@ async def _repeated(data: bytes, count: int) -> AsyncIterator[bytes]:
 
 async def _lines() -> AsyncIterator[bytes]:
     """Yield the lines of standard input (file, pipe or terminal) as they arrive, without the line ends. Raise
-    CommandFailed if it cannot be read or a line is too long.
+    CommandFailed if it cannot be read or a line is longer than _MAX_LINE_BYTES.
 
     A daemon thread reads, because nothing can interrupt a read from a terminal when Ctrl-C ends the command. The thread
     reads the descriptor, because a lock of `sys.stdin` that is held at the interpreter's end aborts the process.

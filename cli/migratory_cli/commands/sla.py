@@ -144,7 +144,7 @@ def fetch(name: str, namespace: str, wait: float, json_file: Path | None, html_f
 
 @contextmanager
 def _session() -> Iterator[SparkSession]:
-    """A context with a Spark session on all cores of this machine.
+    """Return a context with a Spark session on all cores of this machine.
 
     :raises SamplesUnreadable: no usable Java is found.
     """
@@ -179,6 +179,7 @@ def _run_fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path 
 
 
 async def _fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path | None]) -> int:
+    """Do what `_run_fetch` does, after its check of the files' paths."""
     try:
         from migratory_operator.api.kubernetes import ApiError, KubernetesApi, NoKubernetes
         from migratory_operator.reports.fetch import ReportUnavailable, fetch

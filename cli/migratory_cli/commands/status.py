@@ -111,8 +111,14 @@ def _local_cluster(cluster: str | None) -> Any:
 async def request_all(
     names: Mapping[str, str], seconds: float, token: str, *, check_certificates: bool
 ) -> dict[str, dict[str, Any]]:
-    """Return the brokers' answers by address. `names` has a broker's name by address, "" if it is unknown; the name
-    completes an answer without one. `token` is sent to each, if it is not empty."""
+    """Return the brokers' status pages by address. A broker that does not answer with one has {"error": the reason}
+    instead.
+
+    :param names: a broker's name by address, "" if it is unknown. The name completes an answer without one.
+    :param seconds: the time limit for each answer.
+    :param token: sent to each broker, unless it is "".
+    :param check_certificates: False to accept any certificate.
+    """
     limit = aiohttp.ClientTimeout(total=seconds)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connector = aiohttp.TCPConnector(ssl=check_certificates)

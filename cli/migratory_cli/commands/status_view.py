@@ -1,4 +1,4 @@
-"""Formats the output of `migratory status`: one line per broker, and remarks below.
+"""Formats the output of `migratory status`: a table with one line per broker, and remarks below.
 
 On a terminal that is too narrow for the table, columns of `_OPTIONAL` are omitted in that order, and a last line names
 them. The command prints the lines without wrapping them.
@@ -30,7 +30,8 @@ _GAP = "  "
 
 
 def format_table(answers: Mapping[str, Answer], width: int) -> list[Text]:
-    """Return the lines of the table, the cluster's name and the headings first.
+    """Return the lines of the table: the names of the clusters if any are known, the headings, a line for each broker,
+    and a line that names the columns that were omitted for the width.
 
     :param answers: a broker's status page, or {"error": reason}, by address.
     :param width: the terminal's width in characters.
@@ -73,7 +74,8 @@ def format_remarks(answers: Mapping[str, Answer]) -> list[str]:
 
 
 def _cells(base: str, answer: Answer) -> tuple[str, ...]:
-    """Return a broker's cells in all columns, or only its name and the error if it did not answer."""
+    """Return a broker's cells in all columns, or only its name and the error if it did not answer. A broker whose name
+    is unknown has its address, `base`, as its name."""
     name = str(answer.get("broker", base))
     if "error" in answer:
         return name, str(answer["error"])
@@ -96,6 +98,8 @@ def _cells(base: str, answer: Answer) -> tuple[str, ...]:
 
 
 def _line(row: tuple[str, ...], widths: Mapping[str, int]) -> Text:
+    """Return a row as a line: its cells in the columns of `widths`, or the name and the error of a broker that did not
+    answer."""
     if len(row) != len(_HEADINGS):
         return Text.assemble(row[0].ljust(widths["broker"]), _GAP, (row[1], "red"))
     heading = row is _HEADINGS
@@ -111,12 +115,14 @@ def _line(row: tuple[str, ...], widths: Mapping[str, int]) -> Text:
 
 
 def _style(name: str, cell: str) -> str | None:
+    """Return the colour of a cell: that of good or bad news in the columns state and ZooKeeper, None elsewhere."""
     if name == "state":
         return "green" if cell == "ready" else "yellow"
     return "yellow" if name == "ZooKeeper" and cell != "connected" else None
 
 
 def _state(answer: Answer, edge: Answer) -> str:
+    """Return the state of a broker that answered: `ready`, `draining` or `not ready`."""
     if answer.get("ready") is True:
         return "ready"
     return "draining" if edge.get("draining") or answer.get("reason") == "draining" else "not ready"
@@ -134,6 +140,7 @@ def _zookeeper(answer: Answer, zookeeper: Answer) -> str:
 
 
 def number(value: object) -> str:
+    """Return a whole number with commas between thousands, or "-" if it is not known."""
     return f"{value:,}" if isinstance(value, int) else "-"
 
 

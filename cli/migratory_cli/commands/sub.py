@@ -22,6 +22,8 @@ WILDCARDS = {"*", "#", "+", ">"}
 
 
 def _position(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Position | None:
+    """Return the position that --after gives, None without it. Raise click.BadParameter if it has neither form of a
+    position."""
     if value is None:
         return None
     try:
@@ -89,6 +91,12 @@ async def _subscribe(
     client: Client, notices: Notices, topics: tuple[str, ...], after: Position | None, snapshot: bool,
     count: int | None, positions: bool,
 ) -> int:  # fmt: skip
+    """Print the publications of the topics, and return the exit code: 1 if a broker refused a topic, else 0.
+
+    :param after: the position after which to begin; None for none.
+    :param count: the number of messages after which to end; None for no end.
+    :param positions: True to print each message's position.
+    """
     several = len(set(topics)) > 1
     terminal = os.isatty(1)
     refused = False
@@ -123,6 +131,11 @@ async def _subscribe(
 
 
 def _format(message: Message, several: bool, positions: bool, as_json: bool, terminal: bool) -> bytes:
+    """Return a message as a line without its end.
+
+    :param several: True to begin with the topic.
+    :param terminal: True to escape what could control a terminal.
+    """
     if as_json:
         fields: dict[str, object] = {"topic": message.topic, "position": str(message.position)}
         try:

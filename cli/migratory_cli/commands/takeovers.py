@@ -36,15 +36,16 @@ _OF_BROKERS = frozenset(
         "zookeeper_state",
     }
 )
-"""Events about a broker that begin or end a takeover of the groups that it coordinates."""
+"""Events about a broker that may begin or end a takeover of the groups that it coordinates."""
 _COMMON = ("time", "level", "event", "cluster", "broker")
 
 
 def takeover_entries(lines: Iterable[str], group: int | None) -> list[dict[str, Any]]:
-    """Return the entries about takeovers, by time. Lines that are not of a broker's log are left out.
+    """Return the entries that tell about takeovers, by time: those about topic groups, and those about the brokers'
+    lives and links. Lines that are not of a broker's log are left out.
 
     :param lines: lines of brokers' logs, in any order.
-    :param group: the topic group to show; None for all.
+    :param group: the topic group to show; None for all. Entries about brokers are shown in any case.
     """
     entries = []
     for line in lines:
@@ -62,7 +63,7 @@ def takeover_entries(lines: Iterable[str], group: int | None) -> list[dict[str, 
 
 
 def format_entry(entry: dict[str, Any]) -> str:
-    """Return an entry as one line: time in UTC, broker, event and the other fields."""
+    """Return an entry as one line: time of day in UTC, broker, event and the other fields."""
     moment = datetime.fromtimestamp(entry["time"], UTC).strftime("%H:%M:%S.%f")[:-3]
     fields = " ".join(f"{key}={value}" for key, value in entry.items() if key not in _COMMON)
     return f"{moment}  {entry.get('broker', '-')}  {entry['event']}  {fields}".rstrip()

@@ -49,7 +49,8 @@ def validate(files: tuple[Path, ...]) -> None:
 
 
 def _check(path: Path) -> list[str]:
-    """Return the warnings about a valid file. Raise ClusterFileError for an invalid one."""
+    """Return the warnings about a valid file, one for each field that is unknown and so has no effect. Raise
+    ClusterFileError for an invalid file. A file of another kind than SLAReport is checked as a MigratoryCluster."""
     data = path.read_bytes()
     try:
         document = parse_document(data)

@@ -1,5 +1,5 @@
-"""Tokens and rules of clients, and the brokers' user in ZooKeeper: the fields `tokens`, `rules`, `anonymous` and
-`zookeeper` of `spec.security`."""
+"""The models of clients' tokens and rules and of the brokers' user in ZooKeeper, the fields `tokens`, `rules`,
+`anonymous` and `zookeeper` of `spec.security`, and the brokers' configuration that follows from them."""
 
 from __future__ import annotations
 
@@ -108,6 +108,8 @@ class TokensSpec(ResourceModel):
 
 
 class _ZooKeeperUser(ResourceModel):
+    """The fields of the brokers' user in ZooKeeper that one machine and Kubernetes have in common."""
+
     user: Annotated[str, PatternText(ZOOKEEPER_USER, 255, "visible ASCII characters without a colon")] = Field(
         default="migratory", description="User by which the brokers authenticate to ZooKeeper"
     )
@@ -165,7 +167,8 @@ def secrets_of(tokens: TokensSpec | None) -> list[SecretKeySpec]:
 def zookeeper_credentials(
     user: ZooKeeperUserSpec | KubernetesZooKeeperUserSpec | None, secrets_folder: str
 ) -> dict[str, Any]:
-    """Return the field `credentials` for the section `zookeeper` of the brokers' configuration; {} without a password.
+    """Return what the user adds to the section `zookeeper` of the brokers' configuration: the field `credentials` with
+    its value, or {} without a user or a password.
 
     :param secrets_folder: the folder in which each Secret is mounted as a folder of the Secret's name.
     """
@@ -181,8 +184,10 @@ def zookeeper_credentials(
 def identity_config(
     tokens: TokensSpec | None, rules: list[RuleSpec], anonymous: bool, secrets_folder: str
 ) -> dict[str, Any]:
-    """Return the section `security` of the brokers' configuration; {} when everybody may do everything.
+    """Return what tokens and rules add to the brokers' configuration: the section `security`, or {} if there are
+    neither, so that everybody may do everything.
 
+    :param anonymous: whether clients without a token may connect.
     :param secrets_folder: the folder in which each Secret is mounted as a folder of the Secret's name.
     """
     if tokens is None and not rules:

@@ -116,7 +116,8 @@ class StorageSpec(ResourceModel):
 
 
 class KubernetesZooKeeperSpec(ZooKeeperSpec):
-    """`spec.zookeeper`, with the fields that have an effect only on Kubernetes."""
+    """`spec.zookeeper`, with the fields that have an effect only on Kubernetes. `chroot` is allowed with `external`
+    only."""
 
     external: Annotated[str, PatternText(ADDRESSES, 1024, "host:port,host:port")] | None = Field(
         default=None,
@@ -137,6 +138,7 @@ class KubernetesZooKeeperSpec(ZooKeeperSpec):
 
     @model_validator(mode="after")
     def _has_an_external_ensemble(self) -> Self:
+        """Raise PydanticCustomError if `chroot` is given without `external`."""
         if self.chroot is not None and self.external is None:
             raise not_allowed("chroot only with external")
         return self
@@ -158,6 +160,8 @@ class KubernetesSlaSpec(SlaSpec):
 
     @model_validator(mode="after")
     def _is_schedulable(self) -> Self:
+        """Raise PydanticCustomError if the time zone does not exist, or the schedule lacks `prometheus` or never comes
+        due."""
         check_zone(self.zone)
         if self.schedule is None:
             return self

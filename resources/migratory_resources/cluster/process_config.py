@@ -24,7 +24,7 @@ DEFAULT_ZOOKEEPER_PATH = "/migratory/{cluster}"
 that belongs to the cluster."""
 
 RELOADED_LIMITS = ("clients", "identities", "addresses")
-"""The fields of the limits that brokers apply while they run."""
+"""The fields of `limits` whose changes brokers apply while they run."""
 
 ZOOKEEPER_LOG4J = """\
 status = error
@@ -48,7 +48,7 @@ def broker_config(
     zookeeper_path: str | None = None,
 ) -> dict[str, Any]:
     """Return the configuration that all brokers of a cluster read, ready for JSON: durations in seconds, sizes in
-    bytes.
+    bytes. Fields that brokers of the previous release do not know are left out at their defaults.
 
     :param zookeeper_servers: "host:port,host:port".
     :param leaving: the brokers of the cluster that will be removed.

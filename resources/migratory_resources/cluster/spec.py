@@ -344,7 +344,8 @@ class ClusterSpec(ResourceModel):
 
 
 class MigratoryCluster(ResourceModel):
-    """A MigratoryCluster resource as a cluster file describes it."""
+    """A MigratoryCluster resource as a cluster file describes it. It has no status, and of its metadata only the
+    name."""
 
     api_version: Annotated[str, OneOf((API_VERSION,))]
     kind: Annotated[str, OneOf((KIND,))]
@@ -358,5 +359,5 @@ class MigratoryCluster(ResourceModel):
 
     @property
     def broker_names(self) -> list[str]:
-        """The names of the brokers, in the order of their ordinals."""
+        """The names of the brokers, NAME-broker-0 and following, in the order of their ordinals."""
         return [f"{self.name}-broker-{ordinal}" for ordinal in range(self.spec.brokers.replicas)]

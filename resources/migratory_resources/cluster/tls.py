@@ -1,4 +1,5 @@
-"""Certificates of a cluster: `spec.security.tls`."""
+"""The models of certificates of a cluster, `spec.security.tls`, for one machine and for Kubernetes, and the brokers'
+configuration that follows from them."""
 
 from __future__ import annotations
 
@@ -59,8 +60,9 @@ class KubernetesTlsSpec(ResourceModel):
 
 
 def certificate_sections(tls: TlsSpec | KubernetesTlsSpec, mount: str) -> dict[str, dict[str, str]]:
-    """Return the section `tls` of the brokers' configuration: the paths of the files of each purpose that has a
-    certificate. A purpose is a field of `tls`, such as `clients`.
+    """Return the section `tls` of the brokers' configuration: by purpose, the paths of its certificate, its key and,
+    where there is one, its authority. A purpose is a field of `tls`, such as `clients`; one without a certificate is
+    left out.
 
     :param mount: the folder in which the Secret of each purpose is a folder of the purpose's name.
     """

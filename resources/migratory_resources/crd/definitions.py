@@ -167,6 +167,7 @@ def to_yaml(crd: dict[str, Any]) -> str:
 
 
 def _root(description: str, spec: Schema, status: Schema) -> Schema:
+    """Return the schema of a whole resource from those of its spec and status."""
     return {
         "description": description,
         "type": "object",
@@ -183,6 +184,11 @@ def _root(description: str, spec: Schema, status: Schema) -> Schema:
 def _definition(
     kind: str, plural: str, short: str, schema: Schema, subresources: Schema, columns: list[Schema]
 ) -> dict[str, Any]:
+    """Return a custom resource definition with one version.
+
+    :param schema: the schema of the whole resource.
+    :param columns: what `kubectl get` shows, as `_column` returns it.
+    """
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -216,5 +222,9 @@ def _definition(
 
 
 def _column(name: str, path: str, description: str, type_: str = "string", priority: int = 0) -> Schema:
+    """Return a column of `kubectl get`. With a `priority` above 0 it is shown with `--output=wide` only.
+
+    :param path: the JSON path of the value in the resource.
+    """
     column: Schema = {"name": name, "type": type_, "jsonPath": path, "description": description}
     return column | {"priority": priority} if priority else column

@@ -40,7 +40,8 @@ _DAY_MS = 86_400_000
 
 
 def millis(path: str) -> str:
-    """Return a CEL expression for the duration at the CEL path `path`, in milliseconds. CEL knows no days.
+    """Return a CEL expression for the number of milliseconds of the duration at the CEL path `path`. CEL knows no days,
+    so that days are computed.
 
     The expression concatenates no text: the API server would assume the longest possible text, and reject the rule for
     its estimated cost.
@@ -69,8 +70,8 @@ def rule(cel: str, message: str, field: str | None = None) -> Schema:
 
 @singledispatch
 def field_schema(kind: object) -> Schema:
-    """Return the JSON schema of a field of this type, an instance of a class of `fields.py`. Raise TypeError for any
-    other type."""
+    """Return the JSON schema of a field of this type, with the bounds that the API server can check. Raise TypeError if
+    `kind` is not an instance of a field type of `fields.py`."""
     raise TypeError(f"{kind!r} is not a field type with a schema")
 
 

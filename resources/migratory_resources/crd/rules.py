@@ -1,8 +1,8 @@
-"""The rules between fields in CEL, for the API server: those of `validation.rules` for Kubernetes, except that names in
-weights begin with the cluster's, and that objectives for the same events have the same target. Of the rules of pod
-templates, those about the operator's own names.
+"""The rules between fields in CEL, which the API server checks. Most rules name the field in the error.
 
-Also the rules that only an API server can check: immutable fields. Most rules name the field in the error.
+They are those of `validation.rules` for Kubernetes but two: that names in weights begin with the cluster's name, and
+that objectives for the same events have the same target. Of the rules of `validation.pods` they are those about the
+operator's own names. Only the API server can check that immutable fields stay as they are.
 """
 
 from __future__ import annotations
@@ -62,15 +62,17 @@ def _within_limit(amount: str) -> Schema:
 
 
 def _is_broker_name(name: str) -> str:
-    """Return the CEL expression that the text `name` ends as a broker's name does. It has a literal for each ordinal,
-    because the API server takes any computed text for the longest possible one, and rejects the rule for its cost."""
+    """Return the CEL expression that the text `name` ends as the name of one of the cluster's brokers does. It has a
+    literal for each ordinal, because the API server takes any computed text for the longest possible one, and rejects
+    the rule for its cost."""
     return " || ".join(
         f"self.replicas > {number} && {name}.endsWith('-broker-{number}')" for number in range(MAX_BROKERS)
     )
 
 
 def _reserved(pod: type[PodTemplate]) -> list[Schema]:
-    """Return the rules that a pod template has none of the operator's own names."""
+    """Return the rules that a pod template of this class uses no name of the operator for environment variables,
+    volumes and containers."""
     reserved = pod.RESERVED
     fields = {
         "env": (reserved.env, reserved.env_prefixes),

@@ -65,6 +65,8 @@ def default_of(model: BaseModel) -> Schema:
 
 
 class _SchemaBuilder:
+    """The conversion of one model and of everything in it, with the parameters of `object_schema`."""
+
     def __init__(
         self,
         rules: Mapping[type[BaseModel], Sequence[Schema]],
@@ -101,6 +103,8 @@ class _SchemaBuilder:
         return schema
 
     def _field(self, info: FieldInfo) -> Schema:
+        """Return the schema of a field: that of its type, with its bound on entries and its default. Raise SchemaError
+        for an unknown type."""
         annotation = info.annotation
         if info.metadata and (kind := _field_type(info.metadata)) is not None:
             schema = dict(field_schema(kind))
@@ -118,6 +122,7 @@ class _SchemaBuilder:
         return schema
 
     def _type(self, annotation: Any) -> Schema:
+        """Return the schema of a type, as an annotation gives it. Raise SchemaError for an unknown one."""
         if annotation in _PLAIN:
             return dict(_PLAIN[annotation])
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -150,6 +155,7 @@ class _SchemaBuilder:
         raise SchemaError(f"no schema for {annotation!r}")
 
     def _entries(self, annotation: Any) -> Schema:
+        """Return the schema of the entries of a list or mapping. Raise SchemaError for an unknown type."""
         self._depth += 1
         try:
             return self._type(annotation)
@@ -158,6 +164,7 @@ class _SchemaBuilder:
 
 
 def _field_type(metadata: Sequence[object]) -> object | None:
+    """Return the field type of `fields.py` in the metadata of an annotation, None if there is none."""
     return next((part for part in metadata if isinstance(part, FIELD_TYPES)), None)
 
 

@@ -21,7 +21,8 @@ _TIME = r"(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]
 
 
 class ReportSpec(ResourceModel):
-    """The spec of an SLAReport. It is immutable, because a change would make it another report."""
+    """The spec of an SLAReport. What it does not give is that of its cluster's `spec.sla`. It is immutable, because a
+    change would make it another report."""
 
     cluster: Annotated[str, DnsLabel(MAX_NAME_LENGTH)] = Field(
         description="Name of the MigratoryCluster, in the same namespace"
@@ -50,6 +51,7 @@ class ReportSpec(ResourceModel):
     @field_validator("zone")
     @classmethod
     def _exists(cls, zone: str | None) -> str | None:
+        """Return the zone, or None. Raise PydanticCustomError if the tz database has no such zone."""
         if zone is not None:
             check_zone(zone)
         return zone
@@ -57,6 +59,7 @@ class ReportSpec(ResourceModel):
     @field_validator("end")
     @classmethod
     def _is_a_date(cls, end: str | None) -> str | None:
+        """Return the end, or None. Raise PydanticCustomError if it is on no day of the calendar."""
         try:
             datetime.fromisoformat(end or "1970-01-01T00:00:00Z")
         except ValueError as error:

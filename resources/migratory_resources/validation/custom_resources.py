@@ -90,6 +90,8 @@ def drop_unknown_fields(model: type[BaseModel], document: dict[str, Any]) -> tup
 
 
 def _known_cluster(resource: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the cluster as a document for its model, without unknown fields, and the sorted paths of the unknown
+    fields."""
     document = {
         "apiVersion": resource["apiVersion"],
         "kind": resource["kind"],

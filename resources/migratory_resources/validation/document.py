@@ -30,6 +30,8 @@ class _Loader(yaml.SafeLoader):
         self._depth = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        """Parse the next value. Raise DocumentError if it is an alias, has an anchor or a tag, or is nested too
+        deep."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise DocumentError(f"{_place(event.start_mark)}: anchors and aliases (& and *) are not allowed")
@@ -45,6 +47,7 @@ class _Loader(yaml.SafeLoader):
             self._depth -= 1
 
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping. Raise DocumentError if a key is not text or occurs twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             if key.tag != "tag:yaml.org,2002:str":
@@ -58,8 +61,8 @@ class _Loader(yaml.SafeLoader):
 def parse_document(data: bytes | str) -> dict[str, Any]:
     """Return the only document in `data`, a mapping.
 
-    :raises DocumentError: `data` is too large, not UTF-8 or not YAML, has several documents or none, or is not a
-        mapping.
+    :raises DocumentError: `data` is larger than MAX_BYTES, not UTF-8 or not YAML, is nested deeper than MAX_DEPTH, has
+        an anchor, a tag, a duplicate key or one that is not text, has several documents or none, or is not a mapping.
     """
     if isinstance(data, str):
         data = data.encode("utf-8", errors="surrogatepass")
@@ -87,6 +90,8 @@ def parse_document(data: bytes | str) -> dict[str, Any]:
 
 
 def _all_documents(text: str) -> list[Any]:
+    """Return the documents in the text that are not empty. Raise DocumentError or a YAMLError if it cannot be
+    parsed."""
     loader = _Loader(text)
     try:
         documents = []

@@ -1,5 +1,5 @@
-"""Loads a cluster file into a MigratoryCluster, for the local runner and `migratory explain`: reports every error at
-once, and every field without effect."""
+"""Loads a cluster file into a MigratoryCluster, for the local runner, `migratory explain` and `migratory validate`:
+reports every error at once, and every field without effect."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ _SIMILARITY = 0.7
 
 @dataclass(frozen=True)
 class LoadedCluster:
-    """A valid cluster, and a sentence for each field of its file that has no effect on one machine."""
+    """A valid cluster, and a sentence for each field of its file that has no effect, because the model does not have
+    it. Labels and annotations get none."""
 
     cluster: MigratoryCluster
     warnings: list[str] = field(default_factory=list)
@@ -68,7 +69,7 @@ class LoadedCluster:
 def load_cluster_file(path: Path, model: type[MigratoryCluster] = MigratoryCluster) -> LoadedCluster:
     """Read and validate a cluster file.
 
-    :param model: a subclass that has more fields, such as `KubernetesCluster`.
+    :param model: `MigratoryCluster`, or a subclass that has more fields, such as `KubernetesCluster`.
     :raises ClusterFileError: the file is unreadable or invalid; every line of the message names the file.
     """
     try:
@@ -84,6 +85,7 @@ def load_cluster(
     """Parse and validate the text of one MigratoryCluster.
 
     :param source: the name of the file, which begins every line of an error.
+    :param model: `MigratoryCluster`, or a subclass that has more fields, such as `KubernetesCluster`.
     :raises ClusterFileError: the text is invalid; the error has all problems.
     """
     try:
@@ -109,8 +111,8 @@ def _unreadable(message: str) -> FieldProblem:
 def _known_fields(
     model: type[BaseModel], data: dict[str, Any], path: str, problems: list[FieldProblem], warnings: list[str]
 ) -> dict[str, Any]:
-    """Return a copy of `data` with only the fields of `model`. Append the others to `problems` (misspellings, and
-    fields below STRICT) or `warnings`.
+    """Return a copy of `data` with only the fields of `model`. Append each other field to `problems` if it is probably
+    a misspelling or is below STRICT, else to `warnings`; labels and annotations to neither.
 
     :param path: the path of `data` in the file, with a dot at the end, or "".
     """
@@ -138,6 +140,12 @@ def _known_fields(
 def _known_fields_below(
     annotation: Any, value: Any, path: str, problems: list[FieldProblem], warnings: list[str]
 ) -> Any:
+    """Do the same as `_known_fields` for the value of a field, a model or a list of models. Return another value
+    unchanged.
+
+    :param annotation: the type of the field.
+    :param path: the path of the value in the file.
+    """
     model = next(_models_in(annotation), None)
     if model is None:
         return value
@@ -152,6 +160,7 @@ def _known_fields_below(
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type, such as that of a list of models."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -159,7 +168,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def problems_of(error: ValidationError) -> Iterator[FieldProblem]:
-    """Yield each error in pydantic's ValidationError as a FieldProblem, or as a MissingField for a required field."""
+    """Yield each error in pydantic's ValidationError as a FieldProblem, or as a MissingField for a required field that
+    is missing."""
     for detail in error.errors(include_url=False):
         path = path_of(detail)
         if detail["type"] == "missing":
@@ -180,6 +190,7 @@ def path_of(detail: ErrorDetails) -> str:
 
 
 def _allowed(detail: ErrorDetails) -> str:
+    """Return what is allowed where pydantic found an error, in words for users."""
     context = detail.get("ctx", {})
     if "allowed" in context:
         return str(context["allowed"])

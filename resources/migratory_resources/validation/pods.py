@@ -1,5 +1,6 @@
 """Rules of pod templates: names that the operator needs itself, references inside of a template, and one source or way
-where Kubernetes allows one. Each broken rule names the field. `crd.rules` has those about names in CEL."""
+where Kubernetes allows one. Each broken rule names the field. `crd.rules` has in CEL those about the operator's
+names."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _FREE = "a name that the operator does not use itself, which are"
 
 
 def check_pod(path: str, template: PodTemplate | None) -> list[FieldProblem]:
-    """Return a problem for each broken rule of a pod template.
+    """Return a problem for each broken rule of a pod template; none for None.
 
     :param path: the path of the template in its resource, such as `spec.brokers.pod`.
     """
@@ -79,6 +80,10 @@ def check_pod(path: str, template: PodTemplate | None) -> list[FieldProblem]:
 def _keys(
     path: str, given: Mapping[str, str], reserved: Sequence[str], prefixes: tuple[str, ...]
 ) -> Iterator[FieldProblem]:
+    """Yield a problem for each key of labels or annotations that is malformed or reserved.
+
+    :param prefixes: what the reserved keys begin with.
+    """
     for key in given:
         if not re.fullmatch(LABEL_KEY, key):
             yield FieldProblem(path, key, LABEL_KEY_FORM)
@@ -87,6 +92,10 @@ def _keys(
 
 
 def _duplicates(path: str, names: Sequence[str], key: str = "name") -> Iterator[FieldProblem]:
+    """Yield a problem for each name that an earlier entry of a list has.
+
+    :param key: the name of the field with the name.
+    """
     for index, name in enumerate(names):
         if name in names[:index]:
             yield FieldProblem(f"{path}[{index}].{key}", name, f"a {key} that no other entry has")
@@ -95,6 +104,10 @@ def _duplicates(path: str, names: Sequence[str], key: str = "name") -> Iterator[
 def _names(
     path: str, names: Sequence[str], reserved: Sequence[str], prefixes: tuple[str, ...] = ()
 ) -> Iterator[FieldProblem]:
+    """Yield a problem for each name that occurs twice or that the operator uses.
+
+    :param prefixes: what the names that the operator uses begin with.
+    """
     yield from _duplicates(path, names)
     for index, name in enumerate(names):
         if name in reserved or name.startswith(prefixes):
@@ -103,6 +116,7 @@ def _names(
 
 
 def _tolerations(path: str, tolerations: Sequence[Toleration]) -> Iterator[FieldProblem]:
+    """Yield a problem for each field of a toleration that contradicts its operator or effect."""
     for index, one in enumerate(tolerations):
         if one.key is None and one.operator != "Exists":
             yield FieldProblem(f"{path}[{index}].operator", one.operator, "Exists, when there is no key")
@@ -113,6 +127,7 @@ def _tolerations(path: str, tolerations: Sequence[Toleration]) -> Iterator[Field
 
 
 def _env(path: str, variables: Sequence[EnvVariable]) -> Iterator[FieldProblem]:
+    """Yield a problem for each variable with a value and a source of it, or with a source that is not exactly one."""
     for index, one in enumerate(variables):
         if one.value_from is None:
             continue
@@ -123,6 +138,7 @@ def _env(path: str, variables: Sequence[EnvVariable]) -> Iterator[FieldProblem]:
 
 
 def _sources(path: str, volumes: Sequence[Volume]) -> Iterator[FieldProblem]:
+    """Yield a problem for each volume, and each part of a projected volume, that does not have exactly one source."""
     for index, volume in enumerate(volumes):
         yield from _exactly_one(f"{path}[{index}]", volume, besides=("name",))
         for number, source in enumerate(volume.projected.sources if volume.projected is not None else ()):
@@ -141,6 +157,12 @@ def _exactly_one(path: str, model: BaseModel, besides: Iterable[str] = ()) -> It
 def _mounts(
     path: str, mounts: Sequence[VolumeMount], volumes: Sequence[str], reserved: Sequence[str] = ()
 ) -> Iterator[FieldProblem]:
+    """Yield a problem for each mount at the same place as an earlier one, of a volume that the template lacks, with
+    ".." in its path, or inside of or around a folder of the operator.
+
+    :param volumes: the names of the template's volumes.
+    :param reserved: the operator's folders.
+    """
     yield from _duplicates(path, [mount.mount_path for mount in mounts], "mountPath")
     for index, mount in enumerate(mounts):
         here = f"{path}[{index}]"
@@ -158,6 +180,10 @@ def _mounts(
 
 
 def _container(path: str, container: Container, volumes: Sequence[str]) -> Iterator[FieldProblem]:
+    """Yield the broken rules of one container of the template, beside those about its name and its ports.
+
+    :param volumes: the names of the template's volumes.
+    """
     yield from _duplicates(f"{path}.env", [one.name for one in container.env])
     yield from _env(f"{path}.env", container.env)
     for index, source in enumerate(container.env_from):
@@ -185,6 +211,7 @@ def _container(path: str, container: Container, volumes: Sequence[str]) -> Itera
 
 
 def _probe(path: str, probe: Probe) -> Iterator[FieldProblem]:
+    """Yield a problem unless the probe has exactly one way of checking."""
     ways = {"exec": probe.exec, "httpGet": probe.http_get, "tcpSocket": probe.tcp_socket}
     given = [name for name, way in ways.items() if way is not None]
     if len(given) != 1:
@@ -192,7 +219,10 @@ def _probe(path: str, probe: Probe) -> Iterator[FieldProblem]:
 
 
 def _ports(path: str, container: Container, taken: dict[int, str]) -> Iterator[FieldProblem]:
-    """Yield a problem for each port that another container of the pod has, and add the container's to `taken`."""
+    """Yield a problem for each TCP port of the container that is in `taken`, and add its TCP ports to `taken`.
+
+    :param taken: the ports of other containers of the pod, with the name of the container for the message.
+    """
     for index, port in enumerate(container.ports):
         if port.protocol != "TCP":
             continue

@@ -14,7 +14,7 @@ _MAX_VALUE_LENGTH = 80
 class FieldProblem:
     """A field with a value that is not allowed.
 
-    `path` is the field as written in the file; `allowed` completes "allowed: ...".
+    `path` is the field as written in the file; `allowed` says what is allowed instead, and completes "allowed: ...".
     """
 
     path: str

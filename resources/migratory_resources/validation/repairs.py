@@ -48,17 +48,17 @@ class RepairedCluster(Generic[Cluster_co]):
         self.replaced = frozenset(replaced)
 
     def is_intact(self, *path: int | str) -> bool:
-        """Return whether nothing was replaced at `path`, inside the value there, or around it."""
+        """Return whether nothing was replaced at `path` of the document, inside the value there, or around it."""
         return not any(loc[: len(path)] == path or path[: len(loc)] == loc for loc in self.replaced)
 
 
 def validate_with_repairs(
     model: type[Cluster_co], document: dict[str, Any]
 ) -> tuple[RepairedCluster[Cluster_co] | None, list[ValidationError]]:
-    """Validate a document, and replace wrong values until it is valid.
+    """Validate a document, and replace wrong values in a copy until it is valid, in at most four rounds.
 
-    Return the repaired cluster and all errors found. The cluster is None if a few rounds of repairs do not make it
-    valid.
+    Return the repaired cluster, and the ValidationErrors of all rounds that failed; none for a valid document. The
+    cluster is None if four rounds did not make it valid.
     """
     repaired = copy.deepcopy(document)
     replaced: set[Loc] = set()

@@ -1,7 +1,7 @@
 """Rules between fields of a cluster. Each broken rule gives a path, the value there and what is allowed instead.
 
-`crd.rules` has these rules in CEL for the API server, except the beginning of names in weights, contradictory targets,
-and those about files of one machine.
+`crd.rules` has these rules in CEL for the API server, except those about the beginning of names in weights, about
+contradictory objectives, and about files of one machine.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ RESENDING_SECONDS = 60.0
 
 def check_rules(repaired: RepairedCluster[MigratoryCluster]) -> list[FieldProblem]:
     """Return a problem for each broken rule, by subject: copies, weights, times, sizes, security, certificates,
-    objectives, what only Kubernetes has. Rules that involve a replaced value are not checked."""
+    objectives, what only Kubernetes has. A rule is not checked if it involves a value that a repair has replaced."""
     checks = (_copies, _weights, _times, _sizes, _security, _certificates, _objectives, _kubernetes)
     return [problem for check in checks for problem in check(repaired)]
 
 
 def _are_intact(repaired: RepairedCluster[MigratoryCluster], *paths: str) -> bool:
+    """Return whether no repair has replaced anything at these paths, which are below `spec` and have dots between
+    names."""
     return all(repaired.is_intact("spec", *path.split(".")) for path in paths)
 
 
 def _copies(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield a problem if there are too few brokers for `minCopies`."""
     spec = repaired.cluster.spec
     copies = spec.delivery.min_copies
     required = 2 * copies - 1
@@ -52,6 +55,7 @@ def _copies(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProble
 
 
 def _weights(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield a problem for each weight of a broker that does not exist, and if all brokers have weight 0."""
     cluster = repaired.cluster
     weights = cluster.spec.brokers.weights
     if not (_are_intact(repaired, "brokers.replicas") and repaired.is_intact("metadata", "name")):
@@ -66,6 +70,8 @@ def _weights(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProbl
 
 
 def _times(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield a problem if publications are cached, or duplicates recognised, for too short to outlast a takeover and a
+    client's retries, or if `maxAge` is below `minAge`."""
     spec = repaired.cluster.spec
     session = spec.zookeeper.session_timeout
     minimum = session + TAKEOVER_SECONDS + BACKOFF_SECONDS
@@ -96,6 +102,8 @@ def _times(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem
 
 
 def _sizes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield a problem for each size that is too small for what it must hold: a payload in a queue or the cache, a
+    client's queue in that of all clients, and one client's queue in each I/O process."""
     limits, cache = repaired.cluster.spec.limits, repaired.cluster.spec.topics.cache
     payload = f"limits.maxPayload ({format_size(limits.max_payload)}) or more"
     if limits.queue_per_client < limits.max_payload and _are_intact(
@@ -125,6 +133,7 @@ def _sizes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem
 
 
 def _memory(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield a problem if the memory limit of a broker's pod is below its cache and queues together."""
     cluster, field = repaired.cluster, "brokers.resources.limits.memory"
     if not isinstance(cluster, KubernetesCluster) or cluster.spec.brokers.resources.limits.memory is None:
         return
@@ -141,6 +150,7 @@ def _memory(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProble
 
 
 def _security(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield a problem for each contradiction between tokens, keys, revocations and rules."""
     security = repaired.cluster.spec.security
     tokens, path = security.tokens, "spec.security.tokens"
     if not _are_intact(repaired, "security"):
@@ -172,12 +182,16 @@ def _security(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProb
 
 
 def _certificates(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield a problem if the certificates of links between brokers are in files and there is none of their
+    authority."""
     peers, path = repaired.cluster.spec.security.tls.peers, "security.tls.peers"
     if isinstance(peers, FileSource) and peers.files.ca is None and _are_intact(repaired, path):
         yield FieldProblem(f"spec.{path}.files.ca", None, "the file of the authority that signs the brokers")
 
 
 def _objectives(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    """Yield a problem for each objective that contradicts an earlier one, or has slices longer than the reports'
+    window."""
     sla = repaired.cluster.spec.sla
     path = ("spec", "sla", "objectives")
     intact = [repaired.is_intact(*path, index) for index in range(len(sla.objectives))]
@@ -201,7 +215,8 @@ def _objectives(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldPr
 
 
 def _kubernetes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
-    """Yield the broken rules of what only Kubernetes has: exposure, resources and pod templates."""
+    """Yield the broken rules of what only Kubernetes has: exposure, resources and pod templates. Yield nothing for a
+    cluster of one machine."""
     cluster = repaired.cluster
     if not isinstance(cluster, KubernetesCluster):
         return
@@ -222,6 +237,8 @@ def _kubernetes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldPr
 
 
 def _exposure(expose: ExposeSpec) -> Iterator[FieldProblem]:
+    """Yield a problem for each of `host` and `urlTemplate` that the type of exposure requires and lacks, or does not
+    allow."""
     for field, value, type_ in (("host", expose.host, "NodePort"), ("urlTemplate", expose.url_template, "Template")):
         if (value is not None) != (expose.type == type_):
             allowed = f"a value with type {type_}, and no value with any other type"
@@ -229,6 +246,7 @@ def _exposure(expose: ExposeSpec) -> Iterator[FieldProblem]:
 
 
 def _amounts(path: str, resources: PodResources) -> Iterator[FieldProblem]:
+    """Yield a problem for each limit of CPU or memory that is below the request."""
     requests, limits = resources.requests, resources.limits
     for name, request, limit in (("cpu", requests.cpu, limits.cpu), ("memory", requests.memory, limits.memory)):
         if request is not None and limit is not None and parse_amount(request) > parse_amount(limit):
