@@ -41,9 +41,8 @@ class Leases:
     """The Leases that one operator takes, renews and gives up, and with them the namespaces that it serves.
 
     :param identity: `NAMESPACE/INSTALLATION/POD` of this operator. Operators that differ only in the last part are
-        replicas
-        of one Deployment: one serves, and the others wait.
-    :param clock: the seconds of a clock that never goes back.
+        replicas of one Deployment: one serves, and the others wait.
+    :param clock: returns the seconds of a clock that never goes back.
     """
 
     def __init__(
@@ -83,8 +82,8 @@ class Leases:
 
     async def acquire(self, namespace: str) -> bool:
         """Take the Lease of a namespace if this operator does not hold it, and it is free or has expired. Return
-        whether this operator serves the namespace now. For RETRY_SECONDS after the Lease was found to belong to another
-        operator, return False without a request.
+        whether this operator serves the namespace now. For RETRY_SECONDS after another operator was found to hold the
+        Lease, or wrote it first, return False without a request.
 
         :raises ApiError: a request was rejected or not answered.
         """
@@ -112,7 +111,7 @@ class Leases:
 
     def guarded(self, reconcile: Callable[[str, str], Awaitable[float]]) -> Callable[[str, str], Awaitable[float]]:
         """Return a function that acquires the Lease of a resource's namespace, reconciles the resource, and returns
-        what `reconcile` returns. If another operator serves the namespace, the function only returns RETRY_SECONDS, the
+        what `reconcile` returns. If this operator does not get the Lease, the function only returns RETRY_SECONDS, the
         seconds until the next try. It raises ApiError if the Lease cannot be read or written, and what `reconcile`
         raises."""
 

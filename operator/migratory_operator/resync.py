@@ -94,8 +94,9 @@ class ResyncLoop:
             await asyncio.sleep(delay)
 
     async def _resync(self) -> None:
-        """List all clusters and reports once, take their Leases, and update the queues, metrics and readiness
-        accordingly. Raise ApiError if a list failed."""
+        """List all clusters and reports once, and take the Leases of their namespaces. Wake the queues and remove
+        deleted resources from them, reconcile the report schedules, post Events about clusters of other installations,
+        set the metrics, and let /readyz succeed. Raise ApiError if a list failed."""
         clusters = await self._api.list_everywhere(CLUSTER)
         reports = await self._api.list_everywhere(REPORT)
         served = await self._leases.keep({item["metadata"]["namespace"] for item in (*clusters, *reports)})

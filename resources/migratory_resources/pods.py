@@ -52,7 +52,7 @@ class LocalReference(ResourceModel):
 
 
 class SelectorRequirement(ResourceModel):
-    """An expression about one label or field of a node or pod."""
+    """An expression about one label or field of a node or pod: its name, an operator and values."""
 
     key: LabelKey = Field(description="Name of the label or field")
     operator: Annotated[_Operator, OneOf(_OPERATORS)] = Field(description="In, NotIn, Exists, DoesNotExist, Gt or Lt")
@@ -67,14 +67,14 @@ class LabelSelector(ResourceModel):
 
 
 class NodeSelectorTerm(ResourceModel):
-    """Expressions that a node must fulfil, all of them."""
+    """Expressions about labels and fields of a node, all of which must be true."""
 
     match_expressions: list[SelectorRequirement] = Field(default_factory=list, description="About the node's labels")
     match_fields: list[SelectorRequirement] = Field(default_factory=list, description="About the node's fields")
 
 
 class NodeSelector(ResourceModel):
-    """Terms, of which a node must fulfil one."""
+    """Terms about a node, one of which must be true."""
 
     node_selector_terms: list[NodeSelectorTerm] = Field(description="The terms")
 
@@ -98,7 +98,8 @@ class NodeAffinity(ResourceModel):
 
 
 class PodAffinityTerm(ResourceModel):
-    """Pods beside which, or apart from which, a pod must or should run."""
+    """Other pods, chosen by labels and namespaces, and the kind of place, such as a node or a zone, in which a pod runs
+    beside them or apart from them."""
 
     label_selector: LabelSelector | None = Field(default=None, description="The other pods")
     namespaces: list[ObjectName] = Field(default_factory=list, description="Their namespaces; the pod's when empty")
@@ -116,7 +117,7 @@ class PreferredPods(ResourceModel):
 
 
 class PodAffinity(ResourceModel):
-    """Other pods beside which, or apart from which, a pod must or should run."""
+    """Other pods beside which, or apart from which, a pod must run (required) or should run (preferred)."""
 
     required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] = Field(
         default_factory=list, description="What must be so"
@@ -135,7 +136,7 @@ class Affinity(ResourceModel):
 
 
 class Toleration(ResourceModel):
-    """A taint of nodes that a pod tolerates."""
+    """A taint, or several, of nodes on which a pod may run all the same."""
 
     key: LabelKey | None = Field(default=None, description="Key of the taint; every taint when not given, with Exists")
     operator: Annotated[Literal["Equal", "Exists"], OneOf(("Equal", "Exists"))] | None = Field(
@@ -171,7 +172,7 @@ class TopologySpread(ResourceModel):
 
 
 class EnvKey(ResourceModel):
-    """An entry of a ConfigMap or Secret."""
+    """An entry of a ConfigMap or Secret as the value of an environment variable. With `optional` it may be missing."""
 
     name: ObjectName = Field(description="Name of the object")
     key: Annotated[str, PatternText(r"[-._a-zA-Z0-9]+", 253, "a key")] = Field(description="Key in the object")
@@ -179,13 +180,13 @@ class EnvKey(ResourceModel):
 
 
 class EnvField(ResourceModel):
-    """A field of the pod."""
+    """A field of the pod as the value of an environment variable."""
 
     field_path: Text = Field(description="Path of the field, such as status.hostIP")
 
 
 class EnvSource(ResourceModel):
-    """The place from which an environment variable has its value."""
+    """The place from which an environment variable has its value. Validation requires exactly one of the three."""
 
     config_map_key_ref: EnvKey | None = Field(default=None, description="An entry of a ConfigMap")
     secret_key_ref: EnvKey | None = Field(default=None, description="An entry of a Secret")
@@ -193,7 +194,7 @@ class EnvSource(ResourceModel):
 
 
 class EnvVariable(ResourceModel):
-    """An environment variable of a container."""
+    """An environment variable of a container, with a value or the source of one. Validation refuses both."""
 
     name: EnvName = Field(description="Name of the variable")
     value: Text | None = Field(default=None, description="Value of the variable")
@@ -201,7 +202,8 @@ class EnvVariable(ResourceModel):
 
 
 class EnvFrom(ResourceModel):
-    """A ConfigMap or Secret, each entry of which is an environment variable."""
+    """A ConfigMap or Secret, each entry of which is an environment variable. Validation requires exactly one of the
+    two."""
 
     prefix: Text | None = Field(default=None, description="What the variables' names begin with")
     config_map_ref: LocalReference | None = Field(default=None, description="A ConfigMap")
@@ -285,7 +287,7 @@ class SecretProjection(ResourceModel):
 
 
 class ProjectionSource(ResourceModel):
-    """A source of a volume with several."""
+    """One of the sources of a projected volume. Validation requires exactly one of the three."""
 
     config_map: ConfigMapProjection | None = Field(default=None, description="A ConfigMap")
     secret: SecretProjection | None = Field(default=None, description="A Secret")
@@ -300,7 +302,7 @@ class ProjectedVolume(ResourceModel):
 
 
 class Volume(ResourceModel):
-    """A volume of a pod, from exactly one source."""
+    """A volume of a pod. Validation requires exactly one source."""
 
     name: Annotated[str, DnsLabel(63)] = Field(description="Name of the volume")
     config_map: ConfigMapVolume | None = Field(default=None, description="Entries of a ConfigMap")
@@ -312,7 +314,7 @@ class Volume(ResourceModel):
 
 
 class VolumeMount(ResourceModel):
-    """The place at which a container has a volume."""
+    """The place at which a container has a volume of the pod template."""
 
     name: Annotated[str, DnsLabel(63)] = Field(description="Name of a volume of the template")
     mount_path: MountPath = Field(description="Folder or file in the container")
@@ -331,13 +333,13 @@ class ContainerPort(ResourceModel):
 
 
 class ExecAction(ResourceModel):
-    """A command inside of the container."""
+    """A command inside of the container, with which a probe checks the container."""
 
     command: list[Text] = Field(max_length=50, description="The command and its arguments")
 
 
 class HttpAction(ResourceModel):
-    """A request by HTTP."""
+    """A request by HTTP, with which a probe checks a container."""
 
     path: Text = Field(default="/", description="Path of the request")
     port: Port = Field(description="Number of the port")
@@ -347,7 +349,7 @@ class HttpAction(ResourceModel):
 
 
 class TcpAction(ResourceModel):
-    """A connection by TCP."""
+    """A connection by TCP, with which a probe checks a container."""
 
     port: Port = Field(description="Number of the port")
 
@@ -367,14 +369,14 @@ class Probe(ResourceModel):
 
 
 class ContainerAmounts(ResourceModel):
-    """Amounts of a container's resources."""
+    """Amounts of a container's CPU and memory, as Kubernetes quantities; None for an amount that is not given."""
 
     cpu: Annotated[str, Quantity()] | None = Field(default=None, description="Cores, such as 50m")
     memory: Annotated[str, Quantity()] | None = Field(default=None, description="Bytes, such as 64Mi")
 
 
 class ContainerResources(ResourceModel):
-    """CPU and memory of a container."""
+    """The amounts of CPU and memory that a container requests, and those that it must not exceed."""
 
     requests: ContainerAmounts = Field(default=ContainerAmounts(), description="What the scheduler reserves")
     limits: ContainerAmounts = Field(default=ContainerAmounts(), description="What it must not exceed")

@@ -34,7 +34,7 @@ class PrometheusSpec(ResourceModel):
 
 
 class SparkPodSpec(ResourceModel):
-    """CPU and memory of a Spark pod."""
+    """CPU and memory, in bytes, of a Spark pod."""
 
     cpu: Annotated[str, Quantity()] = Field(default="200m", description="CPU request")
     memory: Annotated[int, ByteSize("768Mi", "256Gi")] = Field(

@@ -51,7 +51,8 @@ class ProgressDisplay:
 
 
 def describe(event: LoadEvent) -> str:
-    """Return the state of a running load in one line: phase, counts, latency, connections."""
+    """Return the state of a running load in one line: phase, counts, latency, connections; while subscribers connect,
+    only their number and the last error."""
     if event.phase == "connecting":
         text = f"connecting  {event.connected:,} of {event.subscribers:,} subscribers"
         return f"{text}; retrying: {event.error}" if event.error else text

@@ -1,4 +1,4 @@
-"""Selects the log lines of brokers that belong to takeovers, and formats them for people."""
+"""For `kubectl migratory takeovers`: selects the log lines of brokers that belong to takeovers, and formats them."""
 
 from __future__ import annotations
 

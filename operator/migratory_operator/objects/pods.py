@@ -42,11 +42,11 @@ def pod_template(
     grace: int,
     **spec: Any,
 ) -> Object:
-    """Return the operator's part of the pod template of brokers or ZooKeeper members (`component`). The caller adds
-    the user's part with `merge_template`.
+    """Return the operator's part of the pod template of brokers or ZooKeeper members (`component`). The caller adds the
+    user's part with `merge_template`.
 
     :param configuration: what the pods read at their start, as texts or hashes by name. The template has a hash of it
-        as an annotation, so that Kubernetes replaces the pods, one after the other, when it changes.
+        as an annotation, so that a change makes a new revision, and the operator's rollout replaces the pods.
     :param grace: seconds from SIGTERM to SIGKILL.
     :param spec: more fields of the pod's spec, such as containers and volumes.
     """
@@ -84,8 +84,7 @@ def container(
     """Return a container of a broker or ZooKeeper pod, with the operator's pull policy and security context.
 
     :param memory_limit: the memory limit in bytes if `resources` gives none, so that a pod can't take its node's
-        memory. A
-        higher memory request takes its place.
+        memory. A higher memory request takes its place.
     :param fields: more fields of the container, such as `command` and `ports`.
     """
     requests = _amounts(resources.requests)

@@ -51,7 +51,7 @@ class ClusterReconciler:
         """Reconcile a cluster once: apply and delete objects, replace pods, write the status, post Events.
 
         Return the seconds until the next reconciliation; 0 if none is needed before something that is watched changes,
-        or if the cluster is gone.
+        or if the cluster is gone or being deleted.
 
         :raises ApiError: a request was rejected or not answered. If the cluster could not be observed, nothing was
             changed. A failed change of an object or pod is raised at the end: the other changes are made and the status

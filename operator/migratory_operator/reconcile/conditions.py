@@ -124,7 +124,7 @@ def _is_planned_gap(observed: ObservedCluster, coordination: ConditionValue, pro
 
 def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress: ClusterProgress) -> ConditionValue:
     """Return the condition Progressing, with the first of the steps or waits in progress as its reason. It is False if
-    there is none, or if the rollout is stopped, or an object is rejected or not changed by its application."""
+    there is none, if the rollout is stopped, if the API server rejects an object, or if an apply has no effect."""
 
     def condition(reason: str, message: str, status: str = "True") -> ConditionValue:
         return ConditionValue("Progressing", status, reason, message)
@@ -180,9 +180,9 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
 
 
 def is_being_created(observed: ObservedCluster) -> bool:
-    """Return whether objects that are missing may never have existed. This is so for a cluster without a status, while
-    its first objects are created, and after a wait for brokers' addresses. It is also so if there is no broker pod and
-    the operator was paused, the spec was invalid, or an object was rejected."""
+    """Return whether objects that are missing may never have existed, by the reason of Progressing in the last status:
+    there is no such condition yet, or objects were being created, or addresses of brokers were awaited. The same holds
+    if there is no broker pod, and the operator was paused, the spec was invalid, or an object was rejected."""
     before = next((each for each in observed.status.get("conditions", ()) if each["type"] == "Progressing"), None)
     if before is None or before["reason"] in ("Creating", "WaitingForAddresses"):
         return True

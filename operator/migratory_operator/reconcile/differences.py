@@ -7,7 +7,7 @@ must go. Everything else is foreign: defaults of the API server, and what other 
 Whether a list has keys follows from the record, too. Entries with a key (`k:`) or a value (`v:`) are compared one by
 one, in any order, and foreign entries beside them are no difference, because an apply would leave them. Other lists
 belong to one writer as a whole: they must have the same length and order. A wanted false, 0, "", empty list or empty
-mapping equals an absent field, because the API server drops it.
+mapping equals an absent field, because the API server drops it. Below `resources`, equal amounts are equal in any form.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ one by its value. The key `.` is the field itself."""
 
 @dataclass(frozen=True)
 class ForeignField:
-    """A field of a live object, or an entry of a list in it, that the operator does not want and leaves as it is."""
+    """A field in the spec of a live object, or an entry of a list there, that the operator does not want. It stays,
+    unless it keeps the wanted object from being applied."""
 
     path: str
     """For people: `.spec.ports[port=9999,protocol=TCP]`."""
@@ -177,7 +178,7 @@ def _keys(tree: FieldTree) -> list[Any]:
 
 
 def _below(tree: FieldTree, key: Any) -> FieldTree:
-    """Return the part of a list's set of fields for the entry with this key."""
+    """Return the part of a list's set of fields for the entry with this key, {} if there is none."""
     return next(
         (part for name, part in tree.items() if name.startswith(("k:", "v:")) and json.loads(name[2:]) == key), {}
     )

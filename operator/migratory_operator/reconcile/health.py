@@ -35,8 +35,8 @@ def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, exclud
     """Return the first problem for which the brokers in `excluding` must not be removed, "" if there is none.
 
     All other brokers must be ready for long enough, answer, be healthy by their own status pages, and be connected to
-    each other. Every topic group must have a coordinator, and all these brokers on its member list. A pod of a broker
-    that the cluster no longer has is a problem, too.
+    each other. The condition CoordinationAvailable must be True, and all these brokers be on every member list that is
+    known. A pod of a broker that the cluster no longer has is a problem, too.
     """
     wanted = cluster.broker_names
     others = [broker for broker in wanted if broker not in excluding]
@@ -63,7 +63,7 @@ def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, exclud
 
 def ensemble_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
     """Return the first problem for which the ZooKeeper members in `excluding` must not be removed, "" if there is none:
-    all other members must be ready for long enough, and none may be terminating.
+    all other members must exist, be ready for long enough, and not be terminating.
 
     A member's pod is ready when the member serves with a quorum. With an external ensemble there is nothing to check
     here; `coordination_condition` says whether the brokers reach it.

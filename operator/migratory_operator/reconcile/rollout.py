@@ -158,9 +158,10 @@ def _replace_one(
 
     :param pods: pods of an old revision, in the order of their replacement.
     :param blocker: returns the reason for which the cluster can't do without the pods of these names, "" if it can. For
-        no names, it is the reason for which no pod at all can be removed.
+        no names, it is the reason for which it can't do without any one pod.
     :param outdated: all pods of an old revision, for the message.
-    :param idle: the names of pods that are not ready and whose brokers are on no member list. They block nothing.
+    :param idle: the names of pods that are not ready and whose brokers are on no member list. They block nothing. While
+        there are others of them, the replaced pod is deleted: the disruption budget would forbid its eviction.
     """
     reason = blocker(frozenset())
     if not reason:
@@ -173,9 +174,9 @@ def _replace_one(
 
 
 def _member_blocker(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str]) -> str:
-    """Return the reason for which the ensemble can't do without one more member, besides those in `excluding`, now; ""
-    if it can. All other members must serve, all brokers exist and none of them start, and those that answer be
-    connected to ZooKeeper."""
+    """Return the reason for which the ensemble can't do without the members in `excluding`, or for an empty set without
+    any one member; "" if it can. All other members must be ready. All brokers must exist and none be starting, and
+    those that answer be connected to ZooKeeper."""
     if problem := ensemble_problem(cluster, observed, excluding):
         return problem
     pods = observed.pods_by_name(names.BROKER)
@@ -191,8 +192,8 @@ def _member_blocker(cluster: KubernetesCluster, observed: ObservedCluster, exclu
 
 
 def _broker_blocker(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str]) -> str:
-    """Return the reason for which the cluster can't do without one more broker, besides those in `excluding`, now; ""
-    if it can. All other brokers and all ZooKeeper members must be healthy."""
+    """Return the reason for which the cluster can't do without the brokers in `excluding`, or for an empty set without
+    any one broker; "" if it can. All other brokers and all ZooKeeper members must be healthy."""
     return ensemble_problem(cluster, observed) or broker_problem(cluster, observed, excluding)
 
 

@@ -57,8 +57,8 @@ def next_scale_step(desired: KubernetesCluster, observed: ObservedCluster) -> Sc
 
 
 def _removal_blocker(current: KubernetesCluster, leaving: Sequence[str], observed: ObservedCluster) -> str:
-    """Return the reason for which the broker with the highest ordinal can't be removed yet, "" if it can. A broker that
-    does not run can always be removed.
+    """Return the reason for which the broker with the highest ordinal can't be removed yet, "" if it can. A broker
+    whose pod is missing or pending does not run, and can always be removed.
 
     Unlike a rollout, this does not require that all ZooKeeper members are ready; a quorum suffices.
 

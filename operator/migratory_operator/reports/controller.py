@@ -98,7 +98,7 @@ class ReportController:
         also reconcile the schedule and SLAMet of its cluster.
 
         Return the seconds until the next reconciliation; 0 if none is needed before something that is watched changes,
-        or if the report has ended, is gone or being deleted.
+        if the report has ended and left nothing behind, or if it is gone, being deleted, or in a namespace that is.
 
         :raises ApiError: a request was rejected or not answered; the next reconciliation repeats it.
         """
@@ -110,7 +110,7 @@ class ReportController:
             raise
 
     async def _reconcile_report(self, namespace: str, name: str) -> float:
-        """Do what `reconcile` does, and raise every ApiError."""
+        """Do what `reconcile` does, but raise ApiError also when the namespace is being deleted."""
         resource = await self._api.get(REPORT, namespace, name)
         if resource is None:
             return 0.0
@@ -177,7 +177,7 @@ class ReportController:
             _log.info("adopted %s %s", kind.kind, item["metadata"]["name"])
 
     async def _write_report_status(self, resource: Object, status: Object) -> None:
-        """Write the status of a report. Do nothing if the report is gone."""
+        """Write the status of a report. Do nothing if the report is gone. Raise ApiError if the request failed."""
         try:
             await self._api.apply_status(REPORT, resource, status)
         except ApiError as error:

@@ -24,8 +24,8 @@ from migratory_operator.status import parse_time
 RESULT_KEY = "account.json"
 """The key of the result in its ConfigMap."""
 _PENDING_LIMIT = timedelta(minutes=5)
-"""Time from a pod's creation in which Kubernetes may report why it cannot start, such as a missing image, before the
-run fails; a third of the deadline if that is shorter."""
+"""Time from its creation after which a pending pod fails the run, if Kubernetes reports why the pod does not start; a
+third of the deadline if that is shorter."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def find_failure(observed: ObservedReport, deadline: timedelta, started: datetim
     """Return the reason for which the run will have no result: a pod failed, was deleted or does not start, or the
     deadline has passed. Return None while there may still be a result.
 
-    A pod that is pending fails the run only if Kubernetes reports a reason, and after 5 minutes or a third of the
-    deadline.
+    A pending pod fails the run only if Kubernetes reports why it does not start, and 5 minutes, or a third of the
+    deadline if that is shorter, have passed since its creation.
 
     :param deadline: the time from `started` after which the run has failed.
     """

@@ -97,8 +97,8 @@ def _condition(report: Object) -> ConditionValue:
 def _events(
     condition: ConditionValue, previous: Sequence[Object], counted: Sequence[Object]
 ) -> tuple[KubernetesEvent, ...]:
-    """Return an Event if SLAMet becomes False, or becomes True after it was False. Reports without a verdict in between
-    do not count.
+    """Return an Event if SLAMet becomes False, or if it becomes True and the verdict before was missed. Reports without
+    a verdict in between do not count.
 
     :param counted: the reports that decide about SLAMet, the oldest first.
     """

@@ -25,6 +25,8 @@ async def post_events(
 
 
 async def _post_event(api: KubernetesApi, about: ResourceOwner, event: KubernetesEvent, now: datetime) -> None:
+    """Post one Event, with its message cut to 1,024 characters. A failed request is logged, unless the namespace is
+    being deleted."""
     time = format_time(now)
     body = {
         "apiVersion": "v1",

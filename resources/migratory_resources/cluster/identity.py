@@ -41,7 +41,7 @@ class SecretKeySpec(ResourceModel):
 
 class KeysSpec(ResourceModel):
     """A source of keys by which brokers check the signatures of tokens: a JWK set, a public key or certificate in PEM,
-    or a secret."""
+    or a secret. Validation requires exactly one of `file`, `secret` and `url`."""
 
     algorithms: list[Annotated[Algorithm, OneOf(ALGORITHMS)]] = Field(
         max_length=10,
@@ -73,7 +73,7 @@ class StaticTokenSpec(ResourceModel):
 
 
 class TokensSpec(ResourceModel):
-    """The tokens that brokers accept: `spec.security.tokens`."""
+    """The tokens that brokers accept, and how they check them: `spec.security.tokens`."""
 
     keys: list[KeysSpec] = Field(default_factory=list, max_length=20, description="Keys that sign JSON Web Tokens")
     static: list[StaticTokenSpec] = Field(
@@ -134,7 +134,8 @@ class KubernetesZooKeeperUserSpec(_ZooKeeperUser):
 
 
 class RuleSpec(ResourceModel):
-    """Operations on topics that some clients are allowed: an entry of `spec.security.rules`."""
+    """A rule that allows operations on topics: an entry of `spec.security.rules`. It is for clients that have one of
+    `subjects` and all of `claims`, each with one of its values; with `anonymous` also for clients without a token."""
 
     topics: list[Annotated[str, PatternText(RULE_PATTERN, 255, RULE_PATTERN_FORM)]] = Field(
         max_length=100, description="Patterns of topic names: * is one level, ** all further levels"
@@ -156,7 +157,8 @@ class RuleSpec(ResourceModel):
 
 
 def secrets_of(tokens: TokensSpec | None) -> list[SecretKeySpec]:
-    """Return the entries of Secrets that the tokens need: those with keys, and the one with the revoked tokens."""
+    """Return the entries of Secrets that the tokens need: those with keys, and the one with the revoked tokens. Return
+    none for None."""
     if tokens is None:
         return []
     return [

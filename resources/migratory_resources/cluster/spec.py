@@ -136,7 +136,8 @@ class RatesSpec(ResourceModel):
 
 
 class AddressLimitsSpec(RatesSpec):
-    """Limits of each address of clients: `spec.limits.addresses`."""
+    """Limits of each address of clients, rates and connections: `spec.limits.addresses`. 0 is no limit, and `exempt`
+    networks have none of them."""
 
     connections: Annotated[int, WholeNumber(0, 1_000_000)] = Field(
         default=0, description="Connections of one address to a broker at a time; 0: no limit"
@@ -302,7 +303,8 @@ class SecuritySpec(ResourceModel):
 
 
 class ConsoleSpec(ResourceModel):
-    """The console, a page that shows the cluster: `spec.console`."""
+    """The console, a page that shows the cluster: `spec.console`. Without `enabled`, brokers serve it on one machine
+    only."""
 
     enabled: bool | None = Field(
         default=None,

@@ -17,7 +17,8 @@ CertificatePath = Annotated[str, PatternText(_PATH, 4096, "the absolute path of 
 
 
 class CertificateFiles(ResourceModel):
-    """Paths of PEM files. `{broker}` in a path stands for the broker's name."""
+    """Paths of PEM files: a certificate, its key and, for links between brokers, the authority. `{broker}` in a path
+    stands for the broker's name."""
 
     cert: CertificatePath = Field(description="The certificate, followed by its chain")
     key: CertificatePath = Field(description="The private key, without a passphrase")
@@ -32,7 +33,7 @@ class FileSource(ResourceModel):
 
 class TlsSpec(ResourceModel):
     """Certificates for the listeners of clients and administration, and for the links between brokers:
-    `spec.security.tls`."""
+    `spec.security.tls`. None means no TLS there."""
 
     clients: FileSource | None = Field(default=None, description="TLS for clients; by default they connect without")
     peers: FileSource | None = Field(default=None, description="Mutual TLS between brokers, which prove their names")
@@ -40,7 +41,7 @@ class TlsSpec(ResourceModel):
 
 
 class SecretSource(ResourceModel):
-    """A certificate with its key in a Secret, for pods on Kubernetes."""
+    """A certificate with its key, and an authority, in a Secret, for pods on Kubernetes."""
 
     secret_name: Annotated[str, PatternText(_SECRET, 253, "a Secret's name")] = Field(
         description="A Secret with tls.crt, tls.key and, except for clients, ca.crt"
@@ -49,7 +50,7 @@ class SecretSource(ResourceModel):
 
 class KubernetesTlsSpec(ResourceModel):
     """Certificates for the listeners of clients and administration, for the links between brokers, and for ZooKeeper:
-    `spec.security.tls`."""
+    `spec.security.tls`. None means no TLS there."""
 
     clients: SecretSource | None = Field(default=None, description="TLS for clients; by default they connect without")
     peers: SecretSource | None = Field(default=None, description="Mutual TLS between brokers, which prove their names")

@@ -145,9 +145,14 @@ def _(kind: PatternText) -> Schema:
 
 
 def explained(kind: object, schema: Schema) -> Schema:
-    """Return the schema of a field with the pattern of a PatternText as a rule, which says in words what is allowed:
-    the API server explains a `pattern` by the regular expression alone. Return the schema of another type unchanged.
-    Within lists and mappings such a rule would be too costly."""
+    """Return the schema of a PatternText with its pattern turned into a rule that says in words what is allowed: the
+    API server explains a `pattern` by the regular expression alone. Return the schema of another type unchanged.
+
+    It is not for fields within lists and mappings, where such a rule would be too costly.
+
+    :param kind: the field type.
+    :param schema: its schema, as `field_schema` returns it.
+    """
     if not isinstance(kind, PatternText):
         return schema
     matches = rule(f"self.matches({json.dumps(schema['pattern'])})", f"allowed: {kind.allowed}")

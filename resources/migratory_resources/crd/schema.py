@@ -65,7 +65,7 @@ def default_of(model: BaseModel) -> Schema:
 
 
 class _SchemaBuilder:
-    """The conversion of one model and of everything in it, with the parameters of `object_schema`."""
+    """A converter of models to schemas, with the parameters of `object_schema`."""
 
     def __init__(
         self,

@@ -101,7 +101,8 @@ class ReportedGap(ResourceModel):
 
 
 class ReportOutcome(ResourceModel):
-    """The result of a run that judged its objectives, as the driver writes it beside `run` and `files`."""
+    """The result of a run that judged its objectives. The driver writes it together with the run's id and the files'
+    names."""
 
     verdict: Annotated[ReportVerdict, OneOf(VERDICTS)] = Field(description="met, missed or insufficient")
     window: ReportedWindow = Field(description="The time that was judged")

@@ -80,7 +80,7 @@ def check_pod(path: str, template: PodTemplate | None) -> list[FieldProblem]:
 def _keys(
     path: str, given: Mapping[str, str], reserved: Sequence[str], prefixes: tuple[str, ...]
 ) -> Iterator[FieldProblem]:
-    """Yield a problem for each key of labels or annotations that is malformed or reserved.
+    """Yield a problem for each key of labels, annotations or a node selector that is malformed or reserved.
 
     :param prefixes: what the reserved keys begin with.
     """
@@ -127,7 +127,8 @@ def _tolerations(path: str, tolerations: Sequence[Toleration]) -> Iterator[Field
 
 
 def _env(path: str, variables: Sequence[EnvVariable]) -> Iterator[FieldProblem]:
-    """Yield a problem for each variable with a value and a source of it, or with a source that is not exactly one."""
+    """Yield a problem for each variable with both a value and a source of it, and for each source that is none or
+    several."""
     for index, one in enumerate(variables):
         if one.value_from is None:
             continue

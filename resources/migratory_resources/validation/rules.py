@@ -102,8 +102,8 @@ def _times(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem
 
 
 def _sizes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
-    """Yield a problem for each size that is too small for what it must hold: a payload in a queue or the cache, a
-    client's queue in that of all clients, and one client's queue in each I/O process."""
+    """Yield a problem for each limit of bytes that is too small: a client's queue or the cache for one payload, all
+    queues together for one client's queue, or for one in each I/O process, and the memory of a pod (see `_memory`)."""
     limits, cache = repaired.cluster.spec.limits, repaired.cluster.spec.topics.cache
     payload = f"limits.maxPayload ({format_size(limits.max_payload)}) or more"
     if limits.queue_per_client < limits.max_payload and _are_intact(
