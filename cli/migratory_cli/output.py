@@ -34,7 +34,7 @@ class StdoutFailed(CommandFailed):
 
 
 class StdoutWriter:
-    """A writer of standard output with a thread of its own.
+    """A writer of standard output with a thread of its own, which the constructor starts.
 
     The reader of standard output may pause or end, or the disk be full. That must not block connections, supervision or
     Ctrl-C. `error` is the failure after which nothing more is written, None before.

@@ -215,8 +215,8 @@ class Leases:
             await self._api.replace(LEASE, {**lease, "spec": spec})
 
     def _wait_for(self, namespace: str, holder: str) -> None:
-        """Record that another operator holds the Lease. If it is a new holder, log it: as a warning, unless it is a
-        replica."""
+        """Record that another operator holds the Lease, as `_lose` does. Log it if the holder is a new one: as a
+        warning, unless it is a replica."""
         self._lose(namespace)
         if self._holders.get(namespace) == holder:
             return
@@ -232,7 +232,8 @@ class Leases:
             )
 
     def _lose(self, namespace: str) -> None:
-        """Record that this operator does not hold the Lease, and let `acquire` make no request for RETRY_SECONDS."""
+        """Record, also in the metric, that this operator does not hold the Lease, and let `acquire` make no request for
+        RETRY_SECONDS."""
         self._held_until.pop(namespace, None)
         self._retry_at[namespace] = self._clock() + RETRY_SECONDS
         self._metrics.set_lease(namespace, is_held=False)

@@ -77,8 +77,8 @@ class WindowSpec(ResourceModel):
 
     @model_validator(mode="after")
     def _has_one_kind(self) -> Self:
-        """Raise PydanticCustomError unless exactly one kind of window is given, a zone only with a calendar window, and
-        the zone exists."""
+        """Return the window. Raise PydanticCustomError unless exactly one kind of window is given, a zone only with a
+        calendar window, and the zone exists."""
         if (self.rolling is None) == (self.calendar is None):
             raise not_allowed("either rolling or calendar")
         if self.zone is not None and self.calendar is None:
@@ -115,7 +115,8 @@ class Objective(ResourceModel):
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
-        """Raise PydanticCustomError, with all reasons, if the fields do not fit the objective's type."""
+        """Return the objective. Raise PydanticCustomError, with all reasons, if the fields do not fit the objective's
+        type."""
         if errors := [*self._type_errors()]:
             raise not_allowed("; ".join(errors))
         return self

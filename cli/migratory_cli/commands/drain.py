@@ -65,7 +65,7 @@ def drain(name: str, back: bool, cluster: str | None) -> None:
 
 async def _drain(state: ClusterState, broker: BrokerState, config: dict[str, Any]) -> None:
     """Drain the broker with SIGTERM, and wait until its process has ended. Leave the file that keeps the runner from
-    starting it again.
+    starting it again, unless the signal cannot be sent.
 
     :param config: the configuration of the brokers.
     :raises DrainFailed: the broker does not answer, cannot be signalled, or does not end in time.

@@ -321,8 +321,9 @@ async def find_cluster(kubectl: Kubectl, name: str | None) -> Object:
 
 
 def rates(before: Answer, after: Answer) -> dict[str, Any]:
-    """Return what `top` shows of a broker, per second where it is a rate, from two of its status pages; {"error":
-    reason} if it did not answer both times, was started in between, or serves no clients yet."""
+    """Return what `top` shows of a broker, from two of its status pages: publications, deliveries and bytes per second,
+    and the clients, subscriptions, queue and memory of the later page. Return {"error": reason} if the broker did not
+    answer both times, was started in between, or serves no clients yet."""
     for answer in (before, after):
         if "error" in answer:
             return {"error": answer["error"]}

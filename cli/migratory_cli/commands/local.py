@@ -41,8 +41,8 @@ class LocalCommandError(click.ClickException):
 
 
 def _load(path: Path | None) -> LoadedCluster:
-    """Load and validate the cluster file at `path`, or the demo's own for None. Raise LocalCommandError if it is
-    invalid."""
+    """Load and validate the cluster file at `path`, or the demo's own for None. Raise LocalCommandError if it cannot be
+    read or is invalid."""
     try:
         if path is not None:
             return load_cluster_file(path)

@@ -39,7 +39,7 @@ _MAX_FOREIGN_NAMED = 5
 
 @dataclass(frozen=True)
 class ClusterProgress:
-    """What `decide` found out about a cluster and the conditions report, beside the observed state."""
+    """The findings of `decide` about a cluster that the conditions report, beside the observed state."""
 
     desired_brokers: int
     """The number of brokers that the resource asks for; more exist while some are being removed."""
@@ -208,8 +208,9 @@ def _degraded(
     coordination: ConditionValue,
     progress: ClusterProgress,
 ) -> ConditionValue:
-    """Return the condition Degraded, with the first problem as its reason. It is False if there is none; its message
-    then names fields that the operator does not know, or foreign fields."""
+    """Return the condition Degraded, with the first problem as its reason. Missing coordination and waiting topic
+    groups are problems only while nothing is in progress. Without a problem it is False; its message then names fields
+    that the operator does not know, or foreign fields."""
 
     def condition(reason: str, message: str, status: str = "True") -> ConditionValue:
         return ConditionValue("Degraded", status, reason, message)

@@ -149,8 +149,8 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
 
 
 def with_blocked_replacement(plan: ClusterPlan, message: str) -> ClusterPlan:
-    """Return the plan with `message` as the message of the condition Progressing, for a pod that could not be
-    replaced."""
+    """Return the plan with `message`, cut to 1,000 characters, as the message of the condition Progressing, for a pod
+    that could not be replaced."""
     conditions = [
         {**condition, "message": truncate_message(message)} if condition["type"] == "Progressing" else condition
         for condition in plan.status["conditions"]

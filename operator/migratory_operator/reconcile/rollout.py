@@ -127,7 +127,7 @@ def _outdated(wanted: Sequence[str], observed: ObservedCluster, component: str, 
 
 
 def _is_empty(pod: Object, cluster: KubernetesCluster, now: datetime) -> bool:
-    """Return whether deleting a pod loses nothing, because it runs nothing.
+    """Return whether deleting a pod loses nothing.
 
     True for a pending pod, for a ZooKeeper member that failed before it was ever ready, and for a pod in trouble (see
     `find_trouble`) whose containers all wait. False for a terminating pod, and for a ZooKeeper member with ephemeral

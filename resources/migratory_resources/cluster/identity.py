@@ -120,7 +120,7 @@ class _ZooKeeperUser(ResourceModel):
 
 
 class ZooKeeperUserSpec(_ZooKeeperUser):
-    """The brokers' user in ZooKeeper, on one machine: `spec.security.zookeeper`."""
+    """The brokers' user in ZooKeeper, with a password in a file, on one machine: `spec.security.zookeeper`."""
 
     password_file: Annotated[str, PatternText(PATH, 1024, "an absolute path")] | None = Field(
         default=None, description="Path of a file with the password; `migratory up` makes one when not given"
@@ -128,7 +128,7 @@ class ZooKeeperUserSpec(_ZooKeeperUser):
 
 
 class KubernetesZooKeeperUserSpec(_ZooKeeperUser):
-    """The brokers' user in ZooKeeper, on Kubernetes: `spec.security.zookeeper`."""
+    """The brokers' user in ZooKeeper, with a password in a Secret, on Kubernetes: `spec.security.zookeeper`."""
 
     password_secret: SecretKeySpec = Field(description="The entry of a Secret with the password")
 

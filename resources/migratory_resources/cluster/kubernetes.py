@@ -138,7 +138,7 @@ class KubernetesZooKeeperSpec(ZooKeeperSpec):
 
     @model_validator(mode="after")
     def _has_an_external_ensemble(self) -> Self:
-        """Raise PydanticCustomError if `chroot` is given without `external`."""
+        """Return the spec. Raise PydanticCustomError if `chroot` is given without `external`."""
         if self.chroot is not None and self.external is None:
             raise not_allowed("chroot only with external")
         return self
@@ -160,8 +160,8 @@ class KubernetesSlaSpec(SlaSpec):
 
     @model_validator(mode="after")
     def _is_schedulable(self) -> Self:
-        """Raise PydanticCustomError if the time zone does not exist, or the schedule lacks `prometheus` or never comes
-        due."""
+        """Return the spec. Raise PydanticCustomError if the time zone does not exist, or the schedule lacks
+        `prometheus` or never comes due."""
         check_zone(self.zone)
         if self.schedule is None:
             return self

@@ -257,7 +257,8 @@ class DeliverySpec(ResourceModel):
 
 
 class AdministrationSpec(ResourceModel):
-    """Tokens for the pages of the administration that show addresses: `spec.security.administration`."""
+    """The hashes of the tokens with which brokers' status pages and server lists may be read, by everybody if there are
+    none: `spec.security.administration`."""
 
     tokens: list[Annotated[str, PatternText(r"[0-9a-f]{64}", 64, "64 hexadecimal digits in lower case")]] = Field(
         default_factory=list,
@@ -268,7 +269,8 @@ class AdministrationSpec(ResourceModel):
 
 
 class SecuritySpec(ResourceModel):
-    """Which clients and web pages may connect, and what they may do, and the brokers' certificates: `spec.security`."""
+    """Which clients and web pages may connect, what they may do, and the certificates and the ZooKeeper user of the
+    brokers: `spec.security`."""
 
     origins: list[Annotated[str, PatternText(ORIGIN_PATTERN, 300, ORIGIN_FORM)]] = Field(
         default_factory=list,

@@ -20,7 +20,8 @@ class DocumentError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """A SafeLoader that rejects aliases, tags, duplicate keys and deep nesting.
+    """A SafeLoader that rejects anchors, aliases, tags except `!!str`, keys that are not text, duplicate keys and deep
+    nesting.
 
     Aliases can expand a few lines to megabytes; a tag such as `!!bool x` would be a KeyError.
     """
