@@ -40,7 +40,8 @@ def restore_interrupt() -> None:
 
 
 def open_standard_descriptors() -> None:
-    """Open /dev/null as standard input, output or error where the parent process closed it (`2>&-`, a daemon).
+    """Open /dev/null as standard input, output or error where the parent process closed it (`2>&-`, a daemon), and let
+    `sys.stdout` and `sys.stderr` write there.
 
     Otherwise the next file or connection would get that descriptor number and receive what is written to standard
     error: a broker's log lines would appear in a client's stream. Call it before anything is opened. `sys.stdin` stays

@@ -38,7 +38,7 @@ class ProgressDisplay:
 
     def show(self, event: LoadEvent) -> None:
         """Show the state of the load. Without a terminal, print it only every LINE_SECONDS, when phase or mark changes,
-        and at the first error."""
+        and when an error appears or goes."""
         text = describe(event)
         if self._live is not None:
             self._live.update(Text(text))

@@ -79,7 +79,7 @@ def _hosts(cluster: KubernetesCluster, owner: ResourceOwner) -> list[str]:
 
 
 def _zoo_cfg(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
-    """Return the members' configuration file, which is the same for all of them."""
+    """Return the text of the members' configuration file, `zoo.cfg`, which is the same for all of them."""
     extra_lines = [
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
