@@ -2,7 +2,7 @@
 
 Each namespace with clusters or reports has one Lease in it. So any two operators that watch the namespace find the same
 Lease: two for all namespaces, one for all and one for a few, replicas of one Deployment. The operator that holds the
-Lease serves the namespace; the others wait, and log it. docs/decisions/0008-operator-leases.md has the alternatives.
+Lease serves the namespace; the others wait, and log it. docs/decisions/0009-operator-leases.md has the alternatives.
 
 The holder renews the Lease. Another operator takes the Lease over when it has seen no change of it for the Lease's
 duration by the clock of that operator, so that clocks need not agree. A holder that could not renew stops before that.
