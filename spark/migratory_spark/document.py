@@ -2,7 +2,8 @@
 here.
 
 Names end in their unit. Moments are RFC 3339 in UTC with milliseconds. Null means that nothing was measured or counted,
-which is not the same as zero. There is never a NaN. Counts are integers.
+which is not the same as zero. There is never a NaN. Counts are integers. The docstrings of the types are descriptions
+in the JSON Schema (`python -m migratory_spark.report`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ Verdict = Literal["met", "missed", "insufficient"]
 
 class DistributionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A distribution of times: number, quantiles, mean, standard deviation and highest value. The unit is that of the
-    field that holds the summary. `max` is the upper bound of the highest bucket that is not empty, or the highest
-    finite bound if that bucket has none. Quantiles are null if nothing was measured, or if exporters have no bucket
-    bound in common."""
+    field that holds the summary. All figures but `count` are null if nothing was measured. Quantiles and `max` are also
+    null if exporters have no bucket bound in common, and `stdev` without an exported sum of squares, which only the
+    latency of deliveries has. `max` is the upper bound of the highest bucket that is not empty, or the highest finite
+    bound if that bucket has none. In rows of tables over time `median_bucket` is null and `note` is empty."""
 
     count: int
     median: float | None
@@ -31,10 +33,11 @@ class DistributionSummary(msgspec.Struct, frozen=True, kw_only=True):
     p99: float | None
     max: float | None
     median_bucket: tuple[float, float | None] | None = None
-    """The bucket (above, at most) that holds the median; `at most` is null for the bucket without an upper bound. Only
-    in summaries of a whole window."""
+    """The bucket (above, at most) that holds the median; `at most` is null for the bucket without an upper bound. Null
+    in rows of tables over time."""
     note: str = ""
-    """A sentence on how quantiles were computed if the exporters' buckets differ, else empty."""
+    """A sentence on how quantiles were computed if the exporters' buckets differ, else empty. Empty in rows of tables
+    over time."""
 
 
 class WindowSummary(DistributionSummary, frozen=True, kw_only=True):
@@ -46,8 +49,9 @@ class WindowSummary(DistributionSummary, frozen=True, kw_only=True):
 
 
 class ReportWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """The report's window [start, end). `zone` is the time zone of its hours and days. `provisional` is true if the
-    samples were read before all samples of the window can have arrived: the same report may differ later."""
+    """The report's window, without the moment `start` and with the moment `end`; `seconds` is its length. `zone` is the
+    time zone of its hours and days. `provisional` is true if the samples were read before all samples of the window can
+    have arrived: the same report may differ later."""
 
     start: str
     end: str
@@ -57,10 +61,11 @@ class ReportWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """An exporter of the metrics of clients or publishers: its first and last scrape, the number of scrapes, their
-    usual interval and longest gap, and the number of restarts of its counters. `ended_early` is true if the last scrape
-    is followed by a gap up to the window's end. `uncertain_seconds` is the longest time in all whose counts may be
-    missing, before restarts and after an early end."""
+    """An exporter of the metrics of clients or publishers: its first and last scrape in the window, the number of
+    scrapes, their usual interval (0 if unknown), the longest time between two, and the number of restarts of its
+    counters. `ended_early` is true if the last scrape is followed by a gap up to the window's end. `uncertain_seconds`
+    is the longest time in all whose counts may be missing: a scrape interval for each restart, and one for an early
+    end."""
 
     name: str
     first: str
@@ -74,9 +79,10 @@ class ReportTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
-    """Scrape coverage: `share` (0 to 1) of the window lies outside of gaps. In a gap, the scrapes of every exporter of
-    clients or publishers are more than two and a half scrape intervals apart. `longest_gap_seconds` is the scrape
-    interval if there is no gap, `scrapes` the highest number of one exporter. `targets` are these exporters."""
+    """Scrape coverage: `share` (0 to 1) of the window lies outside of gaps. A gap is a time in which no exporter of
+    clients or publishers was scraped for more than two and a half of its scrape intervals. `longest_gap_seconds` is the
+    scrape interval if there is no gap. `scrape_interval_seconds` is the exporters' median, null without an exporter.
+    `scrapes` is the highest number of one exporter. `targets` are these exporters, sorted by name."""
 
     share: float
     scrape_interval_seconds: float | None
@@ -87,7 +93,9 @@ class WindowCoverage(msgspec.Struct, frozen=True, kw_only=True):
 
 class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of the series and samples in the report's window and in the hour before, from which the counters' values
-    at the window's start are read. What windows of objectives need from before that is not included."""
+    at the window's start are read. `samples` are those with a usable number. `stale` markers are counted separately,
+    and so are other values that are no samples (`nan`): NaN, infinities, and negative values of counters. What windows
+    of objectives need from before that hour is not included."""
 
     series: int
     samples: int
@@ -113,7 +121,7 @@ class GapCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 class BrokerDeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries by one broker, and reconnects of clients that lost or left that broker, as clients counted them. A
-    count is null if its metric was not scraped."""
+    count is null if its metric was not scraped at all, and 0 if only series of other brokers were scraped."""
 
     received: int | None
     lost: int | None
@@ -136,12 +144,14 @@ class DeliveryCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AvailabilityCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Publications that were acknowledged or failed (`attempts`) and those that failed; null if neither was scraped.
+    """Publications that were acknowledged or failed (`attempts`) and those that failed; null if the metrics of neither
+    were scraped.
 
     `share` (0 to 1) is the acknowledged part of the sum, not a mean of ratios; it is null without an attempt.
-    `windows_without_traffic` is the number of table rows without an attempt. `background_failures` are those outside of
-    incidents (from the start of an incident to 15 s after its end), `background_failures_per_minute` is their rate in
-    that time.
+    `windows_without_traffic` is the number of table rows without an attempt. `errors_by_reason` has the failures by
+    reason, without reasons that did not occur. `background_failures` are those outside of incidents (from the start of
+    an incident to 15 s after its end). `background_failures_per_minute` is their rate in that time, null if incidents
+    take up the whole window.
     """
 
     attempts: int | None
@@ -154,8 +164,8 @@ class AvailabilityCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of all brokers together in the time of one table row, which begins at `start`. `availability` is the
-    acknowledged share (0 to 1) of attempts, null without one."""
+    """Counts of all brokers together in the time of one table row, which begins at `start`. A count is 0 also if its
+    metric was not scraped. `availability` is the acknowledged share (0 to 1) of attempts, null without one."""
 
     start: str
     seconds: float
@@ -170,14 +180,14 @@ class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalendarRow(WindowRow, frozen=True, kw_only=True):
-    """A row for an hour or a day of the report's time zone. `local` is its start there with the offset, by which the
-    two rows of a repeated hour differ."""
+    """A row for an hour or a day of the report's time zone, cut at the window's ends. `local` is its start there with
+    the offset, by which the two rows of a repeated hour differ."""
 
     local: str
 
 
 class Calendar(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows by hour for windows of up to four days, else by day."""
+    """Rows by hour of the time zone `zone` for windows of up to four days, else by day."""
 
     unit: Literal["hour", "day"]
     zone: str
@@ -186,7 +196,8 @@ class Calendar(msgspec.Struct, frozen=True, kw_only=True):
 
 class LatencyHeatmap(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries by time and latency: `counts[i][j]` are those in the row that begins at `starts[i]`, above
-    `bounds_ms[j-1]` (0 for the first) and at most `bounds_ms[j]`. The last column is above every bound."""
+    `bounds_ms[j-1]` (0 for the first) and at most `bounds_ms[j]`. Each row has one column more than there are bounds:
+    the last one is above every bound. All lists are empty without a delivery."""
 
     starts: list[str]
     bounds_ms: list[float]
@@ -194,8 +205,10 @@ class LatencyHeatmap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatencySection(msgspec.Struct, frozen=True, kw_only=True):
-    """Latency of live deliveries between a sender and a receiver on one clock. `cumulative` has pairs of a bound in ms
-    and the deliveries at or below the bound, sorted; `all.count` may be higher than the last of them."""
+    """Latency of live deliveries between a sender and a receiver on one clock: of all, by broker, and by table row
+    (`by_window` for each broker, `over_time` for all brokers together). Rows without a delivery are missing.
+    `cumulative` has pairs of a bound in ms and the deliveries at or below the bound, sorted; `all.count` may be higher
+    than the last of them."""
 
     all: DistributionSummary
     by_broker: dict[str, DistributionSummary]
@@ -208,20 +221,23 @@ class LatencySection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerConnections(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of clients of one broker by its own count; null if the broker was not scraped in that time. `last` is the
-    value of its last scrape."""
+    """Number of clients of one broker by its own count; null if the broker was not scraped in that time. `mean` and
+    `max` are those of the whole window, `last` is the value of its last scrape there, and `by_window` has the mean of
+    each table row."""
 
     broker: str
     mean: float | None
     max: float | None
     last: float | None
     by_window: list[float | None]
-    """The mean in each window of the table."""
+    """The mean in each row of the table."""
 
 
 class IncidentStepRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of an incident. `kind` is silent (a broker's scrapes end), back, restarted, takeover, reconnects or
-    publish_errors. `count` is null for kinds that are not counted."""
+    """A step of an incident, which began after `at` and lasted until `until`. `kind` is silent (a broker's scrapes
+    end), back (they begin again), restarted, takeover, reconnects or publish_errors. `broker` is empty if the step
+    concerns no single broker. `count` is the number of takeovers, reconnects or publish errors, null for other
+    kinds."""
 
     kind: str
     at: str
@@ -231,8 +247,9 @@ class IncidentStepRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncidentImpact(msgspec.Struct, frozen=True, kw_only=True):
-    """The impact of an incident: clients that reconnected, also by the broker that they lost, interruptions of
-    publishers, failed publications, and groups that another broker took over."""
+    """The impact of an incident: reconnects of clients (`clients`, and by the broker that they lost), failed
+    publications, and groups that another broker took over, each from the incident's start to 15 s after its end, and
+    interruptions of publishers (`publish_gaps`) up to the next incident."""
 
     clients_by_broker: dict[str, int]
     clients: int
@@ -242,8 +259,9 @@ class IncidentImpact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatencyAround(msgspec.Struct, frozen=True, kw_only=True):
-    """Latency before an incident (from the previous one or the window's start), during it, and after it (until the next
-    one or the window's end)."""
+    """Latency before an incident (from the end of the previous one or the window's start), during it, and after it
+    (until the start of the next one or the window's end). Incidents that overlap it are not taken for the previous or
+    the next one."""
 
     before: DistributionSummary
     during: DistributionSummary
@@ -252,7 +270,8 @@ class LatencyAround(msgspec.Struct, frozen=True, kw_only=True):
 
 class ConnectionsAround(msgspec.Struct, frozen=True, kw_only=True):
     """Clients by broker, before an incident (at the broker's last scrape before) and after (at the broker's last scrape
-    before the next incident or the window's end). A broker without a recent scrape is missing."""
+    before the next incident or the window's end). A broker is missing if that scrape is more than two and a half scrape
+    intervals back."""
 
     before: dict[str, float]
     after: dict[str, float]
@@ -260,9 +279,10 @@ class ConnectionsAround(msgspec.Struct, frozen=True, kw_only=True):
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """An incident. `kind` is given by the caller, or one of "broker died", "broker restarted", "takeover" and
-    "reconnect wave". `at` is the last moment before it began, `at_uncertain_seconds` how much later it may have begun.
-    `resume_seconds` is the time that clients waited, `publish_gap_seconds` the time that publishers waited, from this
-    incident to the next."""
+    "reconnect wave". `broker` is empty if it concerns no single broker. `at` is the last moment before it began,
+    `at_uncertain_seconds` how much later it may have begun, `until` the moment at which it was over. `found` is false
+    if the caller gave it. `happenings` are its steps, and `affected` is its impact. `resume_seconds` is the time that
+    clients waited, `publish_gap_seconds` the time that publishers waited, from this incident to the next."""
 
     kind: str
     broker: str
@@ -280,10 +300,11 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The rate at which the error budget was spent in the last `window_seconds`: 1 spends it exactly in the objective's
-    window.
+    """The rate at which the error budget was spent in the last `window_seconds` of the objective's window: 1 spends it
+    exactly in the objective's window.
 
-    `rate` is null without an event, without data for all of the window, and with a target of 100%, which has no budget.
+    `rate` is null without an event, if scrapes cover less than 95% of the time, and with a target of 100%, which has no
+    budget. `good` and `total` are 0 if nothing could be counted.
     """
 
     window_seconds: float
@@ -293,8 +314,8 @@ class BurnRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The error budget left at the moment `end`, and the events from the start of the objective's window to then on
-    which it is based. `budget_left` is null without an event."""
+    """The error budget left at the moment `end`, and the good and all events from the start of the objective's window
+    to that moment, on which it is based. `budget_left` is null without an event."""
 
     end: str
     good: int
@@ -304,7 +325,8 @@ class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 class ObjectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
     """The time over which an objective was judged. `kind` is report (the report's own window), rolling, or a calendar
-    period so far. `coverage` is the share (0 to 1) of that time that was scraped."""
+    period so far, in the time zone `zone`. `coverage` is the share (0 to 1) of that time in which the exporters that
+    the objective needs were scraped."""
 
     kind: Literal["report", "rolling", "day", "week", "month", "quarter", "year"]
     start: str
@@ -315,7 +337,8 @@ class ObjectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 class JudgedSlices(msgspec.Struct, frozen=True, kw_only=True):
     """When a slice of time is good: `percentile` (percent) of its deliveries are within the objective's threshold, or
-    `share` (percent) of its publications were acknowledged. The other one is null; both are exact decimals."""
+    `share` (percent) of its publications were acknowledged. The one that is not asked for is null; both are text with
+    an exact decimal."""
 
     length_seconds: float
     percentile: str | None
@@ -324,8 +347,10 @@ class JudgedSlices(msgspec.Struct, frozen=True, kw_only=True):
 
 class ObjectiveResult(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on an objective. `good` of `total` events (or slices of time) met it; `compliance` is good / total.
-    `budget_left` is the share of the error budget that is left, below 0 when overspent. Null means unknown; `reason`
-    says why."""
+    `budget_left` is the share of the error budget that is left, below 0 when overspent. These four are null if unknown,
+    and `budget_left` with every verdict `insufficient`. `reason` says why the data is insufficient, or is a note on the
+    figures, or empty. `threshold_ms` is null for an objective without one. `silent_slices` and `slices` are null for an
+    objective that counts events."""
 
     name: str
     type: str
@@ -354,7 +379,7 @@ class ObjectiveResult(msgspec.Struct, frozen=True, kw_only=True):
 
 class BrokenDownObjective(msgspec.Struct, frozen=True, kw_only=True):
     """An objective's events of one combination of labels, over the objective's window. The verdict is that of the
-    objective if only these events had been counted. Null means unknown."""
+    objective if only these events had been counted, with the scrape coverage of all exporters. Null means unknown."""
 
     name: str
     good: int | None
@@ -367,7 +392,7 @@ class BrokenDownObjective(msgspec.Struct, frozen=True, kw_only=True):
 class BreakdownRow(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of the series with one combination of labels, in the report's window. `labels` are the values in the
     order of the breakdown's labels, empty where a series does not have the label. A count is null if its metric was not
-    scraped. Objectives that count slices are missing."""
+    scraped; `attempts` and `failures` are null if nothing was published. Objectives that count slices are missing."""
 
     labels: list[str]
     expected: int | None

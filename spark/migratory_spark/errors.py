@@ -8,8 +8,9 @@ _MAX_EXCERPT = 300
 
 
 def excerpt(data: bytes) -> str:
-    """Return the beginning of what a server sent, for an error message: its text in one line of at most 300 characters,
-    or the number of bytes if it is no text. Damaged data must not reach a terminal."""
+    """Return the beginning of what a server sent as one line of at most 300 characters, for an error message. Return
+    only the number of bytes if more than a tenth of the characters are unreadable, because damaged data must not reach
+    a terminal, and "no text" if nothing is left."""
     text = data[: 4 * _MAX_EXCERPT].decode(errors="replace")
     if sum(map(_is_unreadable, text)) > len(text) // 10:
         return f"{len(data)} bytes that are no text"
@@ -17,11 +18,14 @@ def excerpt(data: bytes) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text as one line without control characters and bytes that could not be decoded."""
+    """Return the text as one line: each run of white space is one space, and characters that cannot be printed or could
+    not be decoded are removed."""
     return "".join(character for character in " ".join(text.split()) if not _is_unreadable(character))
 
 
 def _is_unreadable(character: str) -> bool:
+    """Return whether the character stands for bytes that could not be decoded, or is neither printable nor white
+    space."""
     return character == "\N{REPLACEMENT CHARACTER}" or not (character.isprintable() or character.isspace())
 
 
@@ -30,8 +34,8 @@ class NoSamples(Exception):
 
 
 class BadSamples(ValueError):
-    """Raised when a table or file does not have the columns of samples, or cannot be read. The message names it and
-    what is expected."""
+    """Raised when a table or file does not have the columns of samples, or a file cannot be read. The message names the
+    file or the column, and what is expected."""
 
 
 class SourceError(Exception):
@@ -43,7 +47,8 @@ class OptionError(SourceError, ValueError):
 
 
 class ServerError(SourceError):
-    """Raised when a server did not answer, or its answer cannot be used. `server` is its URL."""
+    """Raised when a server did not answer, or its answer cannot be used. `server` is its URL, `text` the message
+    without the URL."""
 
     def __init__(self, server: str, text: str) -> None:
         super().__init__(f"{server}: {text}")
@@ -51,17 +56,19 @@ class ServerError(SourceError):
         self.text = text
 
     def __reduce__(self) -> tuple[type[ServerError], tuple[str, str]]:
+        """Return what pickle needs to build the error again, with its class."""
         # Errors travel from Spark's workers to the driver.
         return type(self), (self.server, self.text)
 
 
 class InterfaceUnsupported(ServerError):
-    """Raised when the server does not have the interface (HTTP status 404, 405 or 501). Another interface may work."""
+    """Raised when the server does not have the interface (HTTP status 404, 405 or 501), or answers a request of the
+    HTTP API with something else than Prometheus does. Another interface may work."""
 
 
 class QueryTooLarge(ServerError):
-    """Raised when the server rejects the size of a query (HTTP status 413, 422, or 400, 500 or 503 about a limit). A
-    shorter time may work."""
+    """Raised when the server rejects the size of a query (HTTP status 413 or 422, or 400, 500 or 503 with a text about
+    a limit). A query for a shorter time may work."""
 
 
 class BrokenResponse(ServerError):
@@ -69,4 +76,5 @@ class BrokenResponse(ServerError):
 
 
 class NoSamplesFound(SourceError, NoSamples):
-    """Raised when the servers have no sample that matches. The message gives the reason as far as it is known."""
+    """Raised when the window is empty, or the servers have no sample in it that matches. The message gives the reason
+    as far as it is known."""

@@ -1,4 +1,5 @@
-"""Names of the metrics that a report reads, with the role of each (docs/reference/metrics.md)."""
+"""Names of the metrics that a report reads (docs/reference/metrics.md), and what follows from a name: the role of its
+exporter, whether it is a counter, and whether its value is a start time."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ _PARTS = ("_total", "_bucket", "_count", "_sum")
 
 
 def role_of(metric: str) -> Role | None:
-    """Return the role of a target that exports `metric`: clients, publishers or brokers. Return None for a metric from
-    which no role follows."""
+    """Return the role of an exporter that exports `metric`: clients, publishers or brokers. Return None for a metric
+    from which no role follows."""
     if metric in CLIENT_METRICS:
         return "clients"
     if metric in PUBLISHER_METRICS:
@@ -60,12 +61,14 @@ def role_of(metric: str) -> Role | None:
 
 
 def shows_start(metric: str) -> bool:
-    """Return whether the metric's value is the time at which a counter or a process started."""
+    """Return whether the values of a metric of this name are the times at which a counter (`_created`) or a process
+    started."""
     return metric.endswith("_created") or metric == PROCESS_START
 
 
 def family(metric: str) -> str:
-    """Return the name without `_total`, `_bucket`, `_count` or `_sum`; `_created` is appended to that name."""
+    """Return the metric's name without its ending `_total`, `_bucket`, `_count` or `_sum`, or the whole name if it has
+    none of them. With `_created` appended it is the name of the series that has the start time."""
     for ending in _PARTS:
         if metric.endswith(ending):
             return metric.removesuffix(ending)
@@ -79,15 +82,17 @@ def counters() -> list[str]:
 
 
 def created() -> list[str]:
-    """Return the names of the metrics whose values are the start times of the counters that a report reads."""
+    """Return the sorted names of the metrics (`_created`) whose values are the start times of the counters that a
+    report reads."""
     return sorted({f"{family(metric)}_created" for metric in counters()})
 
 
 def is_counter(metric: str) -> bool:
-    """Return whether the metric only rises: its name ends in `_total`, `_bucket`, `_count` or `_sum`."""
+    """Return whether the name is that of a metric whose values only rise: it ends in `_total`, `_bucket`, `_count` or
+    `_sum`."""
     return metric.endswith(_PARTS)
 
 
 def all_metrics() -> list[str]:
-    """Return the name of every metric that a report uses."""
+    """Return the name of every metric that a report selects from the samples: counters, gauges and start times."""
     return [*counters(), *GAUGES, *created(), PROCESS_START]

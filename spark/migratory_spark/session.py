@@ -25,10 +25,11 @@ def local_session(
 ) -> Iterator[SparkSession]:
     """A context with a Spark session on this machine. At its end, stop the session and the Java process.
 
-    Set environment variables of PySpark, and raise PySpark's error if no usable Java is found.
+    Set PYSPARK_PYTHON, PYSPARK_DRIVER_PYTHON, SPARK_LOCAL_IP (if unset) and, with `java_home`, JAVA_HOME in this
+    process's environment; they stay set. Raise PySpark's error if no usable Java is found.
 
     :param java_home: the JRE to use instead of the environment's `JAVA_HOME`.
-    :param work_dir: folder of Spark's scratch files.
+    :param work_dir: folder of Spark's scratch files and warehouse; None for Spark's defaults.
     :param cores: local cores; None for all.
     :param memory: memory of the JVM, such as "4g"; None for 1 GiB. Data that does not fit goes to disk.
     """
@@ -71,9 +72,11 @@ def local_session(
 
 @contextmanager
 def submitted_session(name: str) -> Iterator[SparkSession]:
-    """A context with the session of `spark-submit`, or a local one without it. At its end, stop the session.
+    """A context with the session of `spark-submit`, or a local one if the program was started without it. At its end,
+    stop the session.
 
-    The submitter chooses master, memory and executors. Time zone UTC and ANSI SQL are set here.
+    The submitter chooses master, memory and executors. The session's time zone (UTC) and ANSI SQL are set here,
+    whatever the submitter chose.
 
     :param name: the application's name in Spark.
     """
@@ -88,8 +91,8 @@ def submitted_session(name: str) -> Iterator[SparkSession]:
 
 
 def _end_java() -> None:
-    """Stop the Java process, which PySpark would otherwise run until the interpreter ends. Do nothing if there is
-    none."""
+    """Stop the Java process, which PySpark would otherwise run until the interpreter ends. Kill it if it has not ended
+    after 10 s. Do nothing if there is none."""
     gateway = SparkContext._gateway
     if gateway is None:
         return

@@ -36,8 +36,8 @@ def zone(name: str) -> ZoneInfo:
 
 
 def row_seconds(seconds: float) -> float:
-    """Return the shortest length of rows, in seconds, that cuts a window of `seconds` into at most MAX_ROWS rows.
-    Lengths are those of _ROW_SECONDS; beyond them, an exact part of the window."""
+    """Return the shortest of the lengths in _ROW_SECONDS (1 s to 7 days) that cuts a window of `seconds` into at most
+    MAX_ROWS rows. If all of them are too short, return the MAX_ROWS-th part of the window."""
     for length in _ROW_SECONDS:
         if seconds <= length * MAX_ROWS:
             return float(length)
@@ -45,18 +45,18 @@ def row_seconds(seconds: float) -> float:
 
 
 def iso(moment_ms: int) -> str:
-    """Return the moment in RFC 3339, in UTC with milliseconds."""
+    """Return the moment (ms since 1970) in RFC 3339, in UTC with milliseconds."""
     return _at(moment_ms, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def local(moment_ms: int, tz: ZoneInfo) -> str:
-    """Return the moment in RFC 3339 to the second, in the time zone and with its offset."""
+    """Return the moment (ms since 1970) in RFC 3339, in the time zone and with its offset. Milliseconds are cut off."""
     return _at(moment_ms, tz).isoformat(timespec="seconds")
 
 
 def period_start(period: Period, moment_ms: int, tz: ZoneInfo) -> int:
-    """Return the start (ms since 1970) of the day, week, month, quarter or year that contains the moment. A moment on a
-    boundary belongs to the period that ends there."""
+    """Return the start (ms since 1970) of the zone's day, week (from Monday), month, quarter or year that contains the
+    moment. A moment on a boundary belongs to the period that ends there."""
     local_time = _at(moment_ms - 1, tz)
     match period:
         case "day":
@@ -75,7 +75,8 @@ def calendar_units(start_ms: int, end_ms: int, tz: ZoneInfo) -> tuple[Literal["h
     """Return the unit, and the starts (ms since 1970) of the zone's hours that [start, end) touches, or of its days if
     the window is longer than MAX_HOURLY_MS.
 
-    The first start is `start_ms`.
+    The first start is `start_ms`, even inside an hour or a day. An hour in which the clock changes is cut at the
+    change. There are no starts if the window is empty.
     """
     unit: Literal["hour", "day"] = "hour" if end_ms - start_ms <= MAX_HOURLY_MS else "day"
     following = _next_hour if unit == "hour" else _next_day
@@ -87,11 +88,13 @@ def calendar_units(start_ms: int, end_ms: int, tz: ZoneInfo) -> tuple[Literal["h
 
 
 def _at(moment_ms: int, tz: ZoneInfo | type(UTC)) -> datetime:  # type: ignore[valid-type]
+    """Return the moment (ms since 1970) as a time with this zone."""
     # By addition: fromtimestamp takes a float, which does not hold every millisecond.
     return (_EPOCH + timedelta(milliseconds=moment_ms)).astimezone(tz)
 
 
 def _ms(moment: datetime) -> int:
+    """Return a time with a zone in ms since 1970."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -104,10 +107,13 @@ def _midnight(day: date, tz: ZoneInfo) -> int:
 
 
 def _next_day(moment_ms: int, tz: ZoneInfo) -> int:
+    """Return the start (ms since 1970) of the zone's day after the one that contains the moment."""
     return _midnight(_at(moment_ms, tz).date() + timedelta(days=1), tz)
 
 
 def _next_hour(moment_ms: int, tz: ZoneInfo) -> int:
+    """Return the moment (ms since 1970) at which the zone's hour that contains the given moment ends: at the next full
+    hour, or at an earlier change of the clock."""
     local_time = _at(moment_ms, tz)
     into_hour = local_time.minute * 60_000 + local_time.second * 1000 + local_time.microsecond // 1000
     following = moment_ms + HOUR_MS - into_hour

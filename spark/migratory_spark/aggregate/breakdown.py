@@ -1,4 +1,5 @@
-"""Breakdown of totals by labels: which series belong to which combination of values, and the observations of each.
+"""Breakdown of totals by labels: which series belong to which combination of the labels' values, and the observations
+of each combination.
 
 A breakdown has totals of a whole window only. Rows of time for every combination would be too many, and an objective is
 judged over its window.
@@ -25,21 +26,23 @@ Combination = tuple[str, ...]
 
 
 class BadBreakdown(ValueError):
-    """Raised for labels that no series has, or that have too many combinations of values. The message says what to ask
-    for instead."""
+    """Raised for labels that no series has, or that have more than MAX_COMBINATIONS combinations of values. The message
+    says what to ask for instead."""
 
 
 @dataclass(slots=True, frozen=True)
 class BreakdownPlan:
-    """The plan of a breakdown's totals. `parts` has, for each combination, the catalog of its series, the table rows of
-    their groups, and the first row and the number of rows that the combination has in `plan`."""
+    """The plan of a breakdown's totals over the time of `grid`. `parts` has, for each combination, the catalog of its
+    series, the table rows of their groups, and the first row and the number of rows that the combination has in
+    `plan`."""
 
     grid: TimeGrid
     plan: TotalsPlan
     parts: dict[Combination, tuple[SeriesCatalog, GroupRows, int, int]]
 
     def observations(self, totals: Totals) -> dict[Combination, Observations]:
-        """Return the observations of each combination from the sums of all partitions."""
+        """Return the observations of each combination from the totals that were computed by `plan`, of all partitions
+        together."""
         return {
             combination: build_observations(catalog, self.grid, rows, _of_rows(totals, first, count, len(self.grid)))
             for combination, (catalog, rows, first, count) in self.parts.items()
@@ -47,7 +50,9 @@ class BreakdownPlan:
 
 
 def plan_breakdown(catalog: SeriesCatalog, grid: TimeGrid, labels: Sequence[str]) -> BreakdownPlan:
-    """Return the plan of a breakdown by `labels` of the counters of clients and publishers. Raises BadBreakdown."""
+    """Return the plan of a breakdown by `labels` of the counters of clients and publishers that were scraped in the
+    time of `grid`. Raises BadBreakdown if none of these series has one of the labels, or if there are too many
+    combinations; without any such series the breakdown is empty."""
     positions: dict[Combination, list[int]] = {}
     known = frozenset(metrics.counters()) - frozenset(metrics.BROKER_COUNTERS)
     names: set[str] = set()
@@ -72,6 +77,8 @@ def plan_breakdown(catalog: SeriesCatalog, grid: TimeGrid, labels: Sequence[str]
 
 
 def _check(labels: Sequence[str], names: set[str], combinations: int) -> None:
+    """Raise BadBreakdown if one of the labels is not in `names`, the labels of the series, or if there are too many
+    combinations. Without any names no label is missing."""
     missing = [label for label in labels if label not in names]
     if missing and names:
         raise BadBreakdown(f"no series has the label {missing[0]!r}; there are {', '.join(sorted(names - {'le'}))}")
@@ -83,6 +90,7 @@ def _check(labels: Sequence[str], names: set[str], combinations: int) -> None:
 
 
 def _of_rows(totals: Totals, first: int, count: int, columns: int) -> Totals:
-    """Return the sums in `count` rows of a table from `first` on, as those of a table that begins there."""
+    """Return the sums in `count` rows of a table from row `first` on, as those of a table that begins there and has the
+    same number of columns."""
     inside = slice(*np.searchsorted(totals.keys, (first * columns, (first + count) * columns)).tolist())
     return Totals(totals.keys[inside] - first * columns, totals.whole[inside], totals.fraction[inside])

@@ -26,12 +26,14 @@ MAX_GAPS = 1000
 
 @dataclass(slots=True, frozen=True)
 class ScrapedExporter:
-    """One scraped target in one role (clients, publishers or brokers); times in ms since 1970, lengths in ms.
+    """One exporter in one role (clients, publishers or brokers) and one window; times in ms since 1970, lengths in ms.
 
     `name` is the label `broker` of a broker, and job and instance of others. `first` and `last` are its first and last
-    scrape, `scrapes` their number, `longest` the longest time between two. `gaps` are the intervals between scrapes
-    that are too long, `restarts` those in which a counter restarted, each from the last scrape before. `interval` is
-    the usual scrape interval. It is 0 if it is unknown: of a target that was scraped once, only that moment is covered.
+    scrape, `scrapes` their number, `longest` the longest time between two. `interval` is the usual scrape interval. It
+    is 0 if it is unknown: of an exporter that was scraped once, only that moment is covered. `gaps` are the intervals
+    from one scrape to the next that are longer than ALLOWED_INTERVALS scrape intervals. `restarts` are those in which a
+    counter restarted, each from the last scrape before to the scrape that showed it. Of both, only the first MAX_GAPS
+    are kept.
     """
 
     role: Role
@@ -50,8 +52,8 @@ class ScrapedExporter:
         return ALLOWED_INTERVALS * self.interval
 
     def gaps_within(self, start: int, end: int) -> list[Interval]:
-        """Return the parts of gaps in [start, end] (ms) that are longer than `allowed_gap`, including the time before
-        the first and after the last scrape."""
+        """Return the parts of gaps in [start, end] (ms) that are longer than `allowed_gap`. The time before the first
+        scrape and the time after the last one are gaps, too."""
         gaps = [(start, self.first), *self.gaps, (self.last, end)]
         clipped = [(max(begin, start), min(finish, end)) for begin, finish in gaps]
         return [(begin, finish) for begin, finish in clipped if finish - begin > self.allowed_gap]
@@ -59,11 +61,11 @@ class ScrapedExporter:
 
 @dataclass(slots=True, frozen=True)
 class ScrapeCoverage:
-    """Scrape coverage of a window.
+    """Scrape coverage of a window by several exporters.
 
-    `share` (0 to 1) of the window is covered, `longest` is the longest gap in ms that all exporters have in common (the
-    scrape interval if there is none), `scrapes` the highest number of scrapes of one exporter, `interval` the median
-    scrape interval in ms, None without an exporter.
+    `share` (0 to 1) of the window is covered. `longest` is the longest gap in ms that all exporters have in common: the
+    scrape interval if there is none, the window's length without an exporter. `scrapes` is the highest number of
+    scrapes of one exporter, 0 without one. `interval` is the median scrape interval in ms, None without an exporter.
     """
 
     share: float
@@ -74,7 +76,7 @@ class ScrapeCoverage:
 
 @dataclass(slots=True, frozen=True)
 class ScrapedExporters:
-    """All exporters that were scraped in a window."""
+    """All exporters that were scraped in a window. An exporter with two roles is in it twice."""
 
     exporters: tuple[ScrapedExporter, ...]
 
@@ -83,8 +85,9 @@ class ScrapedExporters:
         return [exporter for exporter in self.exporters if exporter.role in roles]
 
     def coverage(self, start: int, end: int, *roles: Role) -> ScrapeCoverage:
-        """Return the coverage of [start, end] (ms) by the exporters of these roles. Time is covered while at least one
-        of them was scraped; the share is 0 without an exporter."""
+        """Return the coverage of [start, end] (ms) by the exporters of these roles that were scraped about that time.
+        Time is covered unless it lies in a gap of each of them. The share is 0 without an exporter and for an empty
+        interval."""
         exporters = [each for each in self.with_role(*roles) if each.first <= end and each.last >= start]
         if not exporters or end <= start:
             return ScrapeCoverage(0.0, max(0, end - start), 0, None)
@@ -98,7 +101,7 @@ class ScrapedExporters:
 
 @dataclass(slots=True, frozen=True)
 class ScrapeTimes:
-    """The times of one target's scrapes in one role, and the times of the scrapes that showed a counter's restart;
+    """The times of one exporter's scrapes in one role, and the times of the scrapes that showed a counter's restart;
     sorted, in ms since 1970."""
 
     times: Ints
@@ -106,12 +109,14 @@ class ScrapeTimes:
 
     @classmethod
     def from_series(cls, times: Sequence[Ints], restarts: Sequence[Ints]) -> ScrapeTimes:
-        """Return the union of the sorted times of all series of a target, each time once."""
+        """Return the union of the times of all series of an exporter, sorted and each once. Each argument has an array
+        of times for each series, at least one."""
         return cls(np.unique(np.concatenate(times)), np.unique(np.concatenate(restarts)))
 
     def exporter_within(self, role: Role, name: str, start_ms: int, end_ms: int) -> ScrapedExporter | None:
-        """Return the target as an exporter scraped in [start, end], or None if it was not scraped then. Gaps and
-        restarts are those within this time."""
+        """Return the exporter with its scrapes in [start, end], or None if it was not scraped then. Gaps and restarts
+        are those within this time. The scrape interval is the median of the times between these scrapes; if there are
+        fewer than three, earlier scrapes count, too."""
         first, after = np.searchsorted(self.times, (start_ms, end_ms + 1)).tolist()
         times = self.times[first:after]
         if not len(times):

@@ -24,7 +24,7 @@ _EQUAL_SHARE = 1e-9
 @dataclass(slots=True, frozen=True)
 class BucketCounts:
     """Cumulative buckets of exporters with the same bounds: `cumulative[i]` of `count` observations are at most
-    `bounds[i]` (seconds, finite)."""
+    `bounds[i]` (seconds, finite, sorted). `count` includes the observations above the highest bound."""
 
     bounds: tuple[float, ...]  # finite and sorted
     cumulative: EventCounts
@@ -32,10 +32,11 @@ class BucketCounts:
 
     @classmethod
     def from_increases(cls, bounds: tuple[float, ...], counts: EventCounts) -> BucketCounts:
-        """Return the counts from the increases of buckets in the order of `bounds`, of which the last may be infinite.
+        """Return the counts from the increases of cumulative buckets in the order of `bounds`, of which the last may be
+        infinite.
 
         Increases of one scrape are consistent. Across a restart one bucket may be a scrape ahead of another, so a count
-        is raised where a lower bucket holds more. `count` is the last bucket's.
+        is raised where a lower bucket holds more. `count` is the last bucket's, 0 without buckets.
         """
         rising = np.maximum.accumulate(counts) if len(counts) else counts
         finite = bounds[:-1] if bounds and math.isinf(bounds[-1]) else bounds
@@ -43,7 +44,7 @@ class BucketCounts:
 
     def at_most(self, threshold: float) -> tuple[float, bool]:
         """Return the number of observations that are surely at or below `threshold` seconds, and whether the threshold
-        is a bound. If it is not, the bucket in which it lies counts as above."""
+        is one of the bounds. If it is not, the bucket in which it lies counts as above."""
         index = int(np.searchsorted(np.asarray(self.bounds), threshold * (1 + _EQUAL_SHARE), side="right")) - 1
         if index < 0:
             return 0.0, False
@@ -51,14 +52,15 @@ class BucketCounts:
 
     def possibly_at_most(self, threshold: float) -> float:
         """Return the number of observations that may be at or below `threshold` seconds: the bucket in which the
-        threshold lies counts as below."""
+        threshold lies counts as below. Above the highest bound these are all observations."""
         index = int(np.searchsorted(np.asarray(self.bounds), threshold * (1 - _EQUAL_SHARE), side="left"))
         return self.count if index == len(self.bounds) else float(self.cumulative[index])
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution of observations in seconds, from the buckets and sums of one or more exporters.
+    """A distribution of observations in seconds, from the buckets and sums of one or more exporters. `parts` has the
+    buckets, one entry for each set of bounds or exporter.
 
     `sum` is the sum of the observations, `squares` the sum of their squares. `squares` is None if an exporter has no
     counter of squares; then the deviation is unknown.
@@ -79,8 +81,8 @@ class Distribution:
 
     @classmethod
     def merged(cls, parts: Iterable[Distribution]) -> Distribution:
-        """Return the distribution of all observations of `parts`. If a part has no sum of squares, the result has
-        none."""
+        """Return the distribution of all observations of `parts`. If a part has no sum of squares, or there is no part,
+        the result has none."""
         distributions = list(parts)
         squares = [distribution.squares for distribution in distributions if distribution.squares is not None]
         return cls(
@@ -91,7 +93,7 @@ class Distribution:
 
     @property
     def count(self) -> float:
-        """The number of observations."""
+        """The number of observations that are in a bucket."""
         return sum(part.count for part in self.parts)
 
     @property
@@ -111,7 +113,7 @@ class Distribution:
     @cached_property
     def common(self) -> BucketCounts:
         """The counts of all parts together, on the finite bounds that each of them has. Parts without observations are
-        left out."""
+        left out. There may be no such bound; `count` is complete in any case."""
         counted = [part for part in self.parts if part.count]
         if not counted:
             return BucketCounts((), np.zeros(0), 0.0)
@@ -137,8 +139,8 @@ class Distribution:
     def at_most(self, threshold: float) -> tuple[float, bool]:
         """Return the number of observations that are surely at or below `threshold` seconds, and whether that is exact.
 
-        It is exact if the threshold is a bound of every exporter's histogram. Otherwise the bucket in which the
-        threshold lies counts as above.
+        It is exact if the threshold is a bound of every part that has observations, and if there are no observations.
+        Otherwise the bucket in which the threshold lies counts as above.
         """
         counts = [part.at_most(threshold) for part in self.parts if part.count]
         return sum(count for count, _ in counts), all(exact for _, exact in counts)
@@ -167,6 +169,10 @@ class Distribution:
         return None if bucket is None else bucket[:2]
 
     def _bucket(self, share: float) -> tuple[float, float, float] | None:
+        """Return lower and upper bound, in seconds, of the bucket that holds the quantile of `share` (0 to 1), and how
+        far the quantile lies from the lower to the upper one (0 to 1, assuming that observations are spread evenly). In
+        the infinite bucket the lower bound is the highest finite one. Return None without observations or without a
+        common bound."""
         common = self.common
         if not common.count or not common.bounds:
             return None

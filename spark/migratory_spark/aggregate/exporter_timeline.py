@@ -1,8 +1,8 @@
-"""The exporters' timeline: one pass over the samples finds the scrapes, gaps and restarts of each exporter, and bursts
-of counters that tell of incidents.
+"""The exporters' timeline: one pass over the samples finds the scrapes, gaps and restarts of each exporter, and the
+episodes (times in which a counter rose) that tell of incidents.
 
-All series of a target are in one partition, so the target's timeline there is complete. Increases of one broker's
-counters are exported by many targets and come in parts. Uses numpy only.
+All series of an exporter that show its scrapes are in one partition, so the exporter's timeline there is complete.
+Increases of one broker's counters are exported by many exporters and come in parts. Uses numpy only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TimelineResult:
     """The result of TimelinePass for one partition.
 
     `exporters` has a list of scraped exporters for each window, in the order of the windows. `episodes` has the times
-    in which counters rose, by metric and broker.
+    in which counters rose within the first window, by metric and broker; more of them may be in other partitions.
     """
 
     exporters: list[list[ScrapedExporter]]
@@ -51,10 +51,10 @@ class TimelineResult:
 
 @dataclass(slots=True, frozen=True)
 class TimelinePass:
-    """A function of one partition's series that finds exporters within each of `windows`, and episodes within the first
-    window.
+    """A function of one partition's series that finds exporters within each of `windows` (ms since 1970), and episodes
+    within the first window.
 
-    For each series in the order of the index, `exporter` has the position of its target in `exporter_keys`, and
+    For each series in the order of the index, `exporter` has the position of its exporter in `exporter_keys`, and
     `episode` the position of its metric and broker in `episode_keys`; -1 for a series that has none. The first value of
     a series belongs to an episode where `first_is_burst` is true.
     """
@@ -92,6 +92,7 @@ class TimelinePass:
         )  # fmt: skip
 
     def __call__(self, batches: Iterable[SeriesBatch]) -> TimelineResult:
+        """Return the exporters and episodes of the series in these batches."""
         scrapes: dict[int, _ScrapeBuffer] = {}
         episodes: dict[int, _EpisodeBuffer] = {}
         for batch in batches:
@@ -126,8 +127,11 @@ class TimelinePass:
 
 
 def _numbered_series(numbers: Ints, batch: SeriesBatch) -> Iterator[tuple[int, slice]]:
-    """Yield the number of each series, and the slice of its samples in the batch, for series whose number is not
-    negative."""
+    """Yield the number of each series of the batch, and the slice of its samples there. Series whose number is negative
+    are skipped.
+
+    :param numbers: a number for each series of the batch.
+    """
     starts = batch.starts
     for row in np.flatnonzero(numbers >= 0).tolist():
         yield int(numbers[row]), slice(int(starts[row]), int(starts[row] + batch.counts[row]))
@@ -143,7 +147,7 @@ class _ScrapeBuffer:
     pending: int = 0
 
     def add(self, times: Ints, restarts: Ints) -> None:
-        """Add the times of one series' samples, and of those that showed a restart."""
+        """Add the times (ms since 1970) of one series' samples, and the times of the scrapes that showed a restart."""
         self.times.append(times)
         self.restarts.append(restarts)
         self.pending += len(times)
@@ -177,7 +181,7 @@ def exporters_within(parts: Iterable[TimelineResult], window: int) -> ScrapedExp
 
 def counted_steps(parts: Iterable[TimelineResult], start_ms: int) -> list[IncidentStep]:
     """Return the takeovers, reconnects and publish errors of all partitions as steps of incidents, in the order of
-    time; of very many of one kind only the MAX_STEPS largest.
+    time; of each kind only the MAX_STEPS with the highest counts.
 
     :param start_ms: the start of the window; no step begins earlier.
     """

@@ -19,11 +19,11 @@ from migratory_spark.read.series_pack import Floats, Ints, SeriesPack
 
 @dataclass(slots=True, frozen=True)
 class GaugeSummary:
-    """A summary of one gauge series in [start, end).
+    """A summary of one gauge series in a time [start, end).
 
-    `samples`, `stale` and `nan` are the numbers of samples that hold a number, a stale marker and another NaN. `mean`
-    and `max` are those of the samples that hold a number, None without one. `absent` are the intervals in ms from a
-    stale marker to the next sample, or to the end.
+    `samples`, `stale` and `nan` are the numbers of samples that hold a finite number, a stale marker, and another NaN
+    or an infinity. `mean` and `max` are those of the finite numbers, None without one. `absent` are the intervals (ms
+    since 1970) from a stale marker to the next sample, or to the end.
     """
 
     labels: dict[str, str]
@@ -36,8 +36,9 @@ class GaugeSummary:
 
 
 def summarize_gauges(packs: Iterable[SeriesPack], start_ms: int, end_ms: int) -> list[GaugeSummary]:
-    """Return a summary of every series that has a sample in [start, end), sorted by labels. All series of `packs` must
-    be of one metric."""
+    """Return a summary of every series that has a sample in [start, end) (ms since 1970), sorted by labels. All series
+    of `packs` must be of one metric. Series with equal labels from several servers are one; at equal times a number is
+    preferred to a NaN."""
     by_labels: dict[tuple[tuple[str, str], ...], list[tuple[int, int, float]]] = {}
     for pack in packs:
         begin = 0
@@ -52,6 +53,11 @@ def summarize_gauges(packs: Iterable[SeriesPack], start_ms: int, end_ms: int) ->
 
 
 def _summarize(labels: dict[str, str], samples: list[tuple[int, int, float]], end_ms: int) -> GaugeSummary:
+    """Return the summary of one series.
+
+    :param samples: time (ms), kind (0 for a NaN or infinity, 1 for a stale marker, 2 for a finite number) and value. Of
+        equal times the highest kind counts.
+    """
     by_time = {moment: (kind, value) for moment, kind, value in sorted(samples, key=lambda sample: sample[:2])}
     times = [*by_time, end_ms]
     numbers = [value for kind, value in by_time.values() if kind == 2]
@@ -65,8 +71,8 @@ def _summarize(labels: dict[str, str], samples: list[tuple[int, int, float]], en
 
 @dataclass(slots=True, frozen=True)
 class GaugeReading:
-    """A broker's gauge in one interval: number, sum and maximum of its samples, and the last one with its time in
-    ms."""
+    """A broker's gauge in one interval of a time grid: number, sum and maximum of its samples, of which there is at
+    least one, and the last one with its time in ms since 1970."""
 
     samples: int
     sum: float
@@ -97,8 +103,11 @@ BrokerReadings = dict[str, dict[int, GaugeReading]]
 
 
 def readings_by_broker(brokers: Iterable[str], readings: dict[tuple[int, int], GaugeReading]) -> BrokerReadings:
-    """Return the readings by broker name and interval. In `readings` they are by the broker's position in `brokers` and
-    interval."""
+    """Return the readings by broker name and interval.
+
+    :param brokers: the names of the brokers.
+    :param readings: the readings by the broker's position in `brokers` and by the interval's index in the time grid.
+    """
     by_broker: BrokerReadings = {}
     names = list(brokers)
     for (number, interval), reading in sorted(readings.items()):

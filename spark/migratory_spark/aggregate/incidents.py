@@ -1,6 +1,6 @@
 """Incident detection: a broker that died or restarted, a takeover, a wave of reconnects.
 
-An episode is a time in which a counter rose without a longer pause; increases become episodes where the samples are
+An episode is a time in which a counter rose without a longer pause. Increases become episodes where the samples are
 (`find_episodes`, `merge_episodes`). Episodes, and gaps and restarts of exporters (`coverage.py`), become steps.
 `find_incidents` groups steps to incidents. An incident that the caller knows of (because it stopped a broker, say)
 includes the steps at its time.
@@ -44,8 +44,9 @@ _INCIDENT_KINDS: tuple[tuple[StepKind, str], ...] = (
 
 @dataclass(slots=True, frozen=True)
 class IncidentStep:
-    """A step of an incident; times in ms since 1970. The step began after `at` and by `seen`, and lasted until
-    `until`."""
+    """A step of an incident; times in ms since 1970. The step began after `at` and by `seen`, and lasted until `until`.
+    `broker` is the broker that it concerns, "" if the counter has no such label. `count` is the number of takeovers,
+    reconnects or publish errors, None for other kinds."""
 
     kind: StepKind
     broker: str
@@ -60,7 +61,8 @@ class IncidentStep:
 class DetectedIncident:
     """An incident; times in ms since 1970. It began after `at` and by `seen`, and was over at `until`.
 
-    `broker` is empty if the incident concerns no single broker.
+    `broker` is empty if the incident concerns no single broker. `steps` are in the order of time. `known` is True if
+    the caller gave the incident.
     """
 
     kind: str
@@ -101,7 +103,8 @@ def merge_episodes(parts: Iterable[Episode]) -> list[Episode]:
 
 
 def find_episodes(times: Ints, previous: Ints, increase: Floats) -> list[Episode]:
-    """Return the episodes of the increases of one or more series, in any order.
+    """Return the episodes of one counter's increases, in the order of time. The increases may be of several series and
+    in any order.
 
     :param times: the time in ms of each increase.
     :param previous: the time of the sample before, in the same series.
@@ -118,9 +121,10 @@ def find_episodes(times: Ints, previous: Ints, increase: Floats) -> list[Episode
 
 
 def episode_steps(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: int) -> list[IncidentStep]:
-    """Return the episodes as steps in the order of time, of each kind the MAX_STEPS largest.
+    """Return the episodes as steps in the order of time. Of each kind only the MAX_STEPS with the highest counts are
+    returned.
 
-    :param parts: parts of episodes, by metric and broker.
+    :param parts: parts of episodes, by metric and broker. Parts with at most EPISODE_MS between them become one step.
     :param start_ms: the start of the window; no step begins earlier.
     """
     steps = [
@@ -138,7 +142,8 @@ def episode_steps(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: 
 
 
 def broker_steps(exporters: ScrapedExporters, start_ms: int, end_ms: int) -> list[IncidentStep]:
-    """Return a step for each time at which a broker's scrapes end, begin again, or show that its counters restarted.
+    """Return a step for each time in [start, end] (ms) at which a broker's scrapes end, begin again, or show that its
+    counters restarted, in no order.
 
     A gap is no step if for more than half of it no other exporter was scraped: then the scraper has failed, not the
     broker. A broker without a name, and an only exporter, have no steps.
@@ -164,11 +169,13 @@ def broker_steps(exporters: ScrapedExporters, start_ms: int, end_ms: int) -> lis
 
 
 def _next_due(broker: ScrapedExporter, last: int, following: int) -> int:
-    """Return the time in ms at which the scrape after `last` was due, at most `following`."""
+    """Return the time in ms at which the scrape after `last` was due by the broker's scrape interval, at most
+    `following`."""
     return min(round(last + broker.interval), following)
 
 
 def _mostly_covered(gap: Interval, others: Iterable[Interval]) -> bool:
+    """Return whether the intervals `others`, which are disjoint, cover more than half of the gap."""
     shared = sum(max(0, min(gap[1], other[1]) - max(gap[0], other[0])) for other in others)
     return shared > (gap[1] - gap[0]) / 2
 
@@ -182,8 +189,12 @@ def find_incidents(
     """Return incidents in the order of time: the known ones, each with the steps at its time, and those found in the
     other steps.
 
+    Steps within SETTLE_MS of a known incident belong to it, the first such one. Failed publications, and reconnects
+    that are no wave, make no incident; they join a found one at their time, and are left out otherwise.
+
     :param known: the incidents that the caller gives.
-    :param max_clients: the most clients that were connected; a wave of reconnects must be a share of them.
+    :param max_clients: the most clients that were connected. A wave has at least MIN_WAVE_RECONNECTS reconnects, and
+        MIN_WAVE_SHARE of these clients.
     :param first_client_at: the time at which clients were first scraped, None if they were not. Takeovers up to then
         belong to the start of a cluster, when every group gets its coordinator, and are no incidents.
     """
@@ -209,18 +220,22 @@ def find_incidents(
 
 
 def _is_cluster_start(incident: DetectedIncident, first_client_at: int) -> bool:
+    """Return whether the incident consists of takeovers only that began before clients were first scraped, and were
+    over by EPISODE_MS after that."""
     # The last groups may get their coordinator while the first clients connect.
     only_takeovers = all(step.kind == "takeover" for step in incident.steps)
     return only_takeovers and incident.at < first_client_at and incident.until <= first_client_at + EPISODE_MS
 
 
 def _belongs(step: IncidentStep, at: int, until: int) -> bool:
+    """Return whether the step overlaps the time from SETTLE_MS before `at` to SETTLE_MS after `until` (ms)."""
     return at - SETTLE_MS <= step.seen and step.at <= until + SETTLE_MS
 
 
 def _split_background(steps: Sequence[IncidentStep], min_wave: float) -> tuple[list[IncidentStep], list[IncidentStep]]:
-    """Return the steps that make incidents, and those that happen without one as well: publish errors, and reconnects
-    that are no wave. A wave is at least `min_wave` reconnects, from any brokers, with at most EPISODE_MS between."""
+    """Return the steps that make incidents, in the order of time, and the background: steps that occur without an
+    incident as well. These are publish errors, and reconnects that are no wave. A wave is at least `min_wave`
+    reconnects, from any brokers, with at most EPISODE_MS between them."""
     causes = [step for step in steps if step.kind not in ("reconnects", "publish_errors")]
     background = [step for step in steps if step.kind == "publish_errors"]
     burst: list[IncidentStep] = []
@@ -235,7 +250,8 @@ def _split_background(steps: Sequence[IncidentStep], min_wave: float) -> tuple[l
 
 
 def _with_background(incident: DetectedIncident, background: Iterable[IncidentStep]) -> DetectedIncident:
-    """Return the incident with the background steps that began at its time; it lasts until these are over."""
+    """Return the incident with the background steps that began between its start and EPISODE_MS after its end. It lasts
+    until these are over, but at most SETTLE_MS longer than before."""
     begun = [step for step in background if incident.at <= step.seen and step.at <= incident.until + EPISODE_MS]
     steps = sorted((*incident.steps, *begun), key=lambda step: (step.at, step.seen, step.kind, step.broker))
     # A step may go on in the background: it holds the incident open for as long as steps belong together.
@@ -244,7 +260,7 @@ def _with_background(incident: DetectedIncident, background: Iterable[IncidentSt
 
 
 def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
-    """Return groups of steps, each with one cause.
+    """Return groups of steps, each with one cause. The steps are in the order of time.
 
     A broker that dies or restarts is a cause. Its group has the broker's return and the reconnects of the broker's
     clients. Other steps of the same chain (see `_chains`) are in the group of the latest cause that began before they
@@ -274,8 +290,9 @@ def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
 
 
 def _chains(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
-    """Return groups of steps, each of which begins at most SETTLE_MS after the ones before. A broker that stays away
-    does not hold a group open."""
+    """Return chains of steps, each of which begins at most SETTLE_MS after the latest end of those before it. The steps
+    are in the order of time. A broker whose scrapes end counts as over when its next scrape was due, so that a broker
+    that stays away does not prolong a chain."""
     chains: list[list[IncidentStep]] = []
     open_until = 0
     for step in steps:
@@ -288,8 +305,9 @@ def _chains(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
 
 
 def _classify(steps: Sequence[IncidentStep]) -> DetectedIncident | None:
-    """Return the incident of which these are the steps, named after the gravest kind among them; None for a broker that
-    is only back."""
+    """Return the incident of which these are the steps, named after the gravest kind among them (_INCIDENT_KINDS) and
+    dated by the steps of that kind. Return None if no step makes an incident: a broker is only back, or there are only
+    publish errors."""
     named = [(name, of_kind) for kind, name in _INCIDENT_KINDS
              if (of_kind := [step for step in steps if step.kind == kind])]  # fmt: skip
     if not named:

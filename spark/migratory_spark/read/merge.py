@@ -1,8 +1,8 @@
 """Merging: packs become whole series, with samples in the order of time, each time once, and statistics of each series.
 
-- A pair (series, time) counts once, with the highest value. Where two servers scrape one target, one of them is
-  used at a time.
-- Stale markers, other NaN, infinities and negative counters are no samples. They are counted and left out.
+- A pair (series, time) counts once, with the highest value. Where two servers scrape one exporter, the samples of one
+  of them are used at a time.
+- Stale markers, other NaN, infinities and negative values of counters are no samples. They are counted and left out.
 
 Uses numpy only.
 """
@@ -33,12 +33,13 @@ Bools = npt.NDArray[np.bool_]
 class SeriesStats:
     """Identity and statistics of a series; times in ms since 1970.
 
-    `series` is its fingerprint (hash of metric and labels). Of the `samples`, `unique` remain once each time counts
-    once and, of several servers, one is chosen. `stale` markers and other values that are no numbers (`nan`) are not
-    among them. `first` and `last` are the times of the first and last sample, `minimum` and `maximum` their lowest and
-    highest value; None without samples. `several_servers` is True if the samples come from more than one server.
-    `changes` are, for a series that shows when counters started, the times of the samples whose value differs from the
-    one before.
+    `series` is its fingerprint (hash of metric and labels). `samples` counts the values that are samples, also those
+    that thinning left out. Of them, `unique` remain once each time counts once and, of several servers, one is chosen.
+    Not among them are `stale` markers and other values that are no samples (`nan`): NaN, infinities, and negative
+    values of a counter. `first` and `last` are the times of the first and last sample, `minimum` and `maximum` their
+    lowest and highest value; None without samples. `several_servers` is True if the values come from more than one
+    server. `changes` are, for a series that shows when a counter or process started, the times of the samples whose
+    value differs from the one before; it is empty for other series.
     """
 
     series: int
@@ -62,7 +63,7 @@ class SeriesBatch:
     `series[i]`, a fingerprint.
 
     `times` are ms since 1970, rising within a series. `own_previous` is each sample's previous value from the same
-    server, NaN if there is none. It is None unless one of the series has several servers.
+    server, NaN if there is none. It is None if none of the series that were merged together has several servers.
     """
 
     series: Ints
@@ -82,7 +83,7 @@ class SeriesBatch:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def select(self, chosen: Bools) -> SeriesBatch:
-        """Return a batch with only the series for which `chosen` is true."""
+        """Return a batch with only the series for which `chosen`, a value for each series, is true."""
         if chosen.all():
             return self
         samples = index_ranges(self.starts[chosen], self.counts[chosen])
@@ -109,8 +110,8 @@ class SeriesBatch:
 
 
 def is_stale(values: Floats) -> Bools:
-    """Return for each value whether it is the stale marker, a NaN with special bits by which Prometheus ends a
-    series."""
+    """Return for each value whether it is the stale marker, a NaN with special bits by which Prometheus ends a series.
+    The marker is also recognized if arithmetic made it a quiet NaN."""
     bits = np.ascontiguousarray(values).view(np.uint64)
     stale: Bools = (bits == np.uint64(STALE)) | (bits == np.uint64(_QUIET_STALE))
     return stale
@@ -118,11 +119,13 @@ def is_stale(values: Floats) -> Bools:
 
 @dataclass(slots=True, frozen=True)
 class MergedSeries:
-    """Whole series of one partition in two batches, and statistics of all of them."""
+    """Whole series of one partition in two batches, and statistics of all of them, also of those without samples.
+    `timeline` has the series from whose metric the role of the exporter follows (`metrics.role_of`), `others` has all
+    other series."""
 
     stats: list[SeriesStats]
     timeline: SeriesBatch
-    """Series that show when an exporter was scraped and what happened to it."""
+    """Series that show when an exporter was scraped, and whether it restarted."""
     others: SeriesBatch
 
 
@@ -133,8 +136,9 @@ class NotMergeable(Exception):
 
 def merge_packs(packs: Sequence[SeriesPack]) -> MergedSeries:
     """Return all packs of a partition as whole series, each time once and in the order of time, with their statistics.
+    Values that are no samples are left out and counted.
 
-    Raises NotMergeable.
+    Raises NotMergeable if a pack is thinned, and a series has several servers or parts that overlap in time.
     """
     keys = [key for pack in packs for key in pack.keys]
     if not keys:
@@ -215,8 +219,11 @@ def merge_packs(packs: Sequence[SeriesPack]) -> MergedSeries:
 
 
 def _check_order(keys: Sequence[SeriesKey], series: Ints, firsts: Ints, lasts: Ints, order: Ints) -> None:
-    """Raise NotMergeable unless each series comes from one server, in parts that follow one another in time.
+    """Raise NotMergeable unless each series comes from one server, in parts that follow one another in time. A part may
+    begin at the moment at which the one before ends.
 
+    :param keys: the key of each part; `series`, `firsts` and `lasts` are its fingerprint and the times of its first and
+        last sample.
     :param order: the order of the parts by series and time of the first sample.
     """
     sources = {source: number for number, source in enumerate(sorted({key.source for key in keys}))}
@@ -233,11 +240,14 @@ def _empty_batch() -> SeriesBatch:
 
 
 def _is_sorted(number: Ints, times: Ints) -> bool:
+    """Return whether the samples are in the order of their series, and the times of each series rise without a repeated
+    one."""
     return bool(((number[1:] != number[:-1]) | (times[1:] > times[:-1])).all())
 
 
 def _has_several_servers(keys: Sequence[SeriesKey], series: Ints, numbers: Ints) -> list[bool]:
-    """Return for each series in `numbers` whether more than one server exports it."""
+    """Return for each fingerprint in `numbers` whether its samples come from more than one server. `series[i]` is the
+    fingerprint of `keys[i]`."""
     sources: dict[int, str] = {}
     several = set()
     for fingerprint, key in zip(series.tolist(), keys, strict=True):
@@ -247,7 +257,11 @@ def _has_several_servers(keys: Sequence[SeriesKey], series: Ints, numbers: Ints)
 
 
 def _extremes(number: Ints, times: Ints, values: Floats, count: int) -> tuple[Ints, Ints, Floats, Floats]:
-    """Return first and last time, lowest and highest value of each series. Zero stands for a series without samples."""
+    """Return first and last time, lowest and highest value of each of `count` series. Zero stands for a series without
+    samples.
+
+    :param number: the index of each sample's series, rising; the samples of each series are in the order of time.
+    """
     firsts, lasts = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     minima, maxima = np.zeros(count), np.zeros(count)
     if len(number):
@@ -260,8 +274,12 @@ def _extremes(number: Ints, times: Ints, values: Floats, count: int) -> tuple[In
 
 
 def _changes(number: Ints, times: Ints, values: Floats, shows_starts: Sequence[bool]) -> dict[int, tuple[int, ...]]:
-    """Return the times (ms) at which the value differs from the one before, by position of the series, for series that
-    show starts."""
+    """Return, by index of the series, the times (ms) of the samples whose value differs from the one before. Series
+    without such a sample are missing.
+
+    :param number: the index of each sample's series, rising; the samples of each series are in the order of time.
+    :param shows_starts: for each series, whether it shows when a counter or process started. Others are left out.
+    """
     changed = np.flatnonzero((number[1:] == number[:-1]) & (values[1:] != values[:-1])) + 1
     changed = changed[np.array(shows_starts, dtype=bool)[number[changed]]]
     by_series: dict[int, list[int]] = {}
@@ -273,11 +291,14 @@ def _changes(number: Ints, times: Ints, values: Floats, shows_starts: Sequence[b
 def _choose_servers(
     number: Ints, times: Ints, values: Floats, row: Ints, keys: Sequence[SeriesKey], several_servers: Sequence[bool]
 ) -> tuple[Ints, Ints, Floats, Floats]:
-    """Select, for each series and slot of SERVER_CHOICE_MS, the samples of the server that has most of them.
+    """Select, for each series with several servers and each slot of SERVER_CHOICE_MS, the samples of the server that
+    has most of them there, of equal ones the last by name. Samples of other series all stay.
 
     Two servers read a counter at different moments by different clocks. Mixed, their samples would fall without a
-    restart. Return number, times, values, and the previous value from the same server, which distinguishes a restart
-    from a change of servers.
+    restart. Return the index of the series, time and value of each sample that stays, and the previous value from the
+    same server (NaN if there is none), which distinguishes a restart from a change of servers.
+
+    :param row: the index in `keys` of each sample's key.
     """
     servers = sorted({key.source for key in keys})
     source = np.array([servers.index(key.source) for key in keys], dtype=np.int64)[row]

@@ -1,8 +1,9 @@
-"""The sample reader: reads the samples of a report in one step if they are few, else in two.
+"""The sample reader: reads the samples of a report in one step or in two. One step is used if they are few, if their
+number is unknown, and for a table of Spark.
 
-The first step reads the series that show when exporters were scraped and started, some hundredth of all. From them
-follow the incidents, and so all moments between which the report adds increases up. The second step reads all other
-series, and leaves out at once what lies between those moments (`thinning.py`).
+Of two steps, the first reads the series that show when exporters were scraped and started, some hundredth of all. From
+them follow the incidents, and so all moments between which the report adds increases up. The second step reads all
+other series, and leaves out at once the samples between those moments that the report does not need (`thinning.py`).
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ DEFAULT_LIMITS = ReadLimits()
 
 
 class SampleReader:
-    """A reader of the samples that `query` selects, for windows that need the samples after each moment of `after_ms`
-    (ms since 1970)."""
+    """A reader of the samples that `query` selects. It makes a store for each moment of `after_ms` (ms since 1970),
+    with the samples after that moment: one for each start of a window. Call `read_timeline`, then `read_all`, and
+    `close` in any case."""
 
     def __init__(
         self,
@@ -62,8 +64,8 @@ class SampleReader:
         self._opened: list[SeriesStore] = []
 
     def read_timeline(self) -> list[SeriesStore]:
-        """Read the series that show when exporters were scraped and started, and return a store of them for each
-        moment. The stores may hold all other series, too."""
+        """Read the series that show when exporters were scraped and started, and return a store of them for each moment
+        of `after_ms`. If samples are read in one step, the stores hold all other series, too."""
         samples = self._source.samples
         if self._in_one_step:
             self._opened = self._open(self._query, samples, self._few)
@@ -73,7 +75,9 @@ class SampleReader:
         return self._opened
 
     def read_all(self, edges: Ints) -> list[SeriesStore]:
-        """Read the other series, and return a store of all series for each moment. Call `read_timeline` before.
+        """Return a store of all series for each moment of `after_ms`. Read the series that `read_timeline`, which must
+        be called before, has not read. They are thinned, unless several servers or replica labels are given, or the
+        times of a series' parts overlap.
 
         :param edges: the moments (ms since 1970) between which increases are added up.
         """
@@ -95,16 +99,23 @@ class SampleReader:
         return self._opened
 
     def close(self) -> None:
-        """Free the memory and disk that the samples take."""
+        """Free the memory and disk that the samples take. The stores cannot be used after that."""
         for store in self._opened:
             store.close()
 
     def _open(self, query: SampleQuery, expected: int | None, here: bool = True) -> list[SeriesStore]:
+        """Read the samples that `query` selects, and return a store for each moment of `after_ms`. The stores are in
+        this process if `here` is True and `expected`, the approximate number of samples that they will hold, is known
+        and within the limit; otherwise in Spark's executors."""
         here = here and expected is not None and expected <= self._limits.local
         return open_stores(self._session, self._source, query, self._after_ms, expected, here)
 
     def _expected(self, cells: int) -> int:
-        """Return about how many samples remain of the other series: of each, one for each cell and task."""
+        """Return about how many samples of the other series remain once they are thinned: of each series, one for each
+        cell and task, and not more than there are.
+
+        :param cells: the number of intervals of which the last sample stays.
+        """
         stats = self._opened[0].stats
         assert self._source.samples is not None
         assert self._source.tasks is not None

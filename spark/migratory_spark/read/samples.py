@@ -4,8 +4,8 @@ The shape SCHEMA has a row per sample: metric string, labels map<string,string>,
 The shape SERIES has a row per series, with arrays timestamps and values. The recorder writes the first, the Prometheus
 data source both. Rows may come in any order and more than once and hold NaN; `merge.py` handles that.
 
-Files and servers are read by tasks of this module and not by Spark's own readers, which would move every sample through
-the JVM before it is packed.
+A SampleSource of files or servers is read by tasks of this module and not by Spark's own readers, which would move
+every sample through the JVM before it is packed.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ PackRows = Callable[[Iterator[pa.RecordBatch], SampleQuery], Iterator[SeriesPack
 
 @dataclass(frozen=True, slots=True)
 class SampleSource:
-    """The samples that a report reads: a Spark table of samples, or of numbers of tasks, which `pack` turns into packs
-    of samples on the executors.
+    """The samples that a report reads, as a Spark table `frame` and a function `pack` that makes packs of the table's
+    rows on the executors. The rows are samples, or numbers of tasks whose files or servers `pack` reads.
 
-    `samples` is the approximate number of samples, None if unknown. `tasks` is the number of tasks, None for a table.
-    `one_server` is False if several servers are known to have the same series.
+    `samples` is the approximate number of samples, None if unknown. `tasks` is the number of tasks, None for a table of
+    samples. `one_server` is False if the samples come from several servers, which may have the same series.
     """
 
     frame: DataFrame
@@ -81,8 +81,8 @@ class SampleSource:
 
 
 def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
-    """Return a table of all samples of the files `*.parquet` in `directory`, not in folders below. Raises NoSamples if
-    there is no such file."""
+    """Return a Spark table, in the shape SCHEMA, of all samples of the files `*.parquet` in `directory`, not in folders
+    below. Raises NoSamples if there is no such file."""
     if not any(directory.glob("*.parquet")):
         raise _no_files(directory)
     return session.read.schema(SCHEMA).parquet(str(directory))
@@ -90,7 +90,7 @@ def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
 
 def schema_of(paths: Iterable[Path]) -> StructType:
     """Return the schema of the recorder's files: SCHEMA, with the column `source` if one of the files has it. Files
-    that are not Parquet are skipped; reading them reports the error."""
+    that cannot be read are skipped; reading their samples reports the error."""
     for path in paths:
         try:
             if "source" in pq.read_schema(path).names:
@@ -101,9 +101,10 @@ def schema_of(paths: Iterable[Path]) -> StructType:
 
 
 def parquet_source(session: SparkSession, directory: Path) -> SampleSource:
-    """Return the samples of all files `*.parquet` in `directory` and below. Raises NoSamples if there is no such file.
+    """Return the samples of all files `*.parquet` in `directory` and below as a source. Raises NoSamples if there is no
+    such file. A damaged file is an error (BadSamples) only when the source is read.
 
-    Arrow reads them, because Spark's own reader builds a map for each sample. A column `source` is optional.
+    Arrow reads the files, because Spark's own reader builds a map for each sample. A column `source` is optional.
     """
     # Spark's own writer makes folders that may have such a name.
     sizes = sorted((path, path.stat().st_size) for path in directory.rglob("*.parquet") if path.is_file())
@@ -128,7 +129,8 @@ def parquet_source(session: SparkSession, directory: Path) -> SampleSource:
 def prometheus_source(
     session: SparkSession, options: SourceOptions, intervals: Sequence[tuple[int, int]], samples: int | None
 ) -> SampleSource:
-    """Return the samples that Prometheus servers have in each interval [start, end) (ms since 1970), a task for each.
+    """Return as a source the samples that Prometheus servers have in `intervals`, each [start, end) (ms since 1970). A
+    task reads each of them. No server is asked before the source is read.
 
     :param samples: the approximate number of samples, None if unknown.
     """
@@ -138,8 +140,9 @@ def prometheus_source(
 
 
 def table_source(samples: DataFrame) -> SampleSource:
-    """Return the samples of a table of either shape. Count the rows of the shape SCHEMA. Raises BadSamples if columns
-    are missing or have other types."""
+    """Return the samples of a table of either shape as a source. Run a Spark job that counts the rows of a table of the
+    shape SCHEMA; the number of samples in the other shape stays unknown. Columns other than those of the shape and
+    `source` are left out. Raises BadSamples if columns are missing or have other types."""
     series = "timestamps" in samples.columns
     for field in (SERIES if series else SCHEMA).fields:
         if field.name not in samples.columns:
@@ -157,6 +160,8 @@ def table_source(samples: DataFrame) -> SampleSource:
 def _pack_servers(
     options: SourceOptions, intervals: Sequence[tuple[int, int]], batches: Iterator[pa.RecordBatch], query: SampleQuery
 ) -> Iterator[SeriesPack]:
+    """Yield packs of the samples that `query` selects, in the intervals whose numbers are in the first column of
+    `batches`. Only the query's metrics are requested from the servers."""
     options = options.narrowed(query.metrics)
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -166,12 +171,19 @@ def _pack_servers(
 def _pack_files(
     tasks: Sequence[Sequence[tuple[str, int, int]]], batches: Iterator[pa.RecordBatch], query: SampleQuery
 ) -> Iterator[SeriesPack]:
+    """Yield packs of the samples that `query` selects, from the files of the tasks whose numbers are in the first
+    column of `batches`."""
     return pack_batches(_read_tasks(tasks, batches), query)
 
 
 def _read_tasks(
     tasks: Sequence[Sequence[tuple[str, int, int]]], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch | pa.Table]:
+    """Yield the rows of the files of those tasks whose numbers are in the first column of `batches`. Raises BadSamples,
+    which names the file that cannot be read.
+
+    :param tasks: for each task the path, part and number of parts of its files, as `_read_file` takes them.
+    """
     for batch in batches:
         for number in batch.column(0).to_pylist():
             for path, part, parts in tasks[number]:
@@ -186,7 +198,9 @@ def _read_tasks(
 
 
 def _read_file(path: str, part: int, parts: int) -> Iterator[pa.RecordBatch | pa.Table]:
-    """Yield the rows of one of `parts` parts of a file. A part is several row groups that follow one another."""
+    """Yield the rows of one of `parts` parts of a file, as batches, or as a table for a large row group. A part is
+    several row groups that follow one another; it may have none. Raises BadSamples for wrong columns, and Arrow's
+    errors for damaged files."""
     metadata = pq.read_metadata(path)
     schema = metadata.schema.to_arrow_schema()
     columns = _columns(path, schema)
@@ -206,7 +220,8 @@ def _read_file(path: str, part: int, parts: int) -> Iterator[pa.RecordBatch | pa
 
 
 def _read_group(path: str, metadata: pq.FileMetaData, group: int, columns: pa.Schema) -> pa.Table:
-    """Return a row group whose texts stay dictionaries, of which only numbers are read for each row."""
+    """Return a row group as a table whose texts stay dictionaries: each different text once, and a number for each row.
+    Raises ArrowNotImplementedError if the file's writer gave the dictionary up within the group."""
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
     with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=True) as file:
@@ -217,8 +232,8 @@ def _read_group(path: str, metadata: pq.FileMetaData, group: int, columns: pa.Sc
 
 
 def _columns(path: str, schema: pa.Schema) -> pa.Schema:
-    """Return the columns to read from a file and their types. Raises BadSamples if a column is missing or has another
-    type."""
+    """Return the columns to read from a file, with the types to which they are cast: those of SCHEMA, and `source` if
+    the file has it. Raises BadSamples if a column is missing, `timestamp` has no integers or `value` no numbers."""
     for name in SCHEMA.names:
         if name not in schema.names:
             raise BadSamples(f"{path} has no column {name!r}; it has {', '.join(schema.names) or 'none'}")
@@ -237,5 +252,6 @@ def _no_files(directory: Path) -> NoSamples:
 
 
 def _same_type(actual: DataType, expected: DataType) -> bool:
+    """Return whether two types of Spark are equal, whether or not their maps and arrays may hold nulls."""
     # Simple strings ignore whether a map may hold nulls.
     return actual.simpleString() == expected.simpleString()

@@ -2,8 +2,8 @@
 
 Both table shapes are read: a row per sample, and a row per series with arrays. Blocks of samples, as Prometheus servers
 send them, are packed without a table. Metrics, times and clusters that a report does not need are dropped here, so that
-later stages never see them. Uses Arrow and numpy only; runs on Spark's executors and anywhere else that yields record
-batches or blocks.
+later stages never see them. With a query that has cells, samples are also thinned here. Uses Arrow and numpy only; runs
+on Spark's executors and anywhere else that yields record batches or blocks.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class SampleQuery:
     """A selection of samples: of these metrics, in the time (after_ms, until_ms] (ms since 1970), and of one cluster
     (None for all).
 
-    `replica_labels` are labels by which only servers that scrape the same targets differ. They do not identify a
-    series. With `cells`, all metrics are counters, and samples that a report does not need are left out.
+    `replica_labels` are labels by which only servers that scrape the same exporters differ. They do not identify a
+    series. If `cells` is not None, all metrics must be counters, and samples that a report does not need are left out
+    (`thinning.py`).
     """
 
     metrics: frozenset[str]
@@ -55,8 +56,8 @@ class SampleQuery:
     cells: Cells | None = field(default=None, compare=False)
 
     def selects(self, metric: str, labels: dict[str, str]) -> bool:
-        """Return whether the selection includes a series with this metric and these labels. Shared metrics may have no
-        cluster label."""
+        """Return whether the selection includes a series with this metric and these labels, whatever the times of its
+        samples. A shared metric (`metrics.SHARED`) without the label `cluster` belongs to every cluster."""
         if metric not in self.metrics:
             return False
         cluster = labels.get("cluster")
@@ -65,8 +66,9 @@ class SampleQuery:
 
 @dataclass(slots=True, frozen=True)
 class SeriesKey:
-    """A series as one server exports it: metric, sorted labels without replica labels, and the name of the server
-    (`source`, may be empty)."""
+    """A series as one server has it: metric, sorted labels without replica labels, and the name of the server. That
+    name (`source`) consists of the server's URL and the values of the replica labels, joined by slashes; it may be
+    empty."""
 
     metric: str
     labels: tuple[tuple[str, str], ...]
@@ -76,14 +78,17 @@ class SeriesKey:
     def partition_key(self) -> int:
         """A 63-bit number by which series are distributed to partitions.
 
-        It is equal for all series of one exporter that show when it was scraped, and for all series that are added up
-        to one total.
+        It is equal for all series of one exporter that show when it was scraped (`metrics.role_of` knows a role). For
+        other series it is equal if they have the same metric and the same labels broker, clock, phase, reason and le,
+        because their increases are added up.
         """
         return _partition_key(self)
 
 
 def exporter_name(role: str, labels: dict[str, str]) -> str:
-    """Return the name of a scraped target: the label `broker` for brokers, job and instance for others."""
+    """Return the name of an exporter of this role, from the labels of one of its series: the label `broker` for
+    brokers, job and instance for others, joined by a slash. Labels that are missing are left out; the name may be
+    empty."""
     if role == "brokers":
         return labels.get("broker", "")
     return "/".join(filter(None, (labels.get("job", ""), labels.get("instance", ""))))
@@ -94,9 +99,9 @@ class SeriesPack:
     """Samples of many series in flat arrays: `counts[i]` of them belong to `keys[i]`, whose fingerprint (hash of metric
     and labels) is `series[i]`.
 
-    Samples are in no order, values may be NaN, and a key may occur more than once. `times` are ms since 1970. Of a
-    thinned pack, whose samples are in the order of time, `weights` are the numbers of samples for which each stands:
-    itself and those before it that were left out. It is None if no pack of the query is thinned.
+    Samples are in no order, values may be NaN, and a key may occur more than once. `times` are ms since 1970. In a
+    thinned pack the samples of each series are in the order of time, and `weights` says for how many samples each of
+    them stands: itself and those before it that were left out. `weights` is None in a pack that is not thinned.
     """
 
     keys: list[SeriesKey]
@@ -107,7 +112,7 @@ class SeriesPack:
     weights: Ints | None = None
 
     def after(self, moment_ms: int) -> SeriesPack:
-        """Return a pack of the samples later than `moment_ms`, without the series that have none."""
+        """Return a pack of the samples later than `moment_ms` (ms since 1970), without the series that have none."""
         later = self.times > moment_ms
         if later.all():
             return self
@@ -118,7 +123,8 @@ class SeriesPack:
         return SeriesPack(keys, self.series[rows], counts[rows], self.times[later], self.values[later], weights)
 
     def thinned(self, cells: Cells) -> SeriesPack:
-        """Return a pack of the samples that a report needs, in the order of time within each series."""
+        """Return a pack of the samples that a report needs, in the order of time within each series, with their
+        weights. All series must be counters with at least one sample."""
         if not len(self.times):
             return replace(self, weights=np.zeros(0, dtype=np.int64))
         times, values = self.times, self.values
@@ -150,6 +156,7 @@ class SeriesPack:
 
 @lru_cache(maxsize=1 << 17)
 def _partition_key(key: SeriesKey) -> int:
+    """Return the number that `SeriesKey.partition_key` describes."""
     labels = dict(key.labels)
     role = role_of(key.metric)
     if role is None:
@@ -161,15 +168,15 @@ def _partition_key(key: SeriesKey) -> int:
 
 
 def index_ranges(starts: Ints, counts: Ints) -> Ints:
-    """Return the indexes of all ranges, one range after the other; range i goes from starts[i] to starts[i] + counts[i]
-    - 1."""
+    """Return the indexes of all ranges, one range after the other; range i has counts[i] indexes, from starts[i] on."""
     before = np.cumsum(counts) - counts
     indexes: Ints = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(starts - before, counts)
     return indexes
 
 
 def pack_batches(batches: Iterable[pa.RecordBatch | pa.Table], query: SampleQuery) -> Iterator[SeriesPack]:
-    """Yield packs of the samples that `query` selects, each of about PACK_SAMPLES samples.
+    """Yield packs of the samples that `query` selects. Rows are put together until they have PACK_SAMPLES samples of
+    the query's metrics; a batch of at least LARGE_ROWS rows with single samples is a pack of its own.
 
     Batches have the columns metric, labels, and either timestamp and value or timestamps and values. A column `source`
     is optional. Texts may be dictionaries; then a table has a single chunk.
@@ -200,8 +207,8 @@ def pack_batches(batches: Iterable[pa.RecordBatch | pa.Table], query: SampleQuer
 
 
 def pack_blocks(blocks: Iterable[SampleBlock], query: SampleQuery) -> Iterator[SeriesPack]:
-    """Yield packs of the samples that `query` selects, each of about PACK_SAMPLES samples. The block's `source` tells
-    several servers apart."""
+    """Yield packs of the samples that `query` selects. Blocks are put together until they have PACK_SAMPLES samples. A
+    block's `source` tells several servers apart."""
     pending: list[SeriesPack] = []
     samples = 0
     keys = _known_keys(query)
@@ -216,6 +223,7 @@ def pack_blocks(blocks: Iterable[SampleBlock], query: SampleQuery) -> Iterator[S
 
 
 def _pack_block(block: SampleBlock, query: SampleQuery, keys: _KnownKeys) -> SeriesPack:
+    """Return the pack of the block's samples that `query` selects; `keys` are those of the query."""
     source = block.source
     # Both ends of a block's interval differ from those of a query's: it includes its start and excludes its end.
     block = block.between(query.after_ms + 1, query.until_ms + 1)
@@ -226,9 +234,11 @@ def _pack_block(block: SampleBlock, query: SampleQuery, keys: _KnownKeys) -> Ser
 def _selected(
     found: Sequence[tuple[SeriesKey, int] | None], counts: Ints, times: Ints, values: Floats, query: SampleQuery
 ) -> SeriesPack:
-    """Return the pack of the series that were found and have samples, thinned if the query says so.
+    """Return the pack of the series that were found and have samples, thinned if the query has cells.
 
     :param found: key and fingerprint of each series, None for one that the query does not select.
+    :param counts: the number of samples of each series; `times` and `values` are those of all series, one after the
+        other.
     """
     chosen = [each for each, count in zip(found, counts.tolist(), strict=True) if each is not None and count]
     series = np.fromiter((fingerprint for _, fingerprint in chosen), np.int64, len(chosen))
@@ -242,6 +252,7 @@ def _selected(
 
 
 def _joined(packs: Sequence[SeriesPack]) -> SeriesPack:
+    """Return one pack with the samples of all packs, in their order. Either all of them are thinned, or none is."""
     if len(packs) == 1:
         return packs[0]
     series, counts, times, values = (
@@ -255,11 +266,14 @@ def _joined(packs: Sequence[SeriesPack]) -> SeriesPack:
 
 
 def _joined_tables(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return one table with the rows of all tables, in one chunk. A column that a table does not have is null there."""
     # Files with and without the column `source` may lie in one folder.
     return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
 
 def _pack(table: pa.Table, query: SampleQuery) -> SeriesPack:
+    """Return the pack of the samples in a table that `query` selects. The table has single samples or a row per series,
+    and each column in at most one chunk."""
     if "timestamp" in table.column_names:
         times, values = _to_numpy(table["timestamp"]), _to_numpy(table["value"])
         rows, counts, order = _group_rows(table, _rows_of(table, times, query))
@@ -276,7 +290,8 @@ def _pack(table: pa.Table, query: SampleQuery) -> SeriesPack:
 
 
 def _rows_of(table: pa.Table, times: Ints, query: SampleQuery) -> Ints:
-    """Return the indexes of the rows whose metric and time the query selects."""
+    """Return the indexes of the rows of single samples whose metric and time the query selects. `times` has the time of
+    each row."""
     metric = _as_array(table["metric"])
     if isinstance(metric, pa.DictionaryArray):
         known = np.fromiter((name in query.metrics for name in metric.dictionary.to_pylist()), bool)
@@ -301,7 +316,8 @@ def _find_keys(table: pa.Table, query: SampleQuery) -> Iterator[tuple[SeriesKey,
 
 
 class _KnownKeys:
-    """Keys and fingerprints of the series that a worker has met, which it meets again in every pack of a query."""
+    """Keys and fingerprints of the series that a worker has met, which it meets again in every pack of a query. All are
+    forgotten when there are _MAX_KNOWN."""
 
     def __init__(self, query: SampleQuery) -> None:
         self._query = query
@@ -320,6 +336,8 @@ class _KnownKeys:
             return found
 
     def _key(self, series_id: SeriesId, source: str) -> tuple[SeriesKey, int] | None:
+        """Compute what `find` returns: split the replica labels off the series' labels, and join them to the server's
+        name."""
         labels = dict(series_id.labels)
         if not self._query.selects(series_id.metric, labels):
             return None
@@ -331,15 +349,17 @@ class _KnownKeys:
 
 @lru_cache(maxsize=2)
 def _known_keys(query: SampleQuery) -> _KnownKeys:
+    """Return the keys that this process knows of a query. Those of the last two queries are kept; queries that differ
+    only in their cells share them."""
     return _KnownKeys(query)
 
 
 def _group_rows(table: pa.Table, selected: Ints) -> tuple[Ints, Ints, Ints]:
-    """Group the selected rows of single samples by metric, labels and source.
+    """Group the rows of single samples with the indexes `selected` by metric, labels and source.
 
-    Return the index of one row of each series, the number of its samples, and the order of rows in which the samples of
-    each series follow one another. Series are told apart by a 64-bit hash: with a million series in a pack, two collide
-    in one of 30 million packs.
+    Return the index of the first row of each series, the number of its samples, and the order of rows in which the
+    samples of each series follow one another. Series are told apart by a 64-bit hash: with a million series in a pack,
+    two collide in one of 30 million packs.
     """
     if not len(selected):
         return selected, selected, selected
@@ -366,7 +386,8 @@ def _group_rows(table: pa.Table, selected: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _pair_hashes(labels: Any, pairs: Ints | slice) -> npt.NDArray[np.uint64]:
-    """Return a hash of each pair of label and value, at the indexes `pairs` of the map array's pairs."""
+    """Return a hash of each pair of label and value, at the indexes `pairs` of the map array's pairs. Equal pairs have
+    equal hashes in one array only."""
     names, values = _codes(labels.keys)[pairs], _codes(labels.items)[pairs]
     wide = int(values.max(initial=0)) + 1
     numbers = int(names.max(initial=0) + 1) * wide
@@ -395,7 +416,7 @@ def _texts(texts: pa.Array) -> list[Any]:
 
 
 def _codes(texts: pa.Array) -> npt.NDArray[np.int32]:
-    """Return a number for each text, the same for equal texts; null is a text of its own."""
+    """Return a number for each text, the same for equal texts of the array; null is a text of its own."""
     if not isinstance(texts, pa.DictionaryArray):
         texts = texts.dictionary_encode(null_encoding="encode")
     elif texts.null_count:

@@ -2,10 +2,10 @@
 needs.
 
 This is the only module that plans Spark's work. Samples are packed where they are read (`series_pack.py`). Few samples
-are fetched and merged in this process, so that a small report is one small job. Many samples are sent to as many
-partitions as there are tasks, merged there (`merge.py`), and stay there in memory or on disk. Each pass runs on the
-partitions, and only its result comes back, whose size depends on series and intervals. Spark moves packs, never single
-samples. Whoever opens a store says how many samples it will hold: thinned ones are few (`sample_reader.py`).
+are fetched and merged in this process, so that a small report is one small job. Many samples are sent to partitions of
+about a million each, merged there (`merge.py`), and stay there in memory or on disk. Each pass runs on the partitions,
+and only its result comes back, whose size depends on series and intervals. Spark moves packs, never single samples. The
+caller that opens a store says how many samples it will hold, because thinned ones are few (`sample_reader.py`).
 
 A report may need several stores: for windows that begin at different times, each of which must see what a report over
 it alone would see. Samples are read once for all of them and merged for each.
@@ -60,13 +60,14 @@ Pass = Callable[[Iterator[SeriesBatch]], PassResult]
 
 
 class SeriesStore(ABC):
-    """The merged series of a report. `stats` describes each series, `run` executes a pass over their samples."""
+    """The merged series of a report, in one or more partitions. `stats` describes each series, also one without
+    samples. `run` executes a pass over their samples."""
 
     stats: Sequence[SeriesStats]
 
     @abstractmethod
     def run(self, work: Pass[PassResult], timeline_only: bool = False) -> list[PassResult]:
-        """Run `work` on the series of each partition, and return the result of each.
+        """Run `work` on the batches of each partition's series, and return the result of each partition.
 
         :param timeline_only: True to pass only over series that show when exporters were scraped.
         """
@@ -80,7 +81,8 @@ def open_store(
     session: SparkSession, source: SampleSource, query: SampleQuery, max_local_samples: int = MAX_LOCAL_SAMPLES
 ) -> SeriesStore:
     """Read and merge the samples that `query` selects, and return the store that holds them: in this process if the
-    source is known to have at most `max_local_samples`, else in Spark's executors."""
+    source is known to have at most `max_local_samples`, else in Spark's executors. Raises NotMergeable if the query has
+    cells and the samples cannot be thinned."""
     here = source.samples is not None and source.samples <= max_local_samples
     return open_stores(session, source, query, [query.after_ms], source.samples, here)[0]
 
@@ -94,11 +96,12 @@ def open_stores(
     here: bool,
 ) -> list[SeriesStore]:
     """Read the samples that `query` selects once, and return a store for each moment of `after_ms` (ms since 1970) with
-    the samples after it. Closing one of the stores closes all of them.
+    the samples after it. Stores in Spark's executors share their memory: closing one of them frees the samples of all.
 
-    :param expected: the approximate number of samples that the stores will hold, None if unknown.
+    :param expected: the approximate number of samples that the stores will hold, None if unknown. The number of
+        partitions follows from it.
     :param here: True for stores in this process, False for stores in Spark's executors.
-    :raises NotMergeable: samples cannot be thinned.
+    :raises NotMergeable: the query has cells, and a series comes from several servers or in parts that overlap in time.
     """
     if "metric" in source.frame.columns:
         # Spark filters metrics before rows reach Python.
@@ -113,7 +116,10 @@ def open_stores(
 
 
 def _fetch_packs(session: SparkSession, pack_rows: PackRows, query: SampleQuery, tasks: int) -> list[SeriesPack]:
-    """Return the packs of all tasks. A plain job of Spark, which starts in less time than one with tables."""
+    """Return the packs of all tasks. Run them as a plain job of Spark, which starts in less time than one with tables.
+
+    :param tasks: the number of tasks; `pack_rows` gets the number of each.
+    """
     numbers = session.sparkContext.parallelize(range(tasks), tasks)
     fetched = numbers.mapPartitions(partial(_packs_of_tasks, pack_rows, query)).collect()
     keys: dict[bytes, list[SeriesKey]] = {}
@@ -127,6 +133,8 @@ def _fetch_packs(session: SparkSession, pack_rows: PackRows, query: SampleQuery,
 
 
 def _packs_of_tasks(pack_rows: PackRows, query: SampleQuery, numbers: Iterator[int]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each pack of the tasks with these numbers: its keys, pickled and compressed, and the pickled pack without
+    them."""
     batches = (pa.RecordBatch.from_pydict({"id": [number]}) for number in numbers)
     for pack in pack_rows(batches, query):
         # Labels are many times as long as thinned samples, and much the same.
@@ -134,13 +142,16 @@ def _packs_of_tasks(pack_rows: PackRows, query: SampleQuery, numbers: Iterator[i
 
 
 def local_stores(packs: Sequence[SeriesPack], after_ms: Sequence[int]) -> list[SeriesStore]:
-    """Return a store in this process for each moment (ms since 1970), with the packs' samples after it."""
+    """Return a store in this process for each moment (ms since 1970), with the packs' samples after it. Raises
+    NotMergeable."""
     return [LocalSeriesStore(merge_packs([pack.after(moment) for pack in packs])) for moment in after_ms]
 
 
 def _spark_stores(
     session: SparkSession, source: SampleSource, query: SampleQuery, after_ms: Sequence[int], expected: int | None
 ) -> list[SeriesStore]:
+    """Read the samples, send them to partitions, merge them there for each moment of `after_ms`, and return the stores.
+    The parameters are those of `open_stores`. Raises NotMergeable, and then frees what was stored."""
     partitions = _DEFAULT_PARTITIONS
     if expected is not None:
         partitions = min(_MAX_PARTITIONS, max(_MIN_PARTITIONS, expected // _PARTITION_SAMPLES))
@@ -158,7 +169,8 @@ def _spark_stores(
 
 
 class JoinedSeriesStore(SeriesStore):
-    """The stores of several parts of the series as one."""
+    """The stores of several parts of the series as one store. A pass runs on each part, and closing it closes all
+    parts."""
 
     def __init__(self, parts: Sequence[SeriesStore]) -> None:
         self._parts = parts
@@ -173,8 +185,7 @@ class JoinedSeriesStore(SeriesStore):
 
 
 class LocalSeriesStore(SeriesStore):
-    """The store for few samples: Spark has read them, and this process holds them as one partition and runs every pass
-    itself."""
+    """The store for few samples: this process holds them as one partition and runs every pass itself, without Spark."""
 
     def __init__(self, merged: MergedSeries) -> None:
         self.stats = merged.stats
@@ -189,7 +200,9 @@ class LocalSeriesStore(SeriesStore):
 
 
 class _SparkSeriesStore(SeriesStore):
-    """A store whose samples are in Spark's executors."""
+    """A store whose samples are in Spark's executors: the rows with its number in the table `rows`, which other stores
+    share. Creating the first one runs the job that reads and merges. Raises NotMergeable if a partition could not be
+    merged."""
 
     def __init__(self, session: SparkSession, rows: DataFrame, number: int) -> None:
         self._session, self._all_rows = session, rows
@@ -214,7 +227,11 @@ class _SparkSeriesStore(SeriesStore):
 @contextmanager
 def _settings(session: SparkSession, columns: Sequence[str]) -> Iterator[None]:
     """A context that applies this module's settings to the session and restores the previous ones, because the session
-    may belong to the caller."""
+    may belong to the caller.
+
+    :param columns: the columns of the table that is processed. Unless they have single samples, Spark does not compile
+        code.
+    """
     settings = _SETTINGS if "timestamp" in columns else {**_SETTINGS, **_UNCOMPILED}
     before: dict[str, str | None] = {name: session.conf.get(name, None) for name in settings}
     for name, setting in settings.items():
@@ -227,6 +244,7 @@ def _settings(session: SparkSession, columns: Sequence[str]) -> Iterator[None]:
 
 
 def _pack_rows(pack_rows: PackRows, query: SampleQuery, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each pack of the rows in `batches`, with the pickled pack."""
     for pack in pack_rows(batches, query):
         yield _pickled_batch(pack=[pack])
 
@@ -234,6 +252,8 @@ def _pack_rows(pack_rows: PackRows, query: SampleQuery, batches: Iterator[pa.Rec
 def _pack_by_partition(
     pack_rows: PackRows, query: SampleQuery, partitions: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each pack and partition that has series of it: the partition's number, and a pickled pack of
+    these series."""
     for pack in pack_rows(batches, query):
         for partition, part in pack.split(partitions):
             row = _pickled_batch(pack=[part])
@@ -243,6 +263,8 @@ def _pack_by_partition(
 
 
 def _merge_partition(after_ms: Sequence[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Merge the packs of one partition for each moment of `after_ms`, and yield the rows to be stored: statistics, and
+    batches of the timeline and of other series. The row of statistics has None if the packs cannot be merged."""
     packs: list[SeriesPack] = [_load(row) for batch in batches for row in batch.column("pack")]
     for store, moment in enumerate(after_ms):
         try:
@@ -259,6 +281,7 @@ def _merge_partition(after_ms: Sequence[int], batches: Iterator[pa.RecordBatch])
 
 
 def _stored_row(store: int, kind: int, content: object) -> pa.RecordBatch:
+    """Return a row of the stored table: number of the store, kind (_STATS, _TIMELINE or _OTHERS), pickled content."""
     return pa.RecordBatch.from_arrays(
         [pa.array([store], pa.int32()), pa.array([kind], pa.int32()), _pickled_batch(content=[content]).column(0)],
         names=["store", "kind", "content"],
@@ -266,6 +289,7 @@ def _stored_row(store: int, kind: int, content: object) -> pa.RecordBatch:
 
 
 def _run_pass(work: Pass[Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a pass on the batches stored in one partition, and yield one row with its pickled result."""
     yield _pickled_batch(result=[work(_load(row) for batch in batches for row in batch.column(0))])
 
 
