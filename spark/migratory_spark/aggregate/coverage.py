@@ -85,9 +85,9 @@ class ScrapedExporters:
         return [exporter for exporter in self.exporters if exporter.role in roles]
 
     def coverage(self, start: int, end: int, *roles: Role) -> ScrapeCoverage:
-        """Return the coverage of [start, end] (ms) by the exporters of these roles that were scraped about that time.
-        Time is covered unless it lies in a gap of each of them. The share is 0 without an exporter and for an empty
-        interval."""
+        """Return the coverage of [start, end] (ms) by the exporters of these roles whose first scrape is not after that
+        time and whose last is not before it. Time is covered unless it lies in a gap of each of them. The share is 0
+        without an exporter and for an empty interval."""
         exporters = [each for each in self.with_role(*roles) if each.first <= end and each.last >= start]
         if not exporters or end <= start:
             return ScrapeCoverage(0.0, max(0, end - start), 0, None)

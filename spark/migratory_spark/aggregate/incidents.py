@@ -305,9 +305,9 @@ def _chains(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
 
 
 def _classify(steps: Sequence[IncidentStep]) -> DetectedIncident | None:
-    """Return the incident of which these are the steps, named after the gravest kind among them (_INCIDENT_KINDS) and
-    dated by the steps of that kind. Return None if no step makes an incident: a broker is only back, or there are only
-    publish errors."""
+    """Return the incident of which these are the steps. The gravest kind among them (_INCIDENT_KINDS) gives it its name
+    and its beginning. It is over with the last step that is no absence or return of a broker; if there is none, when
+    the last of its steps was seen. Return None if no step makes an incident: a broker is only back."""
     named = [(name, of_kind) for kind, name in _INCIDENT_KINDS
              if (of_kind := [step for step in steps if step.kind == kind])]  # fmt: skip
     if not named:

@@ -8,11 +8,11 @@ These are raw differences. PromQL's `increase` extrapolates, and loses events at
 - A sample below the previous one is a restart: the counter began again at zero. Where `_created` or the process's start
   time is scraped, that decides instead. It reveals a restart that was too fast to be seen as a fall, and shows that a
   lower sample without a restart is a late one. A series that does not return at once after a restart (a label's first
-  use) begins when it comes.
+  use) restarts with its first sample after it.
 - Of two servers that scrape a series the second may be slightly behind the first. A fall after more than SKEW_MS is a
   restart, whichever server reports it.
 
-`merge.py` selects the samples before. Uses numpy only.
+`merge.py` selects the samples from which increases are computed. Uses numpy only.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SeriesIndex:
     all executors.
 
     All arrays have the order of `series`, the sorted fingerprints (hashes of metric and labels). `counter` is False for
-    series that can't restart. `evidence` is an index into `restarts`, which has the times of the scrapes that showed a
-    new start; -1 if nothing shows starts. `predates_window` is True if it is unknown how much of the first value
-    belongs to the window.
+    series that can't restart. `evidence` is an index into `restarts`, which has the times (ms since 1970) of the
+    scrapes that showed a new start; -1 if nothing shows starts. `predates_window` is True if it is unknown how much of
+    the first value belongs to the window; then the first sample adds nothing.
     """
 
     series: Ints
@@ -55,8 +55,8 @@ class Increases:
     """The increase of each sample of a batch, from `base` to `top`, and whether the sample shows a restart of its
     counter.
 
-    `restart_at` is the time in ms of the scrape that showed the restart first; for a series that came back later, that
-    was a sample of another series. For samples that show no restart it is their own time.
+    `restart_at` is the time in ms since 1970 of the scrape that showed the restart first; for a series that came back
+    later, that was a sample of another series. For samples that show no restart it is their own time.
     """
 
     base: Floats
@@ -71,8 +71,13 @@ class Increases:
 
 
 def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
-    """Return the increase of each sample over the sample before in the same series, by the rules in the docstring of
-    this module. No increase of a counter is negative."""
+    """Return the increase of each sample over the sample before in the same series. None is negative.
+
+    The first sample of a series counts from zero, or adds nothing if the index says that the series predates the
+    window. A sample that shows a restart counts from zero, too. A lower sample without a restart adds nothing, and
+    after it only what exceeds the highest sample since the last restart is an increase. The docstring of this module
+    says what is a restart.
+    """
     position = index.positions(batch)
     first = np.zeros(len(batch.times), dtype=bool)
     first[batch.starts] = True
@@ -116,10 +121,12 @@ def compute_increases(batch: SeriesBatch, index: SeriesIndex) -> Increases:
 
 
 def _first_samples(times: Ints, values: Floats, restarts: Ints, several_servers: bool) -> Ints:
-    """Return the index of the series' first sample at or after each restart, or the number of samples if none follows.
+    """Return, for each restart, the index of the series' first sample at or after it, or the number of samples if none
+    follows.
 
-    :param several_servers: True if more than one server scraped the series. Then a sample shortly after the restart
-        that another server read before it is skipped.
+    :param times: the times (ms since 1970) of the series' samples; `restarts` are those of the restarts.
+    :param several_servers: True if more than one server scraped the series. Then a sample up to SKEW_MS after the
+        restart that did not fall is skipped: another server read it before the restart.
     """
     index = np.searchsorted(times, restarts)
     if several_servers:

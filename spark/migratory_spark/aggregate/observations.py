@@ -23,16 +23,18 @@ GroupFilter = Callable[[SeriesGroup], bool]
 
 
 def any_group(_: SeriesGroup) -> bool:
-    """Return True: the filter that selects every group."""
+    """Return True: the filter that selects every group of series."""
     return True
 
 
 @dataclass(slots=True)
 class Observations:
-    """All totals of a report, or of one combination of labels in a breakdown.
+    """All totals of a report, or of one combination of labels in a breakdown: how much the counters of each group of
+    series rose in each interval of `grid`.
 
-    `totals` has an array for each group of series, with a value by interval of `grid`. For a group of histogram buckets
-    it is a table with a row by interval and a column by bound.
+    `totals` has an array for each group, with a value by interval. For a group of histogram buckets it is a table with
+    a row by interval and a column by bound (`bounds`, by the group's layout). `older` is the number of series whose
+    first value is left out. `scraped` has the times from the first to the last sample, by metric.
     """
 
     grid: TimeGrid
@@ -51,13 +53,14 @@ class Observations:
             self._by_metric.setdefault(group.metric, []).append(group)
 
     def groups(self, metric: str, where: GroupFilter = any_group) -> list[SeriesGroup]:
-        """Return the groups of a metric that the filter selects."""
+        """Return the groups of a metric that the filter selects; none if the metric was not scraped. Buckets of a
+        histogram are a metric of their own (`…_bucket`)."""
         return [group for group in self._by_metric.get(metric, ()) if where(group)]
 
     def was_scraped(self, metric: str, interval: Interval | None = None) -> bool:
         """Return whether a series of the counter or histogram `metric` was scraped in the interval: the time from its
         first to its last sample overlaps the interval. Its value may have stayed at zero. Without an interval, return
-        whether the metric was scraped at any time."""
+        whether the metric has totals at all."""
         names = [name for name in (metric, f"{metric}_count") if name in self._by_metric]
         if interval is None:
             return bool(names)
@@ -69,8 +72,9 @@ class Observations:
         )
 
     def scraped_share(self, metric: str, interval: Interval, validity_ms: float) -> float:
-        """Return the share (0 to 1) of the interval that lies between the first and the last sample of a series of
-        `metric`, extended by `validity_ms` on both sides. Return 0 if no series was scraped in the interval."""
+        """Return the share (0 to 1) of the interval that lies between the first and the last sample of a series of the
+        counter `metric`, extended by `validity_ms` on both sides. Return 0 if no series was scraped in the interval,
+        else 1 for an empty interval."""
         if not self.was_scraped(metric, interval):
             return 0.0
         after, covered = float(interval[0]), 0.0
@@ -80,20 +84,24 @@ class Observations:
         return covered / (interval[1] - interval[0]) if interval[1] > interval[0] else 1.0
 
     def total(self, metric: str, where: GroupFilter = any_group, interval: Interval | None = None) -> float:
-        """Return how much the metric rose in the interval, or without one in all of the time. Sum over the groups that
-        the filter selects."""
+        """Return how much the metric rose in the interval, or without one in all of the time: the sum over the groups
+        that the filter selects. It is 0 without a group. Raises ValueError unless the interval's ends are edges of the
+        grid."""
         columns = self._columns(interval)
         return math.fsum(float(self.totals[group][columns].sum()) for group in self.groups(metric, where))
 
     def count(self, metric: str, where: GroupFilter = any_group, interval: Interval | None = None) -> int:
-        """Return `total`, rounded to a whole number, for metrics that count whole numbers."""
+        """Return `total`, rounded to a whole number, for metrics that count whole numbers. Raises ValueError unless the
+        interval's ends are edges of the grid."""
         return round(self.total(metric, where, interval))
 
     def distribution(
         self, histogram: str, where: GroupFilter = any_group, interval: Interval | None = None
     ) -> Distribution:
         """Return the distribution of a histogram's observations in the interval, or without one in all of the time.
+        Raises ValueError unless the interval's ends are edges of the grid.
 
+        :param histogram: the metric's name without `_bucket`.
         :param where: selects groups. Buckets without a layout are left out.
         """
         columns = self._columns(interval)
@@ -111,7 +119,7 @@ class Observations:
 
     def _squares(self, histogram: str, where: GroupFilter, interval: Interval | None) -> float | None:
         """Return the sum of squares of a histogram's observations. Return None if a broker, clock and phase of the
-        histogram have no counter of squares."""
+        histogram have no counter of squares, or the histogram has none at all."""
         squares = SQUARES.get(histogram)
         if squares is None:
             return None
@@ -130,6 +138,8 @@ class Observations:
         return sorted(names - {""})
 
     def _columns(self, interval: Interval | None) -> slice:
+        """Return the slice of the interval's columns, or of all without one. Raises ValueError unless its ends are
+        edges."""
         return slice(None) if interval is None else self.grid.within(*interval)
 
 
@@ -140,8 +150,8 @@ GroupRows = dict[SeriesGroup, tuple[int, int]]
 def plan_totals(catalog: SeriesCatalog, grid: TimeGrid) -> tuple[TotalsPlan, GroupRows]:
     """Return the plan of the totals that a report needs, and the table rows of each group.
 
-    The plan covers every counter with samples between the grid's ends: a row for each group, or for each bound of a
-    group of buckets.
+    The plan covers every counter that a report reads and whose samples overlap the time of the grid: a row for each
+    group, or for each bound of a group of buckets.
     """
     scraped = [entry for entry in catalog.counters if entry.was_scraped(grid.edges[0], grid.edges[-1])]
     group_rows: GroupRows = {}
@@ -162,7 +172,7 @@ def plan_totals(catalog: SeriesCatalog, grid: TimeGrid) -> tuple[TotalsPlan, Gro
 def build_observations(catalog: SeriesCatalog, grid: TimeGrid, group_rows: GroupRows, totals: Totals) -> Observations:
     """Return the observations from the totals that `plan_totals` planned.
 
-    :param group_rows: the table rows of each group, from `plan_totals`.
+    :param group_rows: the table rows of each group, from `plan_totals` with the same catalog and grid.
     :param totals: the sums of all partitions.
     """
     values = totals.values
@@ -177,6 +187,8 @@ def build_observations(catalog: SeriesCatalog, grid: TimeGrid, group_rows: Group
 
 
 def _scraped_intervals(catalog: SeriesCatalog) -> dict[str, list[Interval]]:
+    """Return, by metric, the disjoint and sorted intervals (ms since 1970) from the first to the last sample of its
+    series; intervals that overlap are one."""
     by_metric: dict[str, list[Interval]] = {}
     for stats in sorted((entry.stats for entry in catalog.counters), key=lambda stats: stats.first or 0):
         if stats.first is None or stats.last is None:
@@ -190,5 +202,5 @@ def _scraped_intervals(catalog: SeriesCatalog) -> dict[str, list[Interval]]:
 
 
 def histograms_with_different_buckets(observations: Observations) -> list[str]:
-    """Return the names of the histograms whose exporters have different buckets."""
+    """Return the names of the histograms that have buckets of more than one layout, or of one layout and none."""
     return [name for name in HISTOGRAMS if len(observations.layouts(name)) > 1]

@@ -35,8 +35,9 @@ Bounds = tuple[float, ...]
 class SeriesGroup:
     """The key of series whose increases are added up: a metric and the labels that a report distinguishes.
 
-    `layout` is the number of a histogram's set of bucket bounds. It is NO_LAYOUT for a series that is no bucket, and
-    for a bucket that appeared or vanished when another release of the exporter started.
+    `layout` is the number of a histogram's set of bucket bounds. It is NO_LAYOUT for a series that is no bucket, for a
+    bucket that appeared or vanished when another release of the exporter started, and for buckets of a histogram
+    without the infinite one.
     """
 
     metric: str
@@ -71,8 +72,8 @@ class CatalogEntry:
 
     @property
     def first_is_burst(self) -> bool:
-        """Return whether the first value rose in about one scrape interval. It did not if the exporter had counted for
-        longer than ALLOWED_INTERVALS before it was scraped."""
+        """True if the first value may have risen in about one scrape interval. False if the exporter is known to have
+        counted for longer than ALLOWED_INTERVALS scrape intervals before it was scraped."""
         first, last = self.stats.first, self.stats.last
         if self.started is None or first is None or last is None or self.stats.unique < 2:
             return True
@@ -89,11 +90,11 @@ class CatalogEntry:
 class SampleStatistics:
     """Numbers of series and samples, and facts about all series of a report.
 
-    `unique` samples remain once each time of a series counts once, and of several servers one is chosen; `stale` and
-    `nan` are left out. `several_servers` is True if a series comes from more than one server. `max_clients` is the sum
-    of the brokers' highest client counts. `clusters` are the values of the label `cluster`. `differing_labels` are
-    labels by which servers differ that scraped the same exporter at the same time. Its counts are in the totals several
-    times.
+    `unique` of the `samples` remain once each time of a series counts once, and of several servers one is chosen.
+    `stale` and `nan` are not among them (see SeriesStats). `several_servers` is True if a series comes from more than
+    one server. `max_clients` is the sum of the brokers' highest client counts. `clusters` are the sorted values of the
+    label `cluster`. `differing_labels` are labels by which servers differ that scraped the same exporter at the same
+    time. Such an exporter's counts are in the totals several times.
     """
 
     series: int
@@ -122,8 +123,8 @@ class SeriesCatalog:
         return [entry for entry in self.entries if entry.stats.metric in known and entry.stats.samples]
 
     def exporters_of_unknown_start(self, start_ms: int) -> list[tuple[str, int]]:
-        """Return name and first scrape (ms) of each exporter whose first values may belong to the time before
-        `start_ms`.
+        """Return name and first scrape (ms since 1970) of each exporter whose first values may belong to the time
+        before `start_ms`, sorted by name.
 
         These are exporters of clients and publishers that were first scraped after `start_ms` with counters above zero,
         and that export nothing to show when they started.
@@ -160,7 +161,7 @@ class SeriesCatalog:
 
 
 def sample_statistics(series: Sequence[SeriesStats]) -> SampleStatistics:
-    """Return numbers and facts about all series together."""
+    """Return numbers of samples and facts of all series together, from the statistics of each."""
     clusters = {stats.labels.get("cluster", "") for stats in series} - {""}
     return SampleStatistics(
         len(series),
@@ -176,6 +177,8 @@ def sample_statistics(series: Sequence[SeriesStats]) -> SampleStatistics:
 
 
 def _differing_labels(series: Sequence[SeriesStats]) -> tuple[str, ...]:
+    """Return the sorted names of the labels by which servers differ that scraped the same exporter at the same time.
+    They are found in series of one metric that have equal values of LABELS and overlap in time."""
     by_identity: dict[Key, list[SeriesStats]] = {}
     for stats in series:
         if role_of(stats.metric) is not None and stats.first is not None and stats.labels.get("instance"):
@@ -196,13 +199,13 @@ def _differing_labels(series: Sequence[SeriesStats]) -> tuple[str, ...]:
 
 
 def _server_labels(one: SeriesStats, other: SeriesStats, processes: _Processes, names: set[str]) -> set[str]:
-    """Return the names of the labels by which servers that scrape one exporter differ. There are none if two exporters
-    export the series, or if one server scraped both.
+    """Return the names of the labels by which servers differ that scrape the exporter of both series. There are none if
+    two exporters export the series, or if one server scraped both.
 
     A server's label is at all series that it scrapes of an exporter, also at the start time of the process. Other
     labels are the exporter's own.
 
-    :param names: the names of the labels that all series at the address of both have.
+    :param names: the names of the labels that all series at the address (job and instance) of both have.
     """
     first, second = processes.start_of(one.labels), processes.start_of(other.labels)
     if first is not None and second is not None:
@@ -216,7 +219,7 @@ def _server_labels(one: SeriesStats, other: SeriesStats, processes: _Processes, 
 
 
 def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog:
-    """Return the catalog of all series, for windows that start at `start_ms` or later."""
+    """Return the catalog of all series, for windows that start at `start_ms` (ms since 1970) or later."""
     series = sorted(series, key=lambda stats: stats.series)
     bounds = {stats.series: bound for stats in series if (bound := _bound(stats)) is not None}
     layout_of, layouts = _layouts(series, bounds)
@@ -275,7 +278,8 @@ class _Processes:
                 self._by_address.setdefault(_address(stats.labels), []).append(stats)
 
     def start_of(self, labels: dict[str, str]) -> SeriesStats | None:
-        """Return the start time of the process that exports a series with these labels, None if there is none."""
+        """Return the series with the start time of the process that exports a series with these labels, None if there
+        is none."""
         candidates = self._by_address.get(_address(labels), ())
         return next((stats for stats in candidates if stats.labels.items() <= labels.items()), None)
 
@@ -285,12 +289,17 @@ def _address(labels: dict[str, str]) -> Key:
 
 
 def _predates_window(stats: SeriesStats, evidence: SeriesStats | None, start_ms: int) -> bool:
+    """Return whether the counter is older than the window that begins at `start_ms`, and was not scraped before it: its
+    evidence was first scraped with it, and shows a start more than SKEW_MS before the window. Return False without
+    evidence."""
     if evidence is None or evidence.minimum is None or stats.first is None or stats.first <= start_ms:
         return False
     return evidence.first == stats.first and evidence.minimum * 1000 + SKEW_MS < start_ms
 
 
 def _bound(stats: SeriesStats) -> float | None:
+    """Return a bucket's upper bound in seconds, or None for a series that is no bucket or has no number in the label
+    `le`."""
     if not stats.metric.endswith("_bucket"):
         return None
     try:

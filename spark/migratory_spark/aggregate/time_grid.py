@@ -1,4 +1,4 @@
-"""Intervals of time, and the grid into which a report cuts time.
+"""Intervals of time, and the grid of adjacent intervals into which a report cuts time.
 
 The grid has an edge, a boundary between intervals, at every moment that a report asks about. So one pass over all
 samples answers every question.
@@ -18,12 +18,13 @@ MAX_EDGES = 5000
 
 
 class TooManyIntervals(ValueError):
-    """Raised for a report with more intervals than it can hold. The message says what to ask for instead."""
+    """Raised for a report with at least MAX_EDGES intervals of one kind, which are more than it can hold. The message
+    says what to ask for instead."""
 
 
 def check_count(intervals: int) -> None:
-    """Raise TooManyIntervals if a grid cannot have this number of intervals. Call this before the moments of a grid are
-    computed, because the moments of a wrong window may take gigabytes."""
+    """Raise TooManyIntervals if the number of intervals is MAX_EDGES or more. Call this before the moments of a grid
+    are computed, because the moments of a wrong window may take gigabytes."""
     if intervals >= MAX_EDGES:
         raise TooManyIntervals(
             f"{intervals:,} intervals are more than {MAX_EDGES - 1:,}: ask for longer rows or a shorter window"
@@ -57,8 +58,8 @@ class TimeGrid:
         return len(self.edges) - 1
 
     def within(self, start_ms: int, end_ms: int) -> slice:
-        """Return the slice of the intervals between start and end, by index. Raises ValueError unless both are
-        edges."""
+        """Return the slice of the intervals between start and end (ms since 1970), by index. Raises ValueError unless
+        both are edges."""
         first, last = bisect_left(self.edges, start_ms), bisect_left(self.edges, end_ms)
         for place, moment in ((first, start_ms), (last, end_ms)):
             if place == len(self.edges) or self.edges[place] != moment:
@@ -67,8 +68,8 @@ class TimeGrid:
 
 
 def intersection(sets: Sequence[Iterable[Interval]]) -> list[Interval]:
-    """Return the intervals that lie in an interval of every set, none for no sets. The intervals of each set are
-    disjoint and sorted."""
+    """Return the intervals of time that all sets have in common, sorted; none for no sets. The intervals of each set
+    are disjoint and sorted."""
     common = list(sets[0]) if sets else []
     for others in sets[1:]:
         intervals = list(others)

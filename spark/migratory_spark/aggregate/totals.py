@@ -1,4 +1,4 @@
-"""Totals: one pass over all series adds up their increases by group of series and interval of time.
+"""Totals: one pass over all series adds up their increases by group of series and interval of time, and reads gauges.
 
 Totals are exact and do not depend on the order or place of the samples: whole parts and fractions (to 10^-12) are added
 separately, in numbers that hold them. The values are divided into these parts and not the increases, so that increases
@@ -26,13 +26,13 @@ _FRACTIONS = 10**12
 
 
 class TooManyTotals(ValueError):
-    """Raised for a report with more brokers, buckets and rows, or slices, than it can hold. The message says what to
-    ask for instead."""
+    """Raised for a report with more than MAX_TOTALS totals of one plan (by brokers, buckets and rows), or as many
+    slices of an objective. The message says what to ask for instead."""
 
 
 @dataclass(slots=True, frozen=True)
 class TotalsPlan:
-    """A plan of totals to compute: a table with a column for each interval (edges[i], edges[i + 1]].
+    """A plan of totals to compute: a table with a column for each interval (edges[i], edges[i + 1]], in ms since 1970.
 
     `rows` has, for each series in the order of the series index, the table row to which its increases are added; -1 for
     a series that is not counted.
@@ -54,8 +54,8 @@ class TotalsPlan:
 
 @dataclass(slots=True, frozen=True)
 class Totals:
-    """A sparse table of sums. The sum `whole[i]` + `fraction[i]` / 10^12 is in row keys[i] // columns and column
-    keys[i] % columns.
+    """A sparse table of sums, with an entry for each cell that is not empty. The sum `whole[i]` + `fraction[i]` / 10^12
+    is in row keys[i] // columns and column keys[i] % columns, where `columns` is that of the plan.
 
     Keys that `merged` returns are sorted, each once.
     """
@@ -79,8 +79,9 @@ class Totals:
 
     @classmethod
     def from_increases(cls, keys: Ints, base: Floats, top: Floats) -> Totals:
-        """Return the sums of single increases, each from `base` to `top` and none negative. Equal keys that follow one
-        another are added up; the others are not, and keys stay in their order."""
+        """Return the sums of single increases, at least one, each from `base` to `top` and none negative. Increases
+        whose equal keys follow one another are added up. Equal keys with others between them are not, and keys stay in
+        their order."""
         whole_base, whole_top = np.floor(base), np.floor(top)
         fraction = np.rint((top - whole_top) * _FRACTIONS) - np.rint((base - whole_base) * _FRACTIONS)
         starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
@@ -97,8 +98,8 @@ class Totals:
 
 @dataclass(slots=True)
 class AggregateResult:
-    """The result of AggregatePass: the totals of each plan, gauge readings by broker number and interval, and the
-    number of restarts of counters."""
+    """The result of AggregatePass: the totals of each plan, gauge readings by the broker's number and the index of the
+    interval, and the number of restarts of counters at all samples, also before the first edge."""
 
     totals: list[Totals]
     readings: dict[tuple[int, int], GaugeReading]
@@ -110,7 +111,7 @@ class AggregatePass:
     """A function of one partition's series that computes the totals of all plans and reads gauges.
 
     `gauge` has, for each series in the order of the index, the number of the broker whose gauge it is, -1 for other
-    series. Gauges are read by the intervals of the first plan.
+    series. Gauges are read by the intervals of the first plan, of which there must be one.
     """
 
     index: SeriesIndex
@@ -118,6 +119,7 @@ class AggregatePass:
     gauge: Ints
 
     def __call__(self, batches: Iterable[SeriesBatch]) -> AggregateResult:
+        """Return the totals, readings and restarts of the series in these batches."""
         pending: list[list[Totals]] = [[] for _ in self.plans]
         pending_count = 0
         result = AggregateResult([], {}, 0)
@@ -137,6 +139,11 @@ class AggregatePass:
         return result
 
     def _read_gauges(self, batch: SeriesBatch, gauge: Ints, readings: dict[tuple[int, int], GaugeReading]) -> None:
+        """Add the readings of a batch's gauges to `readings`, by the broker's number and the index of the interval.
+        Samples outside of the first plan's intervals are left out.
+
+        :param gauge: the number of the broker of each series of the batch, -1 for a series that is no gauge.
+        """
         starts, plan = batch.starts, self.plans[0]
         for row in np.flatnonzero(gauge >= 0).tolist():
             inside = slice(int(starts[row]), int(starts[row] + batch.counts[row]))
@@ -152,7 +159,7 @@ _NO_TOTALS = Totals(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=
 
 
 def _totals(plan: TotalsPlan, batch: SeriesBatch, rows: Ints, increases: Increases) -> Totals | None:
-    """Return the plan's totals of one batch, or None if nothing rose.
+    """Return the plan's totals of one batch, or None if no counted series rose within the plan's intervals.
 
     :param rows: the table row of each series of the batch, -1 for a series that is not counted.
     """
@@ -170,7 +177,8 @@ def _totals(plan: TotalsPlan, batch: SeriesBatch, rows: Ints, increases: Increas
 
 
 def combine_results(parts: Sequence[AggregateResult]) -> AggregateResult:
-    """Return the sum of the results of all partitions. Raises TooManyTotals."""
+    """Return the sum of the results of all partitions. Raises TooManyTotals if a plan has more than MAX_TOTALS
+    totals."""
     totals = [Totals.merged([_NO_TOTALS, *each]) for each in zip(*(part.totals for part in parts), strict=True)]
     if any(len(each.keys) > MAX_TOTALS for each in totals):
         raise TooManyTotals(f"more than {MAX_TOTALS:,} totals: ask for longer rows or a shorter window")

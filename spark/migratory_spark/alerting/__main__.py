@@ -1,5 +1,5 @@
 """`python -m migratory_spark.alerting FOLDER` writes the files of manifests/monitoring into FOLDER: the rules of the
-default objectives, and the dashboard."""
+default objectives (rules.yaml), and the dashboard (dashboard.json)."""
 
 from __future__ import annotations
 

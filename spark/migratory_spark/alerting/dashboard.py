@@ -1,4 +1,5 @@
-"""Builds the Grafana dashboard: objectives, latency, traffic, and the cluster itself, from top to bottom.
+"""Builds the Grafana dashboard of the panels in `panels.py`: objectives, latency, traffic, and the cluster itself, from
+top to bottom.
 
 The layout is computed, so that all panels look alike. The result is stored as `manifests/monitoring/dashboard.json` for
 users without Python.
@@ -16,7 +17,7 @@ _SOURCE = {"type": "prometheus", "uid": "${source}"}
 
 
 def dashboard() -> str:
-    """Return the dashboard as JSON for Grafana 10 and later."""
+    """Return the dashboard as JSON text for Grafana 10 and later."""
     panels: list[dict[str, Any]] = []
     next_row = 0
     for title, row in ROWS.items():
@@ -54,6 +55,10 @@ def dashboard() -> str:
 
 
 def _panel(panel: Panel, position: dict[str, int]) -> dict[str, Any]:
+    """Return a panel as Grafana's JSON has it, without its number.
+
+    :param position: x, y, width (w) and height (h) in the dashboard's grid.
+    """
     custom: dict[str, Any] = {}
     options: dict[str, Any] = {}
     if panel.kind == "timeseries":
@@ -101,6 +106,7 @@ def _panel(panel: Panel, position: dict[str, int]) -> dict[str, Any]:
 
 
 def _variables() -> list[dict[str, Any]]:
+    """Return the dashboard's variables, which its user chooses: the Prometheus data source and the cluster."""
     query = "label_values(migratory_member, cluster)"
     return [
         {"name": "source", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
@@ -118,6 +124,7 @@ def _variables() -> list[dict[str, Any]]:
 
 
 def _takeover_annotations() -> dict[str, Any]:
+    """Return the annotation that marks takeovers of the chosen cluster in all panels."""
     return {
         "name": "Takeovers",
         "datasource": _SOURCE,

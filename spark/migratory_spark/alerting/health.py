@@ -1,7 +1,7 @@
 """Alerts on the health of brokers and of the operator, which need no objective.
 
-Each alert has a section in docs/operations/alerts.md. Clusters are identified by name and, on Kubernetes, by namespace,
-a label that scraping adds. Elsewhere that label is missing, and grouping by it changes nothing.
+Each alert has a section in docs/operations/alerts.md. Clusters are identified by name and, on Kubernetes, by the label
+`namespace`, which the scraper adds. Elsewhere that label is missing, and grouping by it changes nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ _BY = "by (namespace, cluster)"
 
 
 def runbook(alert: str) -> str:
-    """Return the path of the documentation's section about an alert, from the repository's root."""
+    """Return the place of the documentation's section about an alert: the page's path from the repository's root, and
+    the section's anchor."""
     return f"{RUNBOOKS}#{alert.lower()}"
 
 
 def _alert(name: str, expr: str, severity: str, summary: str, description: str, wait: str = "") -> dict[str, Any]:
+    """Return a Prometheus alerting rule, with a link to its section of the documentation.
+
+    :param expr: PromQL; the alert fires for each series that it returns.
+    :param severity: `page` or `ticket`.
+    :param wait: how long the expression must hold before the alert fires, such as `5m`; "" for at once.
+    """
     rule: dict[str, Any] = {"alert": name, "expr": expr}
     if wait:
         rule["for"] = wait
@@ -27,7 +34,8 @@ def _alert(name: str, expr: str, severity: str, summary: str, description: str, 
 
 
 def health_alerts() -> list[dict[str, Any]]:
-    """Return the Prometheus alerts on the metrics of brokers, and the recording rule that one of them uses."""
+    """Return the Prometheus alerts on the metrics of brokers, and a recording rule (the number of brokers) that one of
+    them uses."""
     cluster, broker = "{{ $labels.cluster }}", "{{ $labels.broker }}"
     return [
         _alert(
@@ -202,8 +210,8 @@ def health_alerts() -> list[dict[str, Any]]:
 
 
 def operator_alerts() -> list[dict[str, Any]]:
-    """Return the Prometheus alerts on the operator's metrics. In alerts on a cluster's conditions, `namespace` and
-    `cluster` are those of that cluster, not of the operator."""
+    """Return the Prometheus alerts on the operator's metrics. In alerts on a cluster's conditions, the labels
+    `namespace` and `cluster` are those of that cluster, not of the operator."""
     cluster = "{{ $labels.namespace }}/{{ $labels.cluster }}"
     condition, listed = "migratory_operator_condition", "migratory_operator_last_list_timestamp_seconds"
     return [

@@ -1,4 +1,4 @@
-"""Service level indicators: the PromQL of each objective's rates, of all its events and of the bad ones, by cluster.
+"""Service level indicators: the PromQL of the rates of an objective's events, of all and of the bad ones, by cluster.
 
 The events are those of reports (docs/reference/sla.md), but estimated: `rate` extrapolates and loses events at
 restarts. That is good enough for alerts and not for verdicts.
@@ -26,8 +26,8 @@ class Indicator:
     """The PromQL of bad and of all events per second, by cluster, as functions of a range such as `5m`.
 
     The expression `measured` has a value only if the objective's threshold is a bound of the histogram. It is None for
-    objectives without a threshold. `recorded` are the names and expressions of series that the others read, which are
-    recorded with the label `objective`.
+    objectives without a threshold. `recorded` are the names and expressions of series that the expressions `bad` and
+    `total` read. They must be recorded in this order, with the objective's name in the label `objective`.
     """
 
     bad: Expression
@@ -45,13 +45,13 @@ resume is scraped and recorded."""
 
 
 def le(seconds: float) -> str:
-    """Return a bucket's bound as exporters write it in the label `le`: `0.25`, `5.0`."""
+    """Return a bucket's upper bound as exporters write it in the label `le`: `0.25`, `5.0`."""
     return str(float(seconds))
 
 
 def indicator(objective: Objective) -> Indicator | None:
-    """Return the indicator of an objective, or None for an objective that counts slices of time (see
-    `slice_measure`)."""
+    """Return the indicator of an objective, or None for an objective that counts slices of time (`slice_measure` is for
+    those)."""
     match objective.type:
         case "latency" if objective.slices is None:
             return _within("migratory_delivery_latency_seconds", judged_labels(objective), objective.threshold)
@@ -75,10 +75,11 @@ def indicator(objective: Objective) -> Indicator | None:
 
 
 def newly_lost(selector: str, span: str) -> str:
-    """Return the PromQL of the links by cluster that became lost links in the range: lost, and not followed by a resume
-    when a resume within the threshold would have been seen.
+    """Return the PromQL of the number of links, by cluster, that within the range began to count as lost without a
+    resume: no resume was seen within the objective's threshold and _SETTLING_SECONDS.
 
     :param selector: PromQL label matchers of the recorded series LOST.
+    :param span: the range, such as `1h`.
     """
     lost = f"{LOST}{{{selector}}}"
     # A difference and not `increase`, which would estimate events beyond the samples at the ends of the range.
@@ -86,7 +87,8 @@ def newly_lost(selector: str, span: str) -> str:
 
 
 def _resumes(objective: Objective) -> Indicator:
-    """Return the indicator of resumes and of links that were lost without a resume, which are bad."""
+    """Return the indicator of an objective of type `resume`. Its events are the resumes, and the links that were lost
+    without a resume, which are bad."""
     assert objective.threshold is not None
     measured = _within("migratory_resume_seconds", "", objective.threshold)
     exporter = "sum by (cluster, job, instance)"
@@ -110,8 +112,9 @@ def _resumes(objective: Objective) -> Indicator:
 
 @dataclass(frozen=True, slots=True)
 class SliceMeasure:
-    """The PromQL by which a slice of time is judged: `expression`, recorded as the series `record`, is bad where the
-    comparison `bad` holds."""
+    """The PromQL by which a slice of time is judged: the value of `expression`, which is recorded as the series
+    `record`, and the comparison `bad` with which PromQL gives 1 for a bad value and 0 for a good one, such as `> bool
+    0.25`."""
 
     record: str
     expression: str
@@ -119,8 +122,8 @@ class SliceMeasure:
 
 
 def slice_measure(objective: Objective) -> SliceMeasure:
-    """Return the measure of an objective that counts slices of time. Its expression has no value (never NaN) for a
-    slice without events."""
+    """Return the measure of an objective that counts slices of time: a percentile of the latency in seconds, or the
+    acknowledged share of publications. Its expression has no value (never NaN) for a slice without events."""
     slices = objective.slices
     assert slices is not None
     span = duration(slices.length)
@@ -148,7 +151,8 @@ def judged_labels(objective: Objective) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as PromQL writes it, in the largest unit that divides it: `90s`, `5m`, `250ms`."""
+    """Return a duration in seconds as PromQL writes it, in the largest unit of which it is a multiple: `90s`, `5m`,
+    `250ms`."""
     milliseconds = round(seconds * 1000)
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if milliseconds % length == 0:
@@ -157,15 +161,21 @@ def duration(seconds: float) -> str:
 
 
 def seconds(window: str) -> int:
-    """Return the seconds of a range such as `5m`, `1h` or `3d`."""
+    """Return the seconds of a range in minutes, hours or days, such as `5m`, `1h` or `3d`."""
     return int(window[:-1]) * {"m": 60, "h": 3600, "d": 86_400}[window[-1]]
 
 
 def _plain(value: Decimal) -> str:
+    """Return the number in decimal digits, without an exponent and trailing zeros."""
     return format(value.normalize(), "f")
 
 
 def _within(histogram: str, labels: str, threshold: float | None) -> Indicator:
+    """Return the indicator whose events are a histogram's observations, of which those above the threshold (seconds)
+    are bad.
+
+    :param labels: PromQL label matchers of the series that count, without braces; "" for all.
+    """
     assert threshold is not None
     matchers = f"{{{labels}}}" if labels else ""
     bucket = f'{histogram}_bucket{{{labels + "," if labels else ""}le="{le(threshold)}"}}'

@@ -31,19 +31,27 @@ class Panel:
 
 
 def _rate(metric: str, labels: str = "", by: str = "broker") -> str:
+    """Return the PromQL of a counter's increase per second in the chosen cluster, summed by a label.
+
+    :param labels: more PromQL label matchers, without braces.
+    """
     matchers = f"{CLUSTER},{labels}" if labels else CLUSTER
     return f"sum by ({by}) (rate({metric}{{{matchers}}}[$__rate_interval]))"
 
 
 def _quantile(share: str, histogram: str, labels: str = "") -> str:
+    """Return the PromQL of a quantile (`share`, 0 to 1) of a histogram in the chosen cluster."""
     return f"histogram_quantile({share}, {_rate(f'{histogram}_bucket', labels, 'le')})"
 
 
 def _gauge(metric: str) -> list[tuple[str, str]]:
+    """Return the queries of a panel with a line for each broker's value of the metric."""
     return [("{{broker}}", f"{metric}{{{CLUSTER}}}")]
 
 
 def _judged(part: str) -> str:
+    """Return the PromQL of the rate of a part of the latency histogram (`sum`, `count`, …), of the deliveries that
+    verdicts use."""
     return _rate(f"{_LATENCY}_{part}", JUDGED, "cluster")
 
 

@@ -1,8 +1,9 @@
 """Prometheus rules made from objectives: error ratios over several windows, the error budget left, burn-rate alerts.
 
-Burn rate 1 spends the error budget exactly in the objective's period, which is 30 days here. An alert requires the rate
-in a long window, so that the fault matters, and in a short one, so that the alert ends soon after the fault. It also
-requires enough events to prove the target, so that one bad event at night does not page.
+Burn rate 1 spends the error budget exactly in the objective's period, which is 30 days here, whatever the objective's
+window is. An alert requires the rate in a long window, so that the fault matters, and in a short one, so that the alert
+ends soon after the fault. It also requires enough events to prove the target, so that one bad event at night does not
+page.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ TARGET, BUDGET = "migratory_slo:target", "migratory_slo:budget_left"
 
 
 class BurnAlert(NamedTuple):
-    """The parameters of a burn-rate alert: it fires if the budget burns faster than `rate` in both windows, `long` and
-    `short`, and `long` has enough events. `spends` says in words how much budget that is."""
+    """The parameters of a burn-rate alert: it fires if the burn rate is above `rate` in both windows, `long` and
+    `short`, and `long` has enough events. `severity` is `page` or `ticket`. `spends` says in words how much of the
+    budget is spent at this rate."""
 
     rate: float
     long: str
@@ -83,13 +85,14 @@ def rules_of(objectives: Sequence[Objective]) -> dict[str, Any]:
 
 
 def _to_yaml(content: dict[str, Any]) -> str:
+    """Return the content as YAML, with keys in their order and no line folded."""
     return yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, width=1000)
 
 
 def objective_rules(objective: Objective) -> list[Rule]:
     """Return the rules of one objective: recorded error ratios, events and target, then for a target of 100% an alert
-    on any bad event, otherwise burn rates, the budget left and alerts on burn rates. An objective of events with a
-    threshold also has an alert for a threshold that the histogram does not have."""
+    on any bad event, otherwise burn rates, the budget left and alerts on burn rates. An objective that counts events
+    and has a threshold also has an alert that fires if the threshold is not a bound of the exported histogram."""
     labels = {"objective": objective.name}
     target = objective.target / Decimal(100)
     rules = _slices(objective) if objective.slices is not None else _events(objective)
@@ -111,6 +114,8 @@ def objective_rules(objective: Objective) -> list[Rule]:
 
 
 def _percentiles() -> list[Rule]:
+    """Return rules that record percentiles of the latency over five minutes, by cluster and by broker. They have no
+    value without a delivery."""
     name = "migratory_delivery_latency_seconds"
     rules = []
     for suffix, share in QUANTILES:
@@ -129,6 +134,8 @@ def _percentiles() -> list[Rule]:
 
 
 def _events(objective: Objective) -> list[Rule]:
+    """Return the recording rules of an objective that counts events: the series that others read, the share of bad
+    events and the number of events in each of WINDOWS, and the number of bad events in five minutes."""
     events = indicator(objective)
     assert events is not None
     labels = {"objective": objective.name}
@@ -143,6 +150,8 @@ def _events(objective: Objective) -> list[Rule]:
 
 
 def _slices(objective: Objective) -> list[Rule]:
+    """Return the recording rules of an objective that counts slices of time: what a slice is judged by, the share of
+    bad slices and the number of slices in each of WINDOWS, and the number of bad slices in five minutes."""
     assert objective.slices is not None
     labels, measure = {"objective": objective.name}, slice_measure(objective)
     selector = f'{measure.record}{{objective="{objective.name}"}} {measure.bad}'
@@ -157,16 +166,25 @@ def _slices(objective: Objective) -> list[Rule]:
 
 
 def _budget_left(selector: str, allowed: str) -> str:
-    """Return the PromQL of the share of the error budget that is left, weighted by events: a bad minute of a quiet
-    night spends little.
+    """Return the PromQL of the share of the error budget that is left over the last PERIOD, weighted by events: a bad
+    minute of a quiet night spends little.
 
     The expression reads recorded series, because thirty days of raw samples are too many for each evaluation.
+
+    :param selector: PromQL matchers of the objective's recorded series, in braces.
+    :param allowed: the share (0 to 1) of events that may be bad, as text.
     """
     bad, total = f"sum_over_time({BAD}_5m{selector}[{PERIOD}])", f"sum_over_time({EVENTS}_5m{selector}[{PERIOD}])"
     return f"1 - {bad} / ({total} > 0) / {allowed}"
 
 
 def _burning(objective: Objective, selector: str, burn: BurnAlert, target: Decimal) -> Rule:
+    """Return the alert of an objective that `burn` describes. It requires as many events in the long window as are
+    needed to prove the target.
+
+    :param selector: PromQL matchers of the objective's recorded series, in braces.
+    :param target: the share (0 to 1) of events that must be good, less than 1.
+    """
     needed = math.ceil(1 / (1 - target))
     return {
         "alert": "MigratoryBudgetBurns",
@@ -187,9 +205,12 @@ def _burning(objective: Objective, selector: str, burn: BurnAlert, target: Decim
 
 
 def _any_bad_event(objective: Objective, selector: str) -> Rule:
-    """Return the alert of an objective with a target of 100%, which fires on any bad event.
+    """Return the alert of an objective with a target of 100%, which fires on any bad event (or slice of time) within
+    five minutes.
 
     Losses are verified at the end of a run, when no delivery is expected any more, so a ratio would not show them.
+
+    :param selector: PromQL matchers of the objective's recorded series, in braces.
     """
     events = indicator(objective)
     return {
@@ -228,6 +249,7 @@ def _unmeasured(objective: Objective, total: str, measured: str) -> Rule:
 
 
 def _describe(objective: Objective) -> str:
+    """Return what the objective asks for, in words: `latency: 99.9% within 250ms`."""
     slices = objective.slices
     if slices is not None:
         text = f"slices of {duration(slices.length)} with "
@@ -243,6 +265,7 @@ def _describe(objective: Objective) -> str:
 
 
 def _decimal(value: Decimal) -> str:
+    """Return the number in decimal digits, without an exponent and trailing zeros."""
     return format(value.normalize(), "f")
 
 

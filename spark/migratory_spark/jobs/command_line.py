@@ -27,7 +27,8 @@ CHANGES = {"same": MET, "better": MET, "worse": MISSED, "unknown": INSUFFICIENT}
 class BadInput(click.ClickException):
     """Raised when an option, a file or a window is wrong; the command exits with BAD_INPUT.
 
-    An error of the samples is its `__cause__`. The message may then quote what a server sent.
+    If the samples are wrong or missing, the error that says so is the `__cause__`. Only then the message may quote what
+    a server sent.
     """
 
     exit_code = BAD_INPUT
@@ -41,15 +42,19 @@ class SamplesUnreadable(click.ClickException):
 
 
 class ExitOnError:
-    """A context that exits with INTERNAL and a traceback after an unexpected error, and with INTERRUPTED after Ctrl-C.
+    """A context that ends the program with INTERNAL and a traceback after an unexpected error, and with INTERRUPTED
+    after Ctrl-C.
 
-    Errors that Click reports itself pass through. Without this context, the exit code of both would be 1.
+    Errors that Click reports itself, and SystemExit, pass through. Without this context, the exit code after an
+    unexpected error and after Ctrl-C would be 1.
     """
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Raise SystemExit with INTERRUPTED after Ctrl-C, and with INTERNAL after an unexpected error. Otherwise do
+        nothing."""
         if isinstance(error, KeyboardInterrupt | click.Abort):
             click.echo("Interrupted", err=True)
             raise SystemExit(INTERRUPTED) from error
@@ -72,8 +77,8 @@ class MomentParam(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the moment in seconds since 1970. End the command with a message that says what is allowed if `value`
-        is no moment from 1970 to 9998."""
+        """Return the moment in seconds since 1970; a float is taken for one. End the command with a message that says
+        what is allowed if `value` is no moment from 1970 to 9998."""
         if isinstance(value, float):
             return value
         try:
@@ -90,8 +95,8 @@ class MomentParam(click.ParamType[float]):
 
 
 def _seconds(text: str) -> float:
-    """Return the moment in seconds since 1970, which may be `nan` or infinite. Raises ValueError if the text is not a
-    moment."""
+    """Return the moment in seconds since 1970, which may be `nan`, infinite or before 1970. Raises ValueError if the
+    text is not a moment."""
     if text == "now":
         return time.time()
     if text.startswith("-") and text[-1].isalpha():
@@ -124,8 +129,8 @@ class LabelsParam(click.ParamType[tuple[str, ...]]):
     name = "labels"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Return the labels. End the command with a message if one is no label's name, or is `le`, which distinguishes
-        the buckets of one histogram."""
+        """Return the labels, each once and in their order. End the command with a message if one is no label's name, or
+        is `le`, which distinguishes the buckets of one histogram."""
         if isinstance(value, tuple):
             return value
         labels = tuple(dict.fromkeys(label.strip() for label in value.split(",")))
@@ -138,6 +143,7 @@ class LabelsParam(click.ParamType[tuple[str, ...]]):
 def result_file(option: str, text: str, name: str | None = None) -> Callable[[Command], Command]:
     """Return a decorator that adds to a command an option for the file into which a result is written.
 
+    :param option: the option, such as `--json`.
     :param text: the help text.
     :param name: the command's parameter; by default `json_file` for the option `--json`.
     """
@@ -146,13 +152,14 @@ def result_file(option: str, text: str, name: str | None = None) -> Callable[[Co
 
 
 def objectives_option(text: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option --objectives to a command; its help text is `text` and the defaults."""
+    """Return a decorator that adds the option --objectives to a command; its help text is `text` and the default
+    objectives. The file must exist."""
     kind = click.Path(exists=True, dir_okay=False, path_type=Path)
     return click.option("--objectives", type=kind, metavar="FILE", help=f"{text} By default: {describe_defaults()}.")
 
 
 def describe_defaults() -> str:
-    """Return the default objectives in words, separated by commas: `latency within 250ms 99.9%`."""
+    """Return the default objectives in words, separated by commas, each such as `latency within 250ms 99.9%`."""
     words = []
     for objective in DEFAULT_OBJECTIVES:
         within = f" within {format_duration(objective.threshold)}" if objective.threshold is not None else ""
@@ -161,8 +168,8 @@ def describe_defaults() -> str:
 
 
 def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """Return the option's value. End the command with a message for `nan` and `inf`, which are in any range without an
-    upper end."""
+    """Return the value of an option, None if it is not given. End the command with a message for `nan` and `inf`, which
+    are in any range without an upper end."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a finite number of seconds", ctx, param)
     return value
@@ -199,7 +206,7 @@ REPORT = (
 
 
 def options(*wanted: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Return a decorator that adds these options to a command."""
+    """Return a decorator that adds these options to a command, in this order."""
 
     def add(command: Command) -> Command:
         for option in reversed(wanted):

@@ -1,6 +1,7 @@
 """Inputs of a report: the recorder's folder or Prometheus servers, as the options name them.
 
-They are checked before Spark starts, so that a wrong folder or server is reported at once.
+Each has a method `check`, to be called before Spark starts, so that a wrong folder or server is reported at once. Spark
+is imported only where samples are read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _ALTERNATIVES = {"dropLabels": "; use --replica-label NAME, which keeps the serv
 
 @dataclass(frozen=True, slots=True)
 class RecorderFolder:
-    """A folder with the recorder's Parquet files, in itself or in folders by day as `recorder_compact` writes them."""
+    """A folder with the recorder's Parquet files, in itself or in folders by day as `recorder_compact` writes them.
+    `cluster` is the cluster whose samples `read` selects, None for all."""
 
     path: Path
     cluster: str | None
@@ -55,11 +57,12 @@ class RecorderFolder:
             )
 
     def settled(self) -> float:
-        """Return the moment up to which all samples have arrived, in seconds since 1970."""
+        """Return the moment up to which all samples have arrived in files, in seconds since 1970: 10 s ago."""
         return time.time() - _RECORDER_DELAY
 
     def samples(self, session: SparkSession) -> SampleSource:
-        """Return the samples of all clusters as a source for `build_report`, which selects the cluster."""
+        """Return the samples of all clusters as a source for `build_report`, which selects the cluster. Raises
+        NoSamples if there are no files."""
         from migratory_spark.read.samples import parquet_source
 
         return parquet_source(session, self.path)
@@ -77,9 +80,11 @@ class RecorderFolder:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusServers:
-    """Prometheus servers, and the time [first_ms, end_ms] (ms since 1970) that a report reads from them.
+    """Prometheus servers, and the time from `first_ms` to `end_ms` (ms since 1970, both included) that a report reads
+    from them.
 
-    `urls` are their URLs, separated by commas. `settings` are more options of the data source, by name.
+    `urls` are their URLs, separated by commas. `cluster` is the cluster whose samples are read, None for all.
+    `settings` are more options of the data source, by name.
     """
 
     urls: str
@@ -90,22 +95,26 @@ class PrometheusServers:
 
     @property
     def _metrics(self) -> list[str]:
+        """The sorted names of the metrics that a report reads and that only this product exports."""
         return sorted(set(metrics.all_metrics()) - set(metrics.SHARED))
 
     @property
     def _cluster_matcher(self) -> str:
+        """The PromQL label matcher of the cluster, "" for all clusters."""
         # A cluster's name may contain any character; PromQL quotes as JSON does.
         return "" if self.cluster is None else f"cluster={json.dumps(self.cluster, ensure_ascii=False)}"
 
     @property
     def _product_matchers(self) -> str:
-        """The selector of metrics that only this product exports, not of those that other exporters have as well."""
+        """The PromQL selector of the cluster's metrics that only this product exports, not of those that other
+        exporters have as well."""
         metric_matcher = f'__name__=~"{"|".join(self._metrics)}"'
         return f"{{{','.join(filter(None, (metric_matcher, self._cluster_matcher)))}}}"
 
     @property
     def options(self) -> dict[str, str]:
-        """The options with which the Prometheus data source reads the samples of a report."""
+        """The options with which the Prometheus data source reads the samples of a report. Shared metrics
+        (`metrics.SHARED`) are read of all clusters and programs."""
         matchers = f'{self._product_matchers} {{__name__=~"{"|".join(metrics.SHARED)}"}}'
         with_source = "," in self.urls
         return {
@@ -144,8 +153,8 @@ class PrometheusServers:
 
     def settled(self) -> float:
         """Return the moment up to which all samples have arrived, in seconds since 1970: the present of the slowest of
-        the servers' clocks (of this machine's if a server answers no queries), minus the data source's option
-        `delay`."""
+        the servers' clocks (of this machine's clock if a server does not answer), minus the data source's option
+        `delay`. Ask each server once."""
         from dataclasses import replace
 
         from migratory_spark.prometheus import ServerError, preflight
@@ -164,7 +173,8 @@ class PrometheusServers:
         """Return the servers' samples of the cluster (without one: of all), and those of metrics without the label
         `cluster`, as a source for a report.
 
-        Ask the servers for the number of samples, from which the length of a task's interval follows.
+        Ask the servers for the number of samples, from which the length of a task's interval follows unless the
+        settings have the option `partition`. Raises OptionError if the window has too many partitions.
         """
         from migratory_spark.prometheus import partitions, preflight
         from migratory_spark.prometheus.options import parse_options
@@ -182,7 +192,8 @@ class PrometheusServers:
         return prometheus_source(session, options, partitions.cut(start_ms, end_ms, length), samples)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """Return a table with a row per sample of the cluster; of all clusters if none is given."""
+        """Return a table with a row per sample of the cluster (of all clusters if none is given), and register the data
+        source in the session."""
         from migratory_spark.prometheus import FORMAT, register
 
         register(session)
@@ -199,10 +210,11 @@ def sample_input(
     window_ms: tuple[int, int],
     settings: Sequence[tuple[str, str]],
 ) -> SampleInput:
-    """Return the input that the options name.
+    """Return the input that the options name. It is not checked yet.
 
     :param samples: the option --samples.
     :param prometheus: the option --prometheus.
+    :param cluster: the option --cluster.
     :param window_ms: first and last moment to read from servers, in ms since 1970.
     :param settings: the options --prometheus-option.
     :raises BadInput: not exactly one of --samples and --prometheus is given, or settings are given with --samples.
@@ -218,6 +230,8 @@ def sample_input(
 
 
 def _select_cluster(table: DataFrame, cluster: str | None) -> DataFrame:
+    """Return the rows of the cluster and those of shared metrics (`metrics.SHARED`) without the label `cluster`; all
+    rows if `cluster` is None."""
     if cluster is None:
         return table
     from pyspark.sql import functions as F
@@ -227,4 +241,5 @@ def _select_cluster(table: DataFrame, cluster: str | None) -> DataFrame:
 
 
 def _seconds(milliseconds: int) -> str:
+    """Return milliseconds as the text of seconds with three decimals."""
     return f"{milliseconds // 1000}.{milliseconds % 1000:03}"

@@ -13,7 +13,8 @@ from migratory_spark.jobs.command_line import BadInput
 
 
 def check_file(option: str, path: Path | None) -> None:
-    """Check that a file can be written, by opening it without changing it. Do nothing for None. Raises BadInput."""
+    """Check that a file can be written, by opening it without changing it; a new one is removed again. Do nothing for
+    None. Raises BadInput, which names the option."""
     if path is None:
         return
     is_new = not path.exists()
@@ -27,7 +28,8 @@ def check_file(option: str, path: Path | None) -> None:
 
 
 def check_folder(option: str, path: Path | None) -> None:
-    """Check that a folder can be written or made. Do nothing for None. Raises BadInput."""
+    """Check that a folder can be written, or made in the nearest folder above it that exists. Make nothing, and do
+    nothing for None. Raises BadInput, which names the option."""
     if path is None:
         return
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
@@ -36,7 +38,8 @@ def check_folder(option: str, path: Path | None) -> None:
 
 
 def make_folder(option: str, path: Path) -> None:
-    """Make a folder and those above it, unless there is one. Raises BadInput if it cannot be made."""
+    """Make a folder and those above it, unless there is one. Raises BadInput, which names the option, if it cannot be
+    made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -44,7 +47,8 @@ def make_folder(option: str, path: Path) -> None:
 
 
 def check_distinct(paths: Mapping[str, Path | None]) -> None:
-    """Check that no two options name the same file; `paths` has the file by option. Raises BadInput."""
+    """Check that no two options name the same file; `paths` has the file by option, None for an option that is not
+    given. Raises BadInput."""
     options: dict[Path, str] = {}
     for option, path in paths.items():
         if path is not None and (other := options.setdefault(path.resolve(), option)) != option:
@@ -52,7 +56,8 @@ def check_distinct(paths: Mapping[str, Path | None]) -> None:
 
 
 def write(option: str, path: Path, text: str) -> None:
-    """Write a file. Its old content stays until the new one is complete. Raises BadInput if it cannot be written.
+    """Write a file. Its old content stays until the new one is complete, but devices and pipes are written to directly.
+    Raises BadInput if it cannot be written.
 
     :param option: the option that named the file, for the message.
     """

@@ -20,8 +20,8 @@ _INTERVAL = 1.0
 
 @contextmanager
 def task_progress(session: SparkSession) -> Iterator[None]:
-    """A context that shows how many tasks of the running stage are done. Show nothing unless the standard error is a
-    terminal."""
+    """A context that shows on the standard error, each second, how many tasks of the running stages are done. Show
+    nothing unless the standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -44,6 +44,6 @@ def task_progress(session: SparkSession) -> Iterator[None]:
 
 
 def describe(stages: list[SparkStageInfo]) -> str:
-    """Return the line for the running stages: tasks done of all."""
+    """Return the line that is shown for the running stages of Spark: how many of all their tasks are done."""
     done, total = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
     return f"samples are read: {done:,} of {total:,} tasks done" if total else "samples are read"

@@ -38,19 +38,19 @@ COMPACT = (
 
 @dataclass(frozen=True, slots=True)
 class ContentDigest:
-    """Number and digest of a table's samples, which a copy must match. The digest is a sum of the rows' hashes, so
-    their order does not matter."""
+    """Number and digest of a table's samples, which a copy must match. The digest is a sum of the rows' hashes, so the
+    order of the rows does not matter."""
 
     rows: int
     digest: int
 
 
 def run_compact(samples: Path, to: Path, open_session: OpenSession) -> int:
-    """Compact `samples` into `to`, print the sizes before and after, and return exit code 0.
+    """Compact `samples` into `to`, print the sizes before and after, and return exit code 0. `samples` is not changed.
 
-    :raises BadInput: `samples` has no files, or `to` is not empty or inside `samples`.
+    :raises BadInput: `samples` has no files, `to` is not an empty folder, or `to` is `samples` or inside it.
     :raises SamplesUnreadable: Spark fails, or the copy differs from the source. After an error of Spark the written
-        days are removed.
+        days are removed; a copy that differs stays.
     """
     source = RecorderFolder(samples, None)
     source.check()
@@ -97,7 +97,8 @@ def _log(text: str) -> None:
 
 
 def content_digest(table: DataFrame) -> ContentDigest:
-    """Return number and digest of the rows in a table of samples."""
+    """Run a Spark job that counts and hashes the rows in a table of samples, and return number and digest. Different
+    bits of NaN are different values."""
     from pyspark.sql import functions as F
 
     labels = F.sort_array(F.map_entries("labels"))
@@ -114,6 +115,8 @@ def content_digest(table: DataFrame) -> ContentDigest:
 
 
 def _write(table: DataFrame, to: Path) -> None:
+    """Write the table's samples to one file for each day (UTC) in the folder `to`, sorted by series and time. Make the
+    folder."""
     from pyspark.sql import functions as F
 
     series = F.xxhash64("metric", F.sort_array(F.map_entries("labels")))
@@ -132,7 +135,8 @@ def _write(table: DataFrame, to: Path) -> None:
 def _write_days(to: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write rows, which come in the order of days, to one file for each day. Yield one batch with the number of rows.
 
-    Arrow writes them, because Spark's own writer turns every NaN into the same one and so loses stale markers.
+    Each file appears whole or not at all. Arrow writes them, because Spark's own writer turns every NaN into the same
+    one and so loses stale markers.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -158,6 +162,7 @@ def _write_days(to: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def _close(writer: pq.ParquetWriter | None, path: Path) -> None:
+    """Finish the file that the writer writes, and give it the name `path`. Do nothing without a writer."""
     if writer is not None:
         writer.close()
         # A file appears whole or not at all.
@@ -165,6 +170,7 @@ def _close(writer: pq.ParquetWriter | None, path: Path) -> None:
 
 
 def _size(folder: Path) -> tuple[int, int]:
+    """Return number and bytes of the Parquet files in a folder and below."""
     sizes = [path.stat().st_size for path in folder.rglob("*.parquet")]
     return len(sizes), sum(sizes)
 

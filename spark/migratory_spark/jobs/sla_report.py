@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
     """The options of a report, named as on the command line. `start` and `end` are seconds since 1970, `window` is the
-    length of a table row in seconds, None to choose it."""
+    length of a table row in seconds, None to choose it. A file or folder is None if the option is not given."""
 
     samples: Path | None
     prometheus: str | None
@@ -54,8 +54,8 @@ class ReportOptions:
 
 
 def run_report(report_options: ReportOptions, open_session: OpenSession) -> int:
-    """Make a report, write the requested files, print tables, and return the exit code of the verdict. Raises BadInput
-    or SamplesUnreadable."""
+    """Make a report, write the requested files, add it to the history, print tables, and return the exit code of the
+    verdict. Raises BadInput or SamplesUnreadable."""
     report = make_report(report_options, load_objectives(report_options.objectives), open_session)
     _write(report_options, report)
     from migratory_spark.render.tables import show
@@ -70,8 +70,14 @@ def run_report(report_options: ReportOptions, open_session: OpenSession) -> int:
 
 
 def make_report(report_options: ReportOptions, objectives: Sequence[Objective], open_session: OpenSession) -> SlaReport:
-    """Check the options, read the samples and return the report. Write nothing. Raises BadInput or
-    SamplesUnreadable."""
+    """Check the options, read the samples and return the report. Write no result. The report is marked provisional if
+    the window ends after the moment up to which all samples had arrived before they were read.
+
+    Raises BadInput if an option, a file or the window is wrong or there are no samples, and SamplesUnreadable if
+    samples cannot be read.
+
+    :param objectives: the objectives to judge; the option of that name is not looked at.
+    """
     samples = _check(report_options, objectives)
     # Before samples are read: what arrives while they are read may be missed.
     early = report_options.end - samples.settled()
@@ -81,6 +87,11 @@ def make_report(report_options: ReportOptions, objectives: Sequence[Objective], 
 
 
 def _mark_provisional(report: SlaReport, early: float, final_at: float) -> SlaReport:
+    """Return the report marked as provisional, with a note.
+
+    :param early: seconds by which the report was made too early.
+    :param final_at: the time from which a report of this window is final, in seconds since 1970.
+    """
     from migratory_spark.times import iso
 
     note = (
@@ -93,7 +104,7 @@ def _mark_provisional(report: SlaReport, early: float, final_at: float) -> SlaRe
 
 def load_objectives(path: Path | None) -> Sequence[Objective]:
     """Return the objectives of a MigratoryCluster file, or the defaults if `path` is None or the file has none. Raises
-    BadInput."""
+    BadInput if the file cannot be read or is invalid, or if its objectives contradict each other."""
     try:
         chosen = load_cluster_file(path).cluster.spec.sla.objectives if path is not None else ()
         check_objectives(chosen or DEFAULT_OBJECTIVES)
@@ -135,6 +146,8 @@ def _check(report_options: ReportOptions, objectives: Sequence[Objective]) -> Sa
 def _build(
     report_options: ReportOptions, objectives: Sequence[Objective], samples: SampleInput, open_session: OpenSession
 ) -> SlaReport:
+    """Open a session, read the samples and return the report. Raises BadInput if there are no samples or a value is
+    wrong, and SamplesUnreadable if Spark or a server fails."""
     from migratory_spark.errors import NoSamples
     from migratory_spark.report.build import build_report
 
@@ -151,6 +164,8 @@ def _build(
 
 
 def _write(report_options: ReportOptions, report: SlaReport) -> None:
+    """Write the files that the options name, and add the report to the history. Raises BadInput if one cannot be
+    written."""
     if report_options.json_file is not None:
         text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
         outputs.write("--json", report_options.json_file, text + "\n")

@@ -1,4 +1,5 @@
-"""Errors of Spark in the jobs: one sentence that names the file or server, while Spark can still say it."""
+"""Errors of Spark in the jobs: turns them into one sentence that names the file or server. The sentence is made while
+the session is open, because the text of an error comes from the JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _MAX_LENGTH = 600
 
 @contextmanager
 def spark_session(open_session: OpenSession) -> Iterator[SparkSession]:
-    """A context with a session of Spark. Raise SamplesUnreadable for every error of Spark, of starting as well."""
+    """A context with the session that `open_session` opens. Raise SamplesUnreadable, with one sentence, for every error
+    of Spark, also while it starts. Raise KeyboardInterrupt instead if the error follows Ctrl-C."""
     # Within the session, too: the text of an error comes from the JVM, which ends with the session.
     with _translate_errors(), open_session() as session, _translate_errors():
         yield session
@@ -28,6 +30,8 @@ def spark_session(open_session: OpenSession) -> Iterator[SparkSession]:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
+    """A context that raises SamplesUnreadable for errors of Spark, or KeyboardInterrupt for those that follow
+    Ctrl-C."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -51,8 +55,9 @@ def _follows_interrupt(error: BaseException | None) -> bool:
 def error_sentence(text: str) -> str:
     """Return the message of a Spark error in one line without stack traces, at most 600 characters.
 
-    If a Python worker raised one of the product's errors, that is the message; else it is the first line after the
-    worker's traceback that is not indented. Without a worker, the last cause in the JVM's stack names the fault.
+    If a Python worker raised one of the product's errors (`errors.py`), that is the message; else it is the first line
+    after the worker's traceback that is not indented. Without a worker, it is the first two lines that are no stack
+    trace, and the last cause in the JVM's stack. If Java does not start, the sentence says so.
     """
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java does not start; install Java 17 or newer, or let JAVA_HOME name one"

@@ -1,4 +1,4 @@
-"""Event counts: counts the good events of all events of an objective, in any interval of time.
+"""Event counts: counts the good events and all events of an objective, in any interval of time.
 
 Nothing is judged here. If nothing can be counted, the result has the reason. A count of zero is given only if the
 absence of events is itself data.
@@ -41,7 +41,8 @@ class EventCounts:
     """Good and total events of an objective in an interval. If nothing can be counted, both are None and `reason` says
     why; otherwise `reason` is a note, or "".
 
-    `doubtful` of the good events may have been bad, `possible` of the others may have been good.
+    `doubtful` of the good events may have been bad. `possible` of the events that are not counted as good may have been
+    good.
     """
 
     good: int | None
@@ -56,7 +57,7 @@ EventCounter = Callable[[Interval], EventCounts]
 
 
 def judged_deliveries(*clocks: str) -> GroupFilter:
-    """Return the filter of live deliveries whose label `clock` is one of `clocks`.
+    """Return the filter that selects the series of live deliveries whose label `clock` is one of `clocks`.
 
     Replayed deliveries are late by nature; the resume objective judges them.
     """
@@ -68,9 +69,10 @@ def judged_deliveries(*clocks: str) -> GroupFilter:
 
 
 def event_counter(objective: Objective, observations: Observations, scrape_interval_ms: float | None) -> EventCounter:
-    """Return the function that counts an objective's events in an interval.
+    """Return the function that counts an objective's events in an interval whose ends are edges of the observations'
+    grid. The objective must count events, not slices of time.
 
-    :param scrape_interval_ms: the usual time between scrapes, None if unknown. Deliveries up to a few intervals old may
+    :param scrape_interval_ms: the usual time between scrapes, None if unknown. Deliveries up to 2.5 intervals old may
         still be on their way.
     """
     match objective.type:
@@ -97,6 +99,15 @@ def event_counter(objective: Objective, observations: Observations, scrape_inter
 def _within_threshold(
     objective: Objective, observations: Observations, histogram: str, where: GroupFilter, nothing: str
 ) -> EventCounter:
+    """Return a function that counts a histogram's observations, and as good those at or below the objective's
+    threshold.
+
+    A bucket in which the threshold lies counts as above, and its observations are possibly good. So are observations
+    that are in no bucket.
+
+    :param where: selects the groups of series.
+    :param nothing: the reason that is given if there is no observation; then nothing can be counted.
+    """
     threshold = objective.threshold
     assert threshold is not None  # validated with the resource
 
@@ -130,6 +141,13 @@ def _interruptions(
     unmeasured: str,
     scrape_interval_ms: float | None,
 ) -> EventCounter:
+    """Return a function that counts interruptions by a histogram of their lengths, as `_within_threshold` does. If
+    there were none, both counts are 0, but only if the counter of their causes was scraped nearly all the time.
+
+    :param counter: the metric that counts lost links or failed publications.
+    :param nothing: the note of a count of 0.
+    :param unmeasured: the reason that is given if nothing can be counted.
+    """
     measured = _within_threshold(objective, observations, histogram, any_group, unmeasured)
 
     def count(interval: Interval) -> EventCounts:
@@ -145,8 +163,10 @@ def _interruptions(
 
 
 def _add_unresumed(counts: EventCounts, observations: Observations, interval: Interval) -> EventCounts:
-    """Return the counts of resumes with the links that were lost in the interval without a resume: as events that may
-    be good, because the client may resume later, and a link that is lost again before is measured with the next."""
+    """Return the counts of resumes, to which the lost links without a resume are added: as many as more links were lost
+    than resumes were measured in the interval. They are not good, but possibly good: the client may resume later, and a
+    link that is lost again before is measured with the next. Return the counts as they are if there are no such links,
+    or if nothing could be counted."""
     lost = observations.count(metrics.RECONNECTS, interval=interval)
     unresumed = lost - observations.count(f"{metrics.RESUME}_count", interval=interval)
     if counts.total is None or unresumed <= 0:
@@ -163,8 +183,8 @@ def _add_unresumed(counts: EventCounts, observations: Observations, interval: In
 def _scraped_throughout(
     observations: Observations, metric: str, interval: Interval, scrape_interval_ms: float | None
 ) -> bool:
-    """Return whether an increase of zero means that there was no event: the metric was scraped in nearly all of the
-    interval."""
+    """Return whether an increase of zero means that there was no event: the metric was scraped in at least 95% of the
+    interval (MINIMUM_COVERAGE)."""
     validity_ms = ALLOWED_INTERVALS * (scrape_interval_ms or 0)
     return observations.scraped_share(metric, interval, validity_ms) >= MINIMUM_COVERAGE
 
@@ -172,6 +192,14 @@ def _scraped_throughout(
 def _delivery(
     objective: Objective, observations: Observations, interval: Interval, scrape_interval_ms: float | None
 ) -> EventCounts:
+    """Return the counts of an objective of type `delivery`: expected deliveries, of which all are good but the lost,
+    duplicated and reordered ones.
+
+    Nothing can be counted if no delivery was expected, or if one of these counters was not scraped nearly all the time.
+    If nevertheless one counted a bad delivery, and the target is 100% or expected deliveries were counted, all good
+    ones are doubtful. Otherwise, if received deliveries were scraped, those are doubtful that were neither received nor
+    lost and are more than can be on their way.
+    """
     expected = observations.count(metrics.EXPECTED, interval=interval)
     kinds = {"lost": metrics.LOST, "duplicates": metrics.DUPLICATES, "reordered": metrics.REORDERED}
     wrong = {kind: observations.count(metric, interval=interval) for kind, metric in kinds.items()}
@@ -204,8 +232,8 @@ def _delivery(
 
 
 def publish_events(observations: Observations, interval: Interval) -> EventCounts:
-    """Return acknowledged publications (good) of all that were acknowledged or failed (total); None for both if nothing
-    was published."""
+    """Return acknowledged publications (good) of all that were acknowledged or failed (total); None for both if there
+    is none, also because nothing was scraped."""
     acknowledged = observations.count(f"{metrics.PUBLISH}_count", interval=interval)
     failed = observations.count(metrics.PUBLISH_ERRORS, interval=interval)
     if not acknowledged + failed:

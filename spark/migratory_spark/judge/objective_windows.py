@@ -23,7 +23,8 @@ class JudgedWindow:
     """The window of an objective; times in ms since 1970.
 
     `points` are the moments at which the report shows the budget, the last of which is `end`. `burns` are the lengths
-    in ms of the windows of burn rates, which all end at `end`. The last of them is the window itself.
+    in ms of the windows of burn rates, which all end at `end`. The last of them is the window itself. `zone` is the
+    time zone of a calendar period, the report's for the report's own window, and UTC for a rolling one.
     """
 
     kind: Literal["report", "rolling", "day", "week", "month", "quarter", "year"]
@@ -35,7 +36,8 @@ class JudgedWindow:
 
     @property
     def edges(self) -> Iterator[int]:
-        """All moments between which events must be counted, in no order."""
+        """All moments (ms since 1970) between which events must be counted, in no order; some may come more than
+        once."""
         yield self.start
         yield from self.points
         for length in self.burns:
@@ -43,11 +45,11 @@ class JudgedWindow:
 
 
 def judged_window(objective: Objective, start: int, end: int, row_ends: Sequence[int], zone: str) -> JudgedWindow:
-    """Return the window of an objective in a report over [start, end) (ms since 1970): that of the report, a rolling
-    one, or a calendar period so far.
+    """Return the window of an objective in a report from `start` to `end` (ms since 1970): that of the report, a
+    rolling one, or a calendar period so far. Each ends at `end`.
 
     :param row_ends: the ends of the report's rows, the last of which is `end`.
-    :param zone: the report's time zone.
+    :param zone: the report's time zone. A calendar period has the objective's own, or UTC.
     :raises ValueError: the objective's time zone is unknown.
     """
     window = objective.window
@@ -63,9 +65,12 @@ def judged_window(objective: Objective, start: int, end: int, row_ends: Sequence
 
 
 def _points(start: int, end: int) -> tuple[int, ...]:
+    """Return BUDGET_POINTS moments from `start` to `end` (ms), evenly spaced; the last is `end`. There are fewer if the
+    time is shorter than as many ms."""
     points = {start + (end - start) * number // BUDGET_POINTS for number in range(1, BUDGET_POINTS + 1)}
     return tuple(sorted(points - {start}))
 
 
 def _burns(length: int) -> tuple[int, ...]:
+    """Return the lengths (ms) of the burn windows that are shorter than `length` (ms), and `length` itself."""
     return (*(seconds * 1000 for seconds in BURN_SECONDS if seconds * 1000 < length), length)

@@ -26,12 +26,12 @@ MAX_BAD_SLICES = 100
 
 @dataclass(slots=True, frozen=True)
 class SliceCounts:
-    """Good and total slices by interval of `grid`. A slice belongs to the interval in which it ends. Calling it counts
-    the slices of an interval.
+    """Good and total slices by interval of `grid`. A slice belongs to the interval in which it ends. Called with an
+    interval, it counts the slices that end there.
 
-    `silent` slices had no event and are neither good nor bad. `bad` are the starts of the first bad ones, in ms since
-    1970. `exact` is True if the threshold is a bound of every histogram; otherwise `possible` of the bad slices may be
-    good.
+    `silent` slices had no event and are neither good nor bad. `bad` are the starts of the first MAX_BAD_SLICES bad
+    ones, in ms since 1970. `exact` is True if the threshold is a bound of every histogram; otherwise `possible` of the
+    bad slices may be good.
     """
 
     grid: TimeGrid
@@ -43,6 +43,8 @@ class SliceCounts:
     possible: npt.NDArray[np.int64] | None = None
 
     def __call__(self, interval: Interval) -> EventCounts:
+        """Return the counts of slices that end in the interval; nothing can be counted if none had an event. Raises
+        ValueError unless the interval's ends are edges of the grid."""
         inside = self.grid.within(*interval)
         total = int(self.total[inside].sum())
         if not total:
@@ -53,8 +55,8 @@ class SliceCounts:
 
 
 def slice_edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
-    """Return the starts of a window's slices, and the window's end, in ms since 1970. Raises TooManyTotals if there are
-    too many slices."""
+    """Return the starts of a window's slices, and the window's end, in ms since 1970. The last slice may be shorter.
+    Raises TooManyTotals if there are more than MAX_TOTALS slices."""
     slices = objective.slices
     assert slices is not None
     length = round(slices.length * 1000)
@@ -78,7 +80,8 @@ class SlicePlan:
 
 
 def plan_slices(catalog: SeriesCatalog, objective: Objective, start_ms: int, end_ms: int) -> SlicePlan:
-    """Return the plan for an objective that counts slices, over [start, end] in ms. Raises TooManyTotals."""
+    """Return the plan for an objective that counts slices, over the time from `start_ms` to `end_ms`. Raises
+    TooManyTotals if there are more than MAX_TOTALS slices."""
     edges = slice_edges(objective, start_ms, end_ms)
     exact = True
     if objective.type == "latency":
@@ -94,8 +97,12 @@ def plan_slices(catalog: SeriesCatalog, objective: Objective, start_ms: int, end
 
 
 def count_slices(objective: Objective, grid: TimeGrid, totals: Sequence[Totals], plan: SlicePlan) -> SliceCounts:
-    """Return the counts of good, bad and silent slices, from the totals of the plan's three parts. The first and last
-    edge of `grid` are those of the objective's window."""
+    """Return the counts of good, bad and silent slices.
+
+    :param grid: the grid by whose intervals slices are counted. Its first and last edge are those of the objective's
+        window.
+    :param totals: the totals of the plan's three parts, in their order.
+    """
     (good, total, possible), edges = totals, plan.edges
     slices = objective.slices
     assert slices is not None
@@ -122,12 +129,13 @@ def count_slices(objective: Objective, grid: TimeGrid, totals: Sequence[Totals],
 
 
 def _one_row(chosen: Sequence[bool]) -> Ints:
-    """Return table rows that add all chosen series up in row 0 and leave out the others."""
+    """Return the table rows of a plan that adds all chosen series up in row 0 and leaves out the others."""
     return np.where(np.array(chosen, dtype=bool), 0, -1)
 
 
 def _latency_buckets(catalog: SeriesCatalog, objective: Objective) -> tuple[list[bool], list[bool], list[bool], bool]:
-    """Return for each series whether it is the bucket of good events, of all events, and of events that may be good.
+    """Return for each series of the catalog whether it is the bucket of good events, of all events, and of events that
+    may be good, in live deliveries by the objective's clocks.
 
     Also return whether the threshold is a bound of every histogram; then the buckets of good and of possibly good
     events are the same.

@@ -29,9 +29,9 @@ def judge(
 ) -> ObjectiveResult:
     """Return the result of one objective over its window: verdict with reason, counts, error budget and burn rates.
 
-    :param counter: counts the objective's events in an interval.
-    :param coverage: scrape coverage of the window.
-    :param burn_coverage: scrape coverage of each burn window, by its length in ms.
+    :param counter: counts the objective's events (or slices of time) in an interval.
+    :param coverage: scrape coverage of the window by the exporters whose role the objective needs.
+    :param burn_coverage: their scrape coverage of each burn window, by its length in ms.
     """
     counts = counter((window.start, window.end))
     verdict, reason = _verdict(objective, counts, coverage)
@@ -69,6 +69,7 @@ def judge(
 
 
 def _slices(objective: Objective) -> JudgedSlices | None:
+    """Return what the result says about the objective's slices of time, None for an objective that counts events."""
     if objective.slices is None:
         return None
     percentile, share = (
@@ -86,6 +87,13 @@ def overall_verdict(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _verdict(objective: Objective, counts: EventCounts, coverage: ScrapeCoverage) -> tuple[Verdict, str]:
+    """Return the verdict and its reason, which may be empty for `met` and `missed`.
+
+    The data is insufficient if nothing was scraped or could be counted, if scrapes cover less than MINIMUM_COVERAGE of
+    the window, if the verdict depends on possible or doubtful events, or if there are too few events to prove the
+    target. With a target of 100% a single event that is surely bad is a miss, however little of the window scrapes
+    cover.
+    """
     if not coverage.scrapes:
         return "insufficient", (
             "no metrics of clients or load generators were recorded in the window; only they measure loss and latency "
@@ -120,10 +128,13 @@ def _allowed(objective: Objective) -> Decimal:
 
 
 def _meets(objective: Objective, good: int, total: int) -> bool:
+    """Return whether good/total is at or above the objective's target, compared exactly."""
     return Decimal(good) * 100 >= objective.target * total
 
 
 def _budget_left(objective: Objective, counts: EventCounts) -> float | None:
+    """Return the share of the error budget that is left: 1 without bad events, below 0 when overspent. With a target of
+    100%, which has no budget, return 1 or 0. Return None if nothing could be counted."""
     if counts.good is None or counts.total is None:
         return None
     if not counts.total:
@@ -138,6 +149,8 @@ def _budget_left(objective: Objective, counts: EventCounts) -> float | None:
 def _burn(
     objective: Objective, window: JudgedWindow, counter: EventCounter, length: int, coverage: ScrapeCoverage
 ) -> BurnRate:
+    """Return the burn rate in the last `length` ms of the window. The rate is None without an event, with a target of
+    100%, and if scrapes cover less than MINIMUM_COVERAGE of this time."""
     counts = counter((window.end - length, window.end))
     good, total = counts.good or 0, counts.total or 0
     allowed = _allowed(objective)
@@ -151,6 +164,7 @@ def _burn(
 
 
 def _point(objective: Objective, window: JudgedWindow, counter: EventCounter, end: int) -> BudgetPoint:
+    """Return the error budget left at the moment `end` (ms since 1970), from the events since the window's start."""
     counts = counter((window.start, end))
     budget_left = _budget_left(objective, counts) if counts.total else None
     return BudgetPoint(

@@ -33,12 +33,13 @@ _RETRIES = 8
 
 class ResultRejected(Exception):
     """Raised when the API server rejected the result, or was not available at any of the retries (for a minute or
-    more)."""
+    more). The message has its answer."""
 
 
 def main(path: Path) -> int:
     """Make the report that the file at `path` requests, and store it, or the reason for which there is none, in the
-    ConfigMap. Return the exit code. Raises an error if the request or the service account's files cannot be read."""
+    ConfigMap. Return the exit code: 0 if one of them is stored, else INTERNAL. Raises an error if the request or the
+    service account's files cannot be read."""
     pod_request = request.read(path)
     try:
         patch_config_map(pod_request.namespace, pod_request.config_map, _make_result(pod_request))
@@ -49,6 +50,8 @@ def main(path: Path) -> int:
 
 
 def _make_result(pod_request: request.PodRequest) -> dict[str, Any]:
+    """Make the report, add it to the history if the request names one, and return the fields of the ConfigMap. Return
+    those of a failure for every error. Wait first until the window's samples have arrived, at most DELAY_MS."""
     try:
         report_options = request.report_options(pod_request, request.prometheus_settings())
         # Spark's start took longer, unless the window ends in the future: reports of a schedule are final.
@@ -81,7 +84,7 @@ def patch_config_map(
     Raises ResultRejected, and OSError if a file of the service account cannot be read.
 
     :param data: top-level fields of the ConfigMap, such as `data` and `binaryData`.
-    :param account: the folder of the service account's token and certificate authority.
+    :param account: the folder of the service account's token (`token`) and certificate authority (`ca.crt`).
     :param url: the API server; None for the pod's own cluster.
     """
     retries = urllib3.Retry(
@@ -109,6 +112,7 @@ def patch_config_map(
 
 
 def _host() -> str:
+    """Return host and port of the API server of the pod's cluster, from the environment."""
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     return f"{f'[{host}]' if ':' in host else host}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}"
 

@@ -30,8 +30,9 @@ _USER_FILE = "username"
 class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for a report on `cluster` from `start` to `end`.
 
-    `run` identifies the report's run, whose result goes into the ConfigMap `config_map`. `prometheus` has the servers'
-    URLs. `zone` is the time zone of hours and days, `history` the folder of the history, None for none.
+    `run` identifies the report's run, whose result goes into the ConfigMap `config_map` of `namespace`. `prometheus`
+    has the servers' URLs, separated by commas. `objectives` are as in the resource and not validated yet. `zone` is the
+    time zone of hours and days, `history` the folder of the history, None for none.
     """
 
     run: str
@@ -55,7 +56,7 @@ def read(path: Path) -> PodRequest:
 
 
 def objectives(request: PodRequest) -> Sequence[Objective]:
-    """Return the validated objectives of a request. Raises BadInput."""
+    """Return the validated objectives of a request. Raises BadInput if one is invalid, or two contradict each other."""
     try:
         objectives = [Objective.model_validate(objective) for objective in request.objectives]
         check_objectives(objectives)
@@ -65,9 +66,9 @@ def objectives(request: PodRequest) -> Sequence[Objective]:
 
 
 def report_options(request: PodRequest, settings: Sequence[tuple[str, str]]) -> ReportOptions:
-    """Return the options of the report that the request asks for.
+    """Return the options of the report that the request asks for. They name no result file and no objectives.
 
-    :param settings: options of the Prometheus data source.
+    :param settings: options of the Prometheus data source, by name.
     """
     return ReportOptions(
         samples=None,
@@ -87,10 +88,11 @@ def report_options(request: PodRequest, settings: Sequence[tuple[str, str]]) -> 
 
 
 def prometheus_settings(folder: Path = SECRET_FOLDER) -> list[tuple[str, str]]:
-    """Return the data source's options from the mounted Secret: the paths of its known files, and the content of
-    `username`.
+    """Return the data source's options, as pairs of name and value, from the mounted Secret: the paths of its known
+    files, and the content of `username`.
 
-    Return none without a Secret. Raises BadInput for a Secret without any known key.
+    Return none if the folder does not exist, which means that there is no Secret. Raises BadInput for a Secret without
+    any known key.
     """
     if not folder.is_dir():
         return []

@@ -2,7 +2,7 @@
 compressed report and report page. Pure.
 
 A ConfigMap holds 1 MiB. If report and page are too large, the page is left out, then the report's longest lists, then
-the report. The account says so.
+the report. A note in the account says so.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def success(
 
     :param run: the id of the report's run.
     :param page: makes the report page (HTML).
-    :param max_bytes: the bytes of report and page together, compressed and in base64.
+    :param max_bytes: the most bytes that report and page may have together, compressed and in base64.
     """
     account = _account(run, report)
     report_data, page_data = _compress(_json(report)), _compress(page(report).encode())
@@ -72,17 +72,20 @@ def success(
 
 
 def failure(run: str, reason: str, message: str) -> dict[str, Any]:
-    """Return the field `data` of the ConfigMap for a report that failed.
+    """Return the field `data` of the ConfigMap for a report that failed. A message of more than 1000 characters is cut
+    off.
 
+    :param run: the id of the report's run.
     :param reason: one word for a condition, such as `InvalidInput`.
+    :param message: a sentence for the resource's status.
     """
     account = {"run": run, "failure": {"reason": reason, "message": message[:_MAX_TEXT]}}
     return {"data": {ACCOUNT: json.dumps(account)}}
 
 
 def unreadable_message(message: str) -> str:
-    """Return a fixed sentence for the status in place of the message of an error of reading, which may quote what a
-    server sent. It has the kind of the error, and the HTTP status code."""
+    """Return a fixed sentence for the status in place of `message`, an error of reading that may quote what a server
+    sent. It has the kind of the error and the HTTP status code, as far as the message has them."""
     code = re.search(r"\bHTTP ([1-5][0-9]{2})\b", message)
     facts = [cause for cause in _CAUSES if cause in message][:1] + ([code[0]] if code else [])
     known = f" ({', '.join(facts)})" if facts else ""
@@ -90,8 +93,8 @@ def unreadable_message(message: str) -> str:
 
 
 def _account(run: str, report: SlaReport) -> dict[str, Any]:
-    """Return the account, a summary of the report. Numbers that may have a fraction are text, because the Kubernetes
-    API has no decimals."""
+    """Return the account, a summary of the report for the resource's status, with its first incidents and notes.
+    Numbers that may have a fraction are text, because the Kubernetes API has no decimals."""
     delivery = report.delivery
     return {
         "run": run,
@@ -118,6 +121,8 @@ def _account(run: str, report: SlaReport) -> dict[str, Any]:
 
 
 def _objective(result: ObjectiveResult) -> dict[str, Any]:
+    """Return the summary of an objective's result, without figures that are unknown. The reason is cut off after 1000
+    characters."""
     return _without_none(
         name=result.name,
         type=result.type,
@@ -137,8 +142,8 @@ def _objective(result: ObjectiveResult) -> dict[str, Any]:
 
 
 def _latency(latency: LatencySection) -> list[dict[str, Any]]:
-    """Return latencies by broker, at most 100 entries. The first is that of all brokers together, with an empty
-    name."""
+    """Return latencies by broker, at most 100 entries in the order of the brokers' names. The first is that of all
+    brokers together, with an empty name."""
     named: Sequence[tuple[str, DistributionSummary]] = [
         ("", latency.all),
         *sorted(latency.by_broker.items())[: _MAX_BROKERS - 1],
@@ -158,6 +163,7 @@ def _latency(latency: LatencySection) -> list[dict[str, Any]]:
 
 
 def _incident(incident: Incident) -> dict[str, Any]:
+    """Return the summary of an incident, without figures that are unknown."""
     return _without_none(
         kind=incident.kind,
         broker=incident.broker or None,
@@ -170,6 +176,8 @@ def _incident(incident: Incident) -> dict[str, Any]:
 
 
 def _shorten(report: SlaReport) -> SlaReport:
+    """Return the report without its longest lists: latency by row and broker, heat map, rows, connections, budgets over
+    time, and all but the first incidents."""
     latency = msgspec.structs.replace(
         report.latency_ms,
         by_window=[],
@@ -200,17 +208,21 @@ def _without_none(**fields: Any) -> dict[str, Any]:
 
 
 def _percent(share: float) -> str:
-    """Return a share as a percentage, rounded down: 99.99999% must not read as 100."""
+    """Return a share (0 to 1) as a percentage with at most four decimals, rounded down: 99.99999% must not read as
+    100."""
     return format((Decimal(repr(share)) * 100).quantize(Decimal("0.0001"), ROUND_DOWN).normalize(), "f")
 
 
 def _decimal(number: float) -> str:
+    """Return a number as text with at most four decimals."""
     return format(Decimal(repr(number)).quantize(Decimal("0.0001")).normalize(), "f")
 
 
 def _milliseconds(number: float | None) -> str | None:
+    """Return milliseconds as text with three digits, or all digits before the point from 100 on; None for None."""
     return None if number is None else f"{number:.3g}ms" if number < 100 else f"{number:.0f}ms"
 
 
 def _seconds(number: float | None) -> str | None:
+    """Return seconds as text with three digits; None for None."""
     return None if number is None else f"{number:.3g}s"

@@ -76,7 +76,8 @@ class SampleBlock:
         return len(self.times)
 
     def without(self, series: set[SeriesId]) -> SampleBlock:
-        """Return the block without these series and their samples. A new block has no `source`."""
+        """Return the block without these series and their samples: the same block if it has none of them, else a new
+        one, which has no `source`."""
         if series.isdisjoint(self.series):
             return self
         selected = np.array([series_id not in series for series_id in self.series], bool)
@@ -85,8 +86,8 @@ class SampleBlock:
         return SampleBlock(remaining, self.counts[selected], self.times[inside], self.values[inside])
 
     def between(self, start_ms: int, end_ms: int) -> SampleBlock:
-        """Return the samples in [start, end) (ms since 1970), without series that have none there. A new block has no
-        `source`."""
+        """Return the samples in [start, end) (ms since 1970), without series that have none there: the same block if
+        nothing is left out, else a new one, which has no `source`."""
         inside = (self.times >= start_ms) & (self.times < end_ms)
         if inside.all() and self.counts.all():
             return self
@@ -102,7 +103,7 @@ class SampleBlock:
 
 def merge_blocks(parts: Iterable[SampleBlock], drop: frozenset[str] = frozenset()) -> Iterator[SampleBlock]:
     """Yield all parts as one block with each (series, time) once; nothing without parts. Labels in `drop` are removed
-    before.
+    before. The block has no `source`.
 
     Of different values the higher one is used: between two readings of one moment a counter only rises. Any number is
     preferred to a NaN (a stale marker is one). Needs about 60 bytes of memory per sample.

@@ -46,6 +46,8 @@ def frames(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _next_frame(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
+    """Return the message of the frame that begins at index `at`, and the index after the frame; None if the frame is
+    not complete yet. Raises BadProtobuf."""
     size = shift = 0
     begin = at
     while True:
@@ -129,6 +131,7 @@ def _parse_response(message: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
 
 
 def _parse_series(message: bytes, at: int, end: int) -> tuple[bytes, list[bytes]]:
+    """Return encoded labels and XOR chunks of the series from index `at` to `end`. Raises BadProtobuf."""
     first = at
     behind = at  # of the labels
     chunks = []
@@ -142,6 +145,8 @@ def _parse_series(message: bytes, at: int, end: int) -> tuple[bytes, list[bytes]
 
 
 def _parse_chunk(message: bytes, at: int, end: int) -> bytes:
+    """Return the data of the XOR chunk from index `at` to `end`. Raises BadProtobuf, also for a chunk of another kind
+    (a native histogram)."""
     kind, data = 0, b""
     while at < end:
         # Two of the four fields are times, which the chunk repeats: they are skipped without a function call.

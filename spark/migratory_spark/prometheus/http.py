@@ -34,7 +34,7 @@ class Response:
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the body as it arrives. Raises BrokenResponse if it ends early, ServerError if no byte arrives within
-        `timeout` or the whole takes longer than `answer_limit`."""
+        `timeout` or the whole response takes longer than `answer_limit`, both from the settings of the request."""
         with _translate_errors(self.server, self._access):
             for chunk in self._response.stream(_CHUNK_BYTES):
                 if time.monotonic() > self._deadline:
@@ -54,11 +54,13 @@ class Response:
 def send_request(
     server: str, path: str, access: Access, body: bytes, headers: Mapping[str, str], method: str = "POST"
 ) -> Iterator[Response]:
-    """Send a request, yield the response to the caller's `with` block, and close the response after it.
+    """Send a request, yield the response to the caller's `with` block, and close the response after it. Failed
+    connections and the status codes 429, 502, 503 and 504 are retried.
 
     :param server: the server's URL, to which `path` is appended.
-    :raises InterfaceUnsupported, QueryTooLarge, ServerError: by the status and text of a response that is not 200, or
-        if there is none.
+    :param access: time limits, number of retries, TLS files, and headers, which are sent beside `headers`.
+    :raises InterfaceUnsupported, QueryTooLarge: by the status and text of a response that is not 200.
+    :raises ServerError: for any other status but 200, also a redirect, and if there is no response.
     """
     deadline = time.monotonic() + access.answer_limit
     with _translate_errors(server, access):
@@ -87,6 +89,7 @@ def send_request(
 
 @lru_cache(maxsize=8)
 def _pool(access: Access) -> urllib3.PoolManager:
+    """Return the connection pool for requests with these settings. Pools are shared within this process."""
     retries = urllib3.Retry(
         total=access.retries,
         connect=access.retries,
@@ -113,6 +116,7 @@ def _pool(access: Access) -> urllib3.PoolManager:
 
 @contextmanager
 def _translate_errors(server: str, access: Access) -> Iterator[None]:
+    """A context that raises ServerError or BrokenResponse, which name server and cause, for errors of a request."""
     try:
         yield
     except MaxRetryError as error:
@@ -143,6 +147,7 @@ def _timeout_error(server: str, access: Access) -> ServerError:
 
 
 def _status_error(server: str, status: int, body: bytes) -> ServerError:
+    """Return the error for a response whose status is not 200, by the status and the text of the body."""
     text = excerpt(body)
     match status:
         case 401 | 403:

@@ -48,15 +48,18 @@ def default_length(start_ms: int, end_ms: int) -> int:
 
 def length_for(window_ms: int, samples: int, max_samples: int) -> int:
     """Return the longest of LENGTHS (ms) whose partitions have at most `max_samples` if the window's samples are spread
-    evenly; the shortest if none does."""
+    evenly; the shortest if none does.
+
+    :param window_ms: the length of the window in ms, in which there are `samples` samples.
+    """
     return next((length for length in LENGTHS if samples * length <= max_samples * window_ms), LENGTHS[-1])
 
 
 def cut(start_ms: int, end_ms: int, length_ms: int | None = None) -> list[tuple[int, int]]:
-    """Return [start, end) (ms) cut into intervals at multiples of the length since 1970, as a server cuts its blocks;
-    nothing for an empty window.
+    """Return the time [start, end) (ms since 1970) cut into intervals at multiples of the length since 1970, as a
+    server cuts its blocks; nothing for an empty window.
 
-    :param length_ms: the length of an interval; by default `default_length`.
+    :param length_ms: the length of an interval in ms; by default `default_length`.
     :raises OptionError: there are more than MAX_PARTITIONS intervals.
     """
     length = length_ms or default_length(start_ms, end_ms)
@@ -71,13 +74,13 @@ def cut(start_ms: int, end_ms: int, length_ms: int | None = None) -> list[tuple[
 
 
 def read(options: SourceOptions, start_ms: int, end_ms: int) -> Iterator[SampleBlock]:
-    """Yield all samples of [start, end) (ms) from all servers, each (series, time) once. With the column `source`, each
-    server's samples are yielded.
+    """Yield all samples of [start, end) (ms since 1970) from all servers, each (series, time) once. With the column
+    `source`, each server's samples are yielded.
 
     Series are yielded as they arrive, with two exceptions. If several servers are merged or labels dropped, samples are
-    held until all have arrived. With require=any, those of each server are held until it has sent all. Raises
-    SourceError if there are more than the option `maxSamples`, and ServerError if a server (with require=any: every
-    server) fails.
+    held until all have arrived. With require=any and several servers, those of each server are held until it has sent
+    all; a server that fails is left out with a warning. Raises SourceError if there are more than the option
+    `maxSamples`, and ServerError if a server (with require=any: every server) fails.
     """
     blocks = _read_servers(options, start_ms, end_ms)
     if not options.by_source and (len(options.urls) > 1 or options.drop_labels):
@@ -95,6 +98,8 @@ def read(options: SourceOptions, start_ms: int, end_ms: int) -> Iterator[SampleB
 
 
 def _read_servers(options: SourceOptions, start_ms: int, end_ms: int) -> Iterator[SampleBlock]:
+    """Yield the samples of one server after another, with the server's URL as `source`. With require=any, a server that
+    fails is left out with a warning. Raises ServerError if another one fails, or all do."""
     failed: list[ServerError] = []
     for url in options.urls:
         blocks = read_server(options, url, start_ms, end_ms)
@@ -132,6 +137,9 @@ def read_server(options: SourceOptions, url: str, start_ms: int, end_ms: int) ->
 def _read_or_halve(
     options: SourceOptions, url: str, selector: Selector, start_ms: int, end_ms: int
 ) -> Iterator[SampleBlock]:
+    """Yield the samples that one selector selects in [start, end) (ms since 1970). Query both halves of the time
+    separately if the server rejects the size of the query. Raises ServerError, also if it rejects a query of
+    MIN_QUERY_MS or less."""
     try:
         yield from _read_with_retries(options, url, selector, start_ms, end_ms)
     except QueryTooLarge as error:
@@ -148,8 +156,8 @@ def _read_or_halve(
 def _read_with_retries(
     options: SourceOptions, url: str, selector: Selector, start_ms: int, end_ms: int
 ) -> Iterator[SampleBlock]:
-    """Yield each series once. Send the request again after a broken response, and skip the series that were yielded
-    before. Raises ServerError."""
+    """Yield each series that the selector selects once. Send the request again after a broken response, and skip the
+    series that were yielded before. Raises ServerError, after the last retry also for a broken response."""
     yielded: set[SeriesId] = set()
     for retries_left in range(options.access.retries, -1, -1):
         try:
@@ -167,6 +175,8 @@ def _read_with_retries(
 def _read_once(
     options: SourceOptions, url: str, selector: Selector, start_ms: int, end_ms: int
 ) -> Iterator[SampleBlock]:
+    """Yield the samples of one query by the interface that the option `api` names. With api=auto, use the range
+    selector if the server has no remote read. Raises ServerError."""
     access = options.access
     if options.api == "range_selector":
         yield from range_selector.read(url, access, selector, start_ms, end_ms)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def window(options: SourceOptions) -> tuple[int, int]:
-    """Return start and end of the window in ms since 1970. Raises OptionError if one of them is not known."""
+    """Return start and end of the options' window in ms since 1970. Raises OptionError if one of them was not given."""
     if options.start_ms is None or options.end_ms is None:
         missing = "start" if options.start_ms is None else "end"
         raise OptionError(
@@ -40,10 +40,10 @@ def window(options: SourceOptions) -> tuple[int, int]:
 
 
 def check(options: SourceOptions) -> None:
-    """Check that a server has a sample in the window. Ask the servers in turn until one has.
+    """Check that a server has a sample in the options' window. Ask the servers in turn until one has.
 
-    Raises NoSamplesFound with the reason if none has, and ServerError if one that is asked (with option require=any:
-    every server) does not answer.
+    Raises NoSamplesFound with the reason if none has or the window is empty, and ServerError if one that is asked (with
+    option require=any: every server) does not answer. Raises OptionError without a window.
     """
     start_ms, end_ms = window(options)
     if start_ms == end_ms:
@@ -64,8 +64,8 @@ def check(options: SourceOptions) -> None:
 
 
 def count_samples(options: SourceOptions) -> int | None:
-    """Return the number of samples that all servers together have in the window, or None if one of them does not answer
-    the count within seconds.
+    """Return about how many samples all servers together have in the window, or None if one of them does not answer the
+    count within 10 s (_COUNT_LIMIT) or fails.
 
     Each selector must be of one metric: PromQL drops names when it counts, and rejects series that are then the same.
     """
@@ -100,6 +100,7 @@ def server_now_ms(url: str, access: Access) -> int:
 
 
 def _has_samples(options: SourceOptions, url: str, start_ms: int, end_ms: int) -> bool:
+    """Return whether a server has a sample in [start, end) (ms since 1970). Raises ServerError."""
     # Stops at the first block: a streamed response is abandoned there, and others are no longer than a partition.
     return any(
         len(block)
@@ -109,6 +110,8 @@ def _has_samples(options: SourceOptions, url: str, start_ms: int, end_ms: int) -
 
 
 def _explain_absence(options: SourceOptions, url: str, start_ms: int, end_ms: int) -> str:
+    """Return the reason for which a server has no samples in the window, for an error message: the window is in the
+    future or before the retention, or there are no such series. Say so if the server does not tell."""
     try:
         now = server_now_ms(url, options.access)
         if start_ms >= now:
@@ -149,13 +152,18 @@ def _suggest_names(url: str, options: SourceOptions) -> str:
 
 
 def _names(url: str, access: Access, selectors: Sequence[Selector]) -> list[str]:
+    """Return the names of the metrics that the selectors select on a server, at any time; of all metrics without
+    selectors. Raises ServerError."""
     parameters = [("match[]", render(selector)) for selector in selectors]
     values = _call_api(url, f"/api/v1/label/{NAME}/values", access, parameters, get=True)
     return [name for name in values if isinstance(name, str)]
 
 
 def _call_api(url: str, path: str, access: Access, parameters: Any, get: bool = False) -> Any:
-    """Return the field `data` of a response of the Prometheus HTTP API. Raises ServerError."""
+    """Return the field `data` of a response of the Prometheus HTTP API. Raises ServerError.
+
+    :param parameters: the parameters of the query, sent in the body, or with `get` in the URL.
+    """
     form = urllib.parse.urlencode(parameters)
     if get:
         path, form = (f"{path}?{form}" if form else path), ""

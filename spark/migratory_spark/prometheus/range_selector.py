@@ -23,6 +23,8 @@ _HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class _SeriesResult(msgspec.Struct):
+    """A series in the response: labels with `__name__`, and pairs of time (seconds since 1970) and value as text."""
+
     metric: dict[str, str]
     values: list[tuple[float, str]] = []
     histograms: list[msgspec.Raw] = []
@@ -80,6 +82,8 @@ def read(server: str, access: Access, selector: Sequence[Matcher], start_ms: int
 
 
 def _block(results: list[_SeriesResult]) -> SampleBlock:
+    """Return the series and samples of the response as a block. Raises ValueError for a native histogram and for a
+    value that is no number."""
     for entry in results:
         if entry.histograms:
             raise ValueError("a native histogram: only plain numbers are read; leave it out by the option matchers")

@@ -34,7 +34,8 @@ _MAX_RESPONSE_BYTES = 2**31
 def read(
     server: str, access: Access, selector: Sequence[Matcher], start_ms: int, end_ms: int, stream: bool = True
 ) -> Iterator[SampleBlock]:
-    """Yield blocks of whole series with their samples in [start, end) (ms since 1970). Raises ServerError.
+    """Yield blocks of whole series that the selector selects, with their samples in [start, end) (ms since 1970).
+    Raises ServerError; it is a BrokenResponse if the response ends early or violates the protocol.
 
     :param stream: True to accept streamed chunks, False to request plain samples only.
     """
@@ -57,6 +58,8 @@ def read(
 
 
 def _uncompress(body: bytes) -> bytes:
+    """Return the body of a plain response uncompressed. Raises BadProtobuf, also if it is larger than
+    _MAX_RESPONSE_BYTES."""
     # Snappy's raw format begins with the uncompressed length.
     size, _ = varint(body, 0)
     if size > _MAX_RESPONSE_BYTES:

@@ -128,6 +128,7 @@ class _SeriesReader:
         return len(matrix) if same.all() else int(np.argmin(same))
 
     def _parse_sample(self, at: int, end: int) -> tuple[int, float]:
+        """Return time (ms since 1970) and value of the sample from index `at` to `end`. Raises BadProtobuf."""
         time, value = 0, 0.0
         while at < end:
             tag, begin, at, _ = field(self._message, at, end)

@@ -75,6 +75,7 @@ class _ChunkDecoder:
         return times, values.view(np.float64), self.counts
 
     def _read_all(self, times: Int64, values: UInt64) -> None:
+        """Read all samples, and write each chunk's times and values to where `read` returns them. Raises BadChunk."""
         # Where each chunk's next sample goes.
         output_index = (np.cumsum(self.counts) - self.counts)[self.order]
         # active[k] chunks have more than k samples.
@@ -113,6 +114,7 @@ class _ChunkDecoder:
         return bits
 
     def _read_bits64(self, count: int) -> UInt64:
+        """Return the next 64 bits of the first `count` chunks, without advancing in the chunks."""
         at = self.at[:count]
         return self._window(at) & ~np.uint64(0xFF) | (self._window(at + 56) >> np.uint64(56))
 

@@ -41,8 +41,9 @@ class Cells:
 
 def needed(counts: Ints, times: Ints, values: Floats, cells: Cells) -> npt.NDArray[np.bool_]:
     """Return for each sample of counters whether a report needs it. It needs the first and the last sample of each
-    counter, the last one in each cell, and the first one after a boundary. It also needs both samples of a step that
-    does not rise in time and value (an equal value is a rise), negative values, and the sample after one.
+    counter, the last one in each cell, and the first one after a boundary. It also needs both samples of a step in
+    which the time does not rise, the value falls, or the later value is not finite. Last, it needs negative values and
+    the sample after each.
 
     :param counts: the number of samples of each counter, at least one. The samples of each follow one another in the
         order of time.

@@ -59,9 +59,11 @@ or twice its size somewhere."""
 
 class Drawing:
     """A context for one drawing: `with Drawing("latency", WIDE) as drawing: drawing.axes.plot(…)`. After it,
-    `drawing.svg` has the SVG text.
+    `drawing.svg` has the SVG text; it is empty before, and after an error.
 
-    :param name: identifies the drawing in the page.
+    Matplotlib's settings are changed in the context and restored after it.
+
+    :param name: identifies the drawing in the page; two sizes of one drawing may have the same name.
     :param size: WIDE, HALF or NARROW.
     """
 
@@ -78,12 +80,14 @@ class Drawing:
         return self._size == NARROW
 
     def __enter__(self) -> Drawing:
+        """Change Matplotlib's settings, and create `figure` and `axes`."""
         self._context.__enter__()
         self.figure = Figure(figsize=self._size, dpi=72, layout="constrained")
         self.axes: Axes = self.figure.add_subplot()
         return self
 
     def __exit__(self, *problem: object) -> None:
+        """Write the SVG text into `svg` unless there was an error, and restore Matplotlib's settings."""
         try:
             if problem[0] is None:
                 self.svg = _to_page_svg(self.figure)
@@ -91,8 +95,8 @@ class Drawing:
             self._context.__exit__(*problem)  # type: ignore[arg-type]
 
     def legend(self, columns: int) -> None:
-        """Draw a legend above the plot, in at most `columns` columns, two on a phone. Do nothing if no line has a
-        label."""
+        """Draw a legend of the lines with a label above the plot, in at most `columns` columns, and at most two on a
+        phone. Do nothing if no line has a label."""
         columns = min(columns, 2 if self.narrow else columns)
         handles, labels = self.axes.get_legend_handles_labels()
         if handles:
@@ -100,6 +104,8 @@ class Drawing:
 
 
 def _to_page_svg(figure: Figure) -> str:
+    """Return the figure as SVG text for a page: without size, background, metadata, fonts and unused identifiers, and
+    with the page's CSS variables as colors."""
     file = io.StringIO()
     FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = file.getvalue()
@@ -123,16 +129,20 @@ def _remove_unused_ids(text: str) -> str:
 
 
 def series_color(number: int) -> str:
-    """Return the color of the series with this number, from 0; colors repeat after eight."""
+    """Return the color of the series with this number, which counts from 0; colors repeat after eight."""
     return SERIES[number % len(SERIES)]
 
 
 def shorten(name: str) -> str:
-    """Return a name on one line and of at most 28 characters, for a plot. The tables have the whole name."""
+    """Return a name for a plot: at most 28 characters, an ellipsis at the end of a longer one, and characters that
+    cannot be printed replaced. The tables have the whole name."""
     plain = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
     return plain if len(plain) <= _MAX_NAME else f"{plain[: _MAX_NAME - 1]}…"
 
 
 def with_gaps(starts: Sequence[str], values: dict[str, float | None]) -> list[float]:
-    """Return the value at each of `starts`, NaN if there is none, so that a plotted line has a gap there."""
+    """Return the value at each of `starts`, NaN if there is none, so that a plotted line has a gap there.
+
+    :param values: values by start; some may be None.
+    """
     return [float("nan") if (value := values.get(start)) is None else value for start in starts]

@@ -12,18 +12,20 @@ _QUANTILES = (("P50", "median"), ("P90", "p90"), ("P95", "p95"), ("P99", "p99"),
 
 
 def _of_first(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
+    """Draw the latency percentiles of the first report over time, on a scale that fits both reports."""
     percentiles(first, drawing)
     _share_scale(first, second, drawing)
 
 
 def _of_second(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
+    """Draw the latency percentiles of the second report over time, on a scale that fits both reports."""
     percentiles(second, drawing)
     _share_scale(first, second, drawing)
 
 
 def _share_scale(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Set the latency axis of the plot to a scale that fits both reports, so that heights in two plots can be
-    compared."""
+    """Set the latency axis of the plot to a scale that fits median and P99 of both reports, so that heights in two
+    plots can be compared. Do nothing if neither has a latency."""
     rows = [*first.latency_ms.over_time, *second.latency_ms.over_time]
     values = [value for row in rows for value in (row.median, row.p99) if value]
     if values:
@@ -32,7 +34,8 @@ def _share_scale(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def since_the_start(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Draw median and P99 of the latency of both reports, by the minutes since the start of each report's window."""
+    """Draw median and P99 of the latency of both reports over time, in minutes since the start of each report's
+    window."""
     axes = drawing.axes
     for label, report, color in (("first", first, FIRST), ("second", second, SECOND)):
         rows = report.latency_ms.over_time
@@ -48,7 +51,8 @@ def since_the_start(first: SlaReport, second: SlaReport, drawing: Drawing) -> No
 
 
 def quantiles(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Draw the latency quantiles of both reports: a row for each quantile, with a mark for each report."""
+    """Draw the latency quantiles of both reports: a row for each quantile, with a mark for each report. Each report
+    must have one of them."""
     axes = drawing.axes
     first_values, second_values = first.latency_ms.all, second.latency_ms.all
     for row, (_, attribute) in enumerate(_QUANTILES):
@@ -67,7 +71,7 @@ def quantiles(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
 
 
 def tails(first: SlaReport, second: SlaReport, drawing: Drawing) -> None:
-    """Draw the cumulative distributions of the latency of both reports."""
+    """Draw the cumulative distributions of the latency of both reports, of which one at least must have deliveries."""
     highest = [
         draw_tail(report, drawing, color, label)
         for label, report, color in (("first", first, FIRST), ("second", second, SECOND))
@@ -112,10 +116,12 @@ def _common_brokers(first: SlaReport, second: SlaReport) -> list[str]:
 
 
 def _has_tail(report: SlaReport) -> bool:
+    """Return whether the report has a cumulative distribution of the latency."""
     return any(count for _, count in report.latency_ms.cumulative)
 
 
 def _has_any(report: SlaReport) -> bool:
+    """Return whether the report has a latency quantile."""
     return any(getattr(report.latency_ms.all, attribute) is not None for _, attribute in _QUANTILES)
 
 

@@ -1,4 +1,4 @@
-"""Tables of a comparison of two reports for a terminal."""
+"""Tables of a comparison of two reports for a terminal. Nothing is compared here."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def show(comparison: Comparison) -> None:
 
 
 def _objectives(comparison: Comparison) -> Table:
+    """Return a table of the objectives of both reports with verdict, compliance, budget left, and change."""
     table = Table(title="Objectives", title_justify="left", title_style="bold")
     for name in ("objective", "first", "second"):
         table.add_column(name, overflow="fold")
@@ -68,6 +69,7 @@ def _objectives(comparison: Comparison) -> Table:
 
 
 def _counts(figures: list[ComparedFigure]) -> Table:
+    """Return a table of the figures that are counts or shares, with their change."""
     table = Table(title="Deliveries", title_justify="left", title_style="bold")
     table.add_column("what", overflow="fold")
     table.add_column("unit", overflow="fold")
@@ -85,7 +87,10 @@ def _counts(figures: list[ComparedFigure]) -> Table:
 
 def _distributions(figures: list[ComparedFigure]) -> Table:
     """Return a table with a row for each distribution that is known in a report, and `first → second` in the column of
-    each quantile."""
+    each figure.
+
+    :param figures: the figures of all distributions, of each the names in DISTRIBUTION_COLUMNS.
+    """
     table = Table(title="Distributions, first → second", title_justify="left", title_style="bold")
     table.add_column("of", overflow="fold")
     for name in SHOWN_COLUMNS:
@@ -100,12 +105,15 @@ def _distributions(figures: list[ComparedFigure]) -> Table:
 
 
 def _shift(figure: ComparedFigure) -> Text:
+    """Return a cell `first → second` in the color of the change."""
     return Text(f"{number(figure.first)} → {number(figure.second)}", style=CHANGES[figure.change])
 
 
 def _verdict(verdict: str | None) -> Text:
+    """Return the cell of a verdict, a dash for None."""
     return Text("-") if verdict is None else Text(verdict, style=COLORS[verdict])
 
 
 def _share(value: float | None, digits: int) -> str:
+    """Return a share (0 to 1) as a percentage, a dash for None."""
     return "-" if value is None else f"{value:.{digits}%}"

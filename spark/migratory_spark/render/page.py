@@ -75,7 +75,8 @@ def render_comparison(comparison: Comparison, first: SlaReport, second: SlaRepor
 
 
 def environment() -> jinja2.Environment:
-    """Return the Jinja environment of the page templates, with their filters and style sheet."""
+    """Return the Jinja environment of the page templates, with their filters and style sheet. Texts are escaped for
+    HTML, and an unknown variable is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("migratory_spark.render"),
         autoescape=True,
@@ -95,8 +96,8 @@ def environment() -> jinja2.Environment:
 
 
 def draw_plot(plot: Plot, *reports: SlaReport) -> dict[str, Any]:
-    """Return a plot's texts and its drawings in two sizes, as the template expects them. Without data there are no
-    drawings."""
+    """Return name, title and description of a plot, and its drawings in two sizes as SVG text, as the template expects
+    them. Without data there are no drawings."""
     drawings = {}
     if plot.has_data(*reports):
         for name, size in (("wide", WIDE if plot.across else HALF), ("narrow", NARROW)):
@@ -113,6 +114,8 @@ def draw_plot(plot: Plot, *reports: SlaReport) -> dict[str, Any]:
 
 
 def _latencies(report: SlaReport) -> list[tuple[str, DistributionSummary]]:
+    """Return the rows of the page's table of latencies: name and summary of all brokers, of each broker, around each
+    incident, and of replayed deliveries and those across clocks if there are any."""
     latency = report.latency_ms
     rows = [("all brokers", latency.all), *latency.by_broker.items()]
     for position, incident in enumerate(report.incidents, 1):
@@ -128,7 +131,7 @@ def _latencies(report: SlaReport) -> list[tuple[str, DistributionSummary]]:
 
 
 def _rows(figures: list[ComparedFigure]) -> list[tuple[str, dict[str, ComparedFigure]]]:
-    """Return name and figures of each distribution that is known in at least one report."""
+    """Return name and figures (by column) of each distribution that is known in at least one report."""
     rows: dict[str, dict[str, ComparedFigure]] = {}
     for figure in figures:
         rows.setdefault(f"{figure.section}, {figure.unit}", {})[figure.name] = figure
@@ -146,26 +149,27 @@ def percent_change(figure: ComparedFigure) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number as text with thousands separators, or a dash if it is unknown."""
+    """Return a number as text with thousands separators, or a dash if it is unknown. A whole number (int) has no digits
+    after the point, others have `digits`."""
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
 def exact(value: float | None) -> str:
-    """Return a number as text, with thousands separators, to a millionth and without trailing zeros, or a dash if it is
-    unknown."""
+    """Return a number as text with thousands separators, rounded to a millionth, without trailing zeros. Return a dash
+    if it is unknown."""
     text = number(value, 6)
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def share(value: float | None, digits: int = 4) -> str:
-    """Return a share as a percentage, or a dash if it is unknown."""
+    """Return a share (0 to 1) as a percentage with `digits` digits after the point, or a dash if it is unknown."""
     return "–" if value is None else f"{value:.{digits}%}"
 
 
 def seconds(value: float) -> str:
-    """Return seconds in words, such as `40 min`."""
+    """Return seconds, rounded to a tenth, in words, such as `40 min`."""
     return duration(round(value, 1) * 1000)
 
 
@@ -175,10 +179,10 @@ def between(start: str, end: str) -> str:
 
 
 def clock(moment: str) -> str:
-    """Return the time of day of an RFC 3339 time, such as 10:20:30."""
+    """Return the time of day of an RFC 3339 time, such as 10:20:30, by its own offset."""
     return datetime.fromisoformat(moment).strftime("%H:%M:%S")
 
 
 def day(moment: str) -> str:
-    """Return the date of an RFC 3339 time, such as 2026-11-27."""
+    """Return the date of an RFC 3339 time, such as 2026-11-27, by its own offset."""
     return datetime.fromisoformat(moment).strftime("%Y-%m-%d")

@@ -28,8 +28,9 @@ _LABEL_SHARE = 0.07
 class Plot:
     """A plot of one report, or of two.
 
-    `has_data` returns whether there is anything to draw, `draw` draws the plot. `description` is shown below the title.
-    `across` is True if the plot has the whole width of the page.
+    `has_data` returns, for the reports, whether there is anything to draw. `draw` draws the plot; its arguments are the
+    reports and the Drawing. `description` is shown below the title. `across` is True if the plot has the whole width of
+    the page.
     """
 
     name: str
@@ -56,7 +57,8 @@ def percentiles(report: SlaReport, drawing: Drawing) -> None:
 
 
 def heat(report: SlaReport, drawing: Drawing) -> None:
-    """Draw the number of deliveries by time and latency as a heat map, with incidents."""
+    """Draw the number of deliveries by time and latency as a heat map, with incidents. A cell is the darker, the higher
+    the logarithm of its number. Deliveries above the highest bound are not drawn; there must be others."""
     heatmap = report.latency_ms.heat
     used = [number for number in range(len(heatmap.bounds_ms)) if any(row[number] for row in heatmap.counts)]
     first, last = used[0], used[-1]
@@ -103,13 +105,15 @@ def budget(report: SlaReport, drawing: Drawing) -> None:
 
 
 def _budget_points(objective: ObjectiveResult) -> list[tuple[float, float]]:
+    """Return moment (in Matplotlib's days) and value of each known point of the error budget."""
     return [
         (_moment(point.end), point.budget_left) for point in objective.budget_over_time if point.budget_left is not None
     ]
 
 
 def brokers(report: SlaReport, drawing: Drawing) -> None:
-    """Draw P99 of the latency of each broker over time, with incidents."""
+    """Draw P99 of the latency of each broker over time, with incidents. There is a legend for at most LEGEND_LIMIT
+    brokers."""
     _time_axis(report, drawing)
     starts, moments = _row_times(report)
     names = list(report.latency_ms.by_broker)
@@ -123,7 +127,8 @@ def brokers(report: SlaReport, drawing: Drawing) -> None:
 
 
 def connections(report: SlaReport, drawing: Drawing) -> None:
-    """Draw the number of clients of each broker over time, with incidents."""
+    """Draw the number of clients of each broker over time, with incidents. There is a legend for at most LEGEND_LIMIT
+    brokers."""
     _time_axis(report, drawing)
     _, moments = _row_times(report)
     for number, broker in enumerate(report.connections):
@@ -138,8 +143,8 @@ def connections(report: SlaReport, drawing: Drawing) -> None:
 
 
 def cumulative(report: SlaReport, drawing: Drawing) -> None:
-    """Draw the cumulative distribution of the latency. Each step up is a tenfold smaller share of slower deliveries, so
-    that the last thousandth is as easy to read as the first half."""
+    """Draw the cumulative distribution of the latency, with objectives' thresholds. Each step up is a tenfold smaller
+    share of slower deliveries, so that the last thousandth is as easy to read as the first half."""
     highest = draw_tail(report, drawing, COLORS["s1"])
     _draw_thresholds(report, drawing, across=True)
     tail_axes(drawing, highest)
@@ -147,7 +152,7 @@ def cumulative(report: SlaReport, drawing: Drawing) -> None:
 
 def draw_tail(report: SlaReport, drawing: Drawing, color: str, label: str | None = None) -> float:
     """Draw the line of a report's cumulative distribution, and return its height: -log10 of the smallest share of
-    slower deliveries that it shows, at least 1."""
+    slower deliveries that it shows, at least 1. The report must have deliveries."""
     total = report.latency_ms.all.count
     points = [(bound, count / total) for bound, count in report.latency_ms.cumulative if count]
     below = [(bound, -math.log10(1 - share)) for bound, share in points if share < 1]
@@ -208,6 +213,7 @@ PLOTS = (
 
 
 def _time_axis(report: SlaReport, drawing: Drawing) -> None:
+    """Scale the horizontal axis to the report's window, with times in UTC as labels."""
     axes = drawing.axes
     axes.set_xlim(_moment(report.window.start), _moment(report.window.end))
     locator = AutoDateLocator(minticks=3, maxticks=5 if drawing.narrow else 9, tz=UTC)
@@ -232,12 +238,14 @@ def latency_axis(drawing: Drawing, across: bool = False) -> None:
 
 
 def _tick_locator(alone: bool) -> LogLocator:
+    """Return the locator of the labels of a logarithmic axis: at powers of ten only if `alone`, else also at twice and
+    five times these."""
     return LogLocator(subs=(1,) if alone else (1, 2, 5), numticks=20)
 
 
 def _draw_incidents(report: SlaReport, drawing: Drawing) -> None:
-    """Draw incidents as bands, with the numbers that they have in the page's table. Must be called last, when the axis
-    is final."""
+    """Draw incidents as bands, with the numbers that they have in the page's table. Call this last, when the axis is
+    final. Incidents that are close together have one label."""
     axes = drawing.axes
     first, last = axes.get_xlim()
     labels: list[tuple[float, list[str]]] = []
@@ -263,7 +271,10 @@ def _draw_incidents(report: SlaReport, drawing: Drawing) -> None:
 
 def _draw_thresholds(report: SlaReport, drawing: Drawing, across: bool = False) -> None:
     """Draw a line for the threshold of each latency objective, except thresholds above ten times the highest latency,
-    which would flatten the plot."""
+    which would flatten the plot. Draw none if the highest latency is unknown.
+
+    :param across: True if latency is the horizontal axis.
+    """
     highest = report.latency_ms.all.max
     by_threshold: dict[float, list[str]] = {}
     for objective in report.objectives:
@@ -287,8 +298,11 @@ def _close_together(thresholds: list[float], low: float, high: float) -> list[li
 
 
 def _draw_group(thresholds: list[float], names: list[str], drawing: Drawing, across: bool) -> None:
-    """Draw lines for the lowest and the highest of these thresholds (ms), a band between them, and their objective's
-    name; of several objectives their number."""
+    """Draw lines for the lowest and the highest of these sorted thresholds (ms), a band between them, and their
+    objective's name; of several objectives their number.
+
+    :param across: True if latency is the horizontal axis.
+    """
     who = shorten(names[0]) if len(names) == 1 else f"{len(names)} objectives"
     least, most = duration(thresholds[0]), duration(thresholds[-1])
     text = f"{who}: {least}" if least == most else f"{who}: {least} to {most}"
@@ -316,15 +330,18 @@ def _draw_group(thresholds: list[float], names: list[str], drawing: Drawing, acr
 
 
 def _row_times(report: SlaReport) -> tuple[list[str], list[float]]:
+    """Return the starts of the report's rows, as text and in Matplotlib's days."""
     starts = [row.start for row in report.windows]
     return starts, [_moment(start) for start in starts]
 
 
 def _column(starts: list[str], rows: list[WindowSummary], attribute: str) -> list[float]:
+    """Return an attribute of the row at each of `starts`, NaN where there is no row or no value."""
     return with_gaps(starts, {row.start: getattr(row, attribute) for row in rows})
 
 
 def _moment(text: str) -> float:
+    """Return an RFC 3339 time in Matplotlib's days."""
     return float(date2num(datetime.fromisoformat(text)))
 
 

@@ -14,7 +14,8 @@ COLORS = {"met": "bold green", "missed": "bold red", "insufficient": "bold yello
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number as text with thousands separators, or a dash if it is unknown."""
+    """Return a number as text with thousands separators, or a dash if it is unknown. A whole number (int) has no digits
+    after the point, others have `digits`."""
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
@@ -60,6 +61,11 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
 
 
 def _distributions(title: str, first: str, rows: list[tuple[str, dict[str, float | None]]]) -> Table:
+    """Return a table with a row for each distribution.
+
+    :param first: the heading of the first column, which has the distribution's name.
+    :param rows: name of each distribution, and its figures by the names in COLUMNS.
+    """
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column(first, overflow="fold")
     for column in COLUMNS:
@@ -70,6 +76,8 @@ def _distributions(title: str, first: str, rows: list[tuple[str, dict[str, float
 
 
 def _latency(report: dict[str, Any]) -> Table:
+    """Return the table of latencies: of all brokers, of each broker, around each incident, and of replays if there were
+    any."""
     latency = report["latency_ms"]
     rows = [("all brokers", latency["all"]), *latency["by_broker"].items()]
     for incident in report["incidents"]:
@@ -81,6 +89,7 @@ def _latency(report: dict[str, Any]) -> Table:
 
 
 def _interruptions(report: dict[str, Any]) -> Table:
+    """Return the table of the times that clients waited to resume and publishers to be served again."""
     return _distributions(
         "Interruptions, s",
         "of",
@@ -89,6 +98,7 @@ def _interruptions(report: dict[str, Any]) -> Table:
 
 
 def _delivery(report: dict[str, Any]) -> Table:
+    """Return the table of the counts of deliveries, reconnects and reported gaps."""
     delivery = report["delivery"]
     names = ["expected", "received", "lost", "duplicates", "reordered", "reconnects"]
     table = Table(title="Deliveries", title_justify="left", title_style="bold")
@@ -101,6 +111,7 @@ def _delivery(report: dict[str, Any]) -> Table:
 
 
 def _objectives(report: dict[str, Any]) -> Table:
+    """Return the table of the objectives with their verdicts."""
     table = Table(title="Objectives", title_justify="left", title_style="bold")
     for column, justify in (
         ("objective", "left"), ("type", "left"), ("target", "right"), ("compliance", "right"),
@@ -124,6 +135,8 @@ def _objectives(report: dict[str, Any]) -> Table:
 
 
 def _breakdown(breakdown: dict[str, Any]) -> Table:
+    """Return the table of the breakdown: for each combination of labels expected and lost deliveries, P99, and the
+    compliance with each objective."""
     table = Table(title=f"By {', '.join(breakdown['by'])}", title_justify="left", title_style="bold")
     for label in breakdown["by"]:
         table.add_column(plain_text(label), overflow="fold")
@@ -143,14 +156,15 @@ def _breakdown(breakdown: dict[str, Any]) -> Table:
 
 
 def _compliance(result: dict[str, Any] | None) -> Text:
+    """Return the cell of an objective's compliance in the color of its verdict, a dash if there is none."""
     if result is None or result["compliance"] is None:
         return Text("-")
     return Text(f"{result['compliance']:.4%}", style=COLORS[result["verdict"]])
 
 
 def _reasons(report: dict[str, Any]) -> list[Text]:
-    """Return a sentence for each verdict with a reason. They are below the table, which they would make wider than a
-    terminal."""
+    """Return a sentence for each verdict with a reason. They are printed below the table, which they would make wider
+    than a terminal."""
     return [
         plain_text(f"- {result['name']}: {result['reason']}") for result in report["objectives"] if result["reason"]
     ]

@@ -23,7 +23,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the JSON Schemas of reports and of comparisons, by file name."""
+    """Return the JSON Schemas of reports and of comparisons, by the name of the file in which each is published."""
     return {
         "sla-report.v1alpha2.json": _schema(SlaReport, REPORT, "SLA report"),
         "sla-comparison.v1alpha2.json": _schema(Comparison, COMPARISON, "Comparison of two SLA reports"),
@@ -36,6 +36,8 @@ def text(schema: dict[str, Any]) -> str:
 
 
 def _schema(kind: type[msgspec.Struct], name: str, title: str) -> dict[str, Any]:
+    """Return the JSON Schema of a type, whose key `schema` must have the value `name`. The docstrings of the types are
+    its descriptions."""
     content = msgspec.json.schema(kind)
     definition = content["$defs"][kind.__name__]
     # The key `schema` is a required constant.

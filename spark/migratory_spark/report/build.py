@@ -2,9 +2,9 @@
 objectives.
 
 `build_report` runs the whole pipeline; `as_plain` makes its result plain data, ready for JSON. `document.py` and
-docs/reference/sla.md explain the parts of a report. Samples are read once. For each start of a window they are passed
-over twice: for the exporters' timeline (`exporter_timeline.py`) and for the totals (`totals.py`). Collected data is
-bounded by series, rows and buckets.
+docs/reference/sla.md explain the parts of a report. Samples are read once. For each start of a window (of the report or
+of an objective) they are passed over twice: for the exporters' timeline (`exporter_timeline.py`) and for the totals
+(`totals.py`). Collected data is bounded by series, rows and buckets.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ JudgedObjective = tuple[Objective, JudgedWindow]
 class WindowPlan:
     """The moments and windows of a report, planned before samples are read; times in ms since 1970.
 
-    `starts` are the different starts of windows, that of the report first. Each has a store, totals and a verdict of
-    its own, so that an objective's counts are those of a report over its window alone.
+    `rows` are the rows of its tables. `judged` has each objective with its window, and `calendar` the starts of the
+    calendar's hours or days. For each different start of a window there is a store of samples with totals of its own,
+    so that an objective's counts are those of a report over its window alone.
     """
 
     start_ms: int
@@ -85,28 +86,32 @@ class WindowPlan:
 
     @property
     def starts(self) -> list[int]:
-        """The different starts of windows: that of the report, and then the others in the order of time."""
+        """The different starts of windows (ms since 1970): that of the report, and then the others in the order of
+        time."""
         others = {window.start for _, window in self.judged} - {self.start_ms}
         return [self.start_ms, *sorted(others)]
 
     @property
     def first_ms(self) -> int:
-        """The start of the earliest window."""
+        """The start of the earliest window, in ms since 1970."""
         return min(self.starts)
 
     def judged_since(self, start_ms: int) -> list[JudgedObjective]:
-        """Return the objectives whose windows begin at `start_ms`."""
+        """Return the objectives whose windows begin at `start_ms`, with their windows."""
         return [(objective, window) for objective, window in self.judged if window.start == start_ms]
 
     @property
     def slice_edges(self) -> Ints:
-        """The moments between which events must be counted for objectives that count slices of time."""
+        """The moments (ms since 1970) between which events must be counted for objectives that count slices of time;
+        none without such an objective."""
         edges = [slice_edges(objective, window.start, window.end)
                  for objective, window in self.judged if objective.slices is not None]  # fmt: skip
         return np.concatenate([np.zeros(0, dtype=np.int64), *edges])
 
     def edges(self, start_ms: int) -> set[int]:
-        """Return the moments between which events must be counted in windows that begin at `start_ms`."""
+        """Return the moments (ms since 1970) between which events must be counted in windows that begin at `start_ms`:
+        those of objectives and, at the start of the report's window, of rows and calendar. Those of slices and
+        incidents are not among them."""
         edges = {edge for _, window in self.judged_since(start_ms) for edge in window.edges}
         return edges | {*self.rows.edges, *self.calendar} if start_ms == self.start_ms else edges
 
@@ -114,7 +119,7 @@ class WindowPlan:
 def plan_report(
     start: float, end: float, objectives: Sequence[Objective], window_seconds: float | None, zone: str
 ) -> WindowPlan:
-    """Return the plan of a report, from the arguments of `build_report`.
+    """Return the plan of a report, from the arguments of `build_report` (`start` and `end` in seconds since 1970).
 
     Raises ValueError for a window shorter than 1 ms, objectives that contradict each other, an unknown time zone, and
     too many rows, days or slices. Their numbers are checked before rows, days and slices are computed.
@@ -141,8 +146,8 @@ def plan_report(
 class KnownIncident:
     """An incident that the caller caused or knows of.
 
-    `at` and `until` are seconds since 1970. `until` is the time at which it was over: the last client resumed, the last
-    publisher was served again.
+    `kind` is shown in the report as it is. `at` and `until` are seconds since 1970. `until` is the time at which the
+    incident was over: the last client resumed, the last publisher was served again.
     """
 
     kind: str
@@ -152,7 +157,8 @@ class KnownIncident:
 
 
 def as_plain(report: SlaReport) -> dict[str, Any]:
-    """Return a report as JSON would read it back: dicts, lists, text and numbers. Raises ValueError for a NaN."""
+    """Return a report as JSON would read it back: dicts, lists, text and numbers. Raises ValueError for a NaN or an
+    infinite number."""
     # By json rather than msgspec, which would write a NaN as null.
     plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(report), allow_nan=False))
     return plain
@@ -172,24 +178,26 @@ def build_report(
     by: Sequence[str] = (),
     limits: ReadLimits = DEFAULT_LIMITS,
 ) -> SlaReport:
-    """Read samples, aggregate them, judge the objectives in the window [start, end), and return the report.
+    """Read samples, aggregate them, judge the objectives in the window (start, end], and return the report. The report
+    is never marked provisional; `make_report` does that.
 
     Samples are read from an hour before the earliest window on, of the report or of an objective.
 
     :param samples: a folder of Parquet files, a table of one of the shapes in `samples.py`, or a source.
     :param start: start of the window in seconds since 1970; `end` likewise.
     :param incidents: incidents that the caller knows of.
-    :param window_seconds: length of the tables' rows; None chooses one.
+    :param window_seconds: length of the tables' rows; None chooses one by which there are at most 240 rows.
     :param zone: time zone of the calendar's hours and days.
-    :param replica_labels: labels by which only servers that scrape the same targets differ.
+    :param replica_labels: labels by which only servers that scrape the same exporters differ.
     :param cluster: the only cluster whose series count; None for all.
     :param by: labels of the breakdown; none for a report without one.
     :param limits: how many samples are read in one step, and held by this process. The report does not depend on it.
     :raises NoSamples: a folder has no Parquet files. Files or a table without samples of the window are no error; then
         the verdict is insufficient.
     :raises ValueError: the window is empty, the zone unknown, objectives contradict each other, there are too many
-        rows or combinations of the labels `by`, no series has one of these labels, or a table does not have the columns
-        of samples. The message says what to do.
+        rows, slices, totals or combinations of the labels `by`, no series has one of these labels, or a table does not
+        have the columns of samples. The message says what to do.
+    :raises PySparkException, Py4JError: Spark failed, or could not read a file or a server.
     """
     plan = plan_report(start, end, objectives, window_seconds, zone)
     start_ms, end_ms, rows = plan.start_ms, plan.end_ms, plan.rows
@@ -278,12 +286,15 @@ def build_report(
 
 
 def _sample_source(session: SparkSession, samples: Path | DataFrame | SampleSource) -> SampleSource:
+    """Return the source for the argument `samples` of `build_report`. Raises NoSamples and BadSamples."""
     if isinstance(samples, Path):
         return parquet_source(session, samples)
     return samples if isinstance(samples, SampleSource) else table_source(samples)
 
 
 def _sample_query(first_ms: int, end_ms: int, replica_labels: Sequence[str], cluster: str | None) -> SampleQuery:
+    """Return the selection of all samples that a report reads: from LOOKBACK_MS before its earliest window on, which
+    begins at `first_ms`."""
     names = frozenset(metrics.all_metrics())
     return SampleQuery(names, first_ms - LOOKBACK_MS, end_ms, tuple(replica_labels), cluster)
 
@@ -308,8 +319,13 @@ def _aggregate(
     judged: Sequence[JudgedObjective],
     by: Sequence[str],
 ) -> _Aggregates:
-    """Run the pass over all samples of a store that adds up totals, between `edges` (ms since 1970), and those of the
-    series with each combination of the labels `by`."""
+    """Run the pass over all samples of a store that adds up totals, and return its sums. Raises TooManyTotals,
+    TooManyIntervals and BadBreakdown.
+
+    :param edges: the moments (ms since 1970) between which increases are added up.
+    :param judged: the objectives whose windows begin with the store's.
+    :param by: the labels of the breakdown; none for no breakdown.
+    """
     grid = TimeGrid.from_moments(edges)
     plan, group_rows = plan_totals(catalog, grid)
     slice_plans = [
@@ -343,7 +359,8 @@ def _aggregate(
 def _judge_parts(
     judged: Sequence[JudgedObjective], aggregates: _Aggregates, exporters: ScrapedExporters
 ) -> dict[Combination, list[BrokenDownObjective]]:
-    """Return, by combination of the breakdown's labels, the results of the objectives that count events."""
+    """Return, by combination of the breakdown's labels, the results of the objectives that count events. Each is judged
+    by the scrape coverage of all exporters."""
     by_combination: dict[Combination, list[BrokenDownObjective]] = {}
     for combination, observations in aggregates.parts.items():
         results = by_combination.setdefault(combination, [])
@@ -360,7 +377,7 @@ def _judge_parts(
 def _judge_all(
     judged: Sequence[JudgedObjective], aggregates: _Aggregates, exporters: ScrapedExporters
 ) -> dict[str, ObjectiveResult]:
-    """Return the results of objectives whose windows begin at the same time, by name."""
+    """Return the results of the objectives `judged`, whose windows begin at the same time, by the objective's name."""
     results = {}
     for objective, window in judged:
         role = ROLES[objective.type]
@@ -374,6 +391,8 @@ def _judge_all(
 
 
 def _coverage(exporters: ScrapedExporters, start: int, end: int) -> WindowCoverage:
+    """Return the scrape coverage of the window from `start` to `end` (ms since 1970) by the exporters of clients and
+    publishers, with an entry for each exporter."""
     coverage = exporters.coverage(start, end, "clients", "publishers")
     targets: dict[str, ReportTarget] = {}
     for exporter in exporters.with_role("clients", "publishers"):
@@ -403,6 +422,7 @@ def _coverage(exporters: ScrapedExporters, start: int, end: int) -> WindowCovera
 
 
 def _sample_counts(statistics: SampleStatistics, observations: Observations, restarts: int) -> SampleCounts:
+    """Return the report's numbers of samples and series."""
     return SampleCounts(
         series=statistics.series,
         samples=statistics.samples,

@@ -1,7 +1,7 @@
 """Compares two reports: finds what became better or worse, and whether the difference is more than noise.
 
 A comparison is data, so that it can be stored and judged; `render/` prints it. Counts are compared by share, because
-two runs are seldom of the same size.
+two runs are seldom of the same size. The docstrings of the types are descriptions in the JSON Schema.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ ENOUGH = 100
 
 
 class NotAReport(Exception):
-    """Raised when a file is not a report that can be compared. The message names the file and what is wrong."""
+    """Raised when a file cannot be read, or is not a report of the version that can be compared. The message names the
+    file and what is wrong."""
 
 
 class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of both reports. `ratio` is second / first, null if either is missing or the first is zero."""
+    """A figure of both reports, null where a report does not have it. `ratio` is second / first, null if either is
+    missing or the first is zero. `change` says whether the second is better or worse; it is "same" also for a
+    difference that is no more than noise and for reconnects, and "unknown" if there is too little data."""
 
     section: str
     name: str
@@ -41,9 +44,10 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectiveChange(msgspec.Struct, frozen=True, kw_only=True):
-    """An objective that is in one or both reports, by name; null where a report has none of that name. `comparable` is
-    false if only one report has it, or if type, target, threshold, counting or slices differ, because the verdicts are
-    then on different objectives."""
+    """An objective that is in one or both reports, by name. Its verdict and figures are null where a report has no
+    objective of that name; figures are also null where they are unknown. `comparable` is false if only one report has
+    it, or if type, target, threshold, counting or slices differ, because the verdicts are then on different objectives.
+    `change` is "unknown" if it is not comparable, or a verdict is insufficient."""
 
     name: str
     first: Verdict | None
@@ -67,10 +71,11 @@ class ComparedReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison of two reports. `verdict` is "worse" if an objective is no longer met, or a larger share of
-    deliveries is lost, duplicated or out of order; "better" the other way round; "unknown" if nothing is worse and
-    an objective of both has insufficient data, or nothing could be compared; else "same". Latencies do not count
-    for it."""
+    """A comparison of two reports. `verdict` is "worse" if an objective that was met is missed, or a larger share of
+    deliveries is lost, duplicated or out of order. Otherwise it is "unknown" if an objective that can be compared has
+    insufficient data in either report, or if nothing could be compared. Otherwise it is "better" if an objective or
+    such a share became better, else "same". Latencies do not count for it. `figures` has shares of deliveries and
+    publications, and latencies."""
 
     schema: str = SCHEMA
     first: ComparedReport
@@ -103,7 +108,7 @@ def load_report(path: Path) -> SlaReport:
 
 
 def compare(first: SlaReport, second: SlaReport, names: tuple[str, str] = ("first", "second")) -> Comparison:
-    """Return the comparison of two reports.
+    """Return the comparison of two reports, in which `change` and `verdict` say what the second is beside the first.
 
     :param names: the names of the two reports in the comparison, such as those of their files.
     """
@@ -122,8 +127,11 @@ def compare(first: SlaReport, second: SlaReport, names: tuple[str, str] = ("firs
 
 def _overall_change(objectives: list[Change], deliveries: list[Change]) -> Change:
     """Return the change of the whole report: worse if an objective or a figure of deliveries is worse; else unknown if
-    an objective is, or if nothing could be compared; else better if one is better, else same. Deliveries of unknown
-    change are ignored."""
+    an objective is, or if nothing could be compared; else better if one of them is better, else same. Deliveries of
+    unknown change are ignored.
+
+    :param objectives: the changes of the objectives that can be compared.
+    """
     changes = {*objectives, *deliveries}
     if "worse" in changes:
         return "worse"
@@ -147,6 +155,8 @@ def _objectives(first: SlaReport, second: SlaReport) -> list[ObjectiveChange]:
 
 
 def _objective(name: str, first: ObjectiveResult | None, second: ObjectiveResult | None) -> ObjectiveChange:
+    """Return the change of the objective `name` from one result to the other; a result is None if its report has no
+    objective of that name."""
     comparable = first is not None and second is not None and _promise(first) == _promise(second)
     verdicts = (first.verdict if first else None, second.verdict if second else None)
     return ObjectiveChange(
@@ -163,6 +173,7 @@ def _objective(name: str, first: ObjectiveResult | None, second: ObjectiveResult
 
 
 def _promise(result: ObjectiveResult) -> tuple[object, ...]:
+    """Return what an objective asks for, which must be equal in two results that are compared."""
     return result.type, result.target, result.threshold_ms, result.counts, result.slices
 
 
@@ -177,7 +188,8 @@ def _verdicts(first: Verdict | None, second: Verdict | None) -> Change:
 
 def _deliveries(first: SlaReport, second: SlaReport) -> list[ComparedFigure]:
     """Return lost, duplicated and reordered deliveries and reconnects, each per million expected deliveries, and the
-    acknowledged share of publications. Reconnects are no fault, so they are never better or worse."""
+    acknowledged share of publications. Reconnects are no fault, so they are never better or worse. Any difference of
+    the others is more than noise."""
     figures = []
     for name in (*_WRONG, "reconnects"):
         counts = [(getattr(report.delivery, name), report.delivery.expected) for report in (first, second)]
@@ -198,7 +210,8 @@ def _shares(first: tuple[int | None, int | None], second: tuple[int | None, int 
     """Return the change between two pairs of count and total; a smaller share is better. The comparison is exact: one
     of a billion is more than none.
 
-    The change is unknown if a count is missing, or if a total is missing or 0 and both counts are above 0.
+    The change is unknown if a count is missing, or if a total is missing or 0 and both counts are above 0. If a total
+    is missing or 0 and a count is 0, the counts are compared.
     """
     (count, of), (count_after, of_after) = first, second
     if count is None or count_after is None:
@@ -213,6 +226,8 @@ def _shares(first: tuple[int | None, int | None], second: tuple[int | None, int 
 
 
 def _distributions(first: SlaReport, second: SlaReport) -> list[ComparedFigure]:
+    """Return the figures of each distribution of times: of the latency of all brokers and of each broker in both
+    reports, of replays, of publishing, of resumes and of publish gaps."""
     figures = []
     for section, unit, before, after in (
         ("latency", "ms", first.latency_ms.all, second.latency_ms.all),
@@ -233,6 +248,8 @@ def _distributions(first: SlaReport, second: SlaReport) -> list[ComparedFigure]:
 def _quantile(
     section: str, unit: str, name: str, first: DistributionSummary, second: DistributionSummary
 ) -> ComparedFigure:
+    """Return the figure `name` of a distribution in both reports; a lower one is better. The change is unknown if a
+    figure is missing or a report has fewer than ENOUGH observations, and same for a difference of at most NOISE."""
     before, after = getattr(first, name), getattr(second, name)
     change: Change = "unknown"
     if before is not None and after is not None and min(first.count, second.count) >= ENOUGH:
@@ -247,15 +264,19 @@ def _more_is_better(first: float, second: float) -> Change:
 def _figure(
     section: str, name: str, unit: str, first: float | None, second: float | None, change: Change
 ) -> ComparedFigure:
+    """Return a figure with the ratio of second to first."""
     ratio = round(second / first, 4) if first and second is not None else None
     return ComparedFigure(section=section, name=name, unit=unit, first=first, second=second, ratio=ratio, change=change)
 
 
 def _per_million(count: int | None, expected: int | None) -> float | None:
+    """Return the count per million expected ones, or None if the count is unknown or nothing was expected."""
     return None if count is None or not expected else round(count / expected * 1e6, 6)
 
 
 def _notes(first: SlaReport, second: SlaReport) -> list[str]:
+    """Return sentences on what limits the comparison: different clusters, numbers of deliveries or incidents, and
+    objectives with insufficient data."""
     notes = []
     if first.cluster != second.cluster:
         notes.append(

@@ -16,7 +16,8 @@ from migratory_spark.document import BreakdownRow, SlaReport
 
 
 def csv_files(report: SlaReport) -> dict[str, str]:
-    """Return the content of each file by its name. Tables without rows are empty files."""
+    """Return the content of each file by its name: objectives, windows, latency and incidents, and the breakdown if the
+    report has one. Tables without rows are empty files."""
     tables: dict[str, Iterable[dict[str, Any]]] = {
         "objectives": map(_row, report.objectives),
         "windows": map(_row, report.windows),
@@ -30,6 +31,7 @@ def csv_files(report: SlaReport) -> dict[str, str]:
 
 
 def _to_text(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as CSV with a header, in which a column stands where it occurs first; "" without rows."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, lineterminator="\n")
@@ -39,11 +41,13 @@ def _to_text(rows: list[dict[str, Any]]) -> str:
 
 
 def _row(struct: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of a struct and of those inside, without lists."""
+    """Return the fields of a struct and of the structs inside it by column, without lists. A field inside another has
+    both names, joined by an underscore."""
     return dict(_fields("", msgspec.to_builtins(struct)))
 
 
 def _fields(prefix: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield column and value of each field that is no list, also of nested ones. Columns begin with `prefix`."""
     for name, value in values.items():
         if isinstance(value, dict):
             yield from _fields(f"{prefix}{name}_", value)
@@ -52,6 +56,8 @@ def _fields(prefix: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _breakdown_row(by: list[str], row: BreakdownRow) -> dict[str, Any]:
+    """Return a row of the breakdown by column: a column `label_…` for each label, the figures, and the figures of each
+    objective with its name in front."""
     columns = {f"label_{label}": value for label, value in zip(by, row.labels, strict=True)} | _row(row)
     for objective in row.objectives:
         columns |= {f"{objective.name}_{name}": value for name, value in _row(objective).items() if name != "name"}

@@ -42,8 +42,8 @@ LATENCY = pa.schema(
 
 
 def append(report: SlaReport, folder: Path) -> None:
-    """Write the report's rows into `folder`, and delete rows of an earlier copy of the report. Each file appears whole
-    or not at all. Raises OSError."""
+    """Write the report's rows into `folder`, and delete rows of an earlier report of the same cluster and window. Each
+    file appears whole or not at all. Raises OSError; some files may be written then."""
     # A cluster's name may contain characters that a file's name may not.
     cluster_hash = hashlib.sha256(report.cluster.encode()).hexdigest()[:12]
     name = f"{cluster_hash}-{_compact(report.window.start)}-{_compact(report.window.end)}.parquet"
@@ -64,6 +64,7 @@ def append(report: SlaReport, folder: Path) -> None:
 
 
 def _objectives(report: SlaReport) -> Iterable[dict[str, Any]]:
+    """Yield a row of the table OBJECTIVES for each objective of the report."""
     start, end = _moment(report.window.start), _moment(report.window.end)
     for result in report.objectives:
         yield {
@@ -74,6 +75,8 @@ def _objectives(report: SlaReport) -> Iterable[dict[str, Any]]:
 
 
 def _latency(report: SlaReport) -> Iterable[dict[str, Any]]:
+    """Yield a row of the table LATENCY for each row of the report's tables, for all brokers together and for each
+    broker."""
     columns = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
     for row in (*report.latency_ms.over_time, *report.latency_ms.by_window):
         yield {
@@ -86,6 +89,8 @@ def _latency(report: SlaReport) -> Iterable[dict[str, Any]]:
 
 
 def _write(path: Path, table: pa.Table) -> None:
+    """Write a Parquet file and the folders above it. An earlier file of that name stays until the new one is
+    complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     try:
@@ -100,4 +105,5 @@ def _moment(text: str) -> datetime:
 
 
 def _compact(text: str) -> str:
+    """Return an RFC 3339 time without the characters that a file's name should not have."""
     return text.replace("-", "").replace(":", "").replace(".", "")

@@ -16,8 +16,8 @@ from migratory_spark.times import iso
 
 
 def edges(detected: Sequence[DetectedIncident], start: int, end: int) -> Iterator[int]:
-    """Yield the moments (ms since 1970) between which figures of each incident are counted, limited to [start, end]:
-    its start, its end, and SETTLE_MS after its end."""
+    """Yield the moments (ms since 1970) between which figures of each incident are counted: its start, its end, and
+    SETTLE_MS after its end. A moment outside of [start, end] is replaced by the nearer end of the window."""
     for incident in detected:
         yield from (_clip(moment, start, end) for moment in _moments(incident))
 
@@ -25,10 +25,10 @@ def edges(detected: Sequence[DetectedIncident], start: int, end: int) -> Iterato
 def background_failures(
     detected: Sequence[DetectedIncident], observations: Observations, whole: Interval
 ) -> tuple[int, float | None]:
-    """Return the number of publications that failed in the window `whole` outside of incidents, and their rate per
-    minute of that time; None for the rate if incidents take up the whole window.
+    """Return the number of publications that failed in the window `whole` (ms since 1970) outside of incidents, and
+    their rate per minute of that time; None for the rate if incidents take up the whole window.
 
-    An incident counts until `SETTLE_MS` after its end.
+    An incident counts until SETTLE_MS after its end.
     """
     after, failures, milliseconds = whole[0], 0, 0
     moments = [(_clip(incident.at, *whole), _clip(incident.until + SETTLE_MS, *whole)) for incident in detected]
@@ -41,6 +41,7 @@ def background_failures(
 
 
 def _moments(incident: DetectedIncident) -> tuple[int, int, int]:
+    """Return start and end of an incident, and the moment SETTLE_MS after its end (ms since 1970)."""
     return incident.at, incident.until, incident.until + SETTLE_MS
 
 
@@ -57,8 +58,8 @@ def incidents(
 ) -> list[Incident]:
     """Return the report's incidents, with the impact of each.
 
-    :param readings: numbers of clients, by broker and interval.
-    :param whole: the report's window.
+    :param readings: numbers of clients, by broker and interval of the observations' grid.
+    :param whole: the report's window, in ms since 1970.
     :param validity_ms: milliseconds after a scrape for which a broker's number of clients counts.
     """
     start, end = whole
@@ -103,6 +104,11 @@ def incidents(
 
 
 def _impact(observations: Observations, until_settled: Interval, after: Interval) -> IncidentImpact:
+    """Return the impact of an incident.
+
+    :param until_settled: the time for which reconnects, failed publications and takeovers belong to it.
+    :param after: the time from its start to the next incident, for which interruptions of publishers belong to it.
+    """
     by_broker = {
         name: count
         for name in observations.brokers(metrics.RECONNECTS)
@@ -120,8 +126,8 @@ def _impact(observations: Observations, until_settled: Interval, after: Interval
 def _connected_clients(
     observations: Observations, readings: BrokerReadings, moment: int, validity_ms: float
 ) -> dict[str, float]:
-    """Return the number of clients by broker at the last scrape up to `moment` (ms since 1970). Brokers that were not
-    scraped in the `validity_ms` before are left out."""
+    """Return the number of clients by broker at the last scrape up to `moment` (ms since 1970), which must be an edge
+    of the grid. A broker is left out if that scrape was more than `validity_ms` before."""
     last_interval = observations.grid.within(observations.grid.edges[0], moment).stop
     clients = {}
     for broker, by_interval in readings.items():

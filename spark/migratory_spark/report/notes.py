@@ -25,7 +25,7 @@ def notes(
 ) -> list[str]:
     """Return the notes of a report; none if nothing is uncertain.
 
-    :param interval: the report's window.
+    :param interval: the report's window, in ms since 1970.
     :param unknown_starts: name and first scrape (ms since 1970) of exporters that may have counted before the window.
     """
     return [
@@ -38,6 +38,7 @@ def notes(
 
 
 def _unknown_starts(unknown_starts: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """Yield a note for each of the first exporters without a start time, and one with the number of the others."""
     for name, first in unknown_starts[:_MAX_NAMED]:
         yield (
             f"{name or 'an exporter without a name'} was scraped first at {iso(first)} and exports no start time: "
@@ -48,6 +49,8 @@ def _unknown_starts(unknown_starts: Sequence[tuple[str, int]]) -> Iterator[str]:
 
 
 def _targets(coverage: WindowCoverage) -> Iterator[str]:
+    """Yield notes on exporters that ended before the window did (the first ones, and the number of the others), and on
+    each that restarted."""
     ended = [target for target in coverage.targets if target.ended_early]
     for target in ended[:_MAX_NAMED]:
         if not target.interval_seconds:
@@ -71,6 +74,8 @@ def _targets(coverage: WindowCoverage) -> Iterator[str]:
 
 
 def _samples(samples: SampleCounts, statistics: SampleStatistics) -> Iterator[str]:
+    """Yield notes on several clusters, several servers, values that are no samples, exporters that are counted several
+    times, and counters that are older than the window."""
     if len(statistics.clusters) > 1:
         yield f"samples of {len(statistics.clusters)} clusters are added up together; --cluster names one"
     if statistics.several_servers:
@@ -93,6 +98,7 @@ def _samples(samples: SampleCounts, statistics: SampleStatistics) -> Iterator[st
 
 
 def _histograms(samples: SampleCounts, observations: Observations, interval: Interval) -> Iterator[str]:
+    """Yield notes on histograms with different buckets, and on observations in no bucket or above the highest bound."""
     for histogram in metrics.HISTOGRAMS:
         distribution = observations.distribution(histogram, interval=interval)
         if (outside := observations.count(f"{histogram}_count", interval=interval) - round(distribution.count)) > 0:
@@ -112,6 +118,7 @@ def _histograms(samples: SampleCounts, observations: Observations, interval: Int
 
 
 def _resumes(observations: Observations, interval: Interval) -> Iterator[str]:
+    """Yield a note if fewer resumes were measured than links were lost."""
     losses, resumed = (
         observations.count(metrics.RECONNECTS, interval=interval),
         observations.count(f"{metrics.RESUME}_count", interval=interval),

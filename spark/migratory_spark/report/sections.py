@@ -49,7 +49,7 @@ MAX_HEATMAP_BOUNDS = 40
 @dataclass(slots=True, frozen=True)
 class ReportRows:
     """The report's window (ms since 1970) and its division into rows of `seconds` each, the last of which may be
-    shorter. Raises TooManyIntervals."""
+    shorter. Raises TooManyIntervals if there are MAX_EDGES rows or more."""
 
     start: int
     end: int
@@ -81,7 +81,7 @@ class ReportRows:
 
 def summary(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> DistributionSummary:
     """Return count, quantiles, mean, standard deviation and highest value of a distribution, multiplied by `scale`
-    (1000 for milliseconds) and rounded.
+    (1000 for milliseconds, 1 for seconds) and rounded. The count is not multiplied.
 
     :param digits: digits after the decimal point.
     :param whole: True to add the median's bucket and a note, for the tables of a whole window.
@@ -91,6 +91,9 @@ def summary(distribution: Distribution, scale: float, digits: int = 3, whole: bo
 
 @dataclass(slots=True, frozen=True)
 class _Scale:
+    """A function that multiplies a value by `factor` and rounds it to `digits` digits after the decimal point. It
+    returns None for None and for an infinite value."""
+
     factor: float
     digits: int = field(default=3)
 
@@ -99,7 +102,7 @@ class _Scale:
 
 
 def columns(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> dict[str, Any]:
-    """Return the fields of the DistributionSummary that `summary` returns, by name. The parameters are those of
+    """Return by name the fields of the DistributionSummary that `summary` returns. The parameters are those of
     `summary`."""
     scaled = _Scale(scale, digits)
     result: dict[str, Any] = {
@@ -120,7 +123,7 @@ def columns(distribution: Distribution, scale: float, digits: int = 3, whole: bo
 
 
 def of_broker(name: str) -> GroupFilter:
-    """Return the filter that selects the groups of series of one broker."""
+    """Return the filter that selects the groups of series with this label `broker`."""
     return lambda group: group.broker == name
 
 
@@ -145,8 +148,8 @@ def measured(
 
 
 def delivery(observations: Observations, interval: Interval) -> DeliveryCounts:
-    """Return the delivery counts of an interval. A count is None if its metric was not scraped, which is not the same
-    as zero."""
+    """Return the delivery counts of an interval, of all brokers together and by broker. A count is None if its metric
+    was not scraped in the interval, which is not the same as zero."""
 
     def count(metric: str, where: GroupFilter = any_group) -> int | None:
         return observations.count(metric, where, interval) if observations.was_scraped(metric, interval) else None
@@ -182,7 +185,8 @@ def breakdown(
     interval: Interval,
 ) -> Breakdown:
     """Return the figures of each combination of the labels `by` in the interval, with the results of its objectives. A
-    combination may have only one of both, because objectives have windows of their own."""
+    combination may have only one of both, because objectives have windows of their own; its counts are None, or it has
+    no results."""
     nothing = Observations(TimeGrid(interval), {}, {})
     rows = []
     for combination in sorted({*figures, *objectives}):
@@ -205,10 +209,11 @@ def breakdown(
 def availability(
     observations: Observations, rows: ReportRows, background_failures: int, background_per_minute: float | None
 ) -> AvailabilityCounts:
-    """Return the numbers of publications that were acknowledged and that failed in the window (None if neither was
-    scraped), the acknowledged share, the number of rows without publications, and failures by reason.
+    """Return the numbers of publications that were attempted and that failed in the window (None if the metrics of
+    neither were scraped), the acknowledged share, the number of rows without publications, and failures by reason.
 
-    :param background_failures: failures outside of incidents, and their number per minute.
+    :param background_failures: failures outside of incidents; `background_per_minute` is their number per minute, None
+        if incidents take up the whole window.
     """
     counts = publish_events(observations, rows.whole)
     known = observations.was_scraped(metrics.PUBLISH, rows.whole) or observations.was_scraped(
@@ -231,8 +236,9 @@ def availability(
 
 
 def latency(observations: Observations, rows: ReportRows) -> LatencySection:
-    """Return the latency of live deliveries in the window: of all, by broker, by row, and by row and broker, with
-    cumulative counts and a heat map. Rows without a delivery are left out."""
+    """Return the latency in ms of live deliveries in the window, of sender and receiver on one clock: of all, by
+    broker, by row, and by row and broker, with cumulative counts and a heat map. Rows without a delivery are left out
+    of the tables by row."""
     brokers = observations.brokers(metrics.LATENCY)
     return LatencySection(
         all=measured(observations, metrics.LATENCY, MILLISECONDS, rows.whole, live()),
@@ -253,7 +259,7 @@ def latency(observations: Observations, rows: ReportRows) -> LatencySection:
 
 
 def _window_summary(observations: Observations, interval: Interval, broker: str) -> WindowSummary | None:
-    """Return the latency of a row's live deliveries, or None without a delivery. An empty `broker` means all
+    """Return the latency in ms of a row's live deliveries, or None without a delivery. An empty `broker` means all
     brokers."""
     distribution = observations.distribution(metrics.LATENCY, live(broker or None), interval)
     if not round(distribution.count):
@@ -262,6 +268,9 @@ def _window_summary(observations: Observations, interval: Interval, broker: str)
 
 
 def _cumulative(distribution: Distribution) -> list[tuple[float, int]]:
+    """Return pairs of a bound in ms and the number of deliveries at or below it, rising in both. Bounds between which
+    nothing was delivered are left out, except the highest one below all deliveries. Return nothing without a delivery
+    at or below a bound."""
     common = distribution.common
     points: list[tuple[float, int]] = []
     before = 0
@@ -276,6 +285,9 @@ def _cumulative(distribution: Distribution) -> list[tuple[float, int]]:
 
 
 def _heatmap(observations: Observations, rows: ReportRows) -> LatencyHeatmap:
+    """Return the heat map of live deliveries, with at most MAX_HEATMAP_BOUNDS bounds: of the bounds that all exporters
+    have, from the one below the first delivery on, every n-th one, counted from the highest one needed. It is empty
+    without a delivery or a common bound."""
     common = observations.distribution(metrics.LATENCY, live(), rows.whole).common
     if not common.bounds or not common.count:
         return LatencyHeatmap(starts=[], bounds_ms=[], counts=[])
@@ -297,6 +309,7 @@ def _heatmap(observations: Observations, rows: ReportRows) -> LatencyHeatmap:
 
 
 def _ms(seconds: float) -> float:
+    """Return seconds in milliseconds, rounded to a microsecond."""
     return round(seconds * MILLISECONDS, 3)
 
 
@@ -307,8 +320,8 @@ def windows(observations: Observations, rows: ReportRows) -> list[WindowRow]:
 
 
 def calendar(observations: Observations, rows: ReportRows, tz: ZoneInfo) -> Calendar:
-    """Return what `windows` returns for each row, for each hour of the time zone, or for each day if the window is
-    longer than four days."""
+    """Return a row like those of `windows` for each hour of the time zone in the report's window, or for each day if
+    the window is longer than four days."""
     unit, starts = calendar_units(rows.start, rows.end, tz)
     intervals = zip(starts, [*starts[1:], rows.end], strict=True)
     return Calendar(
@@ -319,6 +332,7 @@ def calendar(observations: Observations, rows: ReportRows, tz: ZoneInfo) -> Cale
 
 
 def _row(observations: Observations, interval: Interval) -> dict[str, Any]:
+    """Return the fields of a WindowRow for an interval (ms since 1970), by name."""
     counts = publish_events(observations, interval)
     good, total = counts.good or 0, counts.total or 0
     return {
@@ -336,7 +350,10 @@ def _row(observations: Observations, interval: Interval) -> dict[str, Any]:
 
 
 def connections(observations: Observations, readings: BrokerReadings, rows: ReportRows) -> list[BrokerConnections]:
-    """Return the number of clients of each broker over time, from its own gauge."""
+    """Return the number of clients of each broker over time, from its own gauge.
+
+    :param readings: the gauge's readings by broker and interval of the observations' grid.
+    """
 
     def readings_within(by_interval: dict[int, GaugeReading], interval: Interval) -> list[GaugeReading]:
         inside = observations.grid.within(*interval)
