@@ -113,7 +113,8 @@ class SampleCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GapCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Receipts that reported missing publications, by kind; null if the metric was not scraped."""
+    """Receipts that reported missing publications, by kind (`truncated`, `reset`); null if the metric was not
+    scraped."""
 
     truncated: int | None
     reset: int | None
@@ -416,7 +417,8 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlaReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The SLA report of one cluster in one window of time."""
+    """The SLA report of one window of time, on one cluster, or on all clusters in the samples if none was chosen.
+    `verdict` is that on all objectives together."""
 
     schema: str = SCHEMA
     cluster: str

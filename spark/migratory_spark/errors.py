@@ -30,7 +30,8 @@ def _is_unreadable(character: str) -> bool:
 
 
 class NoSamples(Exception):
-    """Raised when there are no samples to read. The message names the folder or the servers."""
+    """Raised when there are no samples to read: a folder has no files of samples, or no server has samples in the
+    window. The message says so."""
 
 
 class BadSamples(ValueError):
@@ -43,7 +44,8 @@ class SourceError(Exception):
 
 
 class OptionError(SourceError, ValueError):
-    """Raised when an option of the Prometheus data source is missing, unknown or invalid."""
+    """Raised when an option of the Prometheus data source is missing, unknown or invalid, or when its window would be
+    cut into too many partitions. The message names the option."""
 
 
 class ServerError(SourceError):

@@ -133,7 +133,8 @@ class Observations:
         return {group.layout for group in self.groups(f"{histogram}_bucket")}
 
     def brokers(self, metric: str) -> list[str]:
-        """Return the sorted values of the label `broker` in the series of a metric or histogram."""
+        """Return the sorted values of the label `broker` in the series of a metric or histogram, without the empty
+        one."""
         names = {group.broker for name in (metric, f"{metric}_bucket") for group in self.groups(name)}
         return sorted(names - {""})
 

@@ -255,8 +255,8 @@ Key = tuple[object, ...]
 
 
 def _siblings(stats: SeriesStats) -> Key:
-    """Return a key that is the same for all series of one counter or histogram with the same labels, and for their
-    `_created` series."""
+    """Return a key that is the same for all series of one counter or histogram with the same labels (except `le`), and
+    for their `_created` series."""
     created = stats.metric.endswith("_created")
     name = stats.metric.removesuffix("_created") if created else family(stats.metric)
     return (name, *((key, value) for key, value in sorted(stats.labels.items()) if key != "le"))

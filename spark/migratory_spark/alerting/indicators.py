@@ -145,7 +145,7 @@ def slice_measure(objective: Objective) -> SliceMeasure:
 
 
 def judged_labels(objective: Objective) -> str:
-    """Return the PromQL label matchers of the live deliveries that count for a latency objective."""
+    """Return the PromQL label matchers, without braces, of the live deliveries that count for a latency objective."""
     clocks = objective.clocks
     return f'clock="{clocks[0]}",phase="live"' if len(clocks) == 1 else f'clock=~"{"|".join(clocks)}",phase="live"'
 

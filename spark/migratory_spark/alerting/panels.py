@@ -17,7 +17,7 @@ class Panel:
 
     `queries` are pairs of legend and PromQL. `unit` is Grafana's name of a unit, `kind` is timeseries, stat or heatmap,
     `width` is in 24ths of the page. `stacked` is True to draw the series on top of each other. `steps` are pairs of a
-    value and the color from that value on.
+    value and the color from that value on; the value of the first is None, for the lowest.
     """
 
     title: str

@@ -27,8 +27,8 @@ CHANGES = {"same": MET, "better": MET, "worse": MISSED, "unknown": INSUFFICIENT}
 class BadInput(click.ClickException):
     """Raised when an option, a file or a window is wrong; the command exits with BAD_INPUT.
 
-    If the samples are wrong or missing, the error that says so is the `__cause__`. Only then the message may quote what
-    a server sent.
+    If the error came up with the samples (there are none, or they do not fit what is asked), the original error is the
+    `__cause__`. Only then the message may quote what a server sent.
     """
 
     exit_code = BAD_INPUT

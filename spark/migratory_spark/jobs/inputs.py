@@ -42,7 +42,7 @@ class RecorderFolder:
     cluster: str | None
 
     def check(self) -> None:
-        """Check that the folder exists and has Parquet files. Raises BadInput."""
+        """Check that the folder exists, can be read, and has Parquet files in itself or below. Raises BadInput."""
         if not self.path.exists():
             raise BadInput(f"--samples: {self.path} does not exist; {_USE_PROMETHEUS}")
         if not self.path.is_dir():
@@ -68,8 +68,8 @@ class RecorderFolder:
         return parquet_source(session, self.path)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """Return a table with a row per sample of the cluster (of all clusters if none is given), and with the column
-        `source` if a file has it."""
+        """Return a Spark table with a row per sample of the cluster (of all clusters if none is given), and with the
+        column `source` if a file has it."""
         # Imported here: loading Spark takes long, and an error of `check` should not wait for it.
         from migratory_spark.read.samples import schema_of
 
@@ -129,7 +129,8 @@ class PrometheusServers:
         }
 
     def check(self) -> None:
-        """Check that the options are valid and that the servers have samples of the product's metrics.
+        """Check that the options are valid and that one of the servers has samples of the product's metrics, of the
+        cluster, in the time.
 
         Raises BadInput for invalid options and if there are no samples, SamplesUnreadable for a server that does not
         answer.
@@ -192,8 +193,8 @@ class PrometheusServers:
         return prometheus_source(session, options, partitions.cut(start_ms, end_ms, length), samples)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """Return a table with a row per sample of the cluster (of all clusters if none is given), and register the data
-        source in the session."""
+        """Return a Spark table with a row per sample of the cluster (of all clusters if none is given), and register
+        the data source in the session."""
         from migratory_spark.prometheus import FORMAT, register
 
         register(session)

@@ -26,9 +26,10 @@ COMPARE = (
 
 
 def run_compare(first: Path, second: Path, json_file: Path | None, html_file: Path | None) -> int:
-    """Compare two report files, print tables, write the requested result files, and return the exit code.
+    """Compare two report files, write the requested result files, print tables, and return the exit code: 0 if the
+    second is the same or better, 1 if it is worse, 3 if that is unknown.
 
-    :raises BadInput: a file is not a report, or a result cannot be written.
+    :raises BadInput: a file is not a report, a result cannot be written, or a result has the name of another file.
     """
     from migratory_spark.render.comparison_tables import show
 
@@ -57,7 +58,11 @@ def run_compare(first: Path, second: Path, json_file: Path | None, html_file: Pa
 @click.command()
 @options(*COMPARE)
 def main(**values: Any) -> None:
-    """Show what became better and worse from report FIRST to report SECOND."""
+    """Show what became better and worse from report FIRST to report SECOND.
+
+    Exit code: 0 the second is the same or better, 1 it is worse, 2 a file is not a report or cannot be written, 3
+    insufficient data, 70 a fault of this software, 130 interrupted.
+    """
     with ExitOnError():
         code = run_compare(**values)
     sys.exit(code)

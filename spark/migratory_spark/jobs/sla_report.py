@@ -198,7 +198,11 @@ def add_to_history(report_options: ReportOptions, report: SlaReport) -> None:
 @click.command()
 @options(*REPORT)
 def main(**values: Any) -> None:
-    """Report on the window from START to END and judge the objectives."""
+    """Report on the window from START to END and judge the objectives.
+
+    Exit code: 0 met, 1 missed, 2 bad input, 3 insufficient data, 4 samples unreadable, 70 a fault of this software, 130
+    interrupted.
+    """
     from migratory_spark.session import submitted_session
 
     with ExitOnError():

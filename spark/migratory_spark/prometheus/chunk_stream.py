@@ -73,8 +73,8 @@ def _next_frame(buffer: bytearray, at: int) -> tuple[bytes, int] | None:
 
 
 def blocks(messages: Iterable[bytes], start_ms: int, end_ms: int, chunks: int = CHUNKS) -> Iterator[SampleBlock]:
-    """Yield blocks of whole series, of about `chunks` chunks each, cut to [start, end) (ms since 1970). Raises
-    BadProtobuf."""
+    """Yield blocks of whole series, of about `chunks` chunks each, cut to [start, end) (ms since 1970). A block may be
+    empty. Raises BadProtobuf."""
     group = _ChunkGroup()
     for message in messages:
         for key, of_series in _parse_response(message):

@@ -121,8 +121,8 @@ def _read_servers(options: SourceOptions, start_ms: int, end_ms: int) -> Iterato
 
 
 def read_server(options: SourceOptions, url: str, start_ms: int, end_ms: int) -> Iterator[SampleBlock]:
-    """Yield one server's samples of [start, end) (ms) with all labels, each (series, time) once even if several
-    selectors match. Raises ServerError."""
+    """Yield one server's samples of [start, end) (ms since 1970) with all labels, each (series, time) once even if
+    several selectors match. A block may be empty. Raises ServerError."""
     yielded: set[SeriesId] = set()
     several = len(options.selectors) > 1
     for selector in options.selectors:

@@ -23,8 +23,8 @@ costs more."""
 
 
 def blocks(message: bytes, start_ms: int, end_ms: int, rows: int = 500_000) -> Iterator[SampleBlock]:
-    """Yield blocks of whole series, of about `rows` samples each, cut to [start, end) (ms since 1970). Raises
-    BadProtobuf."""
+    """Yield blocks of whole series, of about `rows` samples each, cut to [start, end) (ms since 1970). A block may be
+    empty. Raises BadProtobuf."""
     reader = _SeriesReader(message)
     series: list[SeriesId] = []
     counts: list[int] = []
@@ -96,8 +96,9 @@ class _SeriesReader:
         return message[first:behind], times, values
 
     def _read_run(self, at: int, end: int, times: list[Int64], values: list[Float64]) -> int:
-        """Read samples from index `at` on: the run that is as long and laid out as the first one, or else only the
-        first one. Append their times and values, and return the index after them. Raises BadProtobuf."""
+        """Read samples from index `at` on: the run of samples with the length and layout of the first one, or only the
+        first one if the run is shorter than _MIN_RUN. Append their times and values, and return the index after them.
+        Raises BadProtobuf."""
         size = 2 + self._message[at + 1] if at + 1 < end else 0
         if not 2 <= size < 0x80 or at + size > end:
             raise BadProtobuf("a sample is longer than its series")
@@ -119,7 +120,12 @@ class _SeriesReader:
 
     @staticmethod
     def _run_length(matrix: npt.NDArray[np.uint8], with_value: bool, time_at: int) -> int:
-        """Return the number of rows from the first one on that have the layout of the first row."""
+        """Return the number of rows from the first one on that have the layout of the first row.
+
+        :param matrix: a row of bytes for each sample.
+        :param with_value: True if the first row has a value, which is left out if it is zero.
+        :param time_at: the index in a row at which its time stamp begins.
+        """
         same = (matrix[:, 0] == _SAMPLE) & (matrix[:, 1] == matrix[0, 1]) & (matrix[:, time_at - 1] == _TIME)
         if with_value:
             same &= matrix[:, 2] == _VALUE

@@ -148,10 +148,10 @@ def _unescape(escape: re.Match[str]) -> str:
 
 
 def _rejects_empty(matcher: Matcher) -> bool:
-    """Return whether the matcher is not known to accept a series without the label.
+    """Return whether the matcher rejects a series without the label, as far as that is known here.
 
-    Of regular expressions only the empty one and `.*` are known to match the empty text; the server decides about
-    others.
+    Of regular expressions only the empty one and `.*` are known to match the empty text. Others are taken not to match
+    it; the server decides about them.
     """
     match matcher.operator:
         case "=":

@@ -45,7 +45,8 @@ def decode(chunks: Sequence[bytes]) -> tuple[Int64, npt.NDArray[np.float64], Int
 
 class _ChunkDecoder:
     """A decoder of many chunks. They are sorted by their number of samples, the longest first, so that the chunks that
-    have a sample number k are always the first ones."""
+    have a sample number k are always the first ones. Raises BadChunk if a chunk is too short for its number of
+    samples."""
 
     def __init__(self, chunks: Sequence[bytes]) -> None:
         sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
@@ -164,8 +165,8 @@ class _ChunkDecoder:
         return result
 
     def _read_value(self, value: UInt64, leading: UInt64, trailing: UInt64) -> UInt64:
-        """Read and return the next value of the first chunks, from their last values: `0` unchanged; `10` changed bits
-        in the previous position; `11` position and changed bits.
+        """Read and return the next value of the first chunks, as many as `value` has, from their last values: `0`
+        unchanged; `10` changed bits in the previous position; `11` position and changed bits.
 
         Update `leading` and `trailing`, the numbers of unchanged bits before and after the changed ones. Raises
         BadChunk.

@@ -75,8 +75,8 @@ def heat(report: SlaReport, drawing: Drawing) -> None:
 
 def budget(report: SlaReport, drawing: Drawing) -> None:
     """Draw the error budget left of each objective over time, with incidents. Values below -100% are drawn at -100%, as
-    triangles. Of many objectives those with the least budget have a line and a name of their own, the others are
-    faint."""
+    triangles. Of more than LEGEND_LIMIT objectives, those whose budget fell lowest have a line and a name of their own,
+    and the others are faint."""
     axes = drawing.axes
     _time_axis(report, drawing)
     lines = [(result, points) for result in report.objectives if (points := _budget_points(result))]
@@ -112,8 +112,8 @@ def _budget_points(objective: ObjectiveResult) -> list[tuple[float, float]]:
 
 
 def brokers(report: SlaReport, drawing: Drawing) -> None:
-    """Draw P99 of the latency of each broker over time, with incidents. There is a legend for at most LEGEND_LIMIT
-    brokers."""
+    """Draw P99 of the latency of each broker over time, with incidents. With more than LEGEND_LIMIT brokers there is no
+    legend."""
     _time_axis(report, drawing)
     starts, moments = _row_times(report)
     names = list(report.latency_ms.by_broker)
@@ -127,8 +127,8 @@ def brokers(report: SlaReport, drawing: Drawing) -> None:
 
 
 def connections(report: SlaReport, drawing: Drawing) -> None:
-    """Draw the number of clients of each broker over time, with incidents. There is a legend for at most LEGEND_LIMIT
-    brokers."""
+    """Draw the number of clients of each broker over time, with incidents. With more than LEGEND_LIMIT brokers there is
+    no legend."""
     _time_axis(report, drawing)
     _, moments = _row_times(report)
     for number, broker in enumerate(report.connections):

@@ -30,14 +30,15 @@ def plain_text(text: str) -> Text:
 
 
 def wide_console() -> Console:
-    """Return a console with the terminal's width, or, if the standard output is a pipe or a file, one without a
-    limit."""
+    """Return a console on the standard output with the terminal's width, or, if that is a pipe or a file, with
+    UNLIMITED_WIDTH columns."""
     console = Console()
     return console if console.is_terminal else Console(width=UNLIMITED_WIDTH)
 
 
 def render(report: dict[str, Any]) -> RenderableType:
-    """Return the report as tables of latency, interruptions, deliveries and objectives, with notes and the verdict.
+    """Return the report as tables of latency, interruptions, deliveries and objectives, the reasons of verdicts, a
+    table of the breakdown if there is one, notes and the verdict.
 
     :param report: the report as plain data, as in its JSON.
     """
