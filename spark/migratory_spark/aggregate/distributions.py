@@ -60,7 +60,7 @@ class BucketCounts:
 @dataclass(frozen=True)
 class Distribution:
     """A distribution of observations in seconds, from the buckets and sums of one or more exporters. `parts` has the
-    buckets, one entry for each set of bounds or exporter.
+    buckets, one entry for each set of bounds or for each exporter.
 
     `sum` is the sum of the observations, `squares` the sum of their squares. `squares` is None if an exporter has no
     counter of squares; then the deviation is unknown.

@@ -102,7 +102,8 @@ class Observations:
         Raises ValueError unless the interval's ends are edges of the grid.
 
         :param histogram: the metric's name without `_bucket`.
-        :param where: selects groups. Buckets without a layout are left out.
+        :param where: selects groups. Buckets without a layout are left out; the sum and the sum of squares include
+            their observations all the same.
         """
         columns = self._columns(interval)
         by_layout: dict[int, npt.NDArray[np.float64]] = {}

@@ -66,7 +66,7 @@ class Totals:
 
     @classmethod
     def merged(cls, parts: Sequence[Totals]) -> Totals:
-        """Return the sums of all parts by key, each key once and in their order; `parts` has at least one."""
+        """Return the sums of all parts by key, in the order of the keys, each key once; `parts` has at least one."""
         keys = np.concatenate([part.keys for part in parts])
         order = np.argsort(keys, kind="stable")
         keys = keys[order]

@@ -85,7 +85,7 @@ def rules_of(objectives: Sequence[Objective]) -> dict[str, Any]:
 
 
 def _to_yaml(content: dict[str, Any]) -> str:
-    """Return the content as YAML, with keys in their order and no line folded."""
+    """Return the content as YAML, with keys in their order, and without folding lines of up to 1000 characters."""
     return yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, width=1000)
 
 
@@ -114,8 +114,8 @@ def objective_rules(objective: Objective) -> list[Rule]:
 
 
 def _percentiles() -> list[Rule]:
-    """Return rules that record percentiles of the latency over five minutes, by cluster and by broker. They have no
-    value without a delivery."""
+    """Return rules that record the percentiles in QUANTILES of the latency over five minutes, by cluster and by broker,
+    of live deliveries between a sender and a receiver on one clock. They have no value without a delivery."""
     name = "migratory_delivery_latency_seconds"
     rules = []
     for suffix, share in QUANTILES:
@@ -249,7 +249,7 @@ def _unmeasured(objective: Objective, total: str, measured: str) -> Rule:
 
 
 def _describe(objective: Objective) -> str:
-    """Return what the objective asks for, in words: `latency: 99.9% within 250ms`."""
+    """Return what the objective asks for, in words, such as `latency: 99.9% within 250ms`."""
     slices = objective.slices
     if slices is not None:
         text = f"slices of {duration(slices.length)} with "

@@ -146,8 +146,9 @@ def _check(report_options: ReportOptions, objectives: Sequence[Objective]) -> Sa
 def _build(
     report_options: ReportOptions, objectives: Sequence[Objective], samples: SampleInput, open_session: OpenSession
 ) -> SlaReport:
-    """Open a session, read the samples and return the report. Raises BadInput if there are no samples or a value is
-    wrong, and SamplesUnreadable if Spark or a server fails."""
+    """Open a session, read the samples and return the report. Raises BadInput if there are no samples, no series has a
+    label of the breakdown, or the report would have too many totals or combinations of labels. Raises SamplesUnreadable
+    if Spark or a server fails."""
     from migratory_spark.errors import NoSamples
     from migratory_spark.report.build import build_report
 

@@ -146,7 +146,7 @@ class _SeriesReader:
 
 
 def _varints(rows: npt.NDArray[np.uint8]) -> Int64:
-    """Return the variable-length number in each row of bytes, which fills the row."""
+    """Return the variable-length number in each row of bytes. Each number takes up the whole of its row."""
     result = np.zeros(len(rows), np.int64)
     for group in range(rows.shape[1]):
         result |= (rows[:, group] & 0x7F).astype(np.int64) << (7 * group)

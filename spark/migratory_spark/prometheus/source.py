@@ -78,7 +78,8 @@ class PrometheusReader(DataSourceReader):
         """Return the partitions of the window.
 
         If the servers have no samples, the option whenEmpty decides: `warn` logs the reason and returns none, `fail`
-        raises NoSamplesFound, `allow` does not check.
+        raises NoSamplesFound, `allow` does not check. Raises OptionError without a window and for too many partitions,
+        and ServerError if the check fails.
         """
         options = self._options
         start_ms, end_ms = preflight.window(options)

@@ -29,8 +29,8 @@ _TIMELINE_SHARE = 0.1
 
 @dataclass(slots=True, frozen=True)
 class ReadLimits:
-    """Numbers of samples up to which they are read in one step (`whole`), and up to which this process holds them and
-    does the work without Spark's executors (`local`)."""
+    """Limits of reading, as numbers of samples. `local` is the number up to which this process holds samples and does
+    the work without Spark's executors. Samples are read in one step if they are at most `whole` and at most `local`."""
 
     whole: int = MAX_WHOLE_SAMPLES
     local: int = MAX_LOCAL_SAMPLES

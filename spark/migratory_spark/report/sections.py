@@ -268,9 +268,9 @@ def _window_summary(observations: Observations, interval: Interval, broker: str)
 
 
 def _cumulative(distribution: Distribution) -> list[tuple[float, int]]:
-    """Return pairs of a bound in ms and the number of deliveries at or below it, rising in both. Bounds between which
-    nothing was delivered are left out, except the highest one below all deliveries. Return nothing without a delivery
-    at or below a bound."""
+    """Return pairs of a bound in ms and the number of deliveries at or below it, rising in both. Of bounds with equal
+    numbers the lowest is returned, but of those below all deliveries the highest. Return nothing without a delivery at
+    or below a bound."""
     common = distribution.common
     points: list[tuple[float, int]] = []
     before = 0
