@@ -189,8 +189,9 @@ def find_incidents(
     """Return incidents in the order of time: the known ones, each with the steps at its time, and those found in the
     other steps.
 
-    Steps within SETTLE_MS of a known incident belong to it, the first such one. Failed publications, and reconnects
-    that are no wave, make no incident; they join a found one at their time, and are left out otherwise.
+    A step that may have begun during a known incident, or within SETTLE_MS of it, belongs to it; if there are several,
+    to the first in `known`. Failed publications, and reconnects that are no wave, make no incident; they join a found
+    one at their time, and are left out otherwise.
 
     :param known: the incidents that the caller gives.
     :param max_clients: the most clients that were connected. A wave has at least MIN_WAVE_RECONNECTS reconnects, and
@@ -228,7 +229,7 @@ def _is_cluster_start(incident: DetectedIncident, first_client_at: int) -> bool:
 
 
 def _belongs(step: IncidentStep, at: int, until: int) -> bool:
-    """Return whether the step overlaps the time from SETTLE_MS before `at` to SETTLE_MS after `until` (ms)."""
+    """Return whether the step may have begun in the time from SETTLE_MS before `at` to SETTLE_MS after `until` (ms)."""
     return at - SETTLE_MS <= step.seen and step.at <= until + SETTLE_MS
 
 
@@ -250,8 +251,8 @@ def _split_background(steps: Sequence[IncidentStep], min_wave: float) -> tuple[l
 
 
 def _with_background(incident: DetectedIncident, background: Iterable[IncidentStep]) -> DetectedIncident:
-    """Return the incident with the background steps that began between its start and EPISODE_MS after its end. It lasts
-    until these are over, but at most SETTLE_MS longer than before."""
+    """Return the incident with the background steps that may have begun between its start and EPISODE_MS after its end.
+    It lasts until these are over, but at most SETTLE_MS longer than before."""
     begun = [step for step in background if incident.at <= step.seen and step.at <= incident.until + EPISODE_MS]
     steps = sorted((*incident.steps, *begun), key=lambda step: (step.at, step.seen, step.kind, step.broker))
     # A step may go on in the background: it holds the incident open for as long as steps belong together.

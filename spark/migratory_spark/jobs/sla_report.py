@@ -71,7 +71,7 @@ def run_report(report_options: ReportOptions, open_session: OpenSession) -> int:
 
 def make_report(report_options: ReportOptions, objectives: Sequence[Objective], open_session: OpenSession) -> SlaReport:
     """Check the options, read the samples and return the report. Write no result. The report is marked provisional if
-    the window ends after the moment up to which all samples had arrived before they were read.
+    its window ends after the moment up to which all samples had arrived when reading began.
 
     Raises BadInput if an option, a file or the window is wrong or there are no samples, and SamplesUnreadable if
     samples cannot be read.

@@ -163,10 +163,10 @@ def _interruptions(
 
 
 def _add_unresumed(counts: EventCounts, observations: Observations, interval: Interval) -> EventCounts:
-    """Return the counts of resumes, to which the lost links without a resume are added: as many as more links were lost
-    than resumes were measured in the interval. They are not good, but possibly good: the client may resume later, and a
-    link that is lost again before is measured with the next. Return the counts as they are if there are no such links,
-    or if nothing could be counted."""
+    """Return the counts of resumes, with the lost links that no resume followed added to the total. Their number is
+    that of the links lost in the interval minus that of the resumes measured in it. They are not good, but possibly
+    good: the client may resume later, and a link that is lost again before is measured with the next. Return the counts
+    as they are if there are no such links, or if nothing could be counted."""
     lost = observations.count(metrics.RECONNECTS, interval=interval)
     unresumed = lost - observations.count(f"{metrics.RESUME}_count", interval=interval)
     if counts.total is None or unresumed <= 0:

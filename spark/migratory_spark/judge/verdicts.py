@@ -134,7 +134,7 @@ def _meets(objective: Objective, good: int, total: int) -> bool:
 
 def _budget_left(objective: Objective, counts: EventCounts) -> float | None:
     """Return the share of the error budget that is left: 1 without bad events, below 0 when overspent. With a target of
-    100%, which has no budget, return 1 or 0. Return None if nothing could be counted."""
+    100%, which has no budget, return 1 without bad events, else 0. Return None if nothing could be counted."""
     if counts.good is None or counts.total is None:
         return None
     if not counts.total:

@@ -33,7 +33,7 @@ _RETRIES = 8
 
 class ResultRejected(Exception):
     """Raised when the API server rejected the result, or was not available at any of the retries (for a minute or
-    more). The message has its answer."""
+    more). The message has its answer, or the error of the connection."""
 
 
 def main(path: Path) -> int:
