@@ -57,11 +57,12 @@ Entry = tuple[Callable[[Any], None], Any]
 
 
 class Pump:
-    """The queues of events for the two cores, and the calls that step the cores and carry out their effects.
+    """The queues of events for the two cores, and the calls that step the cores and carry out their effects. Setting
+    `stopped` to True ends this: all queued events are dropped, and none is handled any more.
 
     :param call_soon: schedules a call for as soon as the loop can (`loop.call_soon`).
-    :param clock: monotonic, in seconds.
-    :param on_failure: called with the exception that a core raised; no core is stepped after that.
+    :param clock: returns the time in seconds, monotonic.
+    :param on_failure: called with the exception that a core, or an action of a turn, raised. The pump is stopped then.
     """
 
     def __init__(
@@ -92,8 +93,8 @@ class Pump:
         """Set the functions that carry out the effects that leave both cores, by class.
 
         They are needed for all of `logic_events.Effect` but those for the edge, and for the edge's `Multicast`, `Send`,
-        `Close`, `Hold` and `Later`. A handler for an effect that is also for the edge must pass the effect to
-        `step_edge`.
+        `Close`, `Hold` and `Later`, with tokens also for `KeysNeeded`. An effect without a handler raises KeyError in
+        its turn. A handler for an effect that is also for the edge must pass the effect to `step_edge`.
         """
         self._logic_handlers.update(dict.fromkeys(get_args(logic_events.EdgeEffect), self.step_edge))
         self._logic_handlers.update(handlers)
@@ -104,7 +105,7 @@ class Pump:
 
     def attach(self, edge: Core, on_turn_end: Callable[[], None] | None = None) -> None:
         """Set the edge, once the incarnation of the broker is known, and queue the events that waited for it.
-        `on_turn_end` is called at the end of every turn, as with `at_turn_end`."""
+        `on_turn_end` is called at the end of every turn from now on, as with `at_turn_end`."""
         self._edge = edge
         if on_turn_end is not None:
             self.at_turn_end(on_turn_end)
@@ -113,7 +114,8 @@ class Pump:
             self.to_edge(event)
 
     def at_turn_end(self, action: Callable[[], None]) -> None:
-        """Call `action` at the end of every turn from now on, to send what the turn collected."""
+        """Call `action` at the end of every turn from now on, to send what the turn collected, until the pump is
+        stopped. The logic has got its `Flush` before."""
         self._turn_end_actions.append(action)
 
     def to_logic(self, event: logic_events.Event) -> None:
@@ -125,13 +127,14 @@ class Pump:
         self.call(self.step_edge, event)
 
     def call(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Queue `action(argument)` among the events that do not come from clients, in the order of these calls."""
+        """Queue `action(argument)` among the events that do not come from clients, in the order of these calls. In each
+        turn they are handled before the events of clients."""
         self._queue.append((action, argument))
         self._schedule()
 
     def request(self, event: logic_events.Event) -> None:
-        """Queue an edge's request for the logic, after the edge's earlier requests. A `NextPage` goes to the deferred
-        queue."""
+        """Queue an edge's request for the logic among the events of clients, after the edge's earlier requests. A
+        `NextPage` goes to the deferred queue instead."""
         if type(event) is logic_events.NextPage:
             self.defer(self._step_logic, event)
         else:
@@ -150,19 +153,24 @@ class Pump:
         self._schedule()
 
     def step_logic(self, event: logic_events.Event) -> None:
-        """Step the logic with an event now, and carry out its effects. Call this only from within a queued action."""
+        """Step the logic with an event now, and carry out its effects. Call this only from within an action that the
+        pump runs."""
         self._step_logic(event)
 
     def _continue(self, more: edge_events.More) -> None:
+        """Queue the rest of a connection's input, which is handled when the clients' queue is empty."""
         self._rests.append(more)
         self._schedule()
 
     def _schedule(self) -> None:
+        """Schedule the next turn, unless one is scheduled."""
         if not self._scheduled:
             self._scheduled = True
             self._call_soon(self._turn)
 
     def _turn(self) -> None:
+        """Run one turn, and schedule the next one if events are left. After an exception stop the pump and report the
+        exception."""
         try:
             self._run_events()
         except Exception as error:  # noqa: BLE001
@@ -175,6 +183,9 @@ class Pump:
             self._call_soon(self._turn)
 
     def _run_events(self) -> None:
+        """Run the queues in the order of their importance, each within its limits of time and number. Then give the
+        logic its `Flush` if it got events, and call the actions for the end of the turn. Once the pump is stopped, drop
+        everything."""
         clock = self._clock
         end = clock() + TURN_SECONDS
         self._run(self._queue, end)
@@ -194,7 +205,7 @@ class Pump:
             action()
 
     def _run(self, entries: deque[Entry], end: float) -> None:
-        """Run entries of a queue until the time `end`, at most `TURN_EVENTS`."""
+        """Run entries of a queue until it is empty, the time `end` has come, or `TURN_EVENTS` have run."""
         clock = self._clock
         for _ in range(TURN_EVENTS):
             if not entries or self.stopped or clock() > end:
@@ -209,14 +220,16 @@ class Pump:
         self._deferred.clear()
 
     def _run_rests(self, end: float) -> None:
-        """Run rests of input until the time `end`, or until the clients' queue has entries; at least one."""
+        """Run rests of input until none is left, the time `end` has come, or the clients' queue has entries; at least
+        one rest."""
         while self._rests and not self.stopped:
             self.step_edge(self._rests.popleft())
             if self._client_queue or self._clock() > end:
                 return
 
     def _run_deferred(self, end: float) -> None:
-        """Run entries of the deferred queue until the time `end`, at least one."""
+        """Run entries of the deferred queue, at least one, until none is left or the time `end` has come. The `later`
+        of each entry that has run counts as time that has passed."""
         while self._deferred and not self.stopped:
             action, argument, later = self._deferred.popleft()
             action(argument)
@@ -225,14 +238,15 @@ class Pump:
                 return
 
     def _step_logic(self, event: Any) -> None:
+        """Step the logic with an event, and carry out its effects. The logic gets a `Flush` at the end of the turn."""
         self._flushed = False
         handlers = self._logic_handlers
         for effect in self._logic.step(event, self._clock()):
             handlers[type(effect)](effect)
 
     def step_edge(self, event: Any) -> None:
-        """Step the edge with an event now, and carry out its effects. Call this only from within an effect or a queued
-        action. Before `attach` the event is stored."""
+        """Step the edge with an event now, and carry out its effects. Call this only from within an action that the
+        pump runs. Before `attach` the event is stored, and queued by it."""
         edge = self._edge
         if edge is None:
             self._waiting.append(event)

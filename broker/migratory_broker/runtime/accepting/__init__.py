@@ -1,2 +1,2 @@
-"""Accepting TCP connections of clients, peers and the administration: listeners, limits of rate, number and client
-address, and HTTP."""
+"""Accepting TCP connections of clients, peers and the administration: listening sockets, TLS, limits of rate, number
+and client address, and HTTP."""

@@ -1,8 +1,11 @@
 """Limits of each client address: connections at a time, and new connections a second.
 
-They are checked when a connection is accepted, before anything is read from it, and for all listeners of clients in
-one place: the broker's process accepts for its I/O processes as well. An IPv6 address counts with its network of 64
-bits, which is what one customer gets. Networks that are exempt, such as those of proxies, are not counted.
+They are checked when a connection is accepted, before anything is read from it, and for all listeners of clients in one
+place: the broker's process accepts for its I/O processes as well. An IPv6 address counts with its network of 64 bits,
+which is what one customer gets. Networks that are exempt, such as those of proxies, are not counted.
+
+`address_key` and `CountedAddresses` give the name under which an address counts, which rates of publishing and the
+turns of TLS handshakes use as well.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def address_key(host: str) -> str:
-    """Return the name under which an address counts: for an IPv6 address that is its network of 64 bits. Return "" for
-    no address."""
+    """Return the name under which an IP address counts: of an IPv6 address its network of 64 bits, of an IPv4 address
+    the address itself. An IPv4 address in the form `::ffff:192.0.2.1` counts as IPv4. Return "" for "". Raises
+    ValueError for another text that is no IP address."""
     if not host:
         return ""
     address = _address(host)
@@ -33,27 +37,31 @@ def address_key(host: str) -> str:
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return the parsed address, an IPv4 address that is mapped into IPv6 as IPv4. Raises ValueError for a text that is
+    no IP address."""
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return address if mapped is None else mapped
 
 
 class CountedAddresses:
-    """The addresses that count for limits: all outside the `exempt` networks. Raises ValueError for a text that is not
-    a network."""
+    """The addresses that count for limits: all outside the `exempt` networks. Raises ValueError when a text in `exempt`
+    is not a network, or is one with bits set behind its prefix (`10.0.0.1/8`)."""
 
     def __init__(self, exempt: Sequence[str]) -> None:
         self._exempt: tuple[Network, ...] = tuple(ipaddress.ip_network(network) for network in exempt)
 
     def key(self, host: str) -> str:
-        """Return the name under which an address counts, "" if it does not."""
+        """Return the name under which an IP address counts, as `address_key` does, or "" if it is exempt or `host` is
+        "". Raises ValueError for another text that is no IP address."""
         if not host or any(_address(host) in network for network in self._exempt):
             return ""
         return address_key(host)
 
 
 class AddressLease:
-    """The place of one connection within the limit of its address. `release` gives it back, once."""
+    """The place of one connection within the limit of its address. `key` is the name under which the address counts.
+    `release` gives the place back at its first call and makes `key` empty; later calls do nothing."""
 
     __slots__ = ("_release", "key")
 
@@ -69,7 +77,9 @@ class AddressLease:
 
 @dataclass(frozen=True, slots=True)
 class AddressRefusal:
-    """A refused connection: the limit as a metric's label, the reason in words, seconds after which to come back."""
+    """The refusal of a connection at a limit of its address. `limit` is the label of the limit in the metric
+    `migratory_refusals_total`, `text` the reason in words, `retry_after` the seconds after which the client may try
+    again."""
 
     limit: str
     text: str
@@ -77,7 +87,9 @@ class AddressRefusal:
 
 
 class AddressLimits:
-    """The limits, and the connections of each address. A limit of 0 is off, and with both off nothing is counted.
+    """The limits of each client address, and the connections that each one has now. A limit of 0 is off, as both are
+    until `configure`, and with both off nothing is counted. `refused` is the number of refused connections so far, by
+    limit.
 
     Connections that were accepted while both were off are not counted later.
     """
@@ -93,13 +105,16 @@ class AddressLimits:
         self.refused: Counter[str] = Counter()  # by limit
 
     def configure(self, connections: int, rate: int, exempt: Sequence[str]) -> None:
-        """Set the limits of each address: its `connections` at a time, and its new connections a second (`rate`).
-        Networks in `exempt` have none. Raises ValueError for a text that is not a network."""
+        """Set the limits of each address: its `connections` at a time, and its new connections a second (`rate`); 0 for
+        none. Addresses in the networks `exempt` have none. Connections that were counted before stay counted, and none
+        is closed. Raises ValueError for a text in `exempt` that is not a network, and then changes nothing."""
         self._counted = CountedAddresses(exempt)
         self._max_connections, self._rate = connections, rate
 
     def admit(self, host: str) -> AddressLease | AddressRefusal | None:
-        """Count a connection from `host`, and return its lease, None when it does not count, or its refusal."""
+        """Count a new connection from the IP address `host`, and return its lease, which the caller releases when the
+        connection ends. Return None when the connection does not count: both limits are off, or the address is exempt.
+        At a limit, count the connection in `refused` only, and return its refusal."""
         if not (self._max_connections or self._rate):
             return None
         key = self._counted.key(host)
@@ -113,13 +128,16 @@ class AddressLimits:
         return AddressLease(key, self.release)
 
     def release(self, key: str) -> None:
-        """Give back the place of a connection that ended, of the address that counts as `key`."""
+        """Give back the place of one connection of the address that counts as `key`: it has ended.
+        `AddressLease.release` calls this."""
         self._connections[key] -= 1
         if not self._connections[key]:
             del self._connections[key]
 
     def _refusal(self, key: str) -> AddressRefusal | None:
-        """Return the reason to refuse a connection, or count it for the rate (GCRA: one time for each address)."""
+        """Return the refusal of one more connection from the address that counts as `key`, or None if it is allowed. An
+        allowed connection is counted for the rate here (GCRA: one time is stored for each address), but not for the
+        number of connections."""
         if 0 < self._max_connections <= self._connections[key]:
             text = f"{key}: limit of connections of one address reached ({self._max_connections})"
             return AddressRefusal("address_connections", text, 5)

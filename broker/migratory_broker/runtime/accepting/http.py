@@ -1,7 +1,8 @@
 """HTTP/1.1 for the clients' handshakes and the administration pages, with aiohttp as the parser.
 
 Every request has a limited time, from the TCP accept or with TLS from the end of the TLS handshake, however slowly its
-bytes arrive. Every connection serves one request. Only aiohttp's public names are used.
+bytes arrive. Its head is limited in bytes and number of headers, and all connections together are limited in memory.
+Every connection serves one request. Only aiohttp's public names are used.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ Page = Callable[[], tuple[int, str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """An HTTP answer that refuses a request: status, reason in plain text, and further headers."""
+    """An HTTP answer that refuses a request: status, reason in plain text, and headers beside those that every answer
+    has."""
 
     status: int
     text: str
@@ -59,14 +61,16 @@ class RefusedRequest:
 
 
 class HttpLogger(logging.LoggerAdapter[logging.Logger]):
-    """The logger of aiohttp's server. It counts malformed requests instead of logging them: any sender could fill the
-    log with them, each with a traceback and up to 128 KiB of the request."""
+    """The logger of aiohttp's server. It counts malformed requests in `malformed` instead of logging them: any sender
+    could fill the log with them, each with a traceback and up to 128 KiB of the request. Other exceptions are
+    logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.getLogger("aiohttp.server"))
         self.malformed = 0
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **options: Any) -> None:
+        """Count the exception if aiohttp raised it for a malformed request; log every other one."""
         if isinstance(exc_info, HttpProcessingError):
             self.malformed += 1
         else:
@@ -74,8 +78,9 @@ class HttpLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class _RequestHandler(RequestHandler):
-    """aiohttp's request handler, changed to answer a request head over the limits with status 431 in place of 400, and
-    to limit the whole head, which aiohttp does not."""
+    """aiohttp's request handler with a limit of the whole head of a request, `MAX_HEAD` bytes, which aiohttp does not
+    have. It answers a head over this limit, a line that is too long and too many headers with status 431; aiohttp's own
+    is 400."""
 
     def __init__(self, server: HttpServer, **options: Any) -> None:
         super().__init__(server, **options)
@@ -84,10 +89,13 @@ class _RequestHandler(RequestHandler):
         self._last = b""  # the last of them, as the end may be cut in two
 
     def count_received(self, size: int) -> None:
-        """Count received bytes of the request for the server's limit of memory. They need not be parsed yet."""
+        """Count received bytes of the request for the server's limit of memory, `HEAD_COPIES` times. They need not be
+        parsed yet. At the limit, the server evicts connections, perhaps this one."""
         self._server.hold(self, size * HEAD_COPIES)
 
     def data_received(self, data: bytes) -> None:
+        """Pass received bytes to aiohttp. Once the head of the request has more than `MAX_HEAD` bytes, count the
+        request as malformed, answer it with status 431, and close the connection."""
         if self._head <= MAX_HEAD and not self._last.endswith(_END):
             seen = self._last + data
             end = seen.find(_END)
@@ -103,6 +111,8 @@ class _RequestHandler(RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
+        """Return the answer to a request that failed: status 431 with the limits for a line that is too long or for too
+        many headers, else aiohttp's own answer."""
         # aiohttp has no exception of its own for too many headers
         if isinstance(exc, LineTooLong) or str(message).startswith("Too many headers"):
             status = 431
@@ -111,12 +121,14 @@ class _RequestHandler(RequestHandler):
 
 
 class HttpServer(web.Server):
-    """An aiohttp server for one request per connection, with a limit of time, which takes effect through calls of
-    `drop_slow`, of memory, and optionally of connections. A connection is *pending* until it is closed or its transport
-    is handed over. `held` is the bytes of memory of all pending connections, `evicted` the number of connections so far
-    that were aborted at a limit.
+    """An aiohttp server for one request per connection. It limits the memory of pending connections, optionally their
+    number, and their time, which takes effect only through calls of `drop_slow`. A connection is *pending* until it is
+    closed or its transport is handed over. `held` is the bytes of memory of all pending connections. `evicted` is the
+    number of connections so far that were aborted at the limit of memory or of number; those that were too slow are not
+    among them.
 
     :param handler: answers a request.
+    :param clock: returns the time in seconds, monotonic.
     :param limit: connections at once; above it, the oldest one of the host with the most is evicted. None: no limit.
     :param max_held: bytes of memory of all pending connections; above it, the largest of the host that holds most are
         evicted.
@@ -163,6 +175,7 @@ class HttpServer(web.Server):
         return self._logger.malformed
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Make a new connection pending. Evict one if there are more than `limit`."""
         self.pending[handler] = self._clock()
         self.hold(handler, HANDLER_BYTES)
         super().connection_made(handler, transport)
@@ -172,13 +185,15 @@ class HttpServer(web.Server):
             self._abort(evicted)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        """Forget a connection that ended or was handed over."""
         self._forget(handler)
         if self._unidentified is not None:
             self._unidentified.discard(handler)
         super().connection_lost(handler, exc)
 
     def hold(self, handler: RequestHandler, size: int) -> None:
-        """Count bytes of memory of a pending connection. Evict connections if all together hold too many."""
+        """Count `size` more bytes of memory of a pending connection. If all together hold more than `max_held` then,
+        evict connections, perhaps this one. Nothing happens for a connection that is not pending."""
         if handler not in self.pending:
             return
         self._held[handler] = self._held.get(handler, 0) + size
@@ -187,8 +202,9 @@ class HttpServer(web.Server):
             self._evict_largest()
 
     def _evict_largest(self) -> None:
-        """Evict the largest connections, the older first, of the hosts that hold most, until an eighth of the limit is
-        free, so that the search is not repeated for each connection."""
+        """Evict pending connections until an eighth of `max_held` is free, so that the search is not repeated for each
+        one: first those of the host that holds most, of one host the largest first, and of equally large ones the
+        oldest first."""
         hosts = {handler: host_of(handler.transport) for handler in self.pending}
         totals: Counter[str] = Counter()
         for handler, host in hosts.items():
@@ -200,7 +216,7 @@ class HttpServer(web.Server):
             self._abort(handler)
 
     def drop_slow(self, limit: float) -> int:
-        """Abort the pending connections on which HTTP began more than `limit` seconds ago. Return how many there
+        """Abort the pending connections on which HTTP began `limit` seconds ago or earlier. Return how many there
         were."""
         deadline = self._clock() - limit
         slow = []
@@ -217,13 +233,15 @@ class HttpServer(web.Server):
             self.held -= self._held.pop(handler)
 
     def _abort(self, handler: RequestHandler) -> None:
+        """Stop counting a connection as pending, and abort it."""
         self._forget(handler)
         if handler.transport is not None:
             handler.transport.abort()
 
 
 def page_response(page: Page) -> web.Response:
-    """Call `page` and return the response with its result. The connection is closed after the response."""
+    """Call `page`, and return the response with its result, which the client must not cache. The connection is closed
+    after the response."""
     status, content_type, body = page()
     headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
     response = web.Response(status=status, body=body, headers=headers)

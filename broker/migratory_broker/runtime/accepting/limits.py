@@ -21,7 +21,8 @@ NEEDED_DESCRIPTORS = RESERVED_DESCRIPTORS + 16
 
 class Pace(Protocol):
     """The interface of a rate limit. `try_acquire` returns whether one more connection may be accepted now, and counts
-    it; `refund` takes that back; `delay` returns the seconds until the next one."""
+    it if so; `refund` takes one such count back. `delay`, called after a refusal, returns the seconds until the next
+    attempt."""
 
     def try_acquire(self) -> bool: ...
 
@@ -42,6 +43,7 @@ class AcceptRate:
         self._filled = clock()
 
     def try_acquire(self) -> bool:
+        """Return whether one more connection is within the rate now. If so, take its token."""
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)
         self._filled = now
@@ -51,29 +53,30 @@ class AcceptRate:
         return True
 
     def refund(self) -> None:
-        """Give back the token of a connection that was refused at once for its address, so that its sender delays no
-        other client."""
+        """Give back the token of a connection that was accepted and refused at once for its address, so that its sender
+        delays no other client."""
         self._tokens = min(self._burst, self._tokens + 1)
 
     def delay(self) -> float:
-        """Return the seconds until the next connection is allowed, at least 0.001."""
+        """Return the seconds from the last `try_acquire` until the next connection is allowed, at least 0.001."""
         return max(0.001, (1 - self._tokens) / self._rate)
 
 
 def descriptor_limit() -> int:
-    """Return how many file descriptors this process may have open now. Another process may change that limit at any
-    time."""
+    """Return how many file descriptors this process may have open, by the limit in force now; 2**31 without a limit.
+    Another process may change that limit at any time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
 def connection_capacity() -> int:
-    """Return the number of connections that this process can hold now, its reserved descriptors left aside."""
+    """Return the number of connections that this process may hold altogether at the present descriptor limit,
+    `RESERVED_DESCRIPTORS` left aside. Connections that are open now are part of this number."""
     return max(0, descriptor_limit() - RESERVED_DESCRIPTORS)
 
 
 def check_descriptors() -> None:
-    """Raise DescriptorError if this process may open too few files to serve clients; otherwise do nothing."""
+    """Raise DescriptorError if this process may open fewer than `NEEDED_DESCRIPTORS` files; otherwise do nothing."""
     limit = descriptor_limit()
     if limit < NEEDED_DESCRIPTORS:
         raise DescriptorError(
@@ -98,7 +101,7 @@ class AcceptBudget:
 
     A connection makes work for the next turns: a handshake, subscriptions, a receipt. What is published meanwhile waits
     for the turn to end. So a turn accepts as many connections as lengthen the next one by no more than `TURN_SHARE`,
-    and `MIN_ACCEPTS` in any case.
+    from `MIN_ACCEPTS` to `MAX_ACCEPTS`.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -106,13 +109,13 @@ class AcceptBudget:
         self._left_waiting_at: float | None = None  # when a turn left some, that wait
 
     def allowance(self) -> int:
-        """Return how many connections this turn may accept: in proportion to the last turn's length if that left some
-        waiting, else `MIN_ACCEPTS`."""
+        """Return how many connections this turn may accept. If the last turn left some waiting, that is in proportion
+        to the time since then, from `MIN_ACCEPTS` to `MAX_ACCEPTS`; otherwise `MIN_ACCEPTS`."""
         turn = 0.0 if self._left_waiting_at is None else self._clock() - self._left_waiting_at
         return max(MIN_ACCEPTS, min(MAX_ACCEPTS, int(TURN_SHARE * turn / CONNECTION_COST)))
 
     def end_turn(self, waiting: bool) -> None:
-        """Record the end of a turn's accepting, and whether connections still wait to be accepted."""
+        """Record that this turn accepts no more connections, and whether some still wait to be accepted."""
         self._left_waiting_at = self._clock() if waiting else None
 
 
@@ -133,8 +136,8 @@ class UnidentifiedConnections(Generic[ConnectionT]):
         self._counts: Counter[str] = Counter()  # connections of each host
 
     def add(self, connection: ConnectionT, host: str) -> ConnectionT | None:
-        """Add a connection from `host`. If there are more than `limit` then, remove the one to evict and return it for
-        the caller to close; else return None."""
+        """Add a connection from `host`. If there are more than `limit` then, remove the oldest one of the host with the
+        most, which may be this one, and return it for the caller to close. Otherwise return None."""
         self._hosts[connection] = host
         self._counts[host] += 1
         if len(self._hosts) <= self.limit:
@@ -145,7 +148,7 @@ class UnidentifiedConnections(Generic[ConnectionT]):
         return evicted
 
     def discard(self, connection: ConnectionT) -> bool:
-        """Remove a connection that was identified or closed. Return whether it was present."""
+        """Remove a connection that was identified or closed. Return whether it was there."""
         host = self._hosts.pop(connection, None)
         if host is None:
             return False
@@ -162,6 +165,6 @@ class UnidentifiedConnections(Generic[ConnectionT]):
 
 
 def host_of(transport: asyncio.BaseTransport | None) -> str:
-    """Return the IP address of the other end, "unknown" when the connection is gone."""
+    """Return the IP address of the other end, "unknown" when the connection is gone or `transport` is None."""
     name = transport.get_extra_info("peername") if transport is not None else None
     return str(name[0]) if name else "unknown"

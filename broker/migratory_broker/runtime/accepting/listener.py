@@ -1,4 +1,5 @@
-"""Listening sockets: bind addresses, and accept TCP connections of clients, peers and the administration.
+"""Listening sockets: bind addresses, accept TCP connections of clients, peers and the administration, and start the
+protocol of each, after the TLS handshake where there is TLS.
 
 The broker accepts by itself, because an asyncio server ends or spins when descriptors run out, and accepts without a
 limit. Here connections beyond the rate stay in the kernel's backlog, so that a storm of connects does not starve the
@@ -53,9 +54,9 @@ _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 def bind(host: str, port: int, purpose: str) -> socket.socket:
-    """Return a socket that is bound to the address and does not listen yet (`listen` does that). An empty host stands
-    for every address of the machine. `purpose` names the socket in errors. Raises ListenError with the address and the
-    reason."""
+    """Return a non-blocking socket that is bound to the address and does not listen yet (`listen` does that). An empty
+    `host` stands for every address of the machine; of a host name with several addresses, the first is used. `port` 0
+    takes a free port. `purpose` names the socket in errors. Raises ListenError with the address and the reason."""
     endpoint = f"{host or '*'}:{port}"
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -84,8 +85,8 @@ def bind(host: str, port: int, purpose: str) -> socket.socket:
 
 
 def listen(bound: socket.socket, purpose: str) -> socket.socket:
-    """Begin to listen on a bound socket, and return it: until then the kernel refuses connections. Raises
-    ListenError."""
+    """Begin to listen on a bound socket, and return the same socket: until then the kernel refuses connections.
+    `purpose` names it in errors. Raises ListenError."""
     try:
         bound.listen(BACKLOG)
     except OSError as error:
@@ -94,6 +95,7 @@ def listen(bound: socket.socket, purpose: str) -> socket.socket:
 
 
 def _listen_error(purpose: str, endpoint: str, error: OSError) -> ListenError:
+    """Return the error for an address, HOST:PORT, on which the broker cannot listen."""
     reason = "the address is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror
     return ListenError(f"cannot listen for {purpose} on {endpoint}: {reason}")
 
@@ -106,19 +108,20 @@ def address_of(listening: socket.socket) -> str:
 
 class ConnectionStarter:
     """A function object that attaches a protocol of `factory()` to each accepted socket, after the TLS handshake if
-    there is TLS. `len()` is the number of sockets that have no protocol yet. If the attempt fails, the socket is closed
-    and its lease released.
+    there is TLS. A call returns at once; a task of its own does the work. `len()` is the number of sockets that have no
+    protocol yet. If the attempt fails, the socket is closed and its lease released.
 
     :param tls: returns the TLS context of the next connection; None without TLS.
     :param tls_timeout: the seconds for a TLS handshake.
-    :param max_handshakes: TLS handshakes at once; at the limit, the oldest one of the host with the most is evicted.
-    :param max_partial: those of them that have sent a part of a message; at the limit, as above.
-    :param max_waiting_bytes: bytes that all TLS handshakes have received and that wait for their turn; at the limit,
-        the one with the most is evicted.
+    :param max_handshakes: TLS handshakes at once; above it, the oldest one of the address with the most is evicted.
+    :param max_partial: TLS handshakes at once that have sent a part of a message; above it, one of these is evicted in
+        the same way.
+    :param max_waiting_bytes: bytes that all TLS handshakes have received and that wait for their turn; above it, the
+        one with the most is evicted.
     :param defer: schedules the next step of a TLS handshake, as `Pump.defer` does. Without it, each turn of the loop
         makes one step, and no client's work delays it: for peers and the administration.
-    :param on_tls_failure: called with the address and the error of a connection whose handshake failed;
-        not for one that ends before it has sent anything.
+    :param on_tls_failure: called with the IP address and the error of a connection whose handshake failed, took too
+        long or was evicted; not for one that ends before it has sent anything.
     :param wrap: given the factory, an accepted socket and its lease, returns the protocol to use instead, such as one
         that defers the HTTP request.
     """
@@ -169,10 +172,12 @@ class ConnectionStarter:
 
     @property
     def evicted(self) -> int:
-        """The number of TLS handshakes so far that were ended at a limit."""
+        """The number of TLS handshakes so far that were ended at a limit of number or bytes."""
         return self._evicted + self._queue.evicted
 
     def __call__(self, accepted: socket.socket, lease: AddressLease | None = None) -> None:
+        """Begin to attach a protocol to an accepted socket. If that fails, the lease is released; otherwise the
+        protocol of `wrap` has to release it."""
         factory = self._factory
         if self._wrap is not None:
             factory = partial(self._wrap, factory, accepted, lease)
@@ -183,6 +188,8 @@ class ConnectionStarter:
     async def _start(
         self, factory: Callable[[], asyncio.BaseProtocol], accepted: socket.socket, lease: AddressLease | None
     ) -> None:
+        """Attach a protocol of `factory` to an accepted socket, after its TLS handshake if there is TLS. After an
+        OSError close the socket and release the lease, and report a failed TLS handshake to `on_tls_failure`."""
         host = ""
         connection: TlsConnection | None = None
         try:
@@ -212,24 +219,30 @@ class ConnectionStarter:
     def _add_handshake(
         self, handshakes: UnidentifiedConnections[TlsConnection], what: str, address: str, connection: TlsConnection
     ) -> None:
-        """Count a TLS handshake. Above the limit, end the one that is evicted at once: it would occupy its place until
-        its time limit."""
+        """Count a TLS handshake of `address` in the table `handshakes`. Above the limit of the table, end the handshake
+        that is evicted, which may be this one: it would occupy its place until its time limit. `what` names the counted
+        handshakes in its error."""
         evicted = handshakes.add(connection, address)
         if evicted is not None:
             self._evicted += 1
             evicted.evict(f"more than {handshakes.limit} {what}")
 
     def _defer_to_next_turn(self, action: Callable[[Any], None], argument: Any, _: float) -> None:
+        """Schedule `action(argument)` for the next turn of the loop. The third argument of a `Defer` does not count
+        here."""
         self._loop.call_soon(action, argument)
 
 
 class Acceptor:
-    """The accepting of connections on one listening socket: each that is not refused is given to `start`, with the
-    lease of its address.
+    """The accepting of connections on one listening socket, which begins when this object is created. Each connection
+    that is not refused is given to `start`, with the lease of its address, or None if it has no lease. `refused` is the
+    number of connections so far that were refused because no descriptor was left; those at a limit of their address are
+    not among them.
 
-    :param rate: the limit of connections a second; None: no limit.
+    :param rate: the limit of connections a second; None: no limit. Connections beyond it wait in the kernel.
     :param room: returns how many more connections may be held now.
-    :param refusal: the bytes that are sent to connections beyond `room`, before they are closed. `refused` counts them.
+    :param refusal: the bytes that are sent to a connection that is refused for want of descriptors, before it is
+        closed.
     :param serve_on_spare: if descriptors run out, serve a connection with the spare one instead of refusing it. For
         listeners whose connections are short.
     :param addresses: the limits of each client address; None: no limits.
@@ -264,6 +277,7 @@ class Acceptor:
         self._loop.add_reader(listening, self._accept)
 
     def close(self) -> None:
+        """Stop accepting, and close the listening socket. Accepted connections stay."""
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self._socket)
@@ -271,11 +285,12 @@ class Acceptor:
         self._release_spare()
 
     def _accept(self) -> None:
+        """Accept the connections of this turn, as many as its budget allows."""
         self._budget.end_turn(self._accept_up_to(self._budget.allowance()))
 
     def _accept_up_to(self, limit: int) -> bool:
-        """Accept at most `limit` connections. Return True if the limit was reached, so that more may wait, and False if
-        none waits or accepting must pause."""
+        """Accept at most `limit` connections. Return True if the limit was reached, so that more may wait. Return False
+        if none waits, or if accepting was paused: at the rate, or because the operating system refused to accept."""
         if self._spare is None:
             self._spare = _open_spare()
         for _ in range(limit):
@@ -306,8 +321,8 @@ class Acceptor:
         return True
 
     def _accept_on_spare(self) -> bool:
-        """Close the spare descriptor, and accept one connection with it, which is served or refused. Return False if
-        none waits, or if another thread took the descriptor."""
+        """Close the spare descriptor, and accept one connection with it, which is served without a lease or refused.
+        Return False if none waits, or if another thread took the descriptor."""
         self._release_spare()
         try:
             accepted, _ = self._socket.accept()
@@ -328,11 +343,14 @@ class Acceptor:
             self._spare = None
 
     def _refuse(self, accepted: socket.socket) -> None:
+        """Count and close a connection for which there is no descriptor, after sending it `refusal`."""
         self.refused += 1
         self._log_failure("no descriptors left for more connections")
         self._answer(accepted, self._refusal)
 
     def _refuse_address(self, accepted: socket.socket, refusal: AddressRefusal) -> None:
+        """Answer a connection at a limit of its address with status 429, close it, and give its token back to the
+        rate."""
         if self._rate is not None:
             self._rate.refund()
         self._log_failure(refusal.text)
@@ -360,6 +378,7 @@ class Acceptor:
         self._loop.add_reader(self._socket, self._accept)
 
     def _log_failure(self, reason: str) -> None:
+        """Log that a connection was refused or could not be accepted. At most one line in ten seconds."""
         now = self._loop.time()
         if now - self._logged >= 10:
             self._logged = now
@@ -367,6 +386,7 @@ class Acceptor:
 
 
 def _open_spare() -> int | None:
+    """Return an open descriptor to keep in reserve, None when none is free."""
     try:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -374,8 +394,8 @@ def _open_spare() -> int | None:
 
 
 class Listener(Acceptor):
-    """An acceptor that attaches a protocol of `factory()` to each connection, with TLS if `tls` is given. Other
-    parameters as for `Acceptor` and `ConnectionStarter`."""
+    """An acceptor that attaches a protocol of `factory()` to each connection, with TLS if `tls` is given. It has no
+    limits of client addresses. Its parameters are those of `Acceptor` and `ConnectionStarter`."""
 
     def __init__(
         self,

@@ -36,18 +36,19 @@ kernel."""
 
 
 class NothingReceivedError(ConnectionResetError):
-    """Raised when a connection ended before a byte came: a probe of the port, and no failed TLS handshake."""
+    """The error for a connection that ended before a byte came: that is a probe of the port, and no failed TLS
+    handshake."""
 
 
 @dataclass(slots=True)
 class _Handshake:
     """The state of a connection until its TLS handshake is done: then `factory` creates the protocol that gets the
-    connection, and `done` is set.
+    connection, and `done` is set. If the handshake fails, `done` gets the error.
 
-    What is received waits in `chunks`, `size` bytes, for the connection's turn in the queue, where it counts for
-    `address`. `on_partial` is called at most once, when a part of a TLS handshake message was received and the rest is
-    missing. `begun`: at least one byte was received. `continued`: the connection had a turn. `paused`: nothing more is
-    read before the next turn. `ended`: the other end sends nothing more.
+    Received bytes wait in `chunks`, `size` bytes, for the connection's turn in the queue, where it counts for
+    `address`. `on_partial` is called at most once, when a part of a TLS handshake message was received and the rest of
+    the message is missing. `begun`: at least one byte was received. `continued`: the connection had a turn. `paused`:
+    nothing more is read before the next turn. `ended`: the other end sends nothing more.
     """
 
     factory: Callable[[], asyncio.BaseProtocol]
@@ -64,13 +65,13 @@ class _Handshake:
 
 
 class TlsConnection(asyncio.Protocol, asyncio.Transport):
-    """The protocol of an accepted socket's transport, and after the TLS handshake the transport of a protocol. What
-    the other end does wrong ends this connection alone.
+    """The protocol of an accepted socket's transport, and after the TLS handshake the transport of another protocol.
+    `start` begins it. What the other end does wrong ends this connection alone.
 
-    :param factory: makes the protocol, once the handshake is done.
+    :param factory: makes the protocol that gets the connection, once the handshake is done.
     :param queue: gives the handshake its turns, as one of `address`.
     :param on_partial: called with this connection, at most once, when a part of a message of the handshake waits for
-        the rest.
+        the rest of that message.
     """
 
     __slots__ = (
@@ -110,8 +111,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     async def start(self, limit: float) -> None:
         """Read from the accepted socket, and wait until the TLS handshake is done. Call this once. Raise OSError if the
-        handshake fails, is evicted or takes more than `limit` seconds, and NothingReceivedError if it never began; the
-        connection has then ended."""
+        handshake fails, is evicted or takes more than `limit` seconds, and NothingReceivedError, an OSError as well, if
+        the connection ends before a byte came. Whenever it raises, the connection has ended."""
         assert self._handshake is not None
         done = self._handshake.done
         await asyncio.get_running_loop().connect_accepted_socket(lambda: self, self._socket)
@@ -126,13 +127,15 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             raise
 
     def evict(self, reason: str) -> None:
-        """Let the handshake fail at once for a reason. Nothing happens if it is done."""
+        """Let the handshake fail at once: `start` raises ConnectionAbortedError with the reason. Nothing happens if the
+        handshake is done."""
         if self._handshake is not None and not self._handshake.done.done():
             self._handshake.queue.discard(self, self._handshake.address)
             self._handshake.done.set_exception(ConnectionAbortedError(reason))
 
     def _await_turn(self, handshake: _Handshake, data: bytes) -> None:
-        """Keep what was received until the handshake has its turn."""
+        """Keep received bytes until the handshake has its turn, and queue it for one. Stop reading above
+        `MAX_WAITING_BYTES`. Drop the bytes if the handshake was evicted."""
         if handshake.done.done():
             return  # evicted
         handshake.begun = True
@@ -144,7 +147,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         handshake.queue.add(self, handshake.address, len(data), handshake.continued)
 
     def advance(self) -> None:
-        """Continue the handshake with all that was received: its turn has come."""
+        """Continue the handshake with all bytes that were received: its turn has come. Resume reading if it was paused.
+        Close the connection afterwards if the other end sends nothing more."""
         handshake = self._handshake
         assert handshake is not None
         data = b"".join(handshake.chunks)
@@ -164,13 +168,16 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._raw = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        """Decrypt received bytes, or keep them until the handshake has its turn."""
         if self._handshake is None:
             self._process(data)
         else:
             self._await_turn(self._handshake, data)
 
     def _process(self, data: bytes) -> None:
-        """Decrypt what was received, and pass the data to the protocol."""
+        """Give received bytes to TLS in pieces: continue the handshake until it is done, then decrypt, and pass all
+        data to the protocol in one call. Send the messages of TLS itself. Abort the connection after a TLS error, and
+        close it when the other end has ended its data."""
         chunks: list[bytes] = []
         ended = False
         error: ssl.SSLError | None = None
@@ -195,8 +202,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self.close()
 
     def eof_received(self) -> bool:
-        """Let the socket's transport close behind what it holds, as it does without TLS; but not before the turn of a
-        handshake, whose last message says why it failed."""
+        """Return whether the socket's transport stays open although the other end sends nothing more. True while
+        received bytes of a handshake wait for their turn, because the last message of the handshake says why it failed.
+        Otherwise False: as without TLS, the transport sends the bytes that it holds, and closes."""
         if self._handshake is not None and self._handshake.chunks:
             self._handshake.ended = True
             return True
@@ -212,6 +220,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Report the end of the connection to its protocol, or let the handshake fail: with NothingReceivedError if no
+        byte came."""
         self._closing = True
         protocol, self._protocol = self._protocol, None  # the two refer to each other
         if protocol is not None:
@@ -222,8 +232,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._fail(exc or ConnectionResetError("the connection ended during the TLS handshake"))
 
     def _shake_hands(self, handshake: _Handshake) -> None:
-        """Continue the handshake. When it is done, a protocol of the factory has the connection. Raises
-        SSLWantReadError until then, and SSLError if it fails."""
+        """Continue the handshake. Once it is done, a new protocol of the factory has the connection. Raises
+        SSLWantReadError while more bytes are needed, after calling `on_partial` if a message is incomplete, and
+        SSLError if the handshake fails."""
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -239,9 +250,9 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             handshake.done.set_result(None)
 
     def _decrypt(self, chunks: list[bytes]) -> bool:
-        """Add the data of all whole records to `chunks`. Return True if the other end has ended its data, else False.
-        Raises SSLWantReadError if what was received ends inside a record, after the whole records were added, and
-        SSLError if a record is broken."""
+        """Add the data of all whole records to `chunks`. Return whether the other end has ended its data. Raises
+        SSLWantReadError if the received bytes end inside a record, after the whole records were added, and SSLError if
+        a record is broken."""
         while self._incoming.pending:
             chunk = self._object.read(MAX_RECORD)
             if not chunk:
@@ -250,17 +261,20 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         return False
 
     def _fail(self, error: Exception) -> None:
-        """End the connection at once."""
+        """Abort the connection. If its handshake is not done, it fails with this error."""
         if self._handshake is not None and not self._handshake.done.done():
             self._handshake.done.set_exception(error)
         self.abort()
 
     def _flush(self) -> None:
+        """Send the records that TLS has written into its buffer."""
         if self._outgoing.pending:
             self._send(self._outgoing.read())
 
     def _flush_answers(self) -> None:
-        """Send what TLS itself has to say. End a connection that asks for ever more of it and does not read."""
+        """Send the messages that TLS itself has written in answer to the other end, as to changes of keys. Abort the
+        connection if more than `MAX_ANSWERS` bytes of them came after the handshake while earlier bytes wait in the
+        socket's transport: the other end asks for ever more and does not read."""
         size = self._outgoing.pending
         if not size:
             return
@@ -271,7 +285,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                 self.abort()
 
     def _send(self, records: bytes) -> None:
-        """Write records to the socket, behind those in the buffer of its transport."""
+        """Write records to the socket, or to its transport while that holds earlier ones. Bytes that the socket does
+        not take wait in the transport. Abort the connection after an error of the socket."""
         if self._behind:
             if self._raw.is_closing():
                 return  # by itself, as after an error of its reading; what it held is lost
@@ -293,7 +308,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     # ---- the transport of the protocol -------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
-        """Write `data`, and return its length. A closing connection discards it."""
+        """Write `data` in TLS records, and return its length, as if all was taken. A closing connection discards the
+        data. Abort the connection after a TLS error."""
         size = len(data)
         if self._closing or not size:
             return size
@@ -310,11 +326,13 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         return size
 
     def _encrypt(self, data: bytes | bytearray | memoryview) -> bytes:
+        """Return the TLS records with `data`."""
         self._object.write(data)
         return self._outgoing.read()
 
     def close(self) -> None:
-        """End the connection after what was written is sent."""
+        """Close the connection once all bytes that were written are sent. The end of TLS is announced; the other end's
+        answer is not waited for. Nothing happens if the connection is closing."""
         if not self._closing:
             with contextlib.suppress(ssl.SSLError):  # the other end's close_notify is not waited for
                 self._object.unwrap()
@@ -323,6 +341,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._raw.close()
 
     def abort(self) -> None:
+        """End the connection at once, and drop unsent bytes. A handshake leaves its queue."""
         self._closing = True
         if self._handshake is not None:
             self._handshake.queue.discard(self, self._handshake.address)
@@ -356,8 +375,8 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         return False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what is known of the connection: of TLS `ssl_object`, `sslcontext` and `peercert`, else what the
-        socket's transport knows."""
+        """Return what is known of the connection: `ssl_object`, `sslcontext` and `peercert` of TLS, and `socket`, the
+        accepted one. For other names return what the socket's transport knows, or `default`."""
         match name:
             case "ssl_object":
                 return self._object

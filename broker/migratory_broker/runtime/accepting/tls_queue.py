@@ -1,8 +1,8 @@
 """The queue of TLS handshakes whose clients have sent something: a few are continued in each turn of the loop.
 
 One step of a handshake takes 0.35 to 5.7 ms of CPU, by the kind of key. When a broker dies, or when somebody attacks,
-hundreds of hellos come in one turn, and continuing all of them at once would stall everything else for seconds. So what
-comes is read at once, which is cheap, and processed in the deferred queue of the pump (`Pump.defer`).
+hundreds of hellos come in one turn, and continuing all of them at once would stall everything else for seconds. So
+received bytes are read at once, which is cheap, and processed in the deferred queue of the pump (`Pump.defer`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Defer = Callable[[Callable[[Any], None], Any, float], object]
 
 
 class WaitingHandshake(Protocol):
-    """The interface of a handshake that waits for its turn. `advance` continues it with all that was received, `evict`
-    ends it for a reason."""
+    """The interface of a handshake that waits for its turn. `advance` continues it with all bytes that were received.
+    `evict` lets it fail, with `reason` as the text of the error."""
 
     def advance(self) -> None: ...
 
@@ -32,11 +32,11 @@ class TlsHandshakeQueue:
     handshakes delays itself; those of one address are continued in the order in which they began to wait.
 
     Handshakes that had a turn before alternate with new ones. They are nearly done, and behind all new ones of a storm
-    they would reach their time limit, each of them.
+    each of them would reach its time limit.
 
     A single entry at a time is in the deferred queue, so that other work there is not behind all handshakes. `held` is
-    the bytes that were received for all that wait, `evicted` the number of handshakes so far that were ended at
-    `max_held`.
+    the bytes that were received for all handshakes that wait, `evicted` the number of handshakes so far that were ended
+    at `max_held`.
 
     :param defer: schedules the next step, as `Pump.defer` does.
     :param max_held: the limit of `held`; above it, the handshake that holds most is evicted.
@@ -58,8 +58,8 @@ class TlsHandshakeQueue:
         return self._count
 
     def add(self, handshake: WaitingHandshake, address: str, size: int, continued: bool = False) -> None:
-        """Queue a handshake that received `size` bytes, or count them if it waits already. `continued`: it had a turn
-        before. If all together hold more than `max_held` then, evict the one that holds most."""
+        """Queue a handshake that received `size` bytes, or count the bytes if it waits already. `continued`: it had a
+        turn before. If all together hold more than `max_held` then, evict the one that holds most, perhaps this one."""
         waiting = (self._continued if continued else self._new).setdefault(address, {})
         if handshake not in waiting:
             self._count += 1
@@ -70,12 +70,13 @@ class TlsHandshakeQueue:
         self._schedule()
 
     def discard(self, handshake: WaitingHandshake, address: str) -> None:
-        """Remove a handshake that has ended. Nothing happens if it does not wait."""
+        """Remove a handshake that has ended, without telling it. Nothing happens if it does not wait."""
         for addresses in (self._new, self._continued):
             if handshake in addresses.get(address, {}):
                 self._remove(handshake, address, addresses)
 
     def _remove(self, handshake: WaitingHandshake, address: str, addresses: _Addresses) -> None:
+        """Remove a waiting handshake and its bytes from one of the two tables."""
         waiting = addresses[address]
         self.held -= waiting.pop(handshake)
         self._count -= 1
@@ -83,6 +84,7 @@ class TlsHandshakeQueue:
             del addresses[address]
 
     def _evict_largest(self) -> None:
+        """Remove and evict the waiting handshake that holds most bytes."""
         _, largest, address = max(
             (
                 (size, handshake, address)
@@ -97,12 +99,15 @@ class TlsHandshakeQueue:
         largest.evict(f"more than {self._max_held} bytes wait for TLS handshakes, and most of them for this one")
 
     def _schedule(self) -> None:
+        """Defer the next step if a handshake waits and no step is scheduled."""
         if self._count and not self._scheduled:
             self._scheduled = True
             self._defer(self._advance, None, 0.0)
 
     def _advance(self, _: None) -> None:
-        """Continue the first handshake of the next address, which goes behind all others."""
+        """Continue one handshake: a new one and one that had a turn before in alternation, if there are both, and of
+        these the first one of the next address. The address goes behind all others. Schedule the next step if more
+        handshakes wait."""
         self._scheduled = False
         if not self._count:
             return  # all have ended

@@ -131,8 +131,8 @@ Value = float | Mapping[str, float]
 
 
 class BrokerMetrics(Collector):
-    """The metrics of a broker, collected when /metrics is requested. `read` returns the numbers that cores and runtime
-    keep, by name of the metric (`metric_values`)."""
+    """The metrics of a broker, collected when /metrics is requested: the numbers of `read`, with the sums of observed
+    effects added. `read` returns the numbers that cores and runtime keep, by name of the metric (`metric_values`)."""
 
     def __init__(self, cluster: str, broker: str, read: Callable[[], Mapping[str, Value]]) -> None:
         self._common = [cluster, broker]
@@ -153,8 +153,8 @@ class BrokerMetrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def observe(self, effect: Observe) -> None:
-        """Add the effect's value to the counter that it names, or as a sample to the histogram. Raises KeyError for a
-        metric that is not in `FAMILIES`."""
+        """Add the effect's value to the counter that it names, at its label, or as a sample to the histogram. Raises
+        KeyError for a metric that is not in `FAMILIES` or is a gauge."""
         if FAMILIES[effect.metric][0] == "histogram":
             self._buckets[bisect_left(TAKEOVER_BUCKETS, effect.value)] += 1
             self._seconds += effect.value
@@ -163,12 +163,15 @@ class BrokerMetrics(Collector):
             sums[effect.label] = sums.get(effect.label, 0.0) + effect.value
 
     def page(self) -> tuple[int, str, bytes]:
+        """Return the page of /metrics: status 200, content type, and all metrics in Prometheus' text format."""
         return 200, CONTENT_TYPE, generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering this collector does not collect its metrics."""
         return []
 
     def collect(self) -> Iterable[Metric]:
+        """Yield all metrics of `FAMILIES` with their present values, for prometheus_client."""
         read = self._read()
         for name, (kind, label, text) in FAMILIES.items():
             labels = ["cluster", "broker", *([label] if label else [])]
@@ -189,6 +192,7 @@ class BrokerMetrics(Collector):
             yield family
 
     def _histogram(self, name: str, text: str) -> HistogramMetricFamily:
+        """Return the histogram of takeovers, with cumulative counts, as Prometheus needs them."""
         family = HistogramMetricFamily(name, text, labels=["cluster", "broker"])
         buckets = []
         total = 0
@@ -200,6 +204,7 @@ class BrokerMetrics(Collector):
 
 
 def _by_label(value: Value | None) -> Mapping[str, float]:
+    """Return a metric's numbers by label, a single number with the label "" and nothing for None."""
     if value is None:
         return {}
     return value if isinstance(value, Mapping) else {"": value}
@@ -251,14 +256,14 @@ def metric_values(
     administration_refused: int = 0,
     zookeeper_denials: int = 0,
 ) -> dict[str, Value]:
-    """Return the values that the broker keeps, by name of the metric; what came as `Observe` is added to them. `logic`
-    is the status of the logic, `edge` the sum of the `status()` of all edges.
+    """Return the values that the broker keeps, by name of the metric, for `BrokerMetrics`, which adds what came as
+    `Observe`. `logic` is the status of the logic, `edge` the sum of the `status()` of all edges.
 
     `edge` None, for a broker that has no edge yet, counts as no clients. `memory` is in bytes, `longest_stall` in
     seconds, `capacity` and `refused` in connections, `peer_refusals` in ended links by reason. `handshake_bytes` and
     `byte_limits` (by kind) are in bytes; `refusals`, by limit, are those that no core observes. `certificates` are
     those in use. `tls_handshakes_waiting` is in handshakes. `requests_refused` (by reason), `administration_refused`
-    and `zookeeper_denials` are in requests.
+    and `zookeeper_denials` are in requests, `credential_sources_failing` in files and URLs.
     """
     values: dict[str, Value] = {
         "migratory_memory_bytes": float(memory),
@@ -320,6 +325,7 @@ class MemoryReader:
         self._read: dict[int, tuple[float, int]] = {}
 
     def pss(self, pid: int) -> int:
+        """Return the bytes of memory of a process as the function `pss` does, at most `MEMORY_MAX_AGE` seconds old."""
         now = self._clock()
         if pid not in self._read or now - self._read[pid][0] >= MEMORY_MAX_AGE:
             # forget processes that are gone
@@ -328,5 +334,6 @@ class MemoryReader:
         return self._read[pid][1]
 
     def total(self, others: Iterable[int] = ()) -> int:
-        """Return the bytes of memory of this process and the processes `others`, given by id."""
+        """Return the bytes of memory of this process and the processes `others`, given by id, each at most
+        `MEMORY_MAX_AGE` seconds old."""
         return sum(self.pss(pid) for pid in {os.getpid(), *others})

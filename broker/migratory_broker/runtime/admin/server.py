@@ -33,15 +33,16 @@ GUARDED = ("/v1/status", "/v1/servers")
 
 
 class AdminServer:
-    """The HTTP server of the administration's listener. Only GET and HEAD are allowed. `refused` is the number of
-    requests so far that were refused for their Host or Origin or for want of a token.
+    """The HTTP server of the administration's listener. Only GET and HEAD are allowed. At most `MAX_ADMIN` connections
+    are held. `refused` is the number of requests so far that were refused for their Host or Origin or for want of a
+    token.
 
     :param pages: the HTTP pages by path; others are answered 404.
-    :param request_limit: the seconds that a request may take.
+    :param request_limit: the seconds that a request may take; `tick` ends those that take longer.
     :param tokens: the SHA-256 of each token, in hexadecimal digits. A request for a page of `GUARDED` must have one of
         these tokens; without any, no page needs a token.
-    :param hosts: the values of the header Host that are served, beside IP addresses and localhost. Requests of web
-        pages, which have an Origin, are refused.
+    :param hosts: the values of the header Host that are served, beside IP addresses and localhost; "*" for all.
+        Requests of web pages, which have an Origin, are refused whatever their Host.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class AdminServer:
         self._server = HttpServer(self._handle, clock, MAX_ADMIN)
 
     def protocol(self) -> asyncio.BaseProtocol:
+        """Return the asyncio protocol for a new connection."""
         return self._server()
 
     @property
@@ -78,12 +80,16 @@ class AdminServer:
         return self._server.malformed
 
     def tick(self) -> None:
+        """Abort the connections whose request takes longer than `request_limit`."""
         self._server.drop_slow(self._limit)
 
     async def close(self) -> None:
+        """Close all connections, after at most half a second for requests under way."""
         await self._server.shutdown(0.5)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return the response to a request: the page, or a refusal for its source, its token, its path or its
+        method."""
         refused = check_source(request.headers, self._policy) or self._check_token(request)
         if refused is not None:
             self._count_refused(request, refused)
@@ -96,7 +102,8 @@ class AdminServer:
         return page_response(page)
 
     def _check_token(self, request: web.BaseRequest) -> RefusedRequest | None:
-        """Return the refusal of a request that lacks a token, or None."""
+        """Return the refusal of a request for a guarded page that has none of the tokens. Return None if it has one, if
+        the page is not guarded, or if no tokens are configured."""
         if not self._tokens or request.path not in GUARDED or has_token(request.headers, self._tokens):
             return None
         text = "this page needs a token of spec.security.administration: send Authorization: Bearer TOKEN"
@@ -115,12 +122,14 @@ class AdminServer:
 
 
 def health_page() -> tuple[int, str, bytes]:
-    """Return the page of /healthz: always 200, because the loop runs. It says nothing about accepting clients."""
+    """Return the page of /healthz: always 200, because the loop runs if this is called. It says nothing about accepting
+    clients."""
     return 200, JSON, b'{"status":"alive"}\n'
 
 
 def readiness_page(reason: Callable[[], str]) -> Page:
-    """Return the page of /readyz: 200 or 503. `reason` returns why clients are not accepted, "" when they are."""
+    """Return the function that answers /readyz: 200 if `reason()` returns "", else 503 with the reason. `reason`
+    returns why clients are not accepted."""
 
     def page() -> tuple[int, str, bytes]:
         text = reason()
@@ -131,8 +140,8 @@ def readiness_page(reason: Callable[[], str]) -> Page:
 
 
 def status_page(read: Callable[[], Mapping[str, object]]) -> Page:
-    """Return the page of /v1/status: what `read` returns, as indented JSON. Values that JSON lacks become their
-    text."""
+    """Return the function that answers /v1/status with the result of `read()`, as indented JSON. Values that JSON lacks
+    become their text."""
 
     def page() -> tuple[int, str, bytes]:
         body = msgspec.json.format(msgspec.json.encode(read(), enc_hook=str), indent=2)

@@ -1,1 +1,2 @@
-"""The clients of one process: HTTP upgrade, handshake queue, connections, multicasts. Begin with `service.py`."""
+"""The clients of one process: handshakes, HTTP requests, the console, connections and multicasts. Begin with
+`service.py`."""

@@ -35,10 +35,13 @@ replay."""
 
 
 class ClientConnections:
-    """All client connections of this process after their handshake, by number. Numbers are never reused.
+    """All client connections of this process after their handshake, by number. Numbers are never reused. `len()` is the
+    number of open ones, and the event `empty` is set while there are none.
 
-    What they sent and the edge has not handled takes `max_unhandled` bytes of memory at most. `evicted` counts the
-    connections that were aborted at this limit."""
+    The bytes that clients sent and the edge has not handled take `max_unhandled` bytes of memory at most. `evicted`
+    counts the connections that were aborted at this limit. `counted` are the addresses that count for rates, None
+    without rates of addresses.
+    """
 
     def __init__(self, pump: Pump, clock: Callable[[], float], max_unhandled: int = 2**62) -> None:
         self.pump = pump
@@ -71,12 +74,13 @@ class ClientConnections:
         token: str | None = None,
         http: HttpRequest | None = None,
     ) -> None:
-        """Create a connection on a transport whose handshake is finished, and report it to the edge.
+        """Create a connection on a transport whose handshake is finished, and report it to the edge with `Opened`. The
+        lease of a `HandshakeTransport` is released when the connection ends.
 
-        `opened` is the time at which HTTP began: the TCP accept, or the end of the TLS handshake. `early` are bytes
-        that came after the HTTP request; the edge receives them as the connection's first bytes. `token` is the
-        request's credential. `http` is a request that asks for no WebSocket: then `early` are the frames that it was
-        translated into.
+        `wire` and `deflate` are as negotiated. `opened` is the time at which HTTP began: the TCP accept, or the end of
+        the TLS handshake. `early` are bytes that came after the HTTP request; the edge receives them as the
+        connection's first bytes. `token` is the request's credential, None for none. `http` is a request that asks for
+        no WebSocket: then `early` are the frames that it was translated into, and bytes behind the request are dropped.
         """
         # all that keep the number share one object: with `int`, compiled code would make a new one for each
         number: Any = self._next
@@ -114,8 +118,9 @@ class ClientConnections:
         return f"{peer[0]}:{peer[1]}" if peer else ""
 
     def lost(self, number: int, *, reset: bool = False) -> None:
-        """Forget a connection that ended. After a `reset`, drop the unhandled input of a client whose first bytes were
-        not processed yet: it got no answer, and a storm of such connections must not keep others waiting."""
+        """Forget a connection that ended: release its lease, and report `Lost` to the edge after its earlier events.
+        After a `reset`, drop the unhandled input of a client whose first bytes were not processed yet: it got no
+        answer, and a storm of such connections must not keep others waiting."""
         if reset and self.pending.is_pending(number):
             self.unhandled.drop(number)
         connection = self._open.pop(number, None)
@@ -136,9 +141,9 @@ class ClientConnections:
             self.multicaster.note(connection)
 
     def receive(self, connection: ClientProtocol, data: bytes) -> None:
-        """Pass bytes to the edge after the connection's earlier events. Stop reading from a connection that has too
-        much unhandled input, or sent `THROTTLED_BYTES` while throttled. Abort the largest connections if all together
-        are over their limit."""
+        """Queue received bytes for the edge, after the connection's earlier events. Stop reading from a connection that
+        has more than `MAX_CLIENT_BYTES` of unhandled input, or sent more than `THROTTLED_BYTES` while throttled. Abort
+        the largest connections if all together are over their limit."""
         number = connection.number
         held = self.unhandled.add(number, data)
         self.pending.post(number, self._deliver, held)
@@ -153,12 +158,14 @@ class ClientConnections:
             self._evict_largest()
 
     def _evict_largest(self) -> None:
+        """Drop the unhandled input of the largest clients, and abort their connections."""
         for largest in self.unhandled.drop_largest(lambda number: address_key(self._host(number))):
             self.evicted += 1
             if (ended := self._open.get(largest)) is not None:
                 ended.transport.abort()
 
     def _host(self, number: int) -> str:
+        """Return the IP address of the other end, "" when the connection is gone."""
         return self.remote(number).rpartition(":")[0]
 
     def counted_addresses(self) -> dict[int, str]:
@@ -170,6 +177,8 @@ class ClientConnections:
         return {number: key for number, key in keys.items() if key}
 
     def _deliver(self, held: ClientInput) -> None:
+        """Step the edge with the oldest unhandled read of a client. Resume reading from the client if no read is
+        left."""
         data = self.unhandled.take(held)
         if data is None:
             return
@@ -179,7 +188,8 @@ class ClientConnections:
         self.pump.step_edge(Received(held.number, data))
 
     def _resume_reading(self, number: int) -> None:
-        """Read from a connection again, unless there is another reason not to."""
+        """Read from a connection again, unless it is gone or closing, the edge holds it, it sent more than
+        `THROTTLED_BYTES` while throttled, or it has too much unhandled input."""
         connection = self._open.get(number)
         if connection is None or number in self._held or connection.transport.is_closing():
             return
@@ -188,6 +198,8 @@ class ClientConnections:
             connection.transport.resume_reading()
 
     def send(self, effect: Send) -> None:
+        """Write bytes to one connection through its transport. Nothing happens if the connection is gone; a closing one
+        discards the bytes."""
         connection = self._open.get(effect.connection)
         if connection is not None:
             # if the transport is closing, nothing more goes to this client, and `note` keeps multicasts from it as well
@@ -196,6 +208,7 @@ class ClientConnections:
             self.multicaster.note(connection)
 
     def hold(self, effect: Hold) -> None:
+        """Stop or resume reading from a connection. It is resumed only if there is no other reason to pause it."""
         number = effect.connection
         connection = self._open.get(number)
         if connection is None:
@@ -208,8 +221,9 @@ class ClientConnections:
             self._resume_reading(number)
 
     def throttle(self, *, on: bool) -> None:
-        """Begin or end throttling, because the channel to the broker's process is full. Meanwhile `THROTTLED_BYTES` of
-        each client are read, exceeded by one read at most, and further bytes stay in the kernel."""
+        """Begin or end throttling, because the channel to the broker's process is full or has room again. While it is
+        on, `THROTTLED_BYTES` of each client are read, exceeded by one read at most, and further bytes stay in the
+        kernel."""
         if on:
             if self._throttled is None:
                 self._throttled = {}
@@ -220,6 +234,8 @@ class ClientConnections:
                 self._resume_reading(number)
 
     def close(self, effect: Close) -> None:
+        """Close a connection: with `abort` at once, else after its client has read the buffered bytes. `tick` aborts a
+        client that takes longer than `CLOSE_LIMIT`, or `HTTP_CLOSE_LIMIT` for HTTP."""
         connection = self._open.get(effect.connection)
         if connection is None:
             return
@@ -231,8 +247,8 @@ class ClientConnections:
             heapq.heappush(self._closing, (self._now() + limit, effect.connection))
 
     def tick(self, now: float) -> None:
-        """Abort the connections that were closed and whose clients have not read their last bytes within `CLOSE_LIMIT`.
-        Also make the multicaster check which connections are no longer behind."""
+        """Abort the closed connections whose clients have not read their last bytes within `CLOSE_LIMIT`, or
+        `HTTP_CLOSE_LIMIT` for HTTP. Also make the multicaster check which connections are no longer behind."""
         self.multicaster.review()
         while self._closing and self._closing[0][0] <= now:
             _, number = heapq.heappop(self._closing)
@@ -242,7 +258,7 @@ class ClientConnections:
 
     def abort_oldest(self, count: int) -> None:
         """Abort the `count` connections with the lowest numbers. After a descriptor limit was lowered these are the
-        right ones: the limit is one of descriptor numbers, and the oldest connections have the lowest."""
+        right ones: the limit is one of descriptor numbers, and the oldest connections mostly have the lowest."""
         for connection in list(self._open.values())[:count]:
             connection.transport.abort()
 

@@ -51,7 +51,8 @@ _CORS = {"Access-Control-Allow-Origin": "*"}
 
 
 def load_files() -> dict[str, tuple[str, bytes]]:
-    """Return the content type and the bytes of the console's files, by path. The JavaScript client's are among them."""
+    """Return the content type and the bytes of the console's files, by path: HTML, style sheets and scripts, those of
+    the JavaScript client among them. `PAGE` is the path of index.html."""
     found: dict[str, tuple[str, bytes]] = {}
     _collect(files("migratory_broker") / "console", PAGE, found)
     found[PAGE] = found.pop(f"{PAGE}/index.html")
@@ -59,6 +60,8 @@ def load_files() -> dict[str, tuple[str, bytes]]:
 
 
 def _collect(folder: Traversable, path: str, found: dict[str, tuple[str, bytes]]) -> None:
+    """Add the files of `folder`, and of the folders in it, to `found`, with paths that begin with `path`. Files of
+    other types are left out."""
     for entry in folder.iterdir():
         if entry.is_dir():
             _collect(entry, f"{path}/{entry.name}", found)
@@ -69,9 +72,9 @@ def _collect(folder: Traversable, path: str, found: dict[str, tuple[str, bytes]]
 class Console:
     """The pages of the console.
 
-    :param read: returns the status of the broker, as JSON. Raises TimeoutError.
-    :param tokens: the SHA-256 of each token with which the status may be read, in hexadecimal digits; None: everybody
-        may read it. The other files show nothing of the cluster.
+    :param read: returns the status of the broker, as JSON. Raises TimeoutError if it cannot be had in time.
+    :param tokens: the SHA-256 of each token with which the status may be read, in hexadecimal digits; empty: nobody
+        may; None: everybody may. The other files show nothing of the cluster and need no token.
     """
 
     def __init__(self, read: Callable[[], Awaitable[bytes]], tokens: Sequence[str] | None) -> None:
@@ -81,11 +84,12 @@ class Console:
 
     @staticmethod
     def has(path: str) -> bool:
-        """Return whether the path is one of the console's, there or not."""
+        """Return whether the path is `PAGE` or below it, whether or not there is such a file."""
         return path == PAGE or path.startswith(f"{PAGE}/")
 
     def check(self, path: str, method: str, headers: Headers) -> RefusedRequest | None:
-        """Return the refusal of a request for the status that lacks a token, or None."""
+        """Return the refusal of a request for the status that has none of the tokens. Return None for every other
+        request, for the question of a browser before it (OPTIONS), and when everybody may read the status."""
         if path != STATUS or self._tokens is None or method == "OPTIONS":
             return None
         if has_token(headers, self._tokens):
@@ -96,7 +100,8 @@ class Console:
         return RefusedRequest(401, text, {"WWW-Authenticate": "Bearer", **_CORS})
 
     async def answer(self, path: str, method: str) -> web.Response | RefusedRequest:
-        """Return the response to a request that `check` allowed."""
+        """Return the response to a request that `check` allowed, or its refusal: 405 for another method than GET and
+        HEAD, 503 when the status cannot be had in time, 308 for `/console/`, 404 for an unknown path."""
         if method == "OPTIONS" and path == STATUS:
             response = web.Response(status=204, headers=PREFLIGHT_HEADERS)
             response.force_close()
@@ -117,13 +122,15 @@ class Console:
 
 
 def _response(content_type: str, body: bytes, headers: Mapping[str, str]) -> web.Response:
+    """Return a response with this content and these headers. The browser may not guess another content type."""
     response = page_response(lambda: (200, content_type, body))
     response.headers.update({"X-Content-Type-Options": "nosniff", **headers})
     return response
 
 
 class CachedStatus:
-    """The status of the broker in its own process, made at most once in `STATUS_AGE`, within `STATUS_SHARE`.
+    """The status of the broker in its own process. It is made again when it is older than `STATUS_AGE` and so rarely
+    that making it takes at most `STATUS_SHARE` of the time.
 
     :param read: returns the content of /v1/status.
     """
@@ -135,7 +142,7 @@ class CachedStatus:
         self._status = b""
 
     def get(self) -> bytes:
-        """Return the status, as JSON."""
+        """Return what the console shows of the broker, as JSON, made now or up to the allowed age before."""
         now = self._clock()
         if now >= self._next:
             self._status = msgspec.json.encode(describe(self._read()))
@@ -143,12 +150,13 @@ class CachedStatus:
         return self._status
 
     async def read(self) -> bytes:
-        """Return the same, for `Console`."""
+        """Return the result of `get`. This is a coroutine function because `Console` awaits the status."""
         return self.get()
 
 
 class RemoteStatus:
-    """The status of the broker in an I/O process, asked of the broker's process at most once in `STATUS_AGE`.
+    """The status of the broker in an I/O process, which asks the broker's process for it when the last answer is older
+    than `STATUS_AGE`.
 
     :param ask: asks the broker's process, which answers by `receive`.
     """
@@ -161,7 +169,8 @@ class RemoteStatus:
         self._answer: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
-        """Return the status, as JSON. Raises TimeoutError after `STATUS_TIMEOUT`."""
+        """Return what the console shows of the broker, as JSON. Ask the broker's process if the last answer is too old;
+        several readers wait for one answer. Raises TimeoutError after `STATUS_TIMEOUT`."""
         if self._clock() - self._received_at >= STATUS_AGE:
             if self._answer is None:
                 self._answer = asyncio.get_running_loop().create_future()
@@ -171,7 +180,7 @@ class RemoteStatus:
         return self._status
 
     def receive(self, status: bytes) -> None:
-        """Take the answer of the broker's process."""
+        """Store the answer of the broker's process, and end the waits of `read`."""
         self._status, self._received_at = status, self._clock()
         if self._answer is not None:
             self._answer.set_result(None)

@@ -1,6 +1,6 @@
 """The server's part of the WebSocket handshake, for `ClientServer`: checks the head of an upgrade, negotiates wire
-format and compression, and builds the answer (RFC 6455, section 4.2). Checks Host and Origin of every request on the
-clients' listener."""
+format and compression, and builds the answer (RFC 6455, section 4.2). Also checks Host, Origin and bearer tokens of any
+request, for the clients' listener, the console and the administration."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Headers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedUpgrade:
-    """An accepted WebSocket upgrade: the negotiated format and compression. `answer` is the whole HTTP response, to be
-    written unchanged."""
+    """An accepted WebSocket upgrade: the negotiated wire format, and whether messages may be compressed (`deflate`).
+    `answer` is the whole HTTP response, to be written unchanged."""
 
     wire: Wire
     deflate: bool
@@ -45,9 +45,9 @@ class AcceptedUpgrade:
 def negotiate(
     method: str, version: tuple[int, int], headers: Headers, compression: bool
 ) -> AcceptedUpgrade | RefusedRequest:
-    """Check the head of an upgrade request whose source is allowed (`check_source`), and negotiate subprotocol and
-    compression. Return the answer to the request, or its refusal. Without `compression`, permessage-deflate is never
-    accepted."""
+    """Check the head of an upgrade request whose source is allowed (`check_source`), and negotiate wire format and
+    compression. Return the answer to the request, or its refusal with status 400 or 426. Without a subprotocol the wire
+    format is JSON. Without `compression`, permessage-deflate is never accepted."""
     if method != "GET" or version < (1, 1):
         return RefusedRequest(400, "a WebSocket handshake must be a GET request of HTTP/1.1")
     if _tokens(headers, "Upgrade") != ["websocket"] or "upgrade" not in _tokens(headers, "Connection"):
@@ -85,7 +85,7 @@ def negotiate(
 
 
 def check_source(headers: Headers, policy: OriginPolicy) -> RefusedRequest | None:
-    """Check Host and Origin of a request on the clients' listener. Return the refusal, or None if they are allowed."""
+    """Check Host and Origin of a request by `policy`. Return the refusal, or None if they are allowed."""
     refusal = policy.check(headers.getall("Origin", []), headers.getall("Host", []))
     return RefusedRequest(refusal.status, refusal.text) if refusal is not None else None
 
@@ -95,11 +95,12 @@ LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".svc")
 
 
 def check_rebound(headers: Headers, servers: Sequence[Server]) -> RefusedRequest | None:
-    """Check the Host of a GET request that has neither an Origin nor a token, where every Host is served. Return the
-    refusal, or None.
+    """Check the Host of a GET request that has neither an Origin nor a token, where every Host is served. Return None
+    if no foreign web page can have it: it is an address, has no dot, ends in one of `LOCAL_SUFFIXES`, or is the name in
+    a URL of `servers`. Otherwise return the refusal, with status 421.
 
     A page whose name was made to point to the broker (DNS rebinding) is of the same origin as its broker, and may read
-    the answer. Its name is a registered one, and not that of a broker in `servers`.
+    the answer. Its name is a registered one, and not that of a broker.
     """
     host = headers.get("Host", "")
     try:
@@ -126,8 +127,8 @@ def _is_address(name: str) -> bool:
 
 
 def bearer_token(headers: Headers) -> str | None:
-    """Return the token of the header `Authorization: Bearer TOKEN` (RFC 6750, 2.1), None when there is none, another
-    scheme, or more than one such header."""
+    """Return the token of the header `Authorization: Bearer TOKEN` (RFC 6750, 2.1). Return None when there is no such
+    header, another scheme, or more than one such header."""
     values = headers.getall("Authorization", [])
     scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() if scheme.lower() == "bearer" else None
@@ -141,4 +142,5 @@ def has_token(headers: Headers, tokens: Sequence[str]) -> bool:
 
 
 def _tokens(headers: Headers, name: str) -> list[str]:
+    """Return the items of all headers with this name, which are divided by commas, in lower case."""
     return [token.strip().lower() for value in headers.getall(name, []) for token in value.split(",")]

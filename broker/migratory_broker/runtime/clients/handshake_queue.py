@@ -2,8 +2,8 @@
 for a storm of connects.
 
 When a broker dies, thousands of clients reconnect in one turn of the loop. Each costs a handshake, `connect` and
-`subscribe`, and in the common queue every publication would wait for all of them. So what new connections send is read
-at once, which is cheap, and processed in the deferred queue of the pump (`Pump.defer`).
+`subscribe`, and in the common queue every publication would wait for all of them. So the bytes of new connections are
+read at once, which is cheap, and processed in the deferred queue of the pump (`Pump.defer`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ kernel."""
 
 
 class DeferredHandshake(asyncio.Protocol):
-    """The protocol of an accepted socket until its upgrade. It buffers what it reads, and passes it later, in the
-    deferred queue, to the HTTP protocol of `factory()`. HTTP sees a `HandshakeTransport`. The bytes count for HTTP's
-    limit of memory as they come, and the address's lease is released if the connection ends before its upgrade."""
+    """The protocol of an accepted socket until its upgrade or the end of its HTTP request. It buffers received bytes,
+    and passes them later, in the deferred queue, to the HTTP protocol of `factory()`. HTTP sees a `HandshakeTransport`.
+    The bytes count for HTTP's limit of memory as they come, and the lease is released if the connection ends before
+    another protocol has taken it over. `socket` is the accepted one, None with TLS."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class DeferredHandshake(asyncio.Protocol):
         self._http.connection_made(HandshakeTransport(transport, self._socket, self.drain, self._lease))
 
     def data_received(self, data: bytes) -> None:
+        """Buffer received bytes, and defer their delivery to HTTP. Stop reading above `MAX_PENDING_BYTES`."""
         if not self._chunks:
             self._defer(self._deliver, None, HANDLER_SECONDS)
         self._chunks.append(data)
@@ -64,6 +66,7 @@ class DeferredHandshake(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _deliver(self, _: None) -> None:
+        """Pass the buffered bytes to HTTP, unless the connection is gone."""
         data = self.drain()
         if data and self._http is not None:
             self._http.data_received(data)
@@ -84,6 +87,7 @@ class DeferredHandshake(asyncio.Protocol):
         self._http.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Report the end of the connection to HTTP, and release the lease."""
         http, self._http = self._http, None
         http.connection_lost(exc)
         if self._lease is not None:
@@ -91,9 +95,9 @@ class DeferredHandshake(asyncio.Protocol):
 
 
 class HandshakeTransport:
-    """A connection's transport as the HTTP protocol sees it, together with the accepted socket, None with TLS, and its
-    lease. The socket is at hand because uvloop allocates 72 bytes for each transport that is asked for its socket or
-    the address of its other end."""
+    """A connection's transport as the HTTP protocol sees it, together with the accepted socket (None with TLS), its
+    lease, and `DeferredHandshake.drain`. The socket is at hand because uvloop allocates 72 bytes for each transport
+    that is asked for its socket or the address of its other end."""
 
     __slots__ = ("drain", "lease", "socket", "transport")
 
@@ -110,6 +114,8 @@ class HandshakeTransport:
         self.lease = lease
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the connection by `name`: the socket and the address of its other end without asking
+        the transport, where the socket is known."""
         if self.socket is not None:
             if name == "socket":
                 return self.socket

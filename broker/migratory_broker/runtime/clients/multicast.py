@@ -46,8 +46,8 @@ BROKEN = -1
 
 
 class Target(Protocol):
-    """The interface of a connection. `send` is the bound `send` of its socket, or if `socket` is None its transport's
-    `write`."""
+    """The interface of a client connection. `send` is the bound `send` of its socket, or if `socket` is None its
+    transport's `write`."""
 
     transport: asyncio.Transport
     socket: socket.socket | None
@@ -63,7 +63,8 @@ def address(socket: socket.socket) -> Any:
 
 
 class Multicaster:
-    """The writer of multicasts to the connections in `table`, by number. It records which of them are behind."""
+    """The writer of multicasts to the connections in `table`, by number. It records which of these connections are
+    behind."""
 
     def __init__(self, table: Mapping[int, Target]) -> None:
         self._table = table
@@ -71,14 +72,14 @@ class Multicaster:
         self._behind: dict[Target, None] = {}
 
     def note(self, target: Target) -> None:
-        """Record whether the connection is behind."""
+        """Record whether the connection is behind: its transport holds unsent bytes or is closing."""
         if target.transport.get_write_buffer_size() or target.transport.is_closing():
             self._behind[target] = None
         else:
             self._behind.pop(target, None)
 
     def forget(self, target: Target) -> None:
-        """Drop the record of a connection that is in no audience any more, or has ended."""
+        """Drop the record that a connection is behind: the connection is in no audience any more, or has ended."""
         self._behind.pop(target, None)
 
     def review(self) -> None:
@@ -89,8 +90,8 @@ class Multicaster:
                 del self._behind[target]
 
     def multicast(self, effect: Multicast) -> None:
-        """Write the bytes to every recipient that is still connected and not closing; abort a connection that is
-        broken. The cost of a fan-out is this loop."""
+        """Write the bytes to every recipient that is still connected and not closing, and abort a connection that is
+        broken. Bytes that a socket does not take are written to its transport. The cost of a fan-out is this loop."""
         if 0 < len(self._behind) <= FEW_BEHIND:
             self.review()
         data = effect.data
@@ -132,18 +133,21 @@ class Multicaster:
         return sends
 
     def _look_up(self, numbers: tuple[int, ...]) -> tuple[Send, ...]:
+        """Return the send method of each of these connections, and for one that is gone a function that discards the
+        bytes."""
         table = self._table
         # For a connection lost in this turn `len` stands in, which discards the bytes and returns how many they are.
         # The edge will hear of the loss and give other `Recipients`.
         return tuple([table[number].send if number in table else len for number in numbers])
 
     def _is_closing(self, number: int) -> bool:
+        """Return whether the connection is closing or gone."""
         target = self._table.get(number)
         return target is None or target.transport.is_closing()
 
     def _multicast_checked(self, data: bytes, numbers: tuple[int, ...]) -> None:
-        """Write the bytes to each recipient: through the transport for a connection that is behind, else through the
-        socket. Closing connections get nothing."""
+        """Write the bytes to each recipient: straight to its socket, or through its transport if it is behind or has
+        TLS. Closing connections get nothing."""
         for number in numbers:
             target = self._table.get(number)
             if target is None:
@@ -156,6 +160,8 @@ class Multicaster:
                     self.note(target)
 
     def _send(self, target: Target, data: bytes) -> None:
+        """Write the bytes to the socket of a connection that is not behind, and what the socket does not take to its
+        transport."""
         try:
             taken = target.send(data)
         except BlockingIOError:

@@ -1,5 +1,5 @@
-"""The order of what happens to a client connection, while its first bytes are deferred (handshake_queue.py) and
-after."""
+"""The order of the events and actions of each client connection: they are deferred until the connection's first bytes
+were processed (handshake_queue.py), and go into the clients' queue of the pump afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Action = Callable[[Any], None]
 
 class PendingConnections:
     """The order of events and actions of each client connection: they run in the order in which they were posted. They
-    are deferred until a connection's first bytes were processed, and then go into the common queue."""
+    are deferred until a connection's first bytes were processed, and then go into the clients' queue. A connection is
+    *pending* until then, and `len()` is the number of pending ones."""
 
     def __init__(self, pump: Pump) -> None:
         self._pump = pump
@@ -25,10 +26,11 @@ class PendingConnections:
         return len(self._pending)
 
     def is_pending(self, number: int) -> bool:
-        """Return whether the first bytes of a connection have not been processed."""
+        """Return whether the connection is open and its first bytes have not been processed."""
         return number in self._pending
 
     def add(self, opened: Opened) -> None:
+        """Make a new connection pending, and post its `Opened`."""
         self._pending[opened.connection] = 0
         self.post(opened.connection, self._pump.step_edge, opened)
 
@@ -42,6 +44,8 @@ class PendingConnections:
             self._pump.defer(self._run, (number, action, argument))
 
     def _run(self, entry: tuple[int, Action, Any]) -> None:
+        """Run a deferred action. If it was the last one of its connection, and handled input or the loss, the
+        connection is not pending any more."""
         number, action, argument = entry
         action(argument)
         count = self._pending[number] = self._pending[number] - 1

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class ClientProtocol(asyncio.Protocol):
-    """The asyncio protocol of client connection `number`. `send` writes bytes for multicasts: it is the `send` of
-    `socket` if that is given, else the transport's `write`."""
+    """The asyncio protocol of client connection `number`. It passes events to the connections in `table`. `send` writes
+    bytes for multicasts: it is the `send` of `socket` if that is given, else the transport's `write`."""
 
     __slots__ = ("_table", "number", "send", "socket", "transport")
 
@@ -39,15 +39,20 @@ class ClientProtocol(asyncio.Protocol):
         return self
 
     def __call__(self, data: bytes) -> None:
+        """Pass received bytes on to the edge, after the connection's earlier events."""
         self._table.receive(self, data)
 
     def pause_writing(self) -> None:
+        """Report to the edge that the transport is full. Afterwards the multicaster need not know whether the
+        connection is behind."""
         table = self._table
         table.pending.post(self.number, table.pump.step_edge, Paused(self.number))
         # once the edge has handled that, no multicast includes this connection any more
         table.pending.post(self.number, table.multicaster.forget, self)
 
     def resume_writing(self) -> None:
+        """Report to the edge that the transport has room again, after the multicaster has checked whether it holds
+        unsent bytes."""
         table = self._table
         table.pending.post(self.number, table.recheck, self)
         table.pending.post(self.number, table.pump.step_edge, Resumed(self.number))
@@ -57,8 +62,8 @@ class ClientProtocol(asyncio.Protocol):
 
 
 class HttpClientProtocol(ClientProtocol):
-    """The protocol of a connection that serves one HTTP request. Bytes behind the request end it: no client that was
-    told `Connection: close` sends any, and they must not be taken for frames."""
+    """The protocol of a connection that serves one HTTP request. Bytes behind the request abort the connection: no
+    client that was told `Connection: close` sends any, and they must not be taken for frames."""
 
     __slots__ = ()
 
