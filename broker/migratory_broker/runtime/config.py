@@ -1,4 +1,4 @@
-"""The broker's configuration file, read by `process.run`: JSON, camel case names, durations in seconds, sizes in bytes.
+"""The broker's configuration file: JSON, camel case names, durations in seconds, sizes in bytes.
 
 `load` and `parse` refuse unknown and ill-typed fields with a `ConfigError` that names the field's path, its value and
 what is allowed. What differs between the brokers of a cluster (`Identity`) comes from the command line.
@@ -33,8 +33,8 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", 
 
 
 class CredentialsSection(_Section, frozen=True):
-    """The section `zookeeper.credentials`: the user and the file with the password by which the brokers authenticate.
-    `protect`: whether their nodes are for this user alone."""
+    """The section `zookeeper.credentials`: the user and the file with the password by which the brokers authenticate to
+    ZooKeeper. `protect`: whether their nodes are for this user alone."""
 
     user: Annotated[str, Meta(pattern=r"^[!-9;-~]{1,255}\Z")]
     password_file: Annotated[str, Meta(min_length=1)]
@@ -42,10 +42,10 @@ class CredentialsSection(_Section, frozen=True):
 
 
 class ZooKeeperSection(_Section, frozen=True):
-    """The section `zookeeper`: how to reach ZooKeeper. `servers` is in the syntax of ZooKeeper's clients.
-    `path` is the node below which the cluster's nodes are; empty: `/migratory/CLUSTER`. `start_timeout` is how long a
-    starting broker waits for one of the servers, in seconds. Without `credentials` brokers do not authenticate, and
-    their nodes are open to everybody."""
+    """The section `zookeeper`: how to reach ZooKeeper. `servers` is in the syntax of ZooKeeper's clients. `path` is the
+    node below which the cluster's nodes are; empty: `/migratory/CLUSTER`. `session_timeout` is in seconds.
+    `start_timeout` is how long a starting broker waits for one of the servers, in seconds. Without `credentials`
+    brokers do not authenticate, and their nodes are open to everybody."""
 
     servers: Annotated[str, Meta(min_length=1)]
     path: Annotated[str, Meta(pattern=r"^(/[^/\x00-\x1f\x7f]+)*$")] = ""
@@ -56,8 +56,8 @@ class ZooKeeperSection(_Section, frozen=True):
 
 class CacheSection(_Section, frozen=True):
     """The section `topics.cache`: limits of a broker's cache. Of a topic, `messages_per_topic` publications are kept,
-    more while they are younger than `min_age` seconds, and none older than `max_age`. `max_bytes` limits the payloads
-    of all topics."""
+    more while they are younger than `min_age` seconds, and none older than `max_age` seconds. `max_bytes` limits the
+    payloads of all topics; for it even younger publications are evicted."""
 
     messages_per_topic: Count = 300
     min_age: Annotated[float, Meta(ge=0, le=86400)] = 60.0
@@ -79,8 +79,8 @@ Rate = Annotated[int, Meta(ge=0, le=2**46)]
 
 
 class RatesSection(_Section, frozen=True):
-    """The rates of each connection, or of each identity, in a second: publications, bytes of their payloads, and topics
-    of subscribe requests; 0: no limit."""
+    """The section `limits.clients` or `limits.identities`: the rates of each connection, or of each identity, in a
+    second: publications, bytes of their payloads, and topics of subscribe requests; 0: no limit."""
 
     publications_per_second: Rate = 0
     bytes_per_second: Rate = 0
@@ -88,8 +88,8 @@ class RatesSection(_Section, frozen=True):
 
 
 class AddressesSection(RatesSection, frozen=True):
-    """The limits of each client address: connections at a time, new ones a second, and rates; 0: no limit. `exempt` are
-    networks without these limits, such as those of proxies."""
+    """The section `limits.addresses`: the limits of each client address: connections at a time, new ones a second, and
+    rates as of `RatesSection`; 0: no limit. `exempt` are networks without these limits, such as those of proxies."""
 
     connections: Annotated[int, Meta(ge=0, le=2**31)] = 0
     connects_per_second: Annotated[int, Meta(ge=0, le=2**31)] = 0
@@ -97,9 +97,15 @@ class AddressesSection(RatesSection, frozen=True):
 
 
 class LimitsSection(_Section, frozen=True):
-    """The section `limits`: limits of a broker and of each client. `connects_per_second` are those of all clients of a
-    broker. `handshake` is the seconds from the TCP accept to `connect`; with TLS the time begins at the end of the TLS
-    handshake, which may take as long. The totals are bytes of memory over all clients."""
+    """The section `limits`: limits of a broker and of each client.
+
+    `connects_per_second` counts the new connections of all clients of a broker. `max_payload` is the bytes of the
+    largest payload of a publication. `queue_per_client` is the bytes that are queued for one client. `queue_total`,
+    `input_total` and `subscriptions_total` are bytes of memory over all clients of a broker. `topics_per_client` is the
+    number of topics that one client may create. `heartbeat` is the seconds between two pings. `handshake` is the
+    seconds from the TCP accept to `connect`; with TLS the time begins at the end of the TLS handshake, which may take
+    as long.
+    """
 
     connects_per_second: Count = 5000
     max_payload: Annotated[int, Meta(ge=0, le=67_108_864)] = 1_048_576
@@ -117,13 +123,13 @@ class LimitsSection(_Section, frozen=True):
 
     @property
     def reloadable(self) -> dict[str, Struct]:
-        """The limits that a running broker applies, by field."""
+        """The limits that a running broker applies when the file has changed, by field."""
         return {"clients": self.clients, "identities": self.identities, "addresses": self.addresses}
 
 
 class BatchingSection(_Section, frozen=True):
-    """The section `delivery.batching`: the seconds (`max_delay`; 0: none) for which publications to a client may wait
-    to be written together, and the bytes at which they no longer wait."""
+    """The section `delivery.batching`: the seconds for which publications to a client may wait to be written together
+    (`max_delay`; 0: they do not wait), and the bytes at which they no longer wait."""
 
     max_delay: Annotated[float, Meta(ge=0, le=60)] = 0.0
     max_bytes: Bytes = 16_384
@@ -166,22 +172,22 @@ class OriginsSection(_Section, frozen=True):
 
 
 class CertificateSection(_Section, frozen=True):
-    """Paths of a certificate with its chain, of its key, and of the authority that signs the other ends (for peers and
-    ZooKeeper), all in PEM. `{broker}` stands for the broker's name."""
+    """The paths of a certificate with its chain, of its key, and of the authority that signs the other ends (`ca`,
+    needed for peers and ZooKeeper), all in PEM. `{broker}` stands for the broker's name."""
 
     cert: Annotated[str, Meta(min_length=1)]
     key: Annotated[str, Meta(min_length=1)]
     ca: str = ""
 
     def of_broker(self, name: str) -> CertificateSection:
-        """Return the paths of the broker of this name."""
+        """Return the section with the broker's name in place of `{broker}` in the paths."""
         paths = (path.replace("{broker}", name) for path in (self.cert, self.key, self.ca))
         return CertificateSection(*paths)
 
 
 class TlsSection(_Section, frozen=True):
     """The section `tls`: certificates for the listeners of clients and administration, for links between brokers, and
-    for connections to ZooKeeper; no TLS without one."""
+    for connections to ZooKeeper; None: no TLS there."""
 
     clients: CertificateSection | None = None
     peers: CertificateSection | None = None
@@ -190,16 +196,17 @@ class TlsSection(_Section, frozen=True):
 
 
 class AdministrationSection(_Section, frozen=True):
-    """The section `administration`: the SHA-256 of each token with which the guarded pages may be read. Without one
-    everybody may."""
+    """The section `administration`: the SHA-256 of each token with which the guarded pages may be read, in hexadecimal
+    digits. Without any, everybody may read them."""
 
     tokens: tuple[Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")], ...] = ()
 
 
 class BrokerConfig(_Section, frozen=True):
-    """The configuration of a cluster's brokers, the same for each. `leaving`: brokers that will be removed, one after
-    the other. `io_processes`: the number of processes that hold the clients' sockets; 0: the broker's own process
-    does. `console`: whether the clients' listener serves the console. Without `security` every client
+    """The configuration of a cluster's brokers, the same for each. `brokers` are their names, `weights` their weights
+    in the server list. `leaving`: brokers that will be removed, one after the other. `io_processes`: the number of
+    processes that hold the clients' sockets; 0: the broker's own process does. `compression`: whether clients may have
+    messages compressed. `console`: whether the clients' listener serves the console. Without `security` every client
     may do everything."""
 
     cluster: Name
@@ -220,8 +227,8 @@ class BrokerConfig(_Section, frozen=True):
     security: SecuritySection | None = None
 
     def staying(self, name: str) -> tuple[str, ...]:
-        """Return the brokers that are not leaving, and in any case the broker `name`. The logic of that broker counts
-        on these, and lists them to clients."""
+        """Return the brokers that are not leaving, and in any case the broker `name`. The logic of that broker takes
+        these for the cluster's brokers, and lists them to clients."""
         stay = tuple(broker for broker in self.brokers if broker not in self.leaving)
         return stay if name in stay else (*stay, name)
 
@@ -233,7 +240,7 @@ class BrokerConfig(_Section, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Identity:
     """The values of one broker: its name, its listening addresses (HOST:PORT; port 0 uses a free one) and the addresses
-    it announces.
+    that it announces to clients and to the other brokers.
 
     Without `advertise_url` or `advertise_peer` the bound address is announced, which is of use on one machine only.
     `revision` names the broker's program and configuration: brokers that are updated together share one.
@@ -249,8 +256,8 @@ class Identity:
 
 
 def load(path: Path) -> BrokerConfig:
-    """Return the configuration in a file. Raises ConfigError, which names the file, if it cannot be read or is
-    wrong."""
+    """Return the configuration in a file. Raises ConfigError, which names the file, if it cannot be read or is not
+    valid."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -262,7 +269,7 @@ def load(path: Path) -> BrokerConfig:
 
 
 def parse(data: bytes) -> BrokerConfig:
-    """Return the configuration in JSON text. Raises ConfigError, which names the field, if it is wrong."""
+    """Return the configuration in JSON text. Raises ConfigError, which names the field, if it is not valid."""
     try:
         raw = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -276,8 +283,8 @@ def parse(data: bytes) -> BrokerConfig:
 
 
 def check_identity(config: BrokerConfig, identity: Identity) -> None:
-    """Raise ConfigError, naming the command line option, if a value of this broker is wrong or its name is not
-    configured."""
+    """Raise ConfigError, which names the command line option, if a value of this broker is malformed or its name is not
+    one of the configured brokers."""
     if identity.name not in config.brokers:
         raise ConfigError(f"--name: {identity.name!r} is not one of brokers: {', '.join(config.brokers)}")
     for option, value in (("--clients", identity.clients), ("--peers", identity.peers), ("--admin", identity.admin)):
@@ -291,8 +298,8 @@ def check_identity(config: BrokerConfig, identity: Identity) -> None:
 
 
 def split_address(value: str, field_path: str) -> tuple[str, int]:
-    """Return HOST:PORT or [IPv6]:PORT as (host, port); an empty host stands for every address. Raises ConfigError,
-    which names `field_path`, for another form."""
+    """Return HOST:PORT or [IPv6]:PORT as (host, port), without the brackets; an empty host stands for every address.
+    Raises ConfigError, which names `field_path`, for another form."""
     host, colon, port = value.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ConfigError(f"{field_path}: {value!r}; allowed is HOST:PORT with a port from 0 to 65535")
@@ -304,7 +311,8 @@ def split_address(value: str, field_path: str) -> tuple[str, int]:
 
 
 def _check(config: BrokerConfig) -> None:
-    """Raise ConfigError if fields of a configuration contradict each other."""
+    """Raise ConfigError if fields of a configuration contradict each other, or have values that their types let through
+    and that are not allowed: names, networks, origins, rules, and a missing authority."""
     brokers = config.brokers
     if len(set(brokers)) != len(brokers):
         raise ConfigError(f"brokers: {list(brokers)} names one broker twice; allowed are different names")
@@ -379,7 +387,8 @@ _SECTIONS: dict[str, type[Struct]] = {
 
 
 def _explain(message: str, raw: object) -> str:
-    """Return msgspec's error message in the form "path: value; allowed is ...". `raw` is the decoded JSON."""
+    """Return msgspec's error message in the form "path: value; allowed is ...", or the corresponding one for an unknown
+    or missing field. `raw` is the decoded JSON."""
     text, _, path = message.partition(" - at `")
     path = path.removesuffix("`").removeprefix("$").removeprefix(".")
     unknown = re.match(r"Object contains unknown field `(.*)`\Z", text)

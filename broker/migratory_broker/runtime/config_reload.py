@@ -1,8 +1,8 @@
 """Reloading the configuration file while the broker runs: the cluster's members, their weights, and the limits of
 client addresses and of rates, may change; everything else needs a restart.
 
-Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when it changed, and
-again while it cannot be read.
+Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when it has changed,
+and again while it cannot be read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class ConfigReloader:
         self._next_check = 0.0
 
     def tick(self, now: float) -> None:
-        """Check the file if `CHECK_INTERVAL` has passed."""
+        """Check the file if `CHECK_INTERVAL` seconds have passed since the last check. If it changed, call `on_change`
+        with the parts that a running broker applies, and log which sections need a restart."""
         if now < self._next_check:
             return
         self._next_check = now + CHECK_INTERVAL
@@ -66,13 +67,15 @@ class ConfigReloader:
 
     @staticmethod
     def _applicable(source: BrokerConfig, rest: BrokerConfig) -> dict[str, Any]:
-        """Return the sections that a running broker applies: as `source` has them, other limits as `rest` has them."""
+        """Return the sections of the configuration that a running broker can change, by name, as `source` has them. The
+        limits that need a restart are as `rest` has them."""
         limits = replace(rest.limits, **source.limits.reloadable)
         return {"brokers": source.brokers, "leaving": source.leaving, "weights": source.weights, "limits": limits}
 
     def _load(self) -> BrokerConfig | None:
-        """Return the configuration in the file if that changed, and None if not, while there is no such file, or if it
-        is wrong. Log what is wrong, once for each change and each reason."""
+        """Return the configuration in the file if it changed since the last successful read. Return None if it did not,
+        while there is no such file, or if it cannot be read or is not valid. Log the reason, once for each change and
+        each reason."""
         path = self._file.path
         try:
             data = self._file.read()
@@ -91,4 +94,5 @@ class ConfigReloader:
 
 
 def _differing_sections(first: BrokerConfig, second: BrokerConfig) -> list[str]:
+    """Return the names of the fields in which two configurations differ."""
     return [name for name in first.__struct_fields__ if getattr(first, name) != getattr(second, name)]

@@ -18,7 +18,7 @@ class BrokerError(Exception):
 
 
 class ConfigError(BrokerError):
-    """The configuration or the command line is wrong."""
+    """The configuration or the command line of the broker is not valid."""
 
     code = EXIT_CONFIG
 

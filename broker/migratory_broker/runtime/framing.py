@@ -16,7 +16,7 @@ class FrameTooLong(ValueError):
 
 
 def length_prefix(data: bytes) -> bytes:
-    """Return the four bytes to send before the message `data`."""
+    """Return the four bytes to send before the message `data`. Raises OverflowError for a message of 4 GiB or more."""
     return len(data).to_bytes(HEADER)
 
 

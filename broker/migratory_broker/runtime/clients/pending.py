@@ -26,7 +26,7 @@ class PendingConnections:
         return len(self._pending)
 
     def is_pending(self, number: int) -> bool:
-        """Return whether the connection is open and its first bytes have not been processed."""
+        """Return whether neither the first bytes of a connection nor its loss were processed yet."""
         return number in self._pending
 
     def add(self, opened: Opened) -> None:

@@ -1,8 +1,8 @@
 """The clients' HTTP requests, for `ClientServer`: checks a request for a stream, a poll or a publication, and
 translates it into the frames in which a client of WebSocket would have sent the same.
 
-Only what is meant to be there is accepted: no unknown parameters, no body without a length, no encoded body. What a
-request asks for, such as topics and permissions, is checked by the edge.
+Only known parts of a request are accepted: no unknown parameters, no body without a length, no encoded body. The topics
+and permissions that a request asks for are checked by the edge.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class TranslatedRequest:
 
 
 class _Refused(Exception):
-    """The error for a request that is refused with this text and status."""
+    """The error for a request that is refused with this text and status, 400 if none is given. `refusal` is the HTTP
+    answer."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -63,7 +64,8 @@ class _Refused(Exception):
 
 
 def body_size(method: str, kind: str, headers: Headers, limit: int) -> int | RefusedRequest:
-    """Return the bytes of the body of a request, at most `limit`, or the refusal of its method or its body.
+    """Return the number of bytes of the body of a request. Return a refusal instead if its method or the headers of its
+    body are not accepted, or if the body has more than `limit` bytes.
 
     :param kind: the kind of the request, a value of `PATHS`.
     """
@@ -74,6 +76,8 @@ def body_size(method: str, kind: str, headers: Headers, limit: int) -> int | Ref
 
 
 def _body_size(method: str, kind: str, headers: Headers, limit: int) -> int:
+    """Return the number of bytes of the body of a request, as `body_size` does. Raises _Refused in place of a
+    refusal."""
     if method != "POST" and (method != "GET" or kind == "publish"):
         raise _Refused(
             "method not allowed; use POST" if kind == "publish" else "method not allowed; use GET or POST", 405
@@ -102,6 +106,8 @@ def translate(
 ) -> TranslatedRequest | RefusedRequest:
     """Return what the edge gets for a request whose body was read, or its refusal.
 
+    :param kind: the kind of the request, a value of `PATHS`.
+    :param query: the parameters of the URL.
     :param unnamed: the name under which the edge numbers publications without a publisher.
     """
     try:
@@ -121,8 +127,9 @@ def translate(
 
 
 def _parameters(query: Query, names: set[str]) -> dict[str, str]:
-    """Return the parameters of a URL, each of which may be there once, besides `topic`, if that is not in `names`, and
-    `after`. Raises _Refused for others."""
+    """Return the parameters of a URL, by name. Allowed are `names` and `access_token`, each once. If `after` is one of
+    `names`, `topic` and `after` may be there several times, and are left out of the result. Raises _Refused for any
+    other parameter, and for one that is given twice."""
     several = {"topic", "after"} if "after" in names else set()
     for name in query:
         if name not in names | several | {_TOKEN}:
@@ -134,6 +141,9 @@ def _parameters(query: Query, names: set[str]) -> dict[str, str]:
 
 
 def _stream_of_url(kind: str, parameters: Mapping[str, str], query: Query, headers: Headers) -> TranslatedRequest:
+    """Return the stream or poll of the topics in a URL. They resume after the positions of the header Last-Event-ID if
+    it has any, else after those of `after`, one for each topic in their order. Raises _Refused for invalid topics,
+    positions or headers."""
     topics = query.getall("topic", [])
     if not 1 <= len(topics) <= MAX_URL_TOPICS or len(set(topics)) < len(topics):
         raise _Refused(
@@ -156,6 +166,8 @@ def _stream_of_url(kind: str, parameters: Mapping[str, str], query: Query, heade
 
 
 def _publication_of_url(parameters: Mapping[str, str], body: bytes, unnamed: str) -> TranslatedRequest:
+    """Return the publication whose topic and options are in a URL and whose payload is the body. With QoS 1 and no
+    publisher it gets the publisher `unnamed`. Raises _Refused for a missing topic or an invalid option."""
     if "topic" not in parameters:
         raise _Refused("the parameter topic is missing")
     qos = _one_of(parameters, "qos", {"0": 0, "1": 1}, "1")
@@ -182,7 +194,9 @@ def _check(message: Publish) -> None:
 
 
 def _of_messages(kind: str, messages: Sequence[ClientMessage]) -> TranslatedRequest:
-    """Return a request of the messages in a body: perhaps `connect`, then those of its kind."""
+    """Return the request that consists of the messages in a body, of which the first may be `connect`. The others must
+    be subscribe messages for a stream or a poll, and publish messages of one QoS for a publication; at least one.
+    Raises _Refused otherwise."""
     connect = messages[0] if isinstance(messages[0], Connect) else Connect()
     rest = messages[1:] if messages[0] is connect else messages
     encoded = _encode([connect, *rest])
@@ -199,6 +213,7 @@ def _of_messages(kind: str, messages: Sequence[ClientMessage]) -> TranslatedRequ
 
 
 def _decode(data: bytes) -> Sequence[ClientMessage]:
+    """Return the messages in a body of JSON, at least one. Raises _Refused if any of them is invalid."""
     try:
         return JSON.decode_client(data)
     except BadMessage as error:
@@ -206,11 +221,13 @@ def _decode(data: bytes) -> Sequence[ClientMessage]:
 
 
 def _encode(messages: Sequence[ClientMessage]) -> bytes:
-    """Return the messages as frames of MessagePack, one in each, as a long publication must be alone."""
+    """Return the messages as frames of MessagePack, one message in each frame, as a long publication must be alone."""
     return b"".join([frames.binary_frame(MSGPACK.encode(message), _MASK) for message in messages])
 
 
 def _one_of(parameters: Mapping[str, str], name: str, values: Mapping[str, Any], default: str) -> Any:
+    """Return the value of `values` that the parameter `name` stands for, or that `default` stands for if it is not
+    given. Raises _Refused for a parameter that is not among them."""
     given = parameters.get(name, default)
     if given not in values:
         raise _Refused(f"{name} is {given[:60]!a}; use {' or '.join(values)}")
@@ -218,6 +235,8 @@ def _one_of(parameters: Mapping[str, str], name: str, values: Mapping[str, Any],
 
 
 def _number(parameters: Mapping[str, str], name: str) -> int:
+    """Return the parameter `name` as a whole number, 0 if it is not given. Raises _Refused if it is none, or has more
+    than 16 digits."""
     text = parameters.get(name, "0")
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
         raise _Refused(f"{name} is {text[:60]!a}; use a whole number from 1")
@@ -225,6 +244,7 @@ def _number(parameters: Mapping[str, str], name: str) -> int:
 
 
 def _seconds(text: str) -> float:
+    """Return the number in the text of the parameter `sent`. Raises _Refused if it is none."""
     try:
         return float(text)
     except ValueError:

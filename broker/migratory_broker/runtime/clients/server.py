@@ -52,8 +52,8 @@ LOG_INTERVAL = 10.0
 
 
 class HandedOverResponse(web.StreamResponse):
-    """The response that a handler returns to aiohttp after an upgrade: it writes nothing, because aiohttp does not own
-    the transport any more."""
+    """The response that a handler returns to aiohttp when there is nothing to answer: after its transport was handed
+    over, or when the client is gone. It writes nothing, because aiohttp does not own the transport any more."""
 
     async def prepare(self, request: web.BaseRequest) -> None:
         return None
@@ -67,13 +67,14 @@ class HandedOverResponse(web.StreamResponse):
 
 
 class EarlyBytes:
-    """A parser for aiohttp's `RequestHandler.set_parser` that collects the bytes after the request, in place of
-    aiohttp's own WebSocket parser."""
+    """A parser for aiohttp's `RequestHandler.set_parser` that collects the bytes after the request in `data`, in place
+    of aiohttp's own WebSocket parser."""
 
     def __init__(self) -> None:
         self.data = b""
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Add bytes to `data`. The result tells aiohttp that the parser wants more."""
         self.data += data
         return False, b""
 
@@ -89,13 +90,16 @@ class TokenPlaces:
     query: bool = False
 
     def read(self, request: web.BaseRequest) -> str | None:
+        """Return the token of a request, None when there is none. It is not verified."""
         token = bearer_token(request.headers)
         return request.query.get("access_token") if token is None and self.query else token
 
 
 class ClientServer:
     """The HTTP server of the clients' listener. `servers` is the page of /v1/servers. A handshake may take
-    `handshake_limit` seconds."""
+    `handshake_limit` seconds; `slow_handshakes` is the number of connections so far that `tick` aborted at this limit.
+    `refused` is the number of requests so far that were refused for their source, by the reasons of
+    `REFUSAL_REASONS`."""
 
     def __init__(
         self,
@@ -114,12 +118,15 @@ class ClientServer:
         on_note: Callable[[Note], object] = lambda note: None,
         console: Console | None = None,
     ) -> None:
-        """Create the server. `max_held` is the bytes of memory that all handshakes may take, `compression` whether
-        permessage-deflate may be negotiated, `max_body` the bytes of a request's body. A client of HTTP that
-        acknowledges nothing for two `heartbeat` intervals, in seconds, loses its connection. `tokens` are the places of
-        a request from which a token is read; None: it reads none. `brokers` returns those whose names GET requests
-        with neither Origin nor token may have as Host; None: any that `policy` allows. `on_note` writes a log line.
-        `console` has the pages of the console; None: there are none."""
+        """Create the server.
+
+        `policy` has the allowed origins and hosts. `max_held` is the bytes of memory that all handshakes may take,
+        `compression` whether permessage-deflate may be negotiated, `max_body` the bytes of the largest body of a
+        request. A client of HTTP that acknowledges nothing for two `heartbeat` intervals, in seconds, loses its
+        connection. `tokens` are the places of a request from which a token is read; None: it reads none. `brokers`
+        returns those whose names GET requests with neither Origin nor token may have as Host; None: any that `policy`
+        allows. `on_note` writes a log line. `console` has the pages of the console; None: there are none.
+        """
 
         self._connections = connections
         self._policy = policy
@@ -146,17 +153,18 @@ class ClientServer:
 
     @property
     def pending(self) -> int:
-        """The number of connections that are still in their handshake."""
+        """The number of connections whose handshake or HTTP request is under way, after the TLS handshake."""
         return len(self._server.pending)
 
     @property
     def held(self) -> int:
-        """The number of bytes of memory of the connections that are still in their handshake."""
+        """The number of bytes of memory of the connections whose handshake or HTTP request is under way."""
         return self._server.held
 
     @property
     def evicted(self) -> int:
-        """The number of connections so far that were evicted because all handshakes together held too much memory."""
+        """The number of connections so far that were evicted because all handshakes together held more than
+        `max_held`."""
         return self._server.evicted
 
     @property
@@ -165,12 +173,16 @@ class ClientServer:
         return self._server.malformed
 
     def tick(self) -> None:
+        """Abort the handshakes and requests that take longer than `handshake_limit`, and count them."""
         self.slow_handshakes += self._server.drop_slow(self._limit)
 
     async def close(self) -> None:
+        """Close all connections that were not handed over, after at most half a second for requests under way."""
         await self._server.shutdown(0.5)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return the response to a request, or hand its transport over to the client connections: after an upgrade, and
+        once the request of an HTTP client is read."""
         path = request.path
         refused = check_source(request.headers, self._policy)
         console = self._console if self._console is not None and self._console.has(path) else None
@@ -211,7 +223,8 @@ class ClientServer:
         return request.method == "GET" and "Origin" not in request.headers and not has_token
 
     async def _show(self, request: web.BaseRequest, console: Console) -> web.StreamResponse:
-        """Return the response of the console. Its body counts as memory of the connection until it is sent."""
+        """Return the response of the console to an allowed request. Its body counts as memory of the connection until
+        the connection ends."""
         response = await console.answer(request.path, request.method)
         if isinstance(response, RefusedRequest):
             return refusal_response(response)
@@ -219,7 +232,8 @@ class ClientServer:
         return response
 
     async def _serve(self, request: web.BaseRequest, kind: str) -> web.StreamResponse:
-        """Read the body of an HTTP client's request, within the time of a handshake, and hand the request over."""
+        """Read the body of an HTTP client's request, and hand the request over to the client connections. Return its
+        refusal if it is not accepted. The time until then counts as that of a handshake."""
         size = body_size(request.method, kind, request.headers, self._max_body)
         if isinstance(size, RefusedRequest):
             return refusal_response(size)
@@ -249,8 +263,9 @@ class ClientServer:
         self,
         entry: tuple[asyncio.Future[TranslatedRequest | RefusedRequest | None], str, web.BaseRequest, bytes],
     ) -> None:
-        """Set the result of the future to the translated request, or to None if its client is gone. This is an action
-        of the pump, so that its time counts for the turn: a body of a megabyte takes up to 80 ms."""
+        """Set the result of the future in `entry` to the translated request or its refusal, or to None if the client is
+        gone. This is an action of the pump, so that its time counts for the turn: a body of a megabyte takes up to 80
+        ms."""
         future, kind, request, body = entry
         if future.done():
             return  # the server is shut down
@@ -285,7 +300,8 @@ class ClientServer:
     ) -> web.StreamResponse:
         """Move the request's transport from aiohttp to the client connections, in one step of the loop, so that no byte
         can arrive in between. Do nothing if the connection is closed or was aborted. `data` is the answer to an
-        upgrade, which is written before; of an `http` request the frames for the edge."""
+        upgrade, which is written before; of an `http` request it is the frames for the edge. Return a response that
+        writes nothing."""
         handler = request.protocol
         transport = request.transport
         opened = self._server.pending.get(handler)
@@ -306,13 +322,15 @@ class ClientServer:
 
 
 def _empty_response(headers: dict[str, str]) -> web.StreamResponse:
+    """Return a response with status 204 and these headers. The connection is closed after it."""
     response = web.Response(status=204, headers=headers)
     response.force_close()
     return response
 
 
 def servers_page(read: Callable[[], Sequence[Server]]) -> Page:
-    """Return the page of /v1/servers: the URLs and weights of the brokers that `read` returns, as JSON."""
+    """Return the function that answers /v1/servers: the URLs and weights of the brokers that `read` returns then, as
+    JSON."""
 
     def page() -> tuple[int, str, bytes]:
         entries = [{"url": server.url, "weight": server.weight} for server in read()]

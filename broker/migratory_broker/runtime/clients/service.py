@@ -1,4 +1,5 @@
-"""The clients of one process, the broker's own or an I/O process: handshakes, connections and their edge.
+"""The clients of one process, the broker's own or an I/O process: handshakes, connections and their edge, and the
+limits that the configuration sets for them.
 
 `ClientBackend` is what a broker needs of its clients, wherever they are: `LocalClients` here, or `IoProcessPool`.
 """
@@ -85,7 +86,8 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
 
 
 def rate_limits(config: BrokerConfig) -> edge_events.RateLimits:
-    """Return the rates of clients, identities and addresses, for each edge."""
+    """Return the rates of clients, identities and addresses, for each edge. They are not divided among I/O processes:
+    each process counts for itself."""
 
     def rates(section: RatesSection) -> edge_events.Rates:
         return edge_events.Rates(
@@ -97,14 +99,14 @@ def rate_limits(config: BrokerConfig) -> edge_events.RateLimits:
 
 
 def unhandled_bytes(config: BrokerConfig) -> int:
-    """Return the bytes of memory of one process for what was read from clients and has not had its turn at the edge: a
-    quarter of the limit of input. The rest is for what the edge holds."""
+    """Return the bytes of memory of one process for input that was read from clients and has not had its turn at the
+    edge: a quarter of its share of the limit of input. The other three quarters are for input that the edge holds."""
     return config.limits.input_total // 4 // max(1, config.io_processes)
 
 
 def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
-    """Return the bytes of memory that all clients of a broker may take, by kind. Their sum is the most that clients can
-    make the broker hold."""
+    """Return the bytes of memory that all clients of a broker may take, by kind: the labels of
+    `migratory_client_bytes_limit`. Their sum is the most that clients can make the broker hold."""
     limits = config.limits
     return {
         "handshakes": limits.input_total // 2 + tls_handshake_bytes(config),
@@ -116,14 +118,14 @@ def client_byte_limits(config: BrokerConfig) -> dict[str, int]:
 
 
 def tls_handshake_bytes(config: BrokerConfig) -> int:
-    """Return the bytes of memory that all TLS handshakes of clients may take; 0 without TLS. By default they are enough
-    for 4,096, because a program with thousands of clients begins all handshakes before it ends one, for 195 that sent a
-    part of a message, and for 32 MiB that wait for their turn."""
+    """Return the bytes of memory that all TLS handshakes of clients of a broker may take; 0 without TLS. By default
+    they are enough for 4,096 handshakes, because a program with thousands of clients begins all of them before it ends
+    one, for 195 that sent a part of a message, and for 32 MiB that wait for their turn."""
     return config.limits.input_total if config.tls.clients is not None else 0
 
 
 def configure_addresses(addresses: AddressLimits, config: BrokerConfig) -> None:
-    """Set the limits of each client address from the configuration."""
+    """Set in `addresses` the limits of connections of each client address, from the configuration."""
     limits = config.limits.addresses
     addresses.configure(limits.connections, limits.connects_per_second, limits.exempt)
 
@@ -143,7 +145,8 @@ def _is_anonymous(config: BrokerConfig) -> bool:
 
 
 def _console(config: BrokerConfig, read: Callable[[], Awaitable[bytes]] | None) -> Console | None:
-    """Return the console, if it is configured. With security or tokens of the administration, it needs such a token."""
+    """Return the console, or None if it is not configured or there is no status to `read`. Its status needs a token of
+    the administration if there are any. With `security` and without such tokens, nobody may read the status."""
     if not config.console or read is None:
         return None
     tokens = config.administration.tokens
@@ -151,17 +154,20 @@ def _console(config: BrokerConfig, read: Callable[[], Awaitable[bytes]] | None) 
 
 
 def freeze_heap() -> None:
-    """Exempt all present objects from garbage collection, and make collections rarer: the objects live to the end, and
-    full collections would stall the loop."""
+    """Exempt all present objects from garbage collection, and make collections rarer: these objects live to the end of
+    the process, and full collections would stall the loop."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 class ClientService:
-    """The handshakes, connections and edge of this process. `servers` are the brokers that `/v1/servers` lists. With
-    `certificate` clients connect over TLS; `on_note` writes a log line. `console_status` returns what the console shows
-    of the broker; None: there is no console."""
+    """The handshakes, connections and edge of this process. `edge` is None until `start_edge`. `start_connection` takes
+    accepted sockets, each with its lease. `servers` are the brokers that `/v1/servers` lists.
+
+    With `certificate` clients connect over TLS; `on_note` writes a log line. `console_status` returns what the console
+    shows of the broker; None: there is no console.
+    """
 
     def __init__(
         self,
@@ -246,7 +252,7 @@ class ClientService:
         return status
 
     def set_rate_limits(self, config: BrokerConfig) -> None:
-        """Apply changed rates to all connections, open ones included."""
+        """Apply the changed rates of clients, identities and addresses to all connections, open ones included."""
         self._config = config
         self._set_counted_addresses(config)
         if self.edge is not None:
@@ -254,16 +260,18 @@ class ClientService:
             self._pump.to_edge(structs.replace(rate_limits(config), addresses=addresses))
 
     def _set_counted_addresses(self, config: BrokerConfig) -> None:
+        """Set which addresses count for rates: none if there is no rate of addresses, else all that are not exempt."""
         is_limited = rate_limits(config).address != edge_events.Rates()
         self.connections.counted = CountedAddresses(config.limits.addresses.exempt) if is_limited else None
 
     def _later(self, effect: edge_events.Later) -> None:
+        """Step a `Later` as an event of the edge when its time has come."""
         delay = max(0.0, effect.at - self._clock())
         asyncio.get_running_loop().call_later(delay, self._pump.to_edge, effect)
 
     def start_edge(self, incarnation: int, number: int) -> None:
-        """Create the edge `number`, and connect it to the pump. From now on `start_connection` may be called with
-        accepted sockets."""
+        """Create the edge `number` of the broker, connect it to the pump, and give it its first tick. From now on
+        `start_connection` may be called with accepted sockets."""
         security = self._config.security
         authorizer = Authorizer(security_config(security)) if security is not None else None
         self.edge = Edge(edge_config(self._config, self._name, incarnation), number, authorizer)
@@ -271,6 +279,7 @@ class ClientService:
         self._pump.to_edge(self._tick_event())
 
     def _tick_event(self) -> events.Tick:
+        """Return a `Tick` for the edge, with the wall clock's time if the configuration has security, else with 0."""
         return events.Tick(time.time() if self._checks_identity else 0.0)
 
     def __len__(self) -> int:
@@ -279,10 +288,13 @@ class ClientService:
 
     @property
     def load(self) -> int:
-        """The number of connections, including those in their handshake."""
+        """The number of client connections, including those in their handshake and accepted sockets without a
+        protocol."""
         return len(self.connections) + self.server.pending + len(self.start_connection)
 
     def tick(self, now: float) -> None:
+        """Give the edge a tick, and end the connections and handshakes that are over their limit of time. Abort the
+        oldest connections if there are more than the limit of descriptors allows: it was lowered."""
         self._pump.to_edge(self._tick_event())
         self.connections.tick(now)
         self.server.tick()
@@ -291,9 +303,10 @@ class ClientService:
             self.connections.abort_oldest(excess)
 
     def handshake_counts(self) -> dict[str, int]:
-        """Return the numbers of waiting, slow, evicted, malformed and refused handshakes, the bytes of the waiting
-        ones, and the number of TLS handshakes that wait for their turn, for /v1/status and /metrics; also the
-        connections that were evicted for their input."""
+        """Return, for /v1/status and /metrics, the numbers of waiting, slow and evicted handshakes, of malformed and
+        refused requests, the bytes of the waiting handshakes, the number of TLS handshakes that wait for their turn,
+        and the number of connections that were evicted for their input. Those that are not about waiting count from the
+        start."""
         tls = self.start_connection
         return {
             "handshakes_waiting": self.server.pending + tls.handshakes,
@@ -313,12 +326,15 @@ class ClientService:
                 await self.connections.empty.wait()
 
     async def close(self) -> None:
+        """Abort all connections, and close the HTTP server."""
         self.connections.abort_all()
         await self.server.close()
 
 
 class ClientBackend(Protocol):
-    """The interface to the clients of a broker, wherever their sockets are: `LocalClients` or `IoProcessPool`."""
+    """The interface to the clients of a broker, wherever their sockets are: `LocalClients` or `IoProcessPool`.
+    `servers` are the brokers that `/v1/servers` lists, `addresses` the limits of each client address. `tick` is called
+    every 100 ms with the monotonic time in seconds. `stop_listening` ends the accepting of clients."""
 
     servers: tuple[Server, ...]
 
@@ -332,7 +348,7 @@ class ClientBackend(Protocol):
     addresses: AddressLimits
 
     def set_limits(self, config: BrokerConfig) -> None:
-        """Apply changed limits: those of addresses to new connections, and rates to all."""
+        """Apply changed limits: those of the connections of an address to new connections, and rates to all."""
 
     @property
     def not_ready_reason(self) -> str:
@@ -342,7 +358,7 @@ class ClientBackend(Protocol):
         """Return the number of client connections whose handshake is done."""
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
-        """Begin to accept clients on `listening`, once the incarnation of this broker is known."""
+        """Begin to accept clients on the socket `listening`, once the incarnation of this broker is known."""
 
     def tick(self, now: float) -> None: ...
 
@@ -357,7 +373,7 @@ class ClientBackend(Protocol):
 
     @property
     def capacity(self) -> int:
-        """The number of connections that the limits of descriptors allow now."""
+        """The number of client connections that the limits of descriptors allow now, open ones included."""
 
     @property
     def refused(self) -> int:
@@ -370,15 +386,16 @@ class ClientBackend(Protocol):
     def stop_listening(self) -> None: ...
 
     async def wait_until_empty(self) -> None:
-        """Wait until all client connections have ended, but at most `CLOSE_WAIT` seconds. Called after the edges were
-        told to close them."""
+        """Wait until all client connections have ended, but at most `CLOSE_WAIT` seconds. Call this after the edges
+        were told to close them."""
 
     async def close(self) -> None:
         """Abort the remaining connections and end what serves them."""
 
 
 class LocalClients(ClientService):
-    """The clients of a broker without I/O processes: they are served in the broker's own process."""
+    """The clients of a broker without I/O processes: they are served in the broker's own process. `log` gets the log
+    lines of clients and of their listener."""
 
     def __init__(
         self,

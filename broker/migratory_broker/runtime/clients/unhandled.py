@@ -31,8 +31,8 @@ class ClientInput:
 
 
 class UnhandledInput:
-    """The unhandled reads of all clients of this process. `total` is their bytes of memory; `drop_largest` keeps it
-    below `limit`."""
+    """The unhandled reads of all clients of this process. `total` is their bytes of memory. The owner calls
+    `drop_largest` when `over_limit` is True."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -41,7 +41,7 @@ class UnhandledInput:
 
     @property
     def over_limit(self) -> bool:
-        """True if all clients together hold more than the limit."""
+        """True while all clients together hold more than the limit."""
         return self.total > self._limit
 
     def add(self, number: int, data: bytes) -> ClientInput:
@@ -56,7 +56,7 @@ class UnhandledInput:
         return held
 
     def take(self, held: ClientInput) -> bytes | None:
-        """Remove and return the client's oldest read, None if it was dropped."""
+        """Remove and return the client's oldest read, None if its reads were dropped."""
         if not held.reads:
             return None
         data = held.reads.pop(0)
@@ -73,7 +73,7 @@ class UnhandledInput:
         return held is not None and held.paused
 
     def drop(self, number: int) -> None:
-        """Drop all reads of a client."""
+        """Drop all reads of a client. Nothing happens if it has none."""
         held = self._clients.pop(number, None)
         if held is not None:
             self.total -= held.size
@@ -81,9 +81,9 @@ class UnhandledInput:
             held.size = 0
 
     def drop_largest(self, host: Callable[[int], str]) -> list[int]:
-        """Drop the reads of the largest clients of the address with the most until an eighth of the limit is free, so
-        that the search is not repeated for each read. Return the clients' numbers. `host` returns the address of a
-        client."""
+        """Drop all reads of the largest clients of the address with the most, then of the next address, until an eighth
+        of the limit is free, so that the search is not repeated for each read. Return the clients' numbers. `host`
+        returns the address of a client."""
         hosts = {number: host(number) for number in self._clients}
         totals: Counter[str] = Counter()
         for number, held in self._clients.items():
