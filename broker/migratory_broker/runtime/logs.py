@@ -21,8 +21,8 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 class Log:
     """The writer of log lines: `log(level, event, **fields)` queues one. Lines below `level` are ignored. `common` are
-    fields of every line, `capacity` is the length of the queue in lines. Fields that are no plain data are written as
-    their `str`."""
+    fields of every line, `capacity` is the length of the queue in lines. Field values that JSON lacks are written as
+    their `str`. `descriptor` is that of the file that is written to."""
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class Log:
         self._thread.start()
 
     def __call__(self, level: str, event: str, **fields: object) -> None:
+        """Queue a line, unless its level is below that of the log. This never blocks: if the queue is full, the line is
+        dropped and counted. Raises KeyError for a level that is not in `LEVELS`."""
         if LEVELS[level] < self._level:
             return
         line: dict[str, object] = {"time": round(time.time(), 3), "level": level, "event": event}
@@ -66,6 +68,8 @@ class Log:
         self._thread.join(timeout)
 
     def _write_all(self) -> None:
+        """Write the queued lines until `close`, on the writer's thread. Drop and count a line that cannot be
+        written."""
         while (line := self._queue.get()) is not None:
             try:
                 while line:

@@ -58,8 +58,8 @@ PEER_BUFFER = 67_108_864
 
 
 def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision: str = "") -> LogicConfig:
-    """Return the logic's configuration, from the file's content, the broker's name, and the addresses that it announces
-    to clients (`url`) and brokers (`peer`)."""
+    """Return the logic's configuration, from the content of the file, the broker's name, the addresses that it
+    announces to clients (`url`) and brokers (`peer`), and its revision."""
     cache = config.topics.cache
     return LogicConfig(
         cluster=config.cluster,
@@ -86,15 +86,16 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision:
 
 def names_of_host(address: str) -> list[str]:
     """Return the names by which the host in HOST:PORT may be addressed: `a`, `a.b` and `a.b.c` for `a.b.c`. Return an
-    empty list for an IP address."""
+    empty list for an IP address. Raises ConfigError for another form than HOST:PORT."""
     host, _ = split_address(address, "address")
     labels = host.split(".")
     return [] if ":" in host or labels[-1].isdigit() else [".".join(labels[: end + 1]) for end in range(len(labels))]
 
 
 class Broker:
-    """A broker process. `await run()` runs it to its end and returns the exit code. Raises BrokerError when it cannot
-    start. `source` is the file of the configuration, which is checked for changes; None: no file is."""
+    """A broker process. `await run()` runs it to its end and returns the exit code; it raises BrokerError when the
+    broker cannot start. `source` is the file of the configuration, which is checked for changes; None: no file is
+    checked."""
 
     def __init__(self, config: BrokerConfig, identity: Identity, log: Log, source: Path | None = None) -> None:
         self._config = config
@@ -117,6 +118,7 @@ class Broker:
         self._started = time.monotonic()
 
     async def run(self) -> int:
+        """Run the broker to its end, and return the exit code. Raises BrokerError when it cannot start."""
         check_descriptors()
         sockets = self._bind()
         try:
@@ -129,6 +131,7 @@ class Broker:
     # ---- start ----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> tuple[socket.socket, socket.socket, socket.socket]:
+        """Return sockets that are bound to the addresses for clients, peers and administration. Raises ListenError."""
         identity = self._identity
         bound: list[socket.socket] = []
         try:
@@ -145,6 +148,8 @@ class Broker:
         return bound[0], bound[1], bound[2]
 
     def _build(self, clients: socket.socket, peers: socket.socket, administration: socket.socket) -> None:
+        """Create the parts of the broker and connect them, and begin to serve the administration. Clients and peers are
+        accepted later. Raises BrokerError for certificates, credentials or an address that cannot be used."""
         config, name, log = self._config, self._identity.name, self._log
         clock = time.monotonic
         self._certificates: dict[Purpose, Certificate] = {}
@@ -236,6 +241,7 @@ class Broker:
         )
 
     def _credential_store(self) -> CredentialStore | None:
+        """Return the source of keys and revocations, None where no tokens are configured."""
         security = self._config.security
         if security is None or security.tokens is None:
             return None
@@ -246,6 +252,7 @@ class Broker:
             self._credentials.request()
 
     def _client_backend(self) -> ClientBackend:
+        """Return the clients of the broker: in this process, or in I/O processes if the configuration has any."""
         config, name, clock = self._config, self._identity.name, time.monotonic
         if not config.io_processes:
             certificate = self._certificates.get("clients")
@@ -266,6 +273,8 @@ class Broker:
     # ---- run -------------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> int:
+        """Start the logic, connect to ZooKeeper, run until the broker ends, and shut down. Return the exit code. Raises
+        ZooKeeperError if there is no session within `zookeeper.startTimeout`."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._on_signal, number)
         logic = self._logic.config
@@ -284,6 +293,8 @@ class Broker:
         return code
 
     async def _wait_for_zookeeper(self) -> None:
+        """Wait until the first session of ZooKeeper, or the end of the broker. Raises ZooKeeperError after
+        `zookeeper.startTimeout` seconds."""
         limit = self._config.zookeeper.start_timeout
         connected = self._loop.create_task(self._zookeeper.first_connected.wait())
         waiting: set[asyncio.Future[Any]] = {connected, self._ended}
@@ -302,6 +313,8 @@ class Broker:
         )
 
     def _tick(self) -> None:
+        """Do everything that is due by time: ticks of all parts, checks of files and limits, opening for clients and
+        peers once the incarnation is known, and the end of a drain."""
         now = time.monotonic()
         if self._ended.done():
             return
@@ -333,6 +346,7 @@ class Broker:
             self._finish(0, "drained")
 
     def _check_descriptor_limit(self) -> None:
+        """Log a change of the limit of descriptors."""
         limit = descriptor_limit()
         if limit != self._descriptor_limit:
             level = "error" if limit < NEEDED_DESCRIPTORS else "warning"
@@ -370,6 +384,7 @@ class Broker:
     # ---- shutdown--------------------------------------------------------------------------------------------------
 
     def _on_signal(self, number: int) -> None:
+        """Begin to drain, at the first signal; at a second one end at once with exit code 1."""
         if self._drain_until is not None or self._ended.done():
             self._abrupt = True
             self._log("warning", "second_signal", signal=signal.Signals(number).name)
@@ -381,14 +396,17 @@ class Broker:
         self._pump.to_logic(events.DrainRequest(period))
 
     def _drained(self) -> bool:
+        """Return whether all groups are handed over and no client is connected."""
         return self._logic.drained and not len(self._clients)
 
     def _finish(self, code: int, reason: str) -> None:
+        """End the broker with an exit code; only the first call counts."""
         if not self._ended.done():
             self._log("info" if code == 0 else "error", "stopping", reason=reason, code=code)
             self._ended.set_result(code)
 
     def _on_core_failure(self, error: Exception) -> None:
+        """Log the exception with which a core broke an invariant, and end the broker with exit code 1."""
         self._log(
             "error",
             "invariant_violated",
@@ -420,6 +438,8 @@ class Broker:
             self._log("warning", "zookeeper_session_not_closed")
 
     def _reconfigure(self, config: BrokerConfig) -> None:
+        """Apply the parts of a changed configuration that a running broker can change: limits, brokers and the own
+        weight."""
         before, self._config = self._config, config
         if config.limits != before.limits:
             self._clients.set_limits(config)
@@ -437,10 +457,12 @@ class Broker:
     # ---- effects of the logic --------------------------------------------------------------------------------------
 
     def _note(self, effect: events.Note) -> None:
+        """Write a log line of a core, with the address of the client that it names."""
         note = self._clients.with_address(effect)
         self._log(note.level, note.event, **note.fields)
 
     def _stop(self, effect: events.Stop) -> None:
+        """End the process at once, as the logic demands: no event is handled any more."""
         self._pump.stopped = True
         self._abrupt = True
         self._finish(effect.code, effect.reason)
@@ -456,6 +478,7 @@ class Broker:
     # ---- status ----------------------------------------------------------------------------------------------------
 
     def _not_ready_reason(self) -> str:
+        """Return why this broker accepts no clients, "" if it accepts them."""
         if self._drain_until is not None or self._ended.done():
             return "draining"
         reason = self._clients.not_ready_reason
@@ -464,6 +487,7 @@ class Broker:
         return "zookeeper_access_denied" if reason and self._zookeeper.denied else reason
 
     def _metric_values(self) -> Mapping[str, Any]:
+        """Return the values of the metrics that the parts of the broker keep, by name of the metric."""
         handshakes = self._clients.handshake_counts()
         return metric_values(
             describe_logic(self._logic),
@@ -490,11 +514,12 @@ class Broker:
         )
 
     def _refused(self, clients: int) -> int:
-        """Return the number of connections that all listeners refused. `clients` is the number of the clients'
-        listener."""
+        """Return the number of connections that all listeners refused for want of descriptors. `clients` is the number
+        of the clients' listener."""
         return clients + sum(listener.refused for listener in self._listeners)
 
     def _status(self) -> Mapping[str, object]:
+        """Return the content of /v1/status."""
         clients = self._clients.status()
         return {
             "cluster": self._config.cluster,
@@ -520,9 +545,10 @@ class Broker:
 
 
 def run(config: BrokerConfig, identity: Identity, level: str = "info", source: Path | None = None) -> int:
-    """Run one broker until it is stopped. Return its exit code (errors.py), also when it cannot start. Raises
-    ConfigError for a wrong `identity`.
+    """Run one broker until it is stopped. Return its exit code (errors.py), also when it cannot start: the reason is
+    logged then. Raises ConfigError for an `identity` that is not valid.
 
+    :param level: the level of the log.
     :param source: the file of `config`, which is checked for changes (config_reload.py). None: no file is checked.
     """
     check_identity(config, identity)

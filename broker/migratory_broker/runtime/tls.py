@@ -33,9 +33,10 @@ class Certificate:
     Read the contexts for each new connection. `refused` is the number of handshakes so far that failed, `failures` the
     number of attempts so far to use changed files that failed.
 
-    :param on_refused: called for each handshake that failed.
+    :param files: the paths of the certificate, its key and the authority.
     :param name: the broker's name. It replaces `{broker}` in the paths. With the purpose `peers`, the certificate must
         be of this name.
+    :param on_refused: called for each handshake that is reported by `refuse`.
     :raises TlsError: the files cannot be used.
     """
 
@@ -73,7 +74,7 @@ class Certificate:
             raise TlsError(f"tls.{purpose}: {self._explain(error)}") from error
 
     def refuse(self, host: str, error: Exception) -> None:
-        """Count a handshake that failed. Log at most one line in ten seconds."""
+        """Count a handshake that failed, with the other end's address `host`. Log at most one line in ten seconds."""
         self.refused += 1
         self._on_refused()
         now = time.monotonic()
@@ -83,9 +84,9 @@ class Certificate:
             self._log("warning", "tls_refused", purpose=self._purpose, remote=host, reason=reason)
 
     def tick(self, now: float) -> None:
-        """Replace the contexts if the files have changed and can be used. Otherwise go on with those in use, log why,
-        once for each change and each reason, and try again at the next check: a certificate becomes valid, and a file
-        readable, without a change of the files."""
+        """Every `CHECK_INTERVAL`, replace the contexts if the files have changed and can be used. Otherwise go on with
+        those in use, log why, once for each change and each reason, and try again at the next check: a certificate
+        becomes valid, and a file readable, without a change of the files."""
         if now < self._next_check:
             return
         self._next_check = now + CHECK_INTERVAL
@@ -110,11 +111,13 @@ class Certificate:
         return [_state_of(path) for path in self._paths]
 
     def _explain(self, error: Exception) -> str:
+        """Return the text of an error, with the paths of the files."""
         files = ", ".join(map(str, self._paths))
         return f"{files} cannot be used: {getattr(error, 'verify_message', '') or error}"
 
     def _load(self) -> None:
-        """Make contexts of the files, try them, and use them. Raise OSError or ValueError if they cannot be used."""
+        """Make contexts of the files, try them in a handshake in memory, and put them in the place of those in use.
+        Raise OSError or ValueError if they cannot be used, and then leave those in use."""
         cert, key, *authority = self._paths
         mutual = self._purpose == "peers"
         # of ZooKeeper's members only the authority is known; otherwise without one the own chain is trusted, so that at
@@ -144,12 +147,13 @@ class Certificate:
 
 
 def names_of(certificate: dict[str, object] | None) -> list[str]:
-    """Return the DNS names of a verified certificate, as `getpeercert` describes it; none without a certificate."""
+    """Return the DNS names of a verified certificate, as `getpeercert` describes it; an empty list for None."""
     found = certificate.get("subjectAltName", ()) if certificate else ()
     return [name for kind, name in found if kind == "DNS"]  # type: ignore[attr-defined]
 
 
 def _state_of(path: Path) -> FileState | None:
+    """Return the state of a file, None if it cannot be had."""
     try:
         return file_state(path)
     except OSError:
@@ -157,7 +161,8 @@ def _state_of(path: Path) -> FileState | None:
 
 
 def _shown(cert: Path, key: Path) -> dict[str, object]:
-    """Return the certificate that a server sees of a client with this pair. Raise SSLError if it is not valid."""
+    """Return the certificate of this pair of files, as a server has verified it when a client presents it. Raise
+    SSLError if the certificate is not valid, such as an expired one."""
     client, server = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     server.verify_mode = ssl.CERT_REQUIRED
@@ -169,8 +174,9 @@ def _shown(cert: Path, key: Path) -> dict[str, object]:
 
 
 def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None) -> dict[str, object]:
-    """Connect two contexts in memory, and return the server's certificate as the client has verified it, or the
-    client's if only the server verifies. Raise SSLError if either end refuses the other."""
+    """Connect two contexts in memory. Return the server's certificate as the client has verified it, or the client's if
+    only the server verifies. With `name`, the server's certificate must have that name. Raise SSLError if either end
+    refuses the other."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=name),
@@ -185,6 +191,6 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str | None)
 
 
 def _advance(step: Callable[[], object]) -> None:
-    """Take a step of a handshake, which may wait for what the other end writes."""
+    """Take a step of a handshake. Nothing happens if it needs bytes that the other end has not written yet."""
     with contextlib.suppress(ssl.SSLWantReadError):
         step()

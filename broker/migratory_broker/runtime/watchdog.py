@@ -69,10 +69,11 @@ class LoopProgress:
 
 
 class Watchdog:
-    """The watchdog of the event loop that runs in the creating thread. It watches until the loop ends.
+    """The watchdog of the event loop that runs in the creating thread. A thread of its own, started when this object is
+    created, watches until the loop ends.
 
-    :param limit: seconds for which the loop may stand still; then the loop's stack is logged and the process ended.
-    :param end: ends the process with an exit code.
+    :param limit: seconds for which the loop may stand still; above it the loop's stack is logged and the process ended.
+    :param end: ends the process with an exit code, `EXIT_HUNG`.
     """
 
     def __init__(self, limit: float, log: Log, end: Callable[[int], object] = os._exit) -> None:
@@ -86,10 +87,12 @@ class Watchdog:
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def _beat(self) -> None:
+        """Record that the loop runs, and schedule the next record."""
         self._progress.turn()
         self._loop.call_later(WATCH_INTERVAL, self._beat)
 
     def _watch(self) -> None:
+        """Observe the loop until it ends or stands still for too long, on the watchdog's thread."""
         while self._loop.is_running():
             time.sleep(WATCH_INTERVAL)
             stalled = self._progress.observe(time.monotonic())
@@ -98,6 +101,7 @@ class Watchdog:
                 return
 
     def _end_process(self, stalled: float) -> None:
+        """Log how long the loop stood still and where it stands, and end the process."""
         frame = sys._current_frames().get(self._loop_thread)
         self._log(
             "error",

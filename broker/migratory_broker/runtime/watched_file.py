@@ -12,19 +12,19 @@ Kubernetes does with Secrets)."""
 
 
 class WatchedFile:
-    """A file that is read when its state differs from that of the last successful read."""
+    """A file that is read when its state differs from that of the last successful read, and at the first time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._state: FileState | None = None
 
     def read(self, limit: int = -1) -> bytes | None:
-        """Return the content if the file changed since the last successful read, else None.
+        """Return the content if the file changed since the last successful read, or at the first read, else None.
 
         Raises OSError. The next call then reads the file again: permissions or the descriptors of the process can
         change while the state of the file stays.
 
-        :param limit: the largest number of bytes to return; -1: no limit.
+        :param limit: the largest number of bytes to return; the rest of a longer file is left out. -1: no limit.
         """
         before, self._state = self._state, None
         state = file_state(self.path)

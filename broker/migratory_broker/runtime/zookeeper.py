@@ -86,7 +86,8 @@ class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, changed to wait with `poll`. The default opens a descriptor for each wait, so that a connection
     would end when the process has none left. With `tls`, connections use TLS.
 
-    :param on_tls_failure: called with the error of a connection that failed, on a thread of kazoo.
+    :param tls: the certificate of the broker, None for no TLS.
+    :param on_tls_failure: called with the error of a TLS handshake that failed, on a thread of kazoo.
     """
 
     def __init__(self, tls: Certificate | None, on_tls_failure: Callable[[OSError], None]) -> None:
@@ -95,6 +96,8 @@ class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self._on_tls_failure = on_tls_failure
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a connection to a server of ZooKeeper, after the TLS handshake where there is TLS. Raises OSError.
+        Blocks a thread of kazoo."""
         if self._tls is None:
             return super().create_connection(*args, **kwargs)
         connection = socket.create_connection(kwargs["address"], kwargs["timeout"])
@@ -107,12 +110,13 @@ class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, *args: Any, **kwargs: Any) -> Any:
+        """Wait for sockets as `select.select` does, with `poll`."""
         return selector_select(*args, selectors_module=_POLL, **kwargs)
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperCredentials:
-    """User and password of the cluster in ZooKeeper. `protect`: whether the cluster's nodes get an ACL for this user
+    """User and password of the brokers in ZooKeeper. `protect`: whether the cluster's nodes get an ACL for this user
     alone. Otherwise they get one for everybody, which brokers without credentials need."""
 
     user: str
@@ -121,9 +125,10 @@ class ZooKeeperCredentials:
 
     @classmethod
     def load(cls, section: CredentialsSection) -> ZooKeeperCredentials:
-        """Return the credentials of the configuration. A line end after the password does not belong to it.
+        """Return the credentials of the configuration. One line end after the password does not belong to the password.
 
-        :raises ZooKeeperError: the file cannot be read, or what it holds is no password.
+        :raises ZooKeeperError: the file cannot be read, or its content is not one line of 1 to 255 printable ASCII
+            characters.
         """
         where = f"zookeeper.credentials.passwordFile: {section.password_file}"
         try:
@@ -140,6 +145,8 @@ class ZooKeeperCredentials:
 
     @property
     def acl(self) -> list[ACL]:
+        """The ACL of each node of the cluster: all permissions for this user alone, or for everybody without
+        `protect`."""
         return [make_digest_acl(self.user, self.password, all=True)] if self.protect else list(OPEN_ACL_UNSAFE)
 
 
@@ -149,13 +156,15 @@ _Step = tuple[Literal["create", "exists", "get"], str]
 
 class ZooKeeper:
     """The connection to ZooKeeper: it carries out the logic's requests and posts the replies. All methods are for the
-    loop's thread.
+    loop's thread. `connected` is True while there is a session in which requests are carried out, and the event
+    `first_connected` is set at the first one. `denials` is the number of requests so far to which access was denied.
 
     :param servers: in the syntax of ZooKeeper's clients.
     :param root: the path below which all paths of the logic are; created when missing.
     :param session_timeout: in seconds.
     :param post: called with the events for the logic.
-    :param credentials: None to authenticate with none, and to create nodes that are open to everybody.
+    :param credentials: the user and the password to authenticate with; None: no authentication, and created nodes are
+        open to everybody.
     :param tls: the certificate of the broker, and the authority of ZooKeeper's members; None for no TLS.
     """
 
@@ -197,6 +206,7 @@ class ZooKeeper:
         self.first_connected = asyncio.Event()
 
     def _new_client(self) -> KazooClient:
+        """Return a new client that is not started, with the servers, credentials and certificate of this object."""
         library = logging.getLogger("migratory.kazoo")
         library.setLevel(logging.ERROR)  # state changes are logged here
         options: dict[str, Any] = {}
@@ -216,15 +226,17 @@ class ZooKeeper:
 
     @property
     def connected(self) -> bool:
+        """True while there is a session whose first steps are done, so that requests are sent."""
         return self._connected
 
     @property
     def denied(self) -> str:
-        """The path of the node to which access was denied within the last DENIED_SECONDS, "" if there is none."""
+        """The full path of the node to which access was denied last, within the last DENIED_SECONDS and since the last
+        start of a session; "" if there is none."""
         return self._denied if self._loop.time() - self._denied_at < DENIED_SECONDS else ""
 
     def start(self) -> None:
-        """Begin to connect. `ZkSession` is posted once there is a session."""
+        """Begin to connect. `ZkSession` is posted once there is a session and the root node exists."""
         self._client.start_async()
 
     async def stop(self, limit: float) -> bool:
@@ -253,12 +265,15 @@ class ZooKeeper:
     # ---- the logic's effects ---------------------------------------------------------------------------------------
 
     def get(self, effect: events.ZkGet) -> None:
+        """Read a node as the effect says, and post a `ZkReply`."""
         self._request(effect.request, partial(self._get, effect))
 
     def children(self, effect: events.ZkChildren) -> None:
+        """List the children of a node as the effect says, and post a `ZkReply`."""
         self._request(effect.request, partial(self._children, effect))
 
     def commit(self, effect: events.ZkCommit) -> None:
+        """Carry out a transaction as the effect says, and post a `ZkReply`."""
         self._request(effect.request, partial(self._commit, effect))
 
     def _get(self, effect: events.ZkGet) -> None:
@@ -286,8 +301,9 @@ class ZooKeeper:
         transaction.commit_async().rawlink(partial(self._post_result, self._committed, effect))
 
     def _request(self, request: int, send: Callable[[], None]) -> None:
-        """Send a request by `send()`, after the earlier ones and at most REQUESTS_AT_ONCE at the same time. Without a
-        connection, answer it with `unknown` after OFFLINE_DELAY."""
+        """Send the request with the number `request` by `send()`, after the earlier ones and at most REQUESTS_AT_ONCE
+        at the same time. Answer it with `unknown` if no answer comes within UNANSWERED_TIMEOUTS session timeouts, or,
+        without a connection, after OFFLINE_DELAY."""
         call_later = self._loop.call_later
         if not self._connected:
             self._outstanding[request] = call_later(OFFLINE_DELAY, self._unknown, request, "no connection")
@@ -298,6 +314,7 @@ class ZooKeeper:
         self._send_waiting()
 
     def _send_waiting(self) -> None:
+        """Send waiting requests until REQUESTS_AT_ONCE are with ZooKeeper."""
         while self._waiting and len(self._sent) < REQUESTS_AT_ONCE:
             request, send = self._waiting.popleft()
             if request in self._outstanding:
@@ -305,15 +322,18 @@ class ZooKeeper:
                 send()
 
     def _full_path(self, path: str) -> str:
+        """Return the path in ZooKeeper of a path of the logic, which is below the root."""
         return self._root + path if path != "/" else self._root
 
     def _watch(self, kind: str, path: str) -> Callable[[WatchedEvent], None]:
+        """Return the function that kazoo calls when a watch of this kind on this path fires."""
         # the same object for the same watch, so that kazoo stores it once
         return self._watches.setdefault((kind, path), partial(self._on_watch, path))
 
     # ---- on kazoo's threads: only post -----------------------------------------------------------------------------
 
     def _to_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        """Schedule a call on the loop's thread. Drop it if the loop has ended after `stop`."""
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
@@ -322,9 +342,11 @@ class ZooKeeper:
                 raise
 
     def _post_result(self, call: Callable[..., None], effect: object, result: Any) -> None:
+        """Schedule `call(effect, result)` on the loop's thread, for the result of a request."""
         self._to_loop(call, effect, result)
 
     def _on_state(self, client: KazooClient, state: str) -> None:
+        """Report a change of a client's state to the loop, and that the client has closed itself."""
         client_id = client.client_id if state == KazooState.CONNECTED else None
         self._to_loop(self._changed_state, client, state, client_id[0] if client_id else 0)
         if client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):  # it was stopped, or gave up
@@ -336,6 +358,8 @@ class ZooKeeper:
     # ---- on the loop -----------------------------------------------------------------------------------------------
 
     def _changed_state(self, client: KazooClient, state: str, session: int) -> None:
+        """Handle a changed state of the present client. With a new connection, begin the first steps of the session.
+        Without one, answer all requests with `unknown` and post that the session is suspended or lost."""
         if self._closed or client is not self._client:
             return
         self._generation += 1
@@ -355,16 +379,18 @@ class ZooKeeper:
 
     def _forget_transactions(self, generation: int) -> None:
         """Let the client connect to servers that have fewer transactions than it has seen. Called a session timeout
-        after the connection was lost; does nothing if the state has changed since `generation`.
+        after the connection was lost; does nothing if the state of the connection has changed since `generation`.
 
-        A server refuses such a client, as it may merely lag. But one that lost its data, or was rolled back, would
-        refuse for ever. The logic verifies the data, and writes before it reads, in each session.
+        A server refuses a client that has seen more transactions than the server, as the server may merely lag. But one
+        that lost its data, or was rolled back, would refuse for ever. The logic verifies the data, and writes before it
+        reads, in each session.
         """
         if generation == self._generation and not self._closed:
             self._client.last_zxid = 0
 
     def _on_tls_failure(self, error: OSError) -> None:
-        """Count the failure. Log at most one line in TLS_LOG_INTERVAL: connecting is tried again for ever."""
+        """Count a TLS handshake that failed. Log at most one line in TLS_LOG_INTERVAL: connecting is tried again for
+        ever."""
         assert self._tls is not None
         self._tls.refused += 1
         if self._loop.time() - self._tls_logged_at >= TLS_LOG_INTERVAL:
@@ -373,6 +399,8 @@ class ZooKeeper:
             self._log("error", "zookeeper_tls_failed", reason=reason)
 
     def _on_client_closed(self, client: KazooClient) -> None:
+        """Replace the present client, which has closed itself: it gave up, or the server refused its way of
+        authentication."""
         if self._closed or client is not self._client:
             return
         if client.client_state == KeeperState.AUTH_FAILED:  # the server does not know the scheme of the credentials
@@ -382,33 +410,40 @@ class ZooKeeper:
         self._replace_client()
 
     def _on_expired_reply(self) -> None:
-        """Replace a client whose session has ended although its connection stays open."""
+        """Replace the client: its session has ended although its connection stays open. All requests are answered with
+        `unknown`, and the session is reported as lost."""
         self._log("warning", "zookeeper_session_ended", session=f"{self._session:x}")
         self._changed_state(self._client, KazooState.LOST, 0)
         self._replace_client()
 
     def _replace_client(self) -> None:
+        """Create a new client in the place of the present one, and start it after REPLACE_DELAY. Its first session
+        reports every node with a watch as changed."""
         # kazoo may end the threads that report lost watches before they do.
         self._lost_watches |= dict.fromkeys(path for _, path in self._watches)
         ended, self._client = self._client, self._new_client()
         self._loop.call_later(REPLACE_DELAY, self._start_replacement, ended)
 
     def _start_replacement(self, ended: KazooClient) -> None:
+        """Stop the client `ended` on a thread of its own, and start the new one."""
         threading.Thread(target=_stop_client, args=(ended,), name="zookeeper-close", daemon=True).start()
         if not self._closed:
             self._client.start_async()
 
     def _parents(self) -> list[str]:
+        """Return the paths of the nodes that lead to the root, the root included, from the top."""
         parts = self._root.strip("/").split("/")
         return ["/" + "/".join(parts[: end + 1]) for end in range(len(parts))]
 
     def _first_steps(self) -> list[_Step]:
+        """Return the requests with which each session begins: create the nodes of the root path, and read the root."""
         return [*(("create", path) for path in self._parents()), ("get", self._root)]
 
     def _ensure(self, generation: int, steps: list[_Step]) -> None:
-        """Create the missing nodes of the root path and read the root, one step at a time, then post that there is a
-        session, and report every node as changed whose watch was lost with the connection. Nothing if the state of the
-        connection has changed since `generation`."""
+        """Carry out the first of `steps`, whose answer leads to the next one; tried again after ENSURE_RETRY without an
+        answer. When none is left, post that there is a session, report every node as changed whose watch was lost with
+        the connection, and with credentials begin to protect the nodes. Nothing happens if the state of the connection
+        has changed since `generation`."""
         if generation != self._generation or self._closed:
             return
         if steps:
@@ -433,10 +468,13 @@ class ZooKeeper:
             self._protection = self._loop.create_task(self._protect(self._session, self._credentials.acl))
 
     def _retry_ensure(self, generation: int, steps: list[_Step]) -> None:
+        """Try the first of `steps` again if it got no answer."""
         if self._ensuring is steps:
             self._ensure(generation, steps)
 
     def _ensured(self, step: tuple[int, list[_Step]], result: Any) -> None:
+        """Handle the answer to a step of the session's start: go on with the next step, or try again later after a
+        refusal."""
         generation, steps = step
         if self._ensuring is not steps:
             return  # an earlier attempt for the same step was answered
@@ -457,8 +495,9 @@ class ZooKeeper:
             self._loop.call_later(ENSURE_RETRY, self._ensure, generation, steps)
 
     async def _protect(self, session: int, acl: list[ACL]) -> None:
-        """Give `acl` to the root and all nodes below it, with one request at a time, so that requests of the logic do
-        not wait. The nodes above the root are left alone, because other programs may use them."""
+        """Give `acl` to the root and all nodes below it that have another one, with one request at a time, so that
+        requests of the logic do not wait. The nodes above the root are left alone, because other programs may use them.
+        After an error of the connection this ends, and the next session does it again."""
         paths, changed = [self._root], 0
         try:
             while paths:
@@ -490,7 +529,7 @@ class ZooKeeper:
         return result.value
 
     def _deny(self, path: str) -> None:
-        """Count and report that ZooKeeper denied access to the node at `path`. Log at most one line in
+        """Count and report that ZooKeeper denied access to the node at `path`, a full path. Log at most one line in
         DENIED_SECONDS."""
         now = self._loop.time()
         self.denials += 1
@@ -501,6 +540,8 @@ class ZooKeeper:
             self._log("error", "zookeeper_access_denied", path=path, user=user)
 
     def _watched(self, path: str, lost: bool) -> None:
+        """Post that a node has changed. `lost`: the watch ended with the connection; then it is posted once there is a
+        connection."""
         if self._closed:
             return
         if not lost:
@@ -512,6 +553,7 @@ class ZooKeeper:
             self._lost_watches[path] = None
 
     def _got(self, effect: events.ZkGet, result: Any) -> None:
+        """Answer a read of a node with its result."""
         error = result.exception
         if error is None:
             data, stat = result.value
@@ -522,6 +564,7 @@ class ZooKeeper:
             self._failed(effect.request, error, effect.path)
 
     def _listed(self, effect: events.ZkChildren, result: Any) -> None:
+        """Answer a listing of children with its result: the names, sorted."""
         error = result.exception
         if error is None:
             self._reply(events.ZkReply(effect.request, "ok", children=tuple(sorted(result.value))))
@@ -531,8 +574,8 @@ class ZooKeeper:
             self._failed(effect.request, error, effect.path)
 
     def _missing(self, effect: events.ZkGet | events.ZkChildren) -> None:
-        """Answer a read of a node that does not exist. If a watch was wanted, first set one with `exists`, because the
-        read left none; if the node exists by then, read again."""
+        """Answer a read or listing of a node that does not exist. If a watch was wanted, first set one with `exists`,
+        because the read left none; if the node exists by then, read again."""
         if not effect.watch:
             self._reply(events.ZkReply(effect.request, "ok"))
         elif effect.request in self._outstanding:
@@ -540,6 +583,8 @@ class ZooKeeper:
             result.rawlink(partial(self._post_result, self._checked_existence, effect))
 
     def _checked_existence(self, effect: events.ZkGet | events.ZkChildren, result: Any) -> None:
+        """Answer a read or listing of a missing node, on which the watch is set now. If the node was created in
+        between, read again."""
         if result.exception is not None:
             self._failed(effect.request, result.exception, effect.path)
         elif result.value is None:
@@ -550,6 +595,8 @@ class ZooKeeper:
             (self.get if isinstance(effect, events.ZkGet) else self.children)(effect)  # type: ignore[arg-type]
 
     def _committed(self, effect: events.ZkCommit, result: Any) -> None:
+        """Answer a transaction with its result: the versions of its nodes, or the errors of its operations if it was
+        refused."""
         if result.exception is not None:
             self._failed(effect.request, result.exception, "")
             return
@@ -570,6 +617,8 @@ class ZooKeeper:
         self._reply(events.ZkReply(effect.request, "ok", versions=tuple(versions)))
 
     def _failed(self, request: int, error: BaseException, path: str) -> None:
+        """Answer a request that failed: with `unknown` if it may have been carried out, else with `refused`. `path` is
+        that of the logic. Replace a client whose session has ended."""
         if isinstance(error, _UNKNOWN):
             expired = isinstance(error, SessionExpiredError) and request in self._outstanding
             self._unknown(request, type(error).__name__)
@@ -583,13 +632,17 @@ class ZooKeeper:
             self._reply(events.ZkReply(request, "refused", error=type(error).__name__))
 
     def _on_request_timeout(self, request: int) -> None:
+        """Log that a request got no answer in time, and answer it with `unknown`."""
         self._log("warning", "zookeeper_request_timeout", request=request)
         self._unknown(request, "no answer in time")
 
     def _unknown(self, request: int, reason: str) -> None:
+        """Answer a request with `unknown` and this reason."""
         self._reply(events.ZkReply(request, "unknown", error=reason))
 
     def _reply(self, reply: events.ZkReply) -> None:
+        """Post the reply to a request, and send a request that waits. Nothing happens if the request was answered
+        before, or after `stop`."""
         timer = self._outstanding.pop(reply.request, None)
         self._sent.discard(reply.request)
         if timer is not None and not self._closed:

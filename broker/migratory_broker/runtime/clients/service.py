@@ -139,7 +139,8 @@ def _token_places(config: BrokerConfig) -> TokenPlaces | None:
 
 
 def _is_anonymous(config: BrokerConfig) -> bool:
-    """Return whether clients may connect without a token."""
+    """Return whether no token is needed: there is no `security`, it has no tokens, or it lets clients connect without
+    one."""
     security = config.security
     return security is None or security.tokens is None or security.anonymous
 

@@ -47,7 +47,7 @@ class Channel(asyncio.Protocol):
     :param receive: called with each batch's messages and its size in bytes; `acknowledge(size)` must follow when they
         are processed.
     :param on_lost: called once, when the connection has ended.
-    :param on_writable: called when the channel is not full any more.
+    :param on_writable: called when the channel was full and has room again.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class Channel(asyncio.Protocol):
     # ---- sending -------------------------------------------------------------------------------------------------
 
     def put(self, data: bytes) -> None:
-        """Add one encoded message to the batch that `flush` will send. A batch of `MAX_OPEN_BATCH` bytes or more is
-        sent at once."""
+        """Add one encoded message to the batch that `flush` will send. Once the batch has `MAX_OPEN_BATCH` bytes or
+        more, it is sent at once."""
         self._pending.append(data)
         self._pending_size += len(data)
         if self._pending_size >= MAX_OPEN_BATCH:
             self.flush()
 
     def flush(self) -> None:
-        """Send the messages that were added since the last batch as one batch. Before the connection is made they
-        wait; after it ends they are dropped."""
+        """Send the messages that were added since the last batch as one batch; nothing without any. Before the
+        connection is made they wait; after it ends they are dropped."""
         if not self._pending or self._transport is None:
             return
         pending, self._pending, self._pending_size = self._pending, [], 0
@@ -110,7 +110,8 @@ class Channel(asyncio.Protocol):
     # ---- receiving -----------------------------------------------------------------------------------------------
 
     def acknowledge(self, size: int) -> None:
-        """Record that `size` received bytes were processed, and resume reading when few enough are left."""
+        """Record that `size` received bytes were processed. If reading was stopped, resume it once at most half of
+        `MAX_UNREAD_BYTES` are unprocessed."""
         self._unprocessed -= size
         if not self._reading and self._unprocessed <= MAX_UNREAD_BYTES // 2 and not self.closed:
             self._reading = True
@@ -122,12 +123,15 @@ class Channel(asyncio.Protocol):
         self._transport.set_write_buffer_limits(FULL_BYTES, FULL_BYTES // 4)
 
     def data_received(self, data: bytes) -> None:
+        """Pass each batch that is complete now to `receive`. Stop reading while more than `MAX_UNREAD_BYTES` are
+        unprocessed."""
         self._deframer.feed(data, self._batch)
         if self._reading and self._unprocessed > MAX_UNREAD_BYTES and not self.closed:
             self._reading = False
             cast("asyncio.Transport", self._transport).pause_reading()
 
     def _batch(self, body: memoryview) -> None:
+        """Decode a batch, count its bytes as unprocessed, and pass its messages to `receive`."""
         size = len(body)
         self._unprocessed += size
         self._receive(self._decoder.decode(body), size)
@@ -141,7 +145,7 @@ class Channel(asyncio.Protocol):
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return the two ends of the connection over which accepted sockets are sent."""
+    """Return the two ends of the connection over which accepted sockets are sent. Both are non-blocking."""
     first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     first.setblocking(False)
     second.setblocking(False)
@@ -163,8 +167,9 @@ def send_socket(pipe: socket.socket, accepted: socket.socket, key: str = "") -> 
 
 
 def receive_sockets(pipe: socket.socket, limit: int) -> list[tuple[socket.socket | None, str]]:
-    """Receive up to `limit` accepted sockets that wait. Return them, each with the key of its address, and None for
-    each socket that the kernel dropped because no descriptor was free."""
+    """Receive up to `limit` accepted sockets that wait. Return them, each with the key of its address, and None in
+    place of each socket that the kernel dropped because no descriptor was free. Return an empty list if none waits or
+    the other end is gone."""
     received: list[tuple[socket.socket | None, str]] = []
     while len(received) < limit:
         try:

@@ -1,5 +1,5 @@
-"""The sum of the counters of all I/O processes, for `IoProcessPool`: as if there were one edge, dead processes
-included."""
+"""The sums of the counters of all I/O processes, for `IoProcessPool`: as if there were one edge. Counters of dead
+processes are included."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class IoProcessCounters:
         self.deaths = 0
 
     def record_death(self, process: IoProcessHandle, *, closing: bool) -> int:
-        """Add the counters of a dead process to the sums, and return how many clients it had, by its last report.
-        Unless the broker itself is `closing`, also count the death, and these clients as closed."""
+        """Add the counters of a dead process to the sums, and return how many clients it had, by its last report; 0
+        without a report. Unless the broker itself is `closing`, also count the death, and these clients as closed."""
         if not closing:
             self.deaths += 1
         if process.report is None:
@@ -54,8 +54,8 @@ class IoProcessCounters:
         return clients
 
     def total(self, processes: Collection[IoProcessHandle]) -> dict[str, Any]:
-        """Return the status of all edges as if they were one: sums of the numbers, and the clients with the longest
-        queues. The caller adds admission and topics."""
+        """Return the status of all edges as if they were one: sums of the numbers, those of dead processes included
+        where they only rise, and the 20 clients with the longest queues. The caller adds admission and topics."""
         edges = [process.report.edge for process in processes if process.report is not None]
         closed = Counter(self._dead_closed)
         for edge in edges:
@@ -75,8 +75,8 @@ class IoProcessCounters:
         }
 
     def handshake_counts(self, processes: Collection[IoProcessHandle]) -> dict[str, int]:
-        """Return the sums of `ClientService.handshake_counts` over all processes. What waits counts for living ones
-        only."""
+        """Return the sums of `ClientService.handshake_counts` over all processes, dead ones included. Numbers of
+        waiting handshakes and their bytes are those of living processes."""
         counts = Counter({key: 0 if key.endswith("waiting") else self._dead[key] for key in HANDSHAKE_COUNTS})
         for process in processes:
             if process.report is not None:

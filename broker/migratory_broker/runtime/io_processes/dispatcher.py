@@ -17,7 +17,8 @@ kernel's backlog."""
 
 
 class SocketDispatcher:
-    """The accepting of client connections for all I/O processes.
+    """The accepting of client connections for all I/O processes, which begins when this object is created. It is the
+    `Pace` of its acceptor: nothing is accepted while no process may be sent a connection.
 
     :param processes: returns the processes that serve clients.
     :param rate: the limit of connections a second.
@@ -41,14 +42,16 @@ class SocketDispatcher:
 
     @property
     def refused(self) -> int:
+        """The number of connections so far that were refused because no descriptor was left."""
         return self._acceptor.refused
 
     def close(self) -> None:
+        """Stop accepting, and close the listening socket."""
         self._acceptor.close()
 
     def least_loaded(self) -> IoProcessHandle | None:
-        """Return the process to send the next connection to: of those with room, or else of all, the one with the
-        fewest connections. None if none may be sent one now."""
+        """Return the process to send the next connection to: the one with the fewest connections of those that have
+        room, or of all if none has room. Return None if none may be sent a connection now."""
         now = self._clock()
         candidates = [process for process in self._processes() if process.is_accepting(now)]
         return min(
@@ -58,6 +61,7 @@ class SocketDispatcher:
         )
 
     def _dispatch(self, accepted: socket.socket, lease: AddressLease | None) -> None:
+        """Send an accepted socket to a process. If none takes it, close the socket and release its lease."""
         process = self.least_loaded()
         if process is None or not process.send_client(accepted, lease):
             accepted.close()  # the process died just now; the client retries
@@ -72,11 +76,16 @@ class SocketDispatcher:
     # ---- as the acceptor's rate ----------------------------------------------------------------------------------
 
     def try_acquire(self) -> bool:
+        """Return whether a process may be sent a connection now and the rate allows one more. If so, count it for the
+        rate."""
         self._none_accepting = self.least_loaded() is None
         return not self._none_accepting and self._rate.try_acquire()
 
     def refund(self) -> None:
+        """Take back the count of a connection that was refused at once for its address."""
         self._rate.refund()
 
     def delay(self) -> float:
+        """Return the seconds until the next attempt to accept: `NONE_READY_DELAY` if no process may be sent a
+        connection, else those of the rate."""
         return NONE_READY_DELAY if self._none_accepting else self._rate.delay()

@@ -1,9 +1,9 @@
 """One I/O process as the broker's process sees it, for `IoProcessPool`: started, given clients and events, supervised,
 ended.
 
-A process may end in any way and at any moment, and loses its own clients only. A process that does not answer, does not
-read its channel, or does not close its clients when it must is killed. Its clients then notice at once that their
-connections are gone, and resume elsewhere.
+A process may end in any way and at any moment, and only its own clients lose their connections. A process that does not
+answer, does not read its channel, or does not close its clients when it must is killed. Its clients then notice at once
+that their connections are gone, and resume elsewhere.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _ENCODED_BEAT = encode(Beat())
 
 
 def start_process(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
-    """Start an I/O process, which inherits the descriptors `ends`: the other ends of its channel and its socket pipe.
-    Raises OSError."""
+    """Start an I/O process of this process, which inherits the descriptors `ends`: the other ends of its channel and
+    its socket pipe. Raises OSError."""
     command = [sys.executable, "-m", "migratory_broker.runtime.io_processes.process", str(os.getpid()), *map(str, ends)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends)
 
 
 class IoProcessHandle:
-    """A running I/O process, started when this object is created. Raises what `start_process` raises.
+    """A running I/O process, started when this object is created. Creating it raises what `start_process` raises.
 
     :param index: the place of this I/O process among the broker's.
     :param number: the number of the edge in this I/O process, never reused.
@@ -117,6 +117,7 @@ class IoProcessHandle:
         await asyncio.get_running_loop().create_unix_connection(lambda: self.channel, sock=own_end)
 
     def _lost(self, on_lost: Callable[[IoProcessHandle], None]) -> None:
+        """Forget the waiting requests, release all leases, and report the loss: the channel has ended."""
         if self.alive:
             self.alive = False
             self._requests.clear()
@@ -128,8 +129,9 @@ class IoProcessHandle:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def request(self, message: Attach | NextPage | Detach) -> None:
-        """Give a message of the I/O process to `on_request`: now if the channel has room and no earlier one waits, else
-        later, in order. Requests for pages of replays are always deferred, in an order of their own."""
+        """Give a message of the I/O process to `on_request`: now if the channel has room and no earlier message waits,
+        else later, in order. Requests for pages of replays (`NextPage`) are always deferred, in an order of their
+        own."""
         if isinstance(message, NextPage):
             self._pages.put(message)
         elif self._requests or self._is_full():
@@ -154,12 +156,14 @@ class IoProcessHandle:
 
     @property
     def load(self) -> int:
-        """The number of connections that the I/O process holds, with the sockets in flight to it."""
+        """The number of connections that the I/O process holds, those in their handshake included, and of sockets that
+        were sent to it and not received yet."""
         return self.counts.load + self.sockets_sent - self.counts.given
 
     def is_accepting(self, now: float) -> bool:
-        """Return whether the I/O process may be sent one more socket now: it serves, was heard lately, and few sockets
-        are in flight."""
+        """Return whether the I/O process may be sent one more socket now: it serves, was heard within `SUSPECT_AFTER`,
+        and fewer than `MAX_SOCKETS_IN_FLIGHT` sockets were sent to it and not received yet. Whether it has room does
+        not count."""
         return (
             self.serving
             and self.alive
@@ -179,7 +183,8 @@ class IoProcessHandle:
         return sent
 
     def release(self, keys: Iterable[str]) -> None:
-        """Release one lease for each of `keys`, in which a key occurs once for each connection that ended."""
+        """Release one lease for each of `keys`, in which a key occurs once for each connection that ended. Raises
+        KeyError for a key without a lease."""
         for key in keys:
             leases = self._leases[key]
             leases.pop().release()
@@ -219,11 +224,13 @@ class IoProcessHandle:
 
     @property
     def closed_clients(self) -> bool:
-        """True if the process has reported that it handled the last batch that closes all its clients."""
+        """True if `expect_close` was called and the process has reported that it handled the batch that closes all its
+        clients."""
         return self.report is not None and 0 < self._close_batch <= self.report.batches
 
     def tick(self, now: float, stalled: bool, max_waiting: int) -> None:
-        """Kill the I/O process if it breaks a limit of time or memory, and send a `Beat` if one is due.
+        """Kill the I/O process if it did not close its clients in time, was not heard for `KILL_AFTER` (before it
+        serves: `START_TIMEOUT`), or has too many bytes waiting. Send it a `Beat` if one is due.
 
         `stalled`: the broker's own process did not run for a while, so that the I/O process counts as heard now.
         `max_waiting`: bytes that may wait to be sent to the I/O process.
@@ -280,6 +287,7 @@ class DeferredRequests:
         return len(self._waiting)
 
     def put(self, request: Any) -> None:
+        """Add a request behind those that wait, and schedule the next answer if the channel has room."""
         self._waiting.append(request)
         self.resume()
 
@@ -293,6 +301,7 @@ class DeferredRequests:
         self._waiting.clear()
 
     def _answer_next(self, _: None) -> None:
+        """Answer the first request if the channel has room, and schedule the next answer."""
         self._scheduled = False
         if self._waiting and not self._is_full():
             self._answer(self._waiting.popleft())

@@ -20,13 +20,13 @@ from migratory_broker.core.logic.events import EdgeEffect, EdgeMessage, Note, Ob
 class Begin(EdgeMessage, frozen=True, gc=False):
     """The first message to an I/O process, after which it serves clients.
 
-    edge          the number of its edge
+    edge          the number of the edge in the I/O process
     process       the place of the I/O process among the broker's
-    incarnation   of the broker
+    incarnation   the number of the broker's incarnation
     broker        the broker's name
     config        the configuration, as JSON
-    level         its log level
-    fencing       seconds without a message from the broker's process after which it must close its clients
+    level         the level of the I/O process's log
+    fencing       seconds without a message from the broker's process after which the I/O process must close its clients
     """
 
     edge: int
@@ -39,7 +39,7 @@ class Begin(EdgeMessage, frozen=True, gc=False):
 
 
 class LimitsChanged(EdgeMessage, frozen=True, gc=False):
-    """Limits of clients changed. `config` is the configuration, as JSON."""
+    """Limits of clients changed: new ones are in force. `config` is the whole configuration, as JSON."""
 
     config: bytes
 
@@ -64,12 +64,13 @@ class IoHello(EdgeMessage, frozen=True, gc=False):
 
 
 class ConsoleStatusNeeded(EdgeMessage, frozen=True, gc=False):
-    """A page of the console asks for its status."""
+    """A question for what the console shows of the broker, because a page of the console asked. `ConsoleStatus` answers
+    it."""
 
 
 class SocketCounts(EdgeMessage, frozen=True, gc=False):
-    """The connections of an I/O process: sockets received so far (`given`), connections held now (`load`), and those of
-    them whose handshake is done (`connections`)."""
+    """The connections of an I/O process: sockets received so far (`given`), connections held now, those in their
+    handshake included (`load`), and those whose handshake is done (`connections`)."""
 
     given: int
     load: int
@@ -77,7 +78,7 @@ class SocketCounts(EdgeMessage, frozen=True, gc=False):
 
 
 class ReleasedAddresses(EdgeMessage, frozen=True, gc=False):
-    """The keys of the addresses whose connections have ended, one for each connection that counts."""
+    """The keys of the addresses whose connections have ended, a key once for each of its connections."""
 
     keys: tuple[str, ...]
 
@@ -114,7 +115,7 @@ them."""
 
 
 def decoder(union: Any) -> msgspec.msgpack.Decoder[list[Any]]:
-    """Return a decoder of batches: MessagePack lists of the union's messages."""
+    """Return a decoder of batches: MessagePack lists of messages of the classes in `union`."""
     return msgspec.msgpack.Decoder(list[Union[get_args(union)]])  # type: ignore[misc]  # noqa: UP007
 
 
@@ -122,6 +123,7 @@ Route = Literal["one", "topic", "all"]
 
 
 def _route(kind: type[EdgeMessage]) -> Route:
+    """Return the edges to which messages of a class are sent, as `ROUTES` says, by the fields of the class."""
     fields = get_type_hints(kind)
     return "one" if "edge" in fields else "topic" if "topic" in fields else "all"
 

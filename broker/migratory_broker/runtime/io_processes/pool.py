@@ -2,8 +2,9 @@
 requests of the processes to the logic.
 
 For the pump this is the edge. A publication is encoded once and sent once to each process with subscribers of its
-topic. Requests for replays are answered only while the channel is not full, so that a slow process is waited for and
-not filled. Pages of replays are answered in the deferred queue, as in one process (pump.py).
+topic. A process's requests for subscriptions and replays are answered only while its channel is not full, so that a
+slow process is waited for and not filled. Pages of replays are answered in the deferred queue, as in one process
+(pump.py).
 """
 
 from __future__ import annotations
@@ -63,13 +64,14 @@ wait is killed."""
 
 
 class IoProcessPool:
-    """The I/O processes of a broker: an edge for the pump, and the `ClientBackend` of the broker.
+    """The I/O processes of a broker: an edge for the pump, and the `ClientBackend` of the broker. They are started when
+    this object is created, and again after they died.
 
     :param level: the level of the I/O processes' logs.
     :param fencing: seconds of silence from the broker's process, after which an I/O process closes its clients.
     :param observe: adds a value to the broker's metrics.
     :param start_process: starts a process.
-    :param on_keys_needed: fetches the keys of tokens.
+    :param on_keys_needed: called when a token names an unknown key; it fetches the keys.
     :param console_status: returns what the console shows of the broker, as JSON.
     """
 
@@ -124,8 +126,10 @@ class IoProcessPool:
     # ---- as the edge of the pump ---------------------------------------------------------------------------------
 
     def step(self, event: Any, now: float) -> tuple[()]:
-        """Queue an effect of the logic, or changed credentials, for the processes whose edges need it; `flush` sends
-        it. Also record admission, server list and credentials for processes that start later. Return no effects."""
+        """Queue an effect of the logic, or an event of the runtime for edges, for the processes whose edges need it;
+        `flush` sends it. Also store admission, server list and credentials for processes that start later. Return no
+        effects. After an `Admission` that closes all clients, each process must close them in time. Raises KeyError for
+        an event without a route."""
         kind = type(event)
         if kind is Admission:
             self._admission = event
@@ -166,6 +170,8 @@ class IoProcessPool:
     # ---- from the processes --------------------------------------------------------------------------------------
 
     def _receive(self, process: IoProcessHandle, messages: list[Any], size: int) -> None:
+        """Handle the messages of a batch, or queue those that are requests for the logic. The batch is acknowledged
+        once the pump has come to it."""
         process.last_heard = self._clock()
         for message in messages:
             kind = type(message)
@@ -205,6 +211,8 @@ class IoProcessPool:
             self._pump.step_logic(message)
 
     def _answer(self, process: IoProcessHandle, message: Attach | NextPage | Detach) -> None:
+        """Step the logic with a request of a process, and record to which topics its edge is subscribed. Drop the
+        request of a process that is dead."""
         if not process.alive:
             return
         if isinstance(message, Detach):
@@ -217,6 +225,7 @@ class IoProcessPool:
     # ---- starts and deaths ----------------------------------------------------------------------------------------
 
     def _start_due(self, now: float) -> None:
+        """Start each process whose time has come. After a failure try again in `LAST_DELAY`."""
         for index in [index for index, start_at in self._start_at.items() if start_at <= now]:
             self._last_edge += 1
             try:
@@ -276,6 +285,8 @@ class IoProcessPool:
 
     @property
     def not_ready_reason(self) -> str:
+        """The reason for which clients are not accepted, "starting", or "" when they are: `open` was called and a
+        process serves, and each one served once or `ALL_UP_TIMEOUT` has passed since `open`."""
         if self._opened is None or not any(process.serving for process in self._processes.values()):
             return "starting"
         waits = len(self._ever_up) < self._config.io_processes and self._clock() - self._opened < ALL_UP_TIMEOUT
@@ -288,6 +299,7 @@ class IoProcessPool:
         return sum(process.counts.connections for process in self._processes.values())
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
+        """Begin to accept clients on the socket `listening`, and let the processes that run serve them."""
         self._opened = self._clock()
         self._incarnation = incarnation
         self._pump.attach(self, self.flush)
@@ -297,6 +309,8 @@ class IoProcessPool:
         self._dealer = SocketDispatcher(listening, self._serving, self._clock, rate, self._log, self.addresses)
 
     def set_limits(self, config: BrokerConfig) -> None:
+        """Apply changed limits: those of connections of an address to new connections, and rates to all, by way of the
+        processes."""
         self._config = config
         configure_addresses(self.addresses, config)
         for process in self._serving():
@@ -304,6 +318,8 @@ class IoProcessPool:
             process.channel.flush()
 
     def tick(self, now: float) -> None:
+        """Supervise the processes: kill those that break a limit, reap those that ended, and start those that are
+        due."""
         stalled = now - self._ticked > 1.0
         self._ticked = now
         for process in list(self._processes.values()):
@@ -321,7 +337,7 @@ class IoProcessPool:
         self._closing = True
 
     def _check_empty(self) -> None:
-        """If all clients are closed, end the wait of `wait_until_empty`. A count of zero from before the processes
+        """End the wait of `wait_until_empty` if all clients are closed. A count of zero from before the processes
         closed their clients is not enough: a client may have connected since."""
         closed = self._admission.ends and all(process.closed_clients for process in self._serving())
         if self._closing and closed and not len(self):
@@ -334,6 +350,7 @@ class IoProcessPool:
                 await self._empty.wait()
 
     async def close(self) -> None:
+        """End all processes, and wait for their end: after `END_TIMEOUT` they are killed."""
         self._closing = True
         processes = [*self._processes.values()]
         for process in processes:
@@ -380,7 +397,7 @@ class IoProcessPool:
 
 
 def _reap(popens: list[subprocess.Popen[bytes]], clock: Callable[[], float]) -> None:
-    """Wait until the processes have ended, and kill the rest after `END_TIMEOUT`. Blocks."""
+    """Wait until the processes have ended, and kill those that still run after `END_TIMEOUT`. Blocks."""
     deadline = clock() + END_TIMEOUT
     for index in popens:
         try:

@@ -3,8 +3,8 @@ otherwise.
 
 The broker's process sends the logic's effects and accepted sockets to the I/O process. The I/O process ends when the
 channel does, and the kernel kills it when the broker's process dies. When it hears nothing from the broker's process
-for the fencing time, it closes its clients and ends, because other brokers may continue without this one. SIGTERM and
-SIGINT to the process group are for the broker's process and ignored here.
+for the fencing time, it closes its clients and ends, because other brokers may continue without this broker. SIGTERM
+and SIGINT to the process group are for the broker's process and ignored here.
 """
 
 from __future__ import annotations
@@ -66,14 +66,15 @@ PR_SET_PDEATHSIG = 1
 
 class LogicProxy:
     """The substitute for the logic in the pump of an I/O process. It sends events to the logic in the broker's process,
-    one batch a turn, or more when a batch reaches `MAX_OPEN_BATCH`. `on_full` is called at the end of a turn in which
-    the channel is full."""
+    in one batch a turn, or in several when a batch reaches `MAX_OPEN_BATCH` bytes. `on_full` is called at the end of a
+    turn in which the channel is full."""
 
     def __init__(self, channel: Channel, on_full: Callable[[], None]) -> None:
         self._channel = channel
         self._on_channel_full = on_full
 
     def step(self, event: Any, now: float) -> tuple[()]:
+        """Add an event to the batch, or send the batch at a `Flush`. Return no effects."""
         if type(event) is events.Flush:
             self._channel.flush()
             if self._channel.full:
@@ -84,7 +85,8 @@ class LogicProxy:
 
 
 class IoProcess:
-    """The I/O process, which begins to serve clients at the broker's `Begin`. `await run()` returns the exit code."""
+    """The I/O process, which begins to serve clients at the broker's `Begin`. `pipe` is the socket over which it gets
+    accepted sockets."""
 
     def __init__(self, pipe: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -108,6 +110,8 @@ class IoProcess:
         self._last_report: EdgeReport | None = None
 
     async def run(self, channel: socket.socket) -> int:
+        """Run to the end of the process, and return the exit code: 0 when the channel has ended, 1 after a failure of a
+        core, or after the broker's process was silent for the fencing time."""
         channel.setblocking(False)
         await self._loop.create_unix_connection(lambda: self._channel, sock=channel)
         self._channel.put(encode(IoHello(connection_capacity())))
@@ -123,6 +127,8 @@ class IoProcess:
     # ---- from the broker's process -------------------------------------------------------------------------------
 
     def _receive(self, messages: list[Any], size: int) -> None:
+        """Handle the messages of a batch, or queue those that are events for the edge. The batch is acknowledged once
+        the pump has handled them."""
         self._last_heard = time.monotonic()
         for message in messages:
             kind = type(message)
@@ -140,12 +146,13 @@ class IoProcess:
         self._pump.call(self._worked_off, size)
 
     def _worked_off(self, size: int) -> None:
-        """Count a batch whose messages the pump has handled, and let the channel, which counts its `size` bytes as
-        waiting until now, read on if few enough wait."""
+        """Count a batch whose messages the pump has handled, and let the channel resume reading if few enough of the
+        received bytes wait. `size` is the bytes of the batch."""
         self._batches += 1
         self._channel.acknowledge(size)
 
     def _start_serving(self, begin: Begin) -> None:
+        """Start logs, watchdog, certificate, clients and edge as `begin` says, and begin to take accepted sockets."""
         config = parse(begin.config)
         log = self._log = Log(
             level=begin.level,
@@ -186,9 +193,11 @@ class IoProcess:
         self._channel.flush()
 
     def _count_refused(self) -> None:
+        """Report a failed TLS handshake, for the metrics of the broker."""
         self._channel.put(encode(events.Observe("migratory_tls_refused_total", 1.0, "clients")))
 
     def _note(self, effect: events.Note) -> None:
+        """Send a log line to the broker's process, with the address of the client that it names."""
         note: Any = self._clients.with_address(effect) if self._clients is not None else effect
         self._pump.request(note)
 
@@ -197,6 +206,8 @@ class IoProcess:
         self._end(0)
 
     def _accept_sockets(self) -> None:
+        """Take the accepted sockets that wait, as many as the budget of the turn allows, start their connections, and
+        report the counts."""
         assert self._clients is not None
         limit = self._budget.allowance()
         sockets = receive_sockets(self._pipe, limit)
@@ -215,18 +226,20 @@ class IoProcess:
         self._channel.flush()
 
     def _on_channel_full(self) -> None:
-        """Read little from each client, so that what a flood sends waits in its sockets."""
+        """Throttle reading from clients, so that the bytes of a flood wait in its sockets."""
         if self._clients is not None:
             self._clients.connections.throttle(on=True)
 
     def _on_channel_writable(self) -> None:
-        """Read from clients freely again."""
+        """End the throttling of reading from clients."""
         if self._clients is not None:
             self._clients.connections.throttle(on=False)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        """Report a stall, give the clients and the certificate their tick, and queue the report. If the broker's
+        process was silent for longer than the fencing time, close all clients and end."""
         clients = self._clients
         if self._ended.done() or clients is None:
             return
@@ -250,10 +263,12 @@ class IoProcess:
             self._closing = self._loop.create_task(self._close_clients(clients))
 
     async def _close_clients(self, clients: ClientService) -> None:
+        """Wait until the clients are closed, and end this process."""
         await clients.wait_until_empty()
         self._end(EXIT_FAILED)
 
     def _report(self, clients: ClientService) -> None:
+        """Send the keys of ended connections, and the state of this process if it changed or a report is due."""
         status = clients.edge_status()
         assert status is not None
         report = EdgeReport(
@@ -275,6 +290,7 @@ class IoProcess:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def _failed(self, error: Exception) -> None:
+        """Log the exception of a core that broke an invariant, and end this process."""
         self._write_log("error", "invariant_violated", error=repr(error), trace=traceback.format_exception(error))
         self._end(EXIT_FAILED)
 
@@ -283,13 +299,14 @@ class IoProcess:
         self._log(level, event, **fields)
 
     def _end(self, code: int) -> None:
+        """End `run` with an exit code; only the first call counts."""
         if not self._ended.done():
             self._ended.set_result(code)
 
 
 def die_with_parent(parent: int) -> None:
-    """Make the kernel kill this process when the parent dies, even if this process hangs. If `parent`, a process id, is
-    not the parent any more, exit with status 1. Raises OSError if the kernel refuses."""
+    """Make the kernel kill this process when its parent dies, even if this process hangs. If the parent is not the
+    process `parent` (an id) any more, exit with status 1. Raises OSError if the kernel refuses."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:

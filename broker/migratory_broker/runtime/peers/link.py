@@ -27,8 +27,8 @@ PAUSE_WINDOW = 60.0
 
 
 class Arrivals:
-    """When messages arrived from a peer: the last one, and the longest pause between two in the last one or two
-    `PAUSE_WINDOW`. A peer that is slow now and then, because its machine is busy, gets more time."""
+    """The times at which messages arrived from a peer: the last one (`last`), and the longest pause between two in the
+    last one or two `PAUSE_WINDOW`. A peer that is slow now and then, because its machine is busy, gets more time."""
 
     __slots__ = ("_longest", "_longest_before", "_window_began", "last")
 
@@ -37,25 +37,30 @@ class Arrivals:
         self._longest = self._longest_before = 0.0
 
     def note(self, now: float) -> None:
-        """Record that something arrived now."""
+        """Record that something arrived at the time `now`."""
         if now - self._window_began > PAUSE_WINDOW:
             self._window_began, self._longest, self._longest_before = now, 0.0, self._longest
         self._longest = max(self._longest, now - self.last)
         self.last = now
 
     def excuse(self, now: float) -> None:
-        """Begin a new pause now: the one until now was not the peer's."""
+        """Begin a new pause at the time `now`: the pause until then was not the peer's and does not count."""
         self.last = now
 
     @property
     def limit(self) -> float:
-        """The seconds without a message after which the link is to be broken."""
+        """The seconds without a message after which the link is to be broken: twice the longest pause, from
+        `SILENCE_LIMIT` to `LONGEST_SILENCE_LIMIT`."""
         usual = 2 * max(self._longest, self._longest_before)
         return min(LONGEST_SILENCE_LIMIT, max(SILENCE_LIMIT, usual))
 
 
 class PeerLinkOwner(Protocol):
-    """The interface through which a link reports what happens; `PeerLinks` implements it."""
+    """The interface through which a link reports what happens; `PeerLinks` implements it. `connection_opened`: the TCP
+    connection is made. `lost`: it has ended. `refuse`: its input is malformed, so that it must be aborted and counted
+    by `reason`. `received`: messages of an identified peer. `handle_hello`: a message of a peer that is not identified,
+    or a second Hello; it raises BadPeerMessage for one that is not allowed. `clock` returns the time in seconds,
+    monotonic."""
 
     clock: Callable[[], float]
 
@@ -122,6 +127,8 @@ class PeerLink(asyncio.Protocol):
             self.closed.set_result(None)
 
     def data_received(self, data: bytes) -> None:
+        """Report the messages that are complete now. Refuse the link if the data are malformed; the messages before the
+        malformed one are still reported. Data of a closing connection are ignored."""
         if self.transport.is_closing():
             return
         self.arrivals.note(self._owner.clock())
@@ -135,6 +142,8 @@ class PeerLink(asyncio.Protocol):
             self._owner.received(self, tuple(messages))
 
     def _message(self, messages: list[PeerMessage], part: memoryview) -> None:
+        """Decode a frame, and add its messages to `messages`; pass on the message of a peer that is not identified as a
+        Hello. Raises BadPeerMessage."""
         decoded = decode_peers(part)
         if self.peer and not isinstance(decoded[0], PeerHello):  # a Hello is never one of several
             messages += decoded
@@ -142,4 +151,5 @@ class PeerLink(asyncio.Protocol):
             self._owner.handle_hello(self, decoded[0])
 
     def write(self, data: bytes) -> None:
+        """Write one frame: the length of `data`, and `data`."""
         self.transport.writelines((length_prefix(data), data))

@@ -74,8 +74,11 @@ evicted. The same number as `MAX_UNIDENTIFIED`."""
 
 
 class PeerLinks:
-    """All links of this broker to others.
+    """All links of this broker to others. `refusals` is the number of links so far that were ended because of what the
+    other end sent or did not send, by reason.
 
+    :param brokers: the names of the cluster's brokers; links of all others are refused.
+    :param groups: the number of topic groups, which the other end must have as well.
     :param certificate: the certificate of this broker, with which links use TLS; None: without TLS.
     :param max_buffer: bytes that may wait for a peer that does not read; above it the link is broken, and the peer
         requests what is missing over the next one.
@@ -123,8 +126,8 @@ class PeerLinks:
     # ---- for the broker --------------------------------------------------------------------------------------------
 
     def start(self, incarnation: int) -> None:
-        """Begin to dial and to accept Hellos, once the incarnation of this broker is known. Until then, connections
-        are aborted."""
+        """Begin to dial and to accept Hellos, once the incarnation of this broker is known. Before that, accepted
+        connections are aborted."""
         self._hello = PeerHello(PEER_VERSION, self._cluster, self._name, incarnation, self._groups, batches=True)
         self._dial_wanted()
 
@@ -137,8 +140,8 @@ class PeerLinks:
         self._brokers = frozenset(brokers)
 
     def connect(self, effect: ConnectPeers) -> None:
-        """Replace the brokers to keep links to, each with its incarnation and address. Break links to other brokers and
-        to earlier incarnations, accept links that waited for this confirmation, and dial."""
+        """Replace the brokers to keep links to, each with its incarnation and address. Break links to all other brokers
+        and to earlier incarnations of these, accept links that waited for this confirmation, and dial."""
         wanted = {peer: target for peer, target in effect.peers.items() if peer != self._name}
         for peer in [peer for peer in self._wanted if peer not in wanted]:
             self._drop(peer)
@@ -154,8 +157,8 @@ class PeerLinks:
         self._dial_wanted()
 
     def send(self, effect: SendPeer) -> None:
-        """Encode a message and keep it for `flush`. Drop it without a link to its peer; break the link if it is too
-        large."""
+        """Encode a message and keep it for `flush`. Drop it if there is no link to its peer. If it is larger than
+        `MAX_PEER_MESSAGE`, drop it and break the link."""
         link = self._active.get(effect.peer)
         if link is None:
             return  # `PeerDown` is on its way to the logic
@@ -173,8 +176,8 @@ class PeerLinks:
         link.waiting.append(data)
 
     def flush(self) -> None:
-        """Send each peer the messages that this turn collected for it. Break the link to a peer that has too many bytes
-        waiting."""
+        """Send each peer the messages that this turn collected for it. Break the link to a peer that has more than
+        `max_buffer` bytes waiting."""
         if not self._writing:
             return
         writing, self._writing = self._writing, []
@@ -196,6 +199,8 @@ class PeerLinks:
                 transport.abort()
 
     def tick(self, now: float) -> None:
+        """Break the links over which nothing came for too long (`Arrivals.limit`), unless this process did not run or
+        does not read from them. Refuse the connections that are not identified within `HELLO_LIMIT`."""
         self._encoded = (None, b"")  # hold no snapshot longer than needed
         stalled = now - self._ticked > 1.0
         self._ticked = now
@@ -216,7 +221,7 @@ class PeerLinks:
                 self.refuse(link, "incarnation", text)
 
     async def close(self) -> None:
-        """Stop dialling and break all links."""
+        """Stop dialling and probing, and break all links."""
         self._hello = None
         tasks = [*self._dialling.values(), *self._probing.values()]
         for task in tasks:
@@ -226,6 +231,8 @@ class PeerLinks:
             link.transport.abort()
 
     def status(self) -> dict[str, object]:
+        """Return the incarnation of the peer and the number of waiting bytes of each identified link, by the peer's
+        name."""
         return {
             peer: {"incarnation": link.incarnation, "waiting_bytes": link.transport.get_write_buffer_size()}
             for peer, link in sorted(self._links.items())
@@ -234,6 +241,8 @@ class PeerLinks:
     # ---- for the links ----------------------------------------------------------------------------------------------
 
     def connection_opened(self, link: PeerLink) -> None:
+        """Send the Hello of this broker over a connection that it dialled, and count an accepted one as unidentified,
+        for which another one may be evicted. Abort the connection before `start` and after `close`."""
         if self._hello is None:
             link.transport.abort()
         elif link.dialled:
@@ -246,7 +255,7 @@ class PeerLinks:
 
     def received(self, link: PeerLink, messages: tuple[PeerMessage, ...]) -> None:
         """Post the messages of one read to the logic as one event. Pause reading while too many bytes are unprocessed.
-        Ignore the messages of a link that was replaced."""
+        Ignore the messages of a link that another link to the same broker has replaced."""
         if self._links.get(link.peer) is not link:
             return
         size, link.received_bytes = link.received_bytes, 0
@@ -270,8 +279,8 @@ class PeerLinks:
         """Identify a link by its first message if ZooKeeper has confirmed the incarnation. Otherwise store the Hello: a
         later confirmation identifies the link, and without one within `HELLO_LIMIT` it is refused.
 
-        Raises BadPeerMessage for a first message that is not an acceptable Hello, and for another one before the link
-        is identified, or a second Hello.
+        Raises BadPeerMessage for a first message that is not an acceptable Hello, for any message while the first one
+        waits for the confirmation, and for a Hello of an identified peer.
         """
         if link.peer or link.hello is not None:
             raise BadPeerMessage("a second Hello, or a message before the answer to the first")
@@ -306,6 +315,8 @@ class PeerLinks:
         self._pump.call(self._report_up, link)
 
     def lost(self, link: PeerLink) -> None:
+        """Forget a link that ended. If it was identified, report the loss to the logic in its place among the events,
+        and find out whether the other end's process is gone."""
         self._remove_pending(link)
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
@@ -343,17 +354,22 @@ class PeerLinks:
     # ---- in their place among the events ---------------------------------------------------------------------------
 
     def _report_up(self, link: PeerLink) -> None:
+        """Make the link the one over which the logic's messages leave, and report it to the logic with `PeerUp`."""
         self._active[link.peer] = link
         self._log("info", "peer_up", peer=link.peer, incarnation=link.incarnation)
         self._pump.step_logic(PeerUp(link.peer, link.incarnation))
 
     def _report_down(self, link: PeerLink) -> None:
+        """Report a broken link to the logic with `PeerDown`, unless another link to the same broker was reported
+        since."""
         if self._active.get(link.peer) is link:
             del self._active[link.peer]
             self._log("info", "peer_down", peer=link.peer, incarnation=link.incarnation)
             self._pump.step_logic(PeerDown(link.peer))
 
     def _report_refused(self, link: PeerLink) -> None:
+        """Report to the logic with `PeerRefused` that the other end of a broken link refuses connections, unless there
+        is another link to that broker."""
         if link.peer not in self._active:
             self._log("info", "peer_connection_refused", peer=link.peer, incarnation=link.incarnation)
             self._pump.step_logic(PeerRefused(link.peer, link.incarnation))
@@ -361,6 +377,9 @@ class PeerLinks:
     # ---- dialling --------------------------------------------------------------------------------------------------
 
     def _check(self, link: PeerLink, hello: PeerHello) -> None:
+        """Raise BadPeerMessage unless the link may be to the broker that the Hello names: version, cluster, number of
+        groups, name, certificate, direction of dialling, and an incarnation that is not older than the newest known
+        one."""
         if hello.version != PEER_VERSION:
             raise BadPeerMessage(f"peer protocol {hello.version}; this broker needs {PEER_VERSION}")
         if hello.cluster != self._cluster:
@@ -383,12 +402,14 @@ class PeerLinks:
             raise BadPeerMessage(f"incarnation {hello.incarnation} is outdated; {newest} is known")
 
     def _tls(self, peer: str) -> dict[str, Any]:
-        """Return the options of a connection to `peer`: with TLS, the peer's certificate must have the peer's name."""
+        """Return the options of a connection to `peer`, {} without TLS. With TLS, the peer's certificate must have the
+        peer's name."""
         if self._certificate is None:
             return {}
         return {"ssl": self._certificate.client, "server_hostname": peer}
 
     def _drop(self, peer: str) -> None:
+        """Stop dialling `peer`, and abort the link to it."""
         task = self._dialling.pop(peer, None)
         if task is not None:
             task.cancel()
@@ -397,6 +418,8 @@ class PeerLinks:
             link.transport.abort()
 
     def _dial_wanted(self) -> None:
+        """Begin to dial each wanted broker with a larger name than this broker's that is not dialled yet. Nothing
+        before `start`."""
         if self._hello is None:
             return
         for peer in self._wanted:
@@ -404,7 +427,8 @@ class PeerLinks:
                 self._dialling[peer] = asyncio.get_running_loop().create_task(self._dial(peer))
 
     async def _dial(self, peer: str) -> None:
-        """Dial `peer` again and again, with a backoff, whenever there is no link to it. Runs until it is cancelled."""
+        """Dial `peer` again and again, with a backoff, whenever there is no dialled connection to it. Runs until it is
+        cancelled."""
         loop = asyncio.get_running_loop()
         delay = FIRST_DELAY
         while True:
@@ -426,8 +450,9 @@ class PeerLinks:
             delay = min(LAST_DELAY, 2 * delay)
 
     async def _probe(self, link: PeerLink, address: str) -> None:
-        """SUSPECT: connect to the other end of a broken link, to learn whether its process is gone. Report a refusal.
-        Stop when a link stands again, or after the last of `PROBE_DELAYS`."""
+        """Connect to the other end of a broken link, to learn whether its process is gone (rule SUSPECT). Report a
+        refused connection to the logic. Stop then, when a new link to that broker stands, or after the last of
+        `PROBE_DELAYS`."""
         loop = asyncio.get_running_loop()
         host, _, port = address.rpartition(":")
         for delay in PROBE_DELAYS:

@@ -1,6 +1,7 @@
 """The section `security` of the broker's configuration: tokens, rules, and whether clients need a token.
 
-Without the section every client may do everything. With it, whatever no rule and no token allows is denied.
+Without the section every client may do everything. With it, every operation that no rule and no token allows is denied.
+`security_config` checks the section and turns it into the configuration of the authorizer.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ MAX_RULES = 200
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """The base of the sections: no unknown fields, names in camel case."""
+    """The base of the sections: names in camel case; unknown fields are refused."""
 
 
 class KeysSection(Section, frozen=True):
-    """Keys, either in a file or at a URL, and the algorithms for which they may be used."""
+    """A source of keys: exactly one of a file and a URL, and the algorithms for which its keys may be used."""
 
     algorithms: Annotated[tuple[str, ...], Meta(min_length=1, max_length=10)]
     file: Text | None = None
@@ -32,7 +33,7 @@ class KeysSection(Section, frozen=True):
 
 
 class StaticTokenSection(Section, frozen=True):
-    """A token that is known by its SHA-256, in hexadecimal digits, and the subject and claims of the clients with
+    """A token that is known by its SHA-256, in hexadecimal digits, and the subject and claims of the clients that send
     it."""
 
     subject: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -41,9 +42,11 @@ class StaticTokenSection(Section, frozen=True):
 
 
 class TokensSection(Section, frozen=True):
-    """The tokens that are accepted: signed by one of `keys`, or one of `static`. `leeway` is the seconds by which
-    clocks may differ, `in_query` whether a token may be in the URL, `refresh` the seconds between two fetches of keys
-    from URLs, and `revoked` the file with the list of revocations."""
+    """The tokens that are accepted: signed by one of `keys`, or one of `static`. `issuer` and `audience` are those that
+    a signed token must have; with an empty `issuer` any is accepted, with an empty `audience` only tokens without one.
+    `leeway` is the seconds by which clocks may differ, `allow_no_expiry` whether signed tokens without an end are
+    accepted, `in_query` whether a token may be in the URL, `refresh` the seconds between two fetches of keys from URLs,
+    and `revoked` the file with the list of revocations."""
 
     keys: Annotated[tuple[KeysSection, ...], Meta(max_length=20)] = ()
     static: Annotated[tuple[StaticTokenSection, ...], Meta(max_length=100)] = ()
@@ -57,7 +60,9 @@ class TokensSection(Section, frozen=True):
 
 
 class RuleSection(Section, frozen=True):
-    """A rule: the operations (`allow`) on topics that it allows, and the clients that it is for."""
+    """A rule: it allows the operations `allow` on topics that match one of the patterns `topics`. It is for clients
+    with one of the `subjects` (patterns; none: any) and, for each of the `claims`, one of its values. With `anonymous`
+    it is for clients without a token as well, and has no subjects or claims."""
 
     topics: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
     allow: Annotated[tuple[Operation, ...], Meta(min_length=1, max_length=3)]
@@ -67,7 +72,8 @@ class RuleSection(Section, frozen=True):
 
 
 class SecuritySection(Section, frozen=True):
-    """Tokens, rules, and whether clients without a token may connect (`anonymous`)."""
+    """The section `security`: tokens, rules, and whether clients without a token may connect (`anonymous`). Without
+    `tokens` no token is accepted."""
 
     tokens: TokensSection | None = None
     rules: Annotated[tuple[RuleSection, ...], Meta(max_length=MAX_RULES)] = ()
@@ -75,7 +81,9 @@ class SecuritySection(Section, frozen=True):
 
 
 def security_config(section: SecuritySection) -> SecurityConfig:
-    """Return the configuration of the authorizer. Raises ConfigError."""
+    """Return the configuration of the authorizer. Raises ConfigError, which names the field, for a source of keys
+    without or with both of file and URL, for algorithms that are unknown or do not fit the source, and for a rule that
+    is not valid."""
     return SecurityConfig(
         tokens=None if section.tokens is None else _tokens(section.tokens),
         rules=tuple(_rule(number, rule) for number, rule in enumerate(section.rules)),
@@ -84,6 +92,7 @@ def security_config(section: SecuritySection) -> SecurityConfig:
 
 
 def _tokens(section: TokensSection) -> TokenConfig:
+    """Return the configuration of the tokens. Raises ConfigError for a source of keys that is not valid."""
     for number, source in enumerate(section.keys):
         path = f"security.tokens.keys[{number}]"
         if (source.file is None) == (source.url is None):
@@ -112,6 +121,7 @@ def _claims(claims: dict[str, tuple[str, ...]]) -> dict[str, object]:
 
 
 def _rule(number: int, section: RuleSection) -> Rule:
+    """Return the rule at this place in the section. Raises ConfigError if it is not valid."""
     try:
         return Rule(
             topics=section.topics,

@@ -2,7 +2,7 @@
 
 A document that cannot be read, fetched or parsed never replaces the last good one. Files are read again when they
 changed, and while they cannot be read. URLs are fetched by a task of the loop: regularly, and when a token names an
-unknown key, at most one fetch at a time and one in `MIN_FETCH_INTERVAL`.
+unknown key, at most one fetch of all URLs at a time and one in `MIN_FETCH_INTERVAL`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ MAX_DOCUMENT = 1_048_576
 
 
 class _File:
-    """A file that is read again when it changed. `content` is the last content that `check` accepted."""
+    """A file that is read again when it changed. `content` is the last content that `check` accepted, empty before the
+    first. `check` raises ValueError for content that is not valid."""
 
     def __init__(self, path: str, check: Callable[[bytes], object]) -> None:
         self.path = path
@@ -60,7 +61,7 @@ class _File:
 
 class CredentialStore:
     """The documents of keys and revocations of a broker. `publish` receives all of them at the start, after each change
-    of a file, and after each fetch."""
+    of a file, and after each fetch. `failing` has the files and URLs whose present content is not in use."""
 
     def __init__(
         self, section: TokensSection, clock: Callable[[], float], log: Log, publish: Callable[[Credentials], None]
@@ -85,7 +86,7 @@ class CredentialStore:
 
     def load(self) -> None:
         """Read all files and publish their content. URLs are fetched at the first tick. Raises ConfigError for a file
-        that cannot be used."""
+        that cannot be read or whose content is not valid."""
         for file in self._all_files():
             try:
                 file.read()
@@ -95,7 +96,8 @@ class CredentialStore:
         self._send(fetched=False)
 
     def tick(self, now: float) -> None:
-        """Read changed files and publish them, and start a fetch that is due."""
+        """Read the files every `CHECK_INTERVAL`, and publish all documents if a content changed. Start a fetch of all
+        URLs if one is due."""
         if now >= self._next_check:
             self._next_check = now + CHECK_INTERVAL
             changed = [self._read(file) for file in self._all_files()]
@@ -107,10 +109,12 @@ class CredentialStore:
             self._fetching = asyncio.get_running_loop().create_task(self._fetch_all())
 
     def request(self, _: object = None) -> None:
-        """Fetch the keys of all URLs as soon as the rate allows: a token names an unknown one."""
+        """Let a `tick` fetch the keys of all URLs as soon as `MIN_FETCH_INTERVAL` allows: a token names an unknown
+        key."""
         self._next_fetch = 0.0
 
     async def close(self) -> None:
+        """Cancel a fetch that is under way."""
         if self._fetching is not None:
             self._fetching.cancel()
             with suppress(asyncio.CancelledError):
@@ -121,6 +125,8 @@ class CredentialStore:
         return [*self._files.values(), *([self._revoked] if self._revoked is not None else [])]
 
     def _read(self, file: _File) -> bool:
+        """Read a file if it was replaced or written. Return whether its content changed. If it cannot be used, log why
+        and return False."""
         try:
             changed = file.read()
         except (OSError, ValueError) as error:
@@ -133,11 +139,13 @@ class CredentialStore:
         return bool(changed)
 
     def _set_failing(self, source: str, reason: str) -> None:
+        """Record that the content of a file or URL cannot be used. Log the reason if it could be used before."""
         if source not in self.failing:
             self.failing.add(source)
             self._log("error", "credentials_rejected", source=source, reason=reason)
 
     def _send(self, fetched: bool) -> None:
+        """Publish all documents. `fetched`: all URLs were just fetched, with success."""
         documents = tuple(
             self._files[number].content if number in self._files else self._fetched.get(number, b"")
             for number in range(len(self._section.keys))
@@ -146,6 +154,7 @@ class CredentialStore:
         self._publish(Credentials(documents, revoked, fetched))
 
     async def _fetch_all(self) -> None:
+        """Fetch all URLs, one after the other, and publish all documents."""
         try:
             results = [await self._fetch(number, source) for number, source in self._urls.items()]
             self._send(fetched=all(results))
@@ -153,7 +162,7 @@ class CredentialStore:
             self._fetching = None
 
     async def _fetch(self, number: int, source: KeysSection) -> bool:
-        """Fetch the keys of one URL. Return whether it answered with usable keys."""
+        """Fetch the keys of one URL, and store them. Return whether it answered with usable keys; if not, log why."""
         url = source.url or ""
         try:
             content = await fetch_document(url)
@@ -169,8 +178,9 @@ class CredentialStore:
 
 
 async def fetch_document(url: str) -> bytes:
-    """Return the document at a URL, not parsed. Raises aiohttp.ClientError, OSError (TimeoutError among them), or
-    ValueError for a status other than 200 and for a document that is too long. Follows no redirects."""
+    """Return the document at a URL, not parsed. Raises aiohttp.ClientError, OSError (TimeoutError, after
+    `FETCH_TIMEOUT`, among them), or ValueError for a status other than 200 and for a document of more than
+    `MAX_DOCUMENT` bytes. Follows no redirects."""
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_TIMEOUT)) as session,
         session.get(url, allow_redirects=False) as response,
@@ -191,6 +201,7 @@ def check_length(content: bytes) -> None:
 
 
 def _describe(error: Exception) -> str:
+    """Return the reason in an error, in words for the log."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
