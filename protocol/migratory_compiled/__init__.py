@@ -1,4 +1,5 @@
-"""The compiled form of the protocol and the cores: whether this process runs it, and how its modules are imported.
+"""The compiled form of the protocol, the cores and modules of the runtime: whether this process runs it, and how its
+modules are imported.
 
 `hatch_build.py` compiles them. The package of each compiled part calls `activate` before any of its modules is
 imported. Compiled code lies in a folder that is named after the digest of its sources, so code whose sources were
@@ -37,7 +38,8 @@ SUFFIX = EXTENSION_SUFFIXES[0]
 
 
 def switch() -> str:
-    """Return the value of the switch, "" when it is unset. Raise ImportError for one that is not allowed."""
+    """Return the value of the environment variable MIGRATORY_COMPILED, "" when it is unset. Raise ImportError for a
+    value that is not allowed."""
     value = os.environ.get(SWITCH, "")
     if value not in ("", "0", "1"):
         raise ImportError(
@@ -48,12 +50,14 @@ def switch() -> str:
 
 
 def source_files(package: Path) -> list[Path]:
-    """Return the source files of a package in its folder, in an order that does not depend on the machine."""
+    """Return the Python files in the folder of a package and below it, in an order that does not depend on the
+    machine."""
     return sorted(package.rglob("*.py"))
 
 
 def digest(packages: Iterable[Path]) -> str:
-    """Return the digest of all sources of the packages in these folders, for this Python: 32 hexadecimal digits."""
+    """Return the digest of the names and contents of all sources in these folders, for this version of Python and this
+    platform: 32 hexadecimal digits."""
     content = sha256(SUFFIX.encode())
     for package in packages:
         for path in source_files(package):
@@ -64,7 +68,8 @@ def digest(packages: Iterable[Path]) -> str:
 
 
 def _package_folder(name: str) -> Path | None:
-    """Return the folder of a package, without importing it; None for a package that is not installed as files."""
+    """Return the folder of a package, without importing it. Return None if its topmost package is not installed as
+    files. The folder of an inner package is not checked."""
     root, *inner = name.split(".")
     spec = PathFinder.find_spec(root)
     if spec is None or not spec.submodule_search_locations:
@@ -84,7 +89,7 @@ def _compiled_folder() -> Path | None:
 
 
 class _CompiledFinder(MetaPathFinder):
-    """A finder of the compiled modules in a folder, by their whole names. It knows no others."""
+    """A finder of the compiled modules in a folder, by their whole names. It finds no other modules."""
 
     def __init__(self, folder: Path) -> None:
         self._files = {
@@ -100,10 +105,12 @@ class _CompiledFinder(MetaPathFinder):
 
 @cache
 def activate() -> Form:
-    """Let later imports load the compiled modules, if there are any of these sources and the environment does not
-    forbid it. Return the form that this process runs; later calls return the same.
+    """Let later imports load the compiled modules, if there are any of exactly these sources and the environment
+    variable MIGRATORY_COMPILED does not forbid it. Return the form that this process runs. Later calls return the same,
+    and change nothing.
 
-    Raises ImportError when the environment demands the compiled form and there is none of these sources.
+    Raises ImportError when the variable demands the compiled form and there is none of these sources, and when its
+    value is not allowed.
     """
     wanted = switch()
     if wanted == "0":

@@ -1,5 +1,5 @@
-"""The compiler that the cores are compiled with: what this machine lacks of it. `python -m migratory_compiled.compiler`
-prints that, and nothing if the cores can be compiled."""
+"""The compiler that the cores are compiled with: which of its parts this machine lacks. `python -m
+migratory_compiled.compiler` prints that, and an empty line if the cores can be compiled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def missing() -> str:
-    """Return what is missing, and how to get it; "" when nothing is."""
+    """Return what this machine lacks to compile the cores, and how to get it; "" if it lacks nothing."""
     if sys.implementation.name != "cpython":
         return f"only CPython runs them compiled, and this is {sys.implementation.name}"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]

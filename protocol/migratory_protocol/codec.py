@@ -36,8 +36,8 @@ Data: TypeAlias = bytes | bytearray
 
 
 class Codec(ABC):
-    """The interface of one wire format. `binary` is whether its messages are sent in binary WebSocket frames, else in
-    text frames."""
+    """The interface of one wire format. `name` is "json" or "msgpack", `subprotocol` the one that is negotiated for it
+    in the handshake. `binary` is whether its messages are sent in binary WebSocket frames, else in text frames."""
 
     name: str
     subprotocol: str
@@ -62,8 +62,8 @@ class Codec(ABC):
     @abstractmethod
     def decode_client(self, data: Data) -> list[ClientMessage]:
         """Return the messages in the content of a client's frame, at least one. Raises BadMessage if any of them is
-        invalid. A malformed position in a subscribe request is no error here: it is returned as it is, for
-        `parse_position` to refuse.
+        invalid; its `frame` has the valid ones. A malformed position in a subscribe request is no error here: it is
+        returned as it is, for `parse_position` to refuse.
 
         A frame of over `limits.MESSAGE` bytes must be one publication: decoded as many short messages, or as one with
         many parts, it would become gigabytes of objects.
@@ -72,7 +72,7 @@ class Codec(ABC):
     @abstractmethod
     def decode_broker(self, data: Data) -> list[BrokerMessage]:
         """Return the messages in the content of a broker's frame, at least one. Raises BadMessage if any of them is
-        invalid."""
+        invalid; its `frame` has the valid ones."""
 
 
 _LISTS = frozenset({m.Subscribe, m.Unsubscribe, m.Subscribed, m.Unsubscribed})
@@ -81,7 +81,7 @@ _MESSAGES = Meta(max_length=limits.MESSAGES)
 
 def _check_messages(messages: list[Any]) -> None:
     """Raise FieldError for a QoS 1 publication without a publisher or an id, or with a mark that is not from 1 to the
-    id. Raise BadMessage for too many messages and topics together."""
+    id. Raise BadMessage if there are topics and, together with the messages, they are more than `limits.ITEMS`."""
     topics = 0
     for message in messages:
         if type(message) is Publish:
@@ -103,8 +103,8 @@ def _qos1_error(message: Publish) -> FieldError:
 
 
 def _check_large(data: Data, decoder: msgspec.msgpack.Decoder[Any] | msgspec.json.Decoder[Any]) -> None:
-    """Raise BadMessage unless `data` is a single publication. `decoder` accepts any publication and ignores its
-    fields."""
+    """Raise BadMessage unless `data`, a frame over `limits.MESSAGE` bytes, is a single publication. `decoder` accepts
+    any publication and ignores its fields."""
     try:
         decoder.decode(data)
     except DECODE_ERRORS:
@@ -183,7 +183,7 @@ def _decode_lenient_subscribe(raw: Raw) -> m.Subscribe | None:
     """Return a subscribe request in which malformed positions are left in place, so that `parse_position` refuses each
     alone.
 
-    Returns None when something else is wrong with the request, or it is another message.
+    Returns None when something else is wrong with the request, or when `raw` is another message.
     """
     try:
         lenient = _lenient_subscribe.decode(raw)
@@ -196,6 +196,7 @@ def _decode_lenient_subscribe(raw: Raw) -> m.Subscribe | None:
 
 
 def _decode_lenient_after(raw: Raw) -> Any:
+    """Return a position as a text, a number or a list of these, or unchanged, not decoded, if it is anything else."""
     try:
         return _lenient_after.decode(raw)
     except DECODE_ERRORS:
@@ -214,6 +215,8 @@ class _MsgpackDecoders:
         self._from_client = Publish in kinds
 
     def decode(self, data: Data) -> list[Any]:
+        """Return the messages in a frame, at least one. Raises BadMessage, with the reason, if any of them is
+        invalid."""
         several = _holds_several(data)
         try:
             if not several:
@@ -229,12 +232,14 @@ class _MsgpackDecoders:
         return messages
 
     def _read(self, raw: Raw) -> Any:
+        """Return one message. Raises an error of msgspec, or FieldError, if it is invalid."""
         message = self._one.decode(raw)
         if self._from_client:
             _check_messages([message])
         return message
 
     def _read_lenient(self, raw: Raw) -> m.Subscribe | None:
+        """Return a client's subscribe request that is valid except for positions, None for any other message."""
         return _decode_lenient_subscribe(raw) if self._from_client else None
 
 
@@ -287,6 +292,8 @@ class _JsonDecoders:
         self._operations = Operations({kind.wire.__struct_config__.tag: kind.message for kind in kinds})
 
     def decode(self, data: Data) -> list[Any]:
+        """Return the messages in a frame, at least one. Raises BadMessage, with the reason, if any of them is
+        invalid."""
         several = data.lstrip(b" \t\r\n")[:1] == b"["
         try:
             wires = self._many.decode(data) if several else [self._one.decode(data)]
@@ -299,6 +306,7 @@ class _JsonDecoders:
         return messages
 
     def _read(self, value: object) -> Any:
+        """Return the message in a decoded JSON value. Raises an error of msgspec, or FieldError, if it is invalid."""
         wire = msgspec.convert(value, self._union)
         message = self._kinds[type(wire)].from_wire(wire)
         _check_messages([message])

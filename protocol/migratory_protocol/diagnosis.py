@@ -83,8 +83,8 @@ def too_many_items() -> BadMessage:
 
 
 def check_items(messages: Iterable[Any]) -> list[Any]:
-    """Return the messages of a frame, which are decoded as they are read, as a list. Raises BadMessage, and reads no
-    further, when messages and topics together are above `limits.ITEMS`."""
+    """Return the messages of a frame as a list. `messages` may decode each one only when it is read. Raises BadMessage,
+    and reads no further, when messages and topics together are above `limits.ITEMS`."""
     checked: list[Any] = []
     left = limits.ITEMS
     for message in messages:
@@ -97,7 +97,8 @@ def check_items(messages: Iterable[Any]) -> list[Any]:
 
 def read_all(values: list[Any], read: Read, examine: Callable[[Any, Exception], Any]) -> list[Any]:
     """Return all messages of a frame. If any is bad, raise the first BadMessage, whose `frame` holds all messages and
-    errors.
+    errors. For more than `MAX_BAD_MESSAGES` bad ones, `MAX_EXAMINED` examined ones or `limits.ITEMS` items, raise a
+    BadMessage that closes the connection instead.
 
     `read` returns the message in a value, or raises for a bad one. Then `examine` gets the value and the exception: it
     returns a message, or raises the BadMessage that explains the error.
@@ -136,7 +137,7 @@ def read_all(values: list[Any], read: Read, examine: Callable[[Any, Exception], 
 
 def _check_length(data: bytes | bytearray, error: Exception) -> None:
     """Raise BadMessage, with the text of `error`, for a frame over `limits.MESSAGE` bytes: a diagnosis would make an
-    object of each of its parts."""
+    object of each of its parts. The connection ends unless only a field is invalid."""
     if len(data) > limits.MESSAGE:
         where = f"{error.field}: " if isinstance(error, FieldError) else ""
         closes = not isinstance(error, msgspec.ValidationError | FieldError)
@@ -175,16 +176,19 @@ def diagnose_json(
 
 
 def _clamp_integer(digits: str) -> int:
-    """Return the integer of these digits, or ±2**64 if they are more than 64 bits may need. No field allows such
-    numbers, and thousands of digits convert slowly."""
+    """Return the integer of these digits, or ±2**64 if there are 20 characters or more. No field allows such numbers,
+    and thousands of digits convert slowly."""
     return int(digits) if len(digits) < 20 else -(2**64) if digits[0] == "-" else 2**64
 
 
 def _refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError: NaN and Infinity, which Python's decoder knows, are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
 def _examine_json(value: object, operations: Operations, read: Read) -> Any:
+    """Return the message in a decoded JSON value that was refused, if it is valid after all: a lone surrogate in an
+    unknown field or in a position is no error. Otherwise raise the BadMessage that names the wrong field."""
     if not isinstance(value, dict):
         raise BadMessage(BAD_MESSAGE, 'expected an object with the field "op", or an array of such objects')
     if "op" not in value:
@@ -209,7 +213,8 @@ def _examine_json(value: object, operations: Operations, read: Read) -> Any:
 
 
 def _find_surrogate(kind: type[Struct], value: dict[str, Any], prefix: str = "") -> str:
-    """Return the path of the first text with a lone surrogate in the message, "" when there is none.
+    """Return the path of the first text with a lone surrogate in the known fields of the message, "" when there is
+    none. `prefix` is put before the path.
 
     `after` of a topic request is skipped: it may be any value. There may be hundreds of thousands of structs in a list:
     those with well-formed texts are skipped without building their paths.
@@ -239,6 +244,7 @@ def _find_surrogate(kind: type[Struct], value: dict[str, Any], prefix: str = "")
 
 
 def _has_surrogate(value: object) -> bool:
+    """Return whether a value is a text with a lone surrogate."""
     return isinstance(value, str) and not value.isascii() and _SURROGATE.search(value) is not None
 
 
@@ -287,7 +293,7 @@ def _array_length(data: bytes | bytearray) -> int:
 
 
 def _length(raw: Raw) -> int:
-    """Return the number of items of an array, or of characters of a text."""
+    """Return the number of characters of a text, or the number of items of an array."""
     value = _value(raw)
     return len(value) if isinstance(value, str) else _array_length(bytes(raw))
 
@@ -363,6 +369,7 @@ def _find_ill_formed(given: list[tuple[FieldInfo, Raw]]) -> str:
 
 
 def _items(raw: Raw) -> list[Raw]:
+    """Return the items of an array, not decoded; [] for any other value, and for more than `limits.TOPICS` items."""
     try:
         return _raws.decode(raw)
     except msgspec.ValidationError:
@@ -370,6 +377,7 @@ def _items(raw: Raw) -> list[Raw]:
 
 
 def _is_ill_formed(raw: Raw) -> bool:
+    """Return whether the value is a text that is not UTF-8, or a list that has one among its first items."""
     try:
         _text.decode(raw)
     except msgspec.ValidationError:
@@ -398,8 +406,8 @@ def _name_path(kind: type[Struct], path: str) -> str:
 
 
 class _Refusal:
-    """The parts of a bad message that its error names: class, request, topic and publication. A call raises the
-    BadMessage for one field."""
+    """The parts of a bad message that its error names: class, request, topic and publication, each only if it is
+    readable. A call raises the BadMessage for one field."""
 
     def __init__(self, kind: type[Struct], given: dict[str, Any]) -> None:
         self._kind = kind

@@ -33,7 +33,7 @@ MAX_ERROR_TEXT: Final = 300
 
 
 class BadMessage(ValueError):
-    """A message from the other end that is not acceptable, with the content of the error to send back.
+    """The error for a message from the other end that is not acceptable, with the content of the error to send back.
 
     code         the error code
     text         for the sender: names the field and what is allowed; cut to `MAX_ERROR_TEXT` well-formed characters
@@ -70,8 +70,8 @@ class BadMessage(ValueError):
 
 
 class CloseCode(IntEnum):
-    """The WebSocket close codes that a broker sends. 1000 to 1013 are registered with IANA; 4000 to 4004 are this
-    protocol's own (RFC 6455, 7.4.2)."""
+    """The WebSocket close codes that a broker sends. Those from 1000 to 1013 are registered with IANA; 4000 to 4004 are
+    this protocol's own (RFC 6455, 7.4.2)."""
 
     NORMAL = 1000
     DRAINING = 1001  # "going away": the broker shuts down, or its drain period has ended

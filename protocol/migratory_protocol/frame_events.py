@@ -22,7 +22,7 @@ class DeflatedReceived(Struct, frozen=True, gc=False):
 
 
 class PingReceived(Struct, frozen=True, gc=False):
-    """Event: a ping frame. Answer with a pong of the same data before anything that answers later events."""
+    """Event: a ping frame. Answer it with a pong of the same data before anything that answers later events."""
 
     data: bytes
 
@@ -33,7 +33,7 @@ class PongReceived(Struct, frozen=True, gc=False):
 
 class CloseReceived(Struct, frozen=True, gc=False):
     """Event: a close frame, the last event of a connection: later bytes are ignored. `code` is None when the frame has
-    none. Answer with the same code, unless a close frame was sent before."""
+    none. Answer it with the same code, unless a close frame was sent before."""
 
     code: int | None
     reason: str

@@ -45,8 +45,8 @@ _FINAL_TAILS = (b"", _SYNC_TAIL, b"\x00" + _SYNC_TAIL)
 
 
 class ProtocolError(Exception):
-    """A violation of the protocol or of a limit by the other end. Close the connection with `code`. `events` are those
-    that were complete before the violation."""
+    """The error for a violation of the protocol or of a limit by the other end. The connection must be closed with
+    `code`. `events` are those that were complete before the violation."""
 
     def __init__(self, code: CloseCode, text: str) -> None:
         super().__init__(text)
@@ -136,8 +136,8 @@ class FrameParser:
     def feed(self, data: bytes | bytearray) -> list[FrameEvent]:
         """Consume `data` and return the events that it completes, in order.
 
-        Raises ProtocolError for a violation by the other end. After an error or a close frame all further bytes are
-        ignored and [] is returned.
+        Raises ProtocolError for a violation by the other end; its `events` are those that `data` completed before.
+        After an error or a close frame all further bytes are ignored and [] is returned.
         """
         events: list[FrameEvent] = []
         if self._closed:
@@ -278,6 +278,7 @@ class FrameParser:
             raise ProtocolError(CloseCode.TOO_LARGE, f"the message is larger than {self.max_message} bytes")
 
     def _add_fragment(self, first: int, payload: bytes) -> None:
+        """Store the payload of a frame that is not the last one of its message."""
         if self._fragments is None:
             self._opcode = first
             self._fragments = bytearray(payload)
@@ -285,6 +286,8 @@ class FrameParser:
             self._fragments += payload
 
     def _finish_message(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
+        """Append the event of a message whose last frame is complete: inflated, or still compressed without
+        `inflate`."""
         if self._fragments is not None:
             self._fragments += payload
             payload = bytes(self._fragments)
@@ -297,9 +300,11 @@ class FrameParser:
             self._add_message(first, payload, events)
 
     def _add_message(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
+        """Append the event of an uncompressed message. Raises ProtocolError for text that is not UTF-8."""
         events.append(_message(payload, first & 0x0F == TEXT))
 
     def _add_control(self, opcode: int, payload: bytes, events: list[FrameEvent]) -> None:
+        """Append the event of a complete control frame. After a close frame the parser ignores all further bytes."""
         if opcode == PING:
             events.append(PingReceived(payload))
         elif opcode == PONG:
@@ -323,12 +328,14 @@ def inflate_message(event: DeflatedReceived, limit: int) -> MessageReceived:
 
 
 def _message(payload: bytes, text: bool) -> MessageReceived:
+    """Return the event of a message. Raises ProtocolError for text that is not UTF-8."""
     if text and not payload.isascii():
         _decode_utf8(payload, "a text message")
     return MessageReceived(payload, text)
 
 
 def _decode_utf8(payload: bytes, name: str) -> str:
+    """Return the text in `payload`. Raises ProtocolError, which calls it `name`, if it is not UTF-8."""
     try:
         return payload.decode()
     except UnicodeDecodeError:
@@ -336,6 +343,8 @@ def _decode_utf8(payload: bytes, name: str) -> str:
 
 
 def _parse_close(payload: bytes) -> CloseReceived:
+    """Return the event of a close frame. Raises ProtocolError for a code that may not be sent, and for a reason that is
+    not UTF-8."""
     if not payload:
         return CloseReceived(None, "")
     code = int.from_bytes(payload[:2], "big")
@@ -360,7 +369,8 @@ def apply_mask(payload: bytes | bytearray, mask: bytes | bytearray) -> bytes:
 
 def encode_frame(opcode: int, payload: bytes, mask: bytes | None = None, fin: bool = True, rsv1: bool = False) -> bytes:
     """Return one frame with the shortest header. A client must give 4 random bytes as `mask`, new ones for each frame;
-    a server gives None. `fin`: the last frame of its message. `rsv1`: the message is compressed."""
+    a server gives None. `fin`: the frame is the last one of its message. `rsv1`: the message is compressed, as
+    `payload` must be already."""
     first = opcode | _FIN if fin else opcode
     if rsv1:
         first |= _RSV1
@@ -403,7 +413,8 @@ def close_frame(code: int | None = CloseCode.NORMAL, reason: str = "", mask: byt
 
 
 def deflated_frame(opcode: int, payload: bytes, mask: bytes | None = None) -> bytes:
-    """Return one frame with the compressed message, for every receiver that negotiated permessage-deflate."""
+    """Compress the whole message `payload`, and return it as one frame, for every receiver that negotiated
+    permessage-deflate."""
     return encode_frame(opcode, compress(payload), mask, rsv1=True)
 
 
@@ -415,7 +426,7 @@ class InflatedTooLarge(ValueError):
 
 
 def max_compressed_size(limit: int) -> int:
-    """Return the largest number of bytes that a message of `limit` bytes takes when it is compressed: incompressible
+    """Return an upper bound of the bytes that a message of `limit` bytes takes when it is compressed: incompressible
     data grow a little."""
     return limit + (limit >> 5) + 64
 

@@ -31,7 +31,8 @@ DEFLATE_OFFER = "permessage-deflate; server_no_context_takeover; client_no_conte
 
 
 class HandshakeError(Exception):
-    """The error for a handshake that failed. `status` is the server's HTTP status, 0 when its response was not HTTP."""
+    """The error for a handshake that failed. `text` says why. `status` is the server's HTTP status, 0 when its response
+    was not HTTP."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -104,8 +105,8 @@ def parse_response(
 ) -> HandshakeResponse | None:
     """Return the server's response to the request with `nonce`, or None while `data` is incomplete.
 
-    `subprotocols` and `deflate` are what the request offered. Raises HandshakeError when the server does not agree to
-    the request, or agrees to something else.
+    `subprotocols` and `deflate` are what the request offered. Raises HandshakeError when the server refuses the
+    request, agrees to something that was not offered, or answers with a malformed or too long head.
     """
     end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT)
     if end < 0:
@@ -137,6 +138,8 @@ def parse_response(
 
 
 def _headers(lines: list[bytes]) -> dict[str, str]:
+    """Return the headers in these lines, by name in lower case; several of one name are joined with commas. Raises
+    HandshakeError for a malformed line."""
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.decode("latin-1").partition(":")
@@ -171,8 +174,9 @@ def _accepted_deflate(extensions: str | None, offered: bool) -> bool:
 
 
 def negotiate_deflate(offers: str) -> str | None:
-    """Return the server's Sec-WebSocket-Extensions for the client's one (several joined with commas): the first
-    acceptable offer of permessage-deflate. None if there is none: then no extension is used.
+    """Return the server's Sec-WebSocket-Extensions for the client's one (several joined with commas): the answer to the
+    first acceptable offer of permessage-deflate, of at most `limits.OFFERS` offers. None if there is none: then no
+    extension is used.
 
     Neither side keeps a context and the server's window is the largest one, because a publication is compressed once
     for all its subscribers (RFC 7692, 7.1).
@@ -189,6 +193,8 @@ def negotiate_deflate(offers: str) -> str | None:
 
 
 def _is_acceptable(name: str, value: str | None) -> bool:
+    """Return whether the server can agree to a parameter of an offer of permessage-deflate. It does not limit its own
+    window."""
     if name in ("server_no_context_takeover", "client_no_context_takeover"):
         return value is None
     if name == "client_max_window_bits":
@@ -210,7 +216,8 @@ def _parse_extension(text: str) -> tuple[str, dict[str, str | None]] | None:
 
 
 def negotiate_codec(offered: str | None) -> Codec | None:
-    """Return the codec for the client's Sec-WebSocket-Protocol: the first known one in the client's order.
+    """Return the codec for the client's Sec-WebSocket-Protocol: the first known one in the client's order, of at most
+    `limits.OFFERS`.
 
     `offered` None, no such header, means JSON. Returns None when all are unknown: then the server must refuse.
     """

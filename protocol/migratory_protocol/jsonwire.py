@@ -37,7 +37,8 @@ class FieldError(ValueError):
 
 
 class JsonKind:
-    """The conversion of one message class to and from its JSON form, a struct class (`wire`) that is made here."""
+    """The conversion of one message class to and from its JSON form, a struct class (`wire`) that is made here. `wires`
+    has the conversions of the structs that the message contains."""
 
     __slots__ = ("_copied", "_fields", "_payload", "message", "wire")
 
@@ -64,7 +65,8 @@ class JsonKind:
         )
 
     def to_wire(self, message: Struct) -> Struct:
-        """Return the JSON form of a message, a struct to be encoded. Fields with their default value are left out."""
+        """Return the JSON form of a message, a struct to be encoded. The encoder leaves out fields with their default
+        value."""
         values: dict[str, Any] = {}
         for name, default, write, _ in self._fields:
             value = getattr(message, name)
@@ -98,8 +100,8 @@ def operation_name(message: type[Struct]) -> str:
 
 
 def build_kinds(messages: tuple[type[Struct], ...], parts: tuple[type[Struct], ...]) -> dict[type[Struct], JsonKind]:
-    """Return the `JsonKind` of each of `messages`, by class. `parts` are the classes of structs that messages
-    contain."""
+    """Return the `JsonKind` of each of `messages`, by class. `parts` are the classes of structs that messages contain;
+    a part that contains another one comes after it."""
     known: dict[type[Struct], JsonKind] = {}
     for part in parts:
         known[part] = JsonKind(part, known)
@@ -107,18 +109,22 @@ def build_kinds(messages: tuple[type[Struct], ...], parts: tuple[type[Struct], .
 
 
 def item_type(kind: Any) -> Any:
-    """Return the type of the items of a bounded list, `Annotated[list[...], ...]`, and None for any other type."""
+    """Return the type of the items of a bounded list, `Annotated[list[...], ...]`. Return None for any other type, such
+    as a list without bounds."""
     listed = get_args(kind)[0] if get_origin(kind) is Annotated else None
     return get_args(listed)[0] if get_origin(listed) is list else None
 
 
 def _shape(field: FieldInfo, wire_type: Any, write: Convert | None) -> tuple[Any, ...]:
+    """Return a field of the JSON form, for `msgspec.defstruct`: its name, its type, and its default value if it has
+    one."""
     if field.required:
         return (field.name, wire_type)
     return (field.name, wire_type, field.default if write is None else write(field.default))
 
 
 def _read_payload(text: str | UnsetType, binary: bytes | UnsetType) -> bytes:
+    """Return the payload from the fields `data` and `data64`. Raises FieldError unless exactly one of them is given."""
     if text is UNSET and binary is UNSET:
         raise FieldError("data", "missing: give the payload as `data`, text, or as `data64`, base64")
     if text is not UNSET and binary is not UNSET:
@@ -156,6 +162,7 @@ def _convert(kind: Any, name: str, wires: dict[type[Struct], JsonKind]) -> tuple
 
 
 def _read_position(name: str, text: str) -> Position:
+    """Return the position in a text. Raises FieldError for the field `name` if it is malformed."""
     try:
         return parse_position(text)
     except ValueError as error:
@@ -163,6 +170,7 @@ def _read_position(name: str, text: str) -> Position:
 
 
 def _read_sequence(name: str, text: str) -> int:
+    """Return the sequence number in a text. Raises FieldError for the field `name` if it is malformed or too large."""
     if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= LARGEST:
         return int(text)
     raise FieldError(name, f"expected a sequence number from 0 to {LARGEST}, as a string of decimal digits")

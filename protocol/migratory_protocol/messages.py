@@ -55,6 +55,7 @@ class Server(Struct, frozen=True, array_like=True):
 class Connect(Struct, array_like=True, tag_field="op", tag=1):
     """From a client: the first message of a connection, by which the client identifies itself.
 
+    version  the version of the protocol that the client speaks
     client   the client's name in logs
     token    the client's credential; a later `connect` on the same connection replaces it, and what it allows
     moves    how often the client changed its broker recently; brokers move clients with the fewest moves first
@@ -120,7 +121,7 @@ class Publish(Struct, array_like=True, tag_field="op", tag=4):
 
 
 class Ping(Struct, array_like=True, tag_field="op", tag=5):
-    """From a client: a question whether the broker answers, with `Pong`."""
+    """From a client: a question whether the broker is there. `Pong` answers it."""
 
 
 class Bye(Struct, array_like=True, tag_field="op", tag=6):
@@ -141,8 +142,9 @@ class Limits(Struct, array_like=True):
 
 
 class Welcome(Struct, array_like=True, tag_field="op", tag=32):
-    """From a broker: the answer to `connect`. `heartbeat` is the interval in seconds. `duplicate_window` is the time in
-    seconds for which the cluster recognises a repeated message id, 0 from an older broker that does not say."""
+    """From a broker: the answer to `connect`. `heartbeat` is the interval between two pings in seconds.
+    `duplicate_window` is the time in seconds for which the cluster recognises a repeated message id, 0 from an older
+    broker that does not say."""
 
     version: Integer
     cluster: Text
@@ -182,7 +184,8 @@ class Subscribed(Struct, array_like=True, tag_field="op", tag=33):
 
 
 class Unsubscribed(Struct, array_like=True, tag_field="op", tag=34):
-    """From a broker: the answer to `Unsubscribe`. Nothing of these topics follows it."""
+    """From a broker: the answer to `Unsubscribe`. No publication of these topics follows it, unless the client
+    subscribes to them again."""
 
     request: Integer
     topics: Annotated[list[Text], _AT_MOST]
@@ -250,8 +253,9 @@ class Drain(Struct, array_like=True, tag_field="op", tag=39):
 
 
 class Error(Struct, array_like=True, tag_field="op", tag=40):
-    """From a broker: an error. `request` or `topic` name what is refused, when it can be named. `closes`: the broker
-    ends the connection. `retry_after`: with `rate_limited`, the seconds until the broker reads on."""
+    """From a broker: an error. `code` is the error code and `text` the reason. `request` or `topic` name what is
+    refused, when it can be named. `closes`: the broker ends the connection. `retry_after`: with `rate_limited`, the
+    seconds until the broker reads on."""
 
     code: Text
     text: Text

@@ -18,7 +18,7 @@ _DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443"}
 
 @dataclass(slots=True, frozen=True)
 class OriginRefusal:
-    """The HTTP status and the text with which to refuse a request for its Origin or Host header."""
+    """The refusal of a request for its Origin or Host header: the HTTP status to answer with, and the text."""
 
     status: int
     text: str
@@ -31,6 +31,7 @@ class _Pattern:
     port: str  # "": any
 
     def matches(self, scheme: str, name: str, port: str) -> bool:
+        """Return whether an origin or a host, in its parts, is one that the pattern stands for."""
         if scheme != self.scheme or self.port not in ("", port):
             return False
         if self.name.startswith("*."):
@@ -43,11 +44,11 @@ class OriginPolicy:
 
     origins          "https://app.example.com", "https://*.example.org" (names below it), "http://localhost:*" (any
                      port), "*" for all
-    hosts            "push.example.com" (with any port), "localhost:8080", "*.example.org", "*" for all
+    hosts            "push.example.com" (with any port), "localhost:8080", "*.example.org" (names below it), "*" for all
     without_origin   whether requests without Origin are allowed: programs send none, browsers always send one
     addresses        whether a Host that is an IP address is allowed in any case: DNS rebinding needs a name
 
-    Raises ValueError for an entry that cannot match anything, named as `allowed[0]` or `hosts[0]`.
+    Raises ValueError for an entry that cannot match anything; the text names it as `allowed[0]` or `hosts[0]`.
     """
 
     __slots__ = ("_addresses", "_any_host", "_any_origin", "_hosts", "_origins", "_without_origin")
@@ -63,8 +64,9 @@ class OriginPolicy:
         self._without_origin = without_origin
 
     def check(self, origins: Sequence[str], hosts: Sequence[str]) -> OriginRefusal | None:
-        """Return None when a request with these Origin and Host headers is allowed, else the refusal. The arguments are
-        all values of each header, not joined."""
+        """Return None when a request with these Origin and Host headers is allowed, else the refusal: with status 400
+        unless there is one Host and at most one Origin, 421 for the Host, 403 for the Origin. The arguments are all
+        values of each header, not joined."""
         if len(hosts) != 1:
             return OriginRefusal(400, "expected one Host header")
         if len(origins) > 1:
@@ -79,6 +81,7 @@ class OriginPolicy:
         return None
 
     def _is_served(self, host: str) -> bool:
+        """Return whether a Host header is one of the allowed hosts, or an IP address if addresses are allowed."""
         split = _split_host(host)
         return _matches(split, self._hosts) or (self._addresses and split is not None and _is_address(split[1]))
 
@@ -96,6 +99,8 @@ def _is_address(name: str) -> bool:
 
 
 def _split_origin(text: str) -> tuple[str, str, str] | None:
+    """Return scheme, name and port of an origin, in lower case, with the scheme's own port if none is given ("" if it
+    has none); None for a malformed one."""
     match = _ORIGIN.fullmatch(text.strip(" \t").lower())
     if match is None:
         return None
@@ -104,6 +109,7 @@ def _split_origin(text: str) -> tuple[str, str, str] | None:
 
 
 def _split_host(text: str) -> tuple[str, str, str] | None:
+    """Return "", name and port of a Host header, in lower case, "" for no port; None for a malformed one."""
     match = _HOST.fullmatch(text.strip(" \t").lower())
     if match is None:
         return None
@@ -112,6 +118,7 @@ def _split_host(text: str) -> tuple[str, str, str] | None:
 
 
 def _origin_pattern(index: int, entry: str) -> _Pattern:
+    """Return the pattern of an entry of the allowed origins. Raises ValueError, which names the entry by its index."""
     any_port = entry.endswith(":*")
     origin = _split_origin(entry.removesuffix(":*").replace("://*.", "://", 1))
     if origin is None:
@@ -124,6 +131,7 @@ def _origin_pattern(index: int, entry: str) -> _Pattern:
 
 
 def _host_pattern(index: int, entry: str) -> _Pattern:
+    """Return the pattern of an entry of the allowed hosts. Raises ValueError, which names the entry by its index."""
     host = _split_host(entry.removeprefix("*."))
     if host is None:
         raise ValueError(f'hosts[{index}]: {entry!a} is not a host; use "NAME", "NAME:PORT", "*.NAME" or "*"')

@@ -53,8 +53,8 @@ _PER_BROKER = Meta(max_length=MAX_BROKERS)
 
 
 class BadPeerMessage(ValueError):
-    """The error for data on a peer link that are no peer message. `text` says what is wrong; the link must be
-    closed."""
+    """The error for data on a peer link that are no acceptable peer message. `text` says what is wrong; the link must
+    be closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -62,7 +62,7 @@ class BadPeerMessage(ValueError):
 
 
 def payload_digest(payload: bytes) -> bytes:
-    """Return a digest of 8 bytes by which a repeated message id is compared with the payload that it was used for.
+    """Return a digest of 8 bytes by which the payload of a repeated message id is compared with that of its first use.
 
     BLAKE2b is the fastest hash of `hashlib` that has any length and is the same in every process. Another payload of
     the same digest would take 2^64 attempts.
@@ -71,7 +71,8 @@ def payload_digest(payload: bytes) -> bytes:
 
 
 class Publication(Struct, array_like=True, gc=False, frozen=True):
-    """A publication with its position, as the cache holds it and as it is sent between brokers and to the edges.
+    """A publication with its position (`epoch`, `sequence`), as the cache holds it and as it is sent between brokers
+    and to the edges.
 
     `publisher` is "" and `id` 0 for QoS 0. `time` is the coordinator's wall clock when it numbered the publication,
     `sent` the publisher's when it sent the publication, None if it did not say.
@@ -91,8 +92,9 @@ class Publication(Struct, array_like=True, gc=False, frozen=True):
 
 
 class PublisherRow(Struct, array_like=True, gc=False, frozen=True):
-    """One row of a publisher table: the publisher's last message id in this topic, its position, and the digest of its
-    payload, which is empty from a broker older than digests."""
+    """One row of a topic's publisher table: the publisher's last message id in this topic, the position of that
+    publication (`epoch`, `sequence`), and the digest of its payload, which is empty from a broker older than
+    digests."""
 
     publisher: Name
     id: Integer
@@ -102,8 +104,8 @@ class PublisherRow(Struct, array_like=True, gc=False, frozen=True):
 
 
 class LogDigest(Struct, array_like=True, gc=False, frozen=True):
-    """A summary of one topic's log: it has the entries `base`+1..`last`, `last_epoch` is the epoch of the last one, and
-    its publisher table has `rows` rows.
+    """A summary of one topic's log: it has the entries with the sequence numbers `base` + 1 to `last`, `last_epoch` is
+    the epoch of the last one, and its publisher table has `rows` rows.
 
     When two logs are prefixes of one log and equally long, their tables differ by removed rows only.
     """
@@ -120,8 +122,9 @@ class TopicPart(Struct, array_like=True, gc=False):
 
     The receiver keeps its entries up to `keep`, appends `entries` and installs `table`. With `whole` it keeps no
     entries, and its log begins after `base`. `older` are entries before the receiver's oldest one. `deleted`: the topic
-    does not exist. `continued`: this part continues the topic of the part before, and only its `entries` count.
-    `committed` is the sender's committed mark.
+    does not exist. `continued`: this part continues the topic of the part before, and only its `entries` count. `base`,
+    `last` and `committed` are of the sender's log: the sequence number before its first entry, that of its last entry,
+    and its committed mark. `base_epoch` is the epoch of the entry `base`, 0 if there was none.
     """
 
     topic: Name
@@ -143,8 +146,8 @@ BrokerId = tuple[Name, Number]
 
 
 class PeerHello(Struct, array_like=True, gc=False, frozen=True, tag=0):
-    """The first message on a link, by which a broker identifies itself. `batches`: the sender accepts frames of several
-    messages (False from an older broker)."""
+    """The first message on a link, in both directions, by which a broker identifies itself. `groups` is its number of
+    topic groups. `batches`: the sender accepts frames of several messages (False from an older broker)."""
 
     version: Number
     cluster: Name
@@ -157,8 +160,9 @@ class PeerHello(Struct, array_like=True, gc=False, frozen=True, tag=0):
 class ClientLoad(Struct, array_like=True, gc=False, frozen=True):
     """A broker's numbers of clients, by which brokers balance them.
 
-    `revision` is of the sender's program and configuration, "" if unknown. `requests`: (broker, number) pairs, the
-    clients that the sender has room for now and asks that broker to send; each request is sent once.
+    `clients` is the number of clients that are connected to the sender; `draining`: it drains. `revision` is of the
+    sender's program and configuration, "" if unknown. `requests`: (broker, number) pairs, the clients that the sender
+    has room for now and asks that broker to send; each request is sent once.
     """
 
     clients: Clients
@@ -170,11 +174,11 @@ class ClientLoad(Struct, array_like=True, gc=False, frozen=True):
 class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
     """The state of a broker, sent every half second.
 
-    zookeeper_age   time since the sending of its last own read that ZooKeeper answered, -1 before the first
-    heard           the brokers that it heard lately
+    zookeeper_age   seconds since the sending of its last own read that ZooKeeper answered, -1 before the first
+    heard           the brokers that it heard within half its fencing time
     coordinated     (group, epoch) of each group that it coordinates
     member          whether it is a synced member of every group
-    ready           whether it is that and not fenced
+    ready           whether it is such a member and not fenced
     load            its clients; None from a broker older than this field
     incarnations    those of `heard`, in the same order, 0 if the link is gone; empty from an older broker
     """
@@ -190,7 +194,7 @@ class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
 
 class ForwardedPublication(Struct, array_like=True, gc=False, frozen=True):
     """A publication of a client, without a position. With QoS 0 it has no publisher, id or mark. Where clients have
-    identities, `publisher` is the name that the client gave together with its subject."""
+    identities, `publisher` is the name that the client gave, joined with the client's subject."""
 
     topic: Name
     payload: bytes
@@ -202,7 +206,7 @@ class ForwardedPublication(Struct, array_like=True, gc=False, frozen=True):
 
 
 class Forward(Struct, array_like=True, gc=False, frozen=True, tag=2):
-    """Publications of one group that a contact broker sends to the coordinator, to be numbered."""
+    """Publications of one group that a contact broker sends to the group's coordinator, to be numbered."""
 
     group: Group
     publications: list[ForwardedPublication]
@@ -211,8 +215,9 @@ class Forward(Struct, array_like=True, gc=False, frozen=True, tag=2):
 class ForwardReply(Struct, array_like=True, gc=False, frozen=True):
     """The coordinator's reply to one forwarded publication that gets no new position.
 
-    `code` "" acknowledges a duplicate. A new publication has no reply: its commit at the contact broker acknowledges
-    it. `digest` is of the payload that was replied to, empty from a broker older than digests.
+    `code` "" acknowledges a duplicate, at `position`; another `code` refuses the publication, and `text` gives the
+    reason. A new publication has no reply: its commit at the contact broker acknowledges it. `digest` is of the payload
+    that was replied to, empty from a broker older than digests.
     """
 
     topic: Name
@@ -250,8 +255,9 @@ class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
     """The answer to `Prepare`: the sender promises `epoch`. In one or several parts; it counts when the `last` part has
     come.
 
-    `topics` carry what the candidate lacks and `digests` describe the sender's logs, both only if its `synced` is not
-    below the source epoch. `floor` is the group's floor, (0, 0) from a broker older than floors.
+    `synced` is the epoch to which the sender's logs are synced. `topics` carry what the candidate lacks and `digests`
+    describe the sender's logs, both only if `synced` is not below the source epoch; `digests` come in the last part.
+    `floor` is the group's floor, (0, 0) from a broker older than floors.
     """
 
     group: Group
@@ -265,7 +271,7 @@ class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
 
 
 class EpochRefused(Struct, array_like=True, gc=False, frozen=True, tag=6):
-    """The refusal of a message of `epoch`: the receiver of that message has promised the higher epoch `promised`, or is
+    """The refusal of a message of `epoch`: the sender of this refusal has promised the higher epoch `promised`, or is
     of another history."""
 
     group: Group
@@ -274,7 +280,8 @@ class EpochRefused(Struct, array_like=True, gc=False, frozen=True, tag=6):
 
 
 class InventoryRequest(Struct, array_like=True, gc=False, frozen=True, tag=7):
-    """A request for the receiver's inventory, from the owner of `epoch`, which then sends what is missing."""
+    """A request for the receiver's inventory, from the owner of `epoch`, which then sends the receiver what it
+    lacks."""
 
     group: Group
     history: History
@@ -282,7 +289,9 @@ class InventoryRequest(Struct, array_like=True, gc=False, frozen=True, tag=7):
 
 
 class Inventory(Struct, array_like=True, gc=False, frozen=True, tag=8):
-    """A description of the sender's logs. It answers `InventoryRequest`, or requests an entry that is missing."""
+    """A description of the sender's logs: a digest of each, the epoch to which they are `synced`, and the highest epoch
+    that the sender has `promised`. It answers `InventoryRequest`, or asks the coordinator for a missing entry of
+    `epoch`."""
 
     group: Group
     history: History
@@ -296,11 +305,11 @@ class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
     """The logs and publisher tables of `epoch`, sent to a follower in one or several parts and installed as a whole
     when the `last` part has come.
 
-    `whole`: topics that are not named do not exist; otherwise the receiver keeps them unchanged. `topics_total` and
-    `lasts_total` (the sum of the last sequence numbers, modulo 2^62) must be right afterwards. `serial` identifies the
-    snapshot. `owner`, `members`, `copies` and `activated` are those of the epoch's record, and `first` is the first
-    epoch of the history. `floor` is the group's floor, (0, 0) from a broker older than floors. The topics `removed` go
-    when the epoch is activated.
+    `whole`: topics that are not named do not exist; otherwise the receiver keeps them unchanged. After the installation
+    the number of topics must be `topics_total`, and the sum of their last sequence numbers, modulo 2^62, `lasts_total`.
+    `serial` identifies the snapshot. `owner`, `members`, `copies` (its `minCopies`) and `activated` are those of the
+    epoch's record, and `first` is the first epoch of the history. `floor` is the group's floor, (0, 0) from a broker
+    older than floors. The topics `removed` are deleted when the epoch is activated.
     """
 
     group: Group
@@ -348,8 +357,8 @@ class TopicEntries(Struct, array_like=True, gc=False, frozen=True):
 class Accept(Struct, array_like=True, gc=False, frozen=True, tag=12):
     """Entries of `epoch` that a coordinator sends to its followers, to be stored in order.
 
-    The rows `forget` (topic, publisher) leave the publisher tables before the entries are stored. `marks` are (topic,
-    committed sequence number).
+    The rows `forget` (topic, publisher) are removed from the publisher tables before the entries are stored. `marks`
+    are (topic, committed sequence number).
     """
 
     group: Group
@@ -362,7 +371,7 @@ class Accept(Struct, array_like=True, gc=False, frozen=True, tag=12):
 
 class Accepted(Struct, array_like=True, gc=False, frozen=True, tag=13):
     """A vote: the sender, a member of the list of `epoch`, holds each topic up to a sequence number. `lasts` are
-    (topic, sequence number)."""
+    (topic, sequence number) pairs."""
 
     group: Group
     history: History
@@ -371,7 +380,7 @@ class Accepted(Struct, array_like=True, gc=False, frozen=True, tag=13):
 
 
 class HandOver(Struct, array_like=True, gc=False, frozen=True, tag=14):
-    """The request of the coordinator of `epoch` to the receiver to succeed it."""
+    """The request of the coordinator of `epoch` that the receiver succeeds it as coordinator."""
 
     group: Group
     history: History
@@ -387,9 +396,10 @@ class Survey(Struct, array_like=True, gc=False, frozen=True, tag=15):
 
 
 class HeldCopy(Struct, array_like=True, gc=False, frozen=True):
-    """A broker's copy of a group, synced to the epoch `synced`, and the record of that epoch as the broker knows it.
+    """A broker's copy of a group, synced to the epoch `synced`, and the record of that epoch as the broker knows it:
+    `owner`, `members`, `copies` (its `minCopies`) and `activated`. `first` is the first epoch of the history.
 
-    `leads`: the broker coordinates that epoch and goes on.
+    `leads`: the broker coordinates that epoch and does not drain.
     """
 
     group: Group
@@ -404,7 +414,7 @@ class HeldCopy(Struct, array_like=True, gc=False, frozen=True):
 
 
 class SurveyReply(Struct, array_like=True, gc=False, frozen=True, tag=16):
-    """The answer to `Survey`: (group, highest epoch known) of each group of which the sender has a promise or
+    """The answer to `Survey`: (group, highest epoch known) of each asked group of which the sender has a promise or
     entries.
 
     `copies` has the sender's copy of each of these groups that was synced to an epoch. `clock` is the sender's wall
@@ -446,7 +456,8 @@ few fields and begins with another byte."""
 
 
 def encode_peer(message: PeerMessage) -> bytes:
-    """Return one encoded message, without a frame. Raises BadPeerMessage if it is larger than `MAX_PEER_MESSAGE`."""
+    """Return one encoded message, without the length that precedes it on the link. Raises BadPeerMessage if it is
+    larger than `MAX_PEER_MESSAGE`."""
     data = _encoder.encode(message)
     if len(data) > MAX_PEER_MESSAGE:
         raise BadPeerMessage(f"{type(message).__name__} has {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
@@ -454,7 +465,8 @@ def encode_peer(message: PeerMessage) -> bytes:
 
 
 def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
-    """Return the message in `data`. Raises BadPeerMessage, with the reason, if `data` is not one message."""
+    """Return the message in `data`. Raises BadPeerMessage, with the reason, if `data` is not exactly one message or is
+    longer than `MAX_PEER_MESSAGE`."""
     if len(data) > MAX_PEER_MESSAGE:
         raise BadPeerMessage(f"the message has {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
     try:
@@ -464,13 +476,14 @@ def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
 
 
 def join_peer(encoded: Sequence[bytes]) -> bytes:
-    """Return the content of one frame that holds these encoded messages, none of which may be a `PeerHello`."""
+    """Return the content of one frame that holds these encoded messages, at least one, none of which may be a
+    `PeerHello`. The receiver must have announced `batches`."""
     return b"".join((bytes((_BATCH,)), len(encoded).to_bytes(4), *encoded))
 
 
 def decode_peers(data: bytes | bytearray | memoryview) -> Sequence[PeerMessage]:
-    """Return the messages in the content of one frame, at least one. Raises BadPeerMessage, with the reason, for other
-    data."""
+    """Return the messages in the content of one frame, at least one. Raises BadPeerMessage, with the reason, for data
+    that are neither one message nor an array of messages."""
     if not data or data[0] != _BATCH:
         return [decode_peer(data)]
     try:

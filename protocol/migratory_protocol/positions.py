@@ -21,7 +21,7 @@ _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,19})")
 
 class Position(NamedTuple):
     """The epoch and the sequence number of a publication, each from 0 to 2**63 - 1. With sequence number 0, the place
-    before the first publication."""
+    before the first publication. As text it is "epoch:sequence"."""
 
     epoch: _Part
     sequence: _Part
