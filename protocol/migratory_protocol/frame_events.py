@@ -1,5 +1,5 @@
-"""The events of `frames.FrameParser`. They have a module of their own because mypyc does not
-compile classes of msgspec."""
+"""The events of `frames.FrameParser`: messages, pings, pongs and close frames. They have a module of their own because
+mypyc does not compile classes of msgspec."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ A frame holds one message, or, if the receiver has announced that it accepts thi
 `PeerHello`.
 
 `group` is a topic group's number and `history` the random number of its history. `epoch` is the epoch to which the
-message belongs.
-Times are in seconds. docs/concepts/replication.md says when each message is sent.
+message belongs. Times are in seconds unless a field's description says otherwise. docs/concepts/replication.md says
+when each message is sent.
 
 The fields' types give the ranges in which every broker can work with a value. Decoding refuses anything else, so that
 no peer can send a number that this broker could not send on.

@@ -410,8 +410,8 @@ def _join(path: str, name: str) -> str:
 
 
 def _value(raw: object, path: str) -> object:
-    """Return the value at a path as msgspec writes it, None if there is none. `[...]`, some value of an object, ends
-    the path at that object."""
+    """Return the value at a path in msgspec's form, None if there is none. Where msgspec writes `[...]`, it does not
+    say which value of an object is meant: then return the whole object."""
     value = raw
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
         if index == "...":

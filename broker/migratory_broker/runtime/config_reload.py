@@ -41,7 +41,7 @@ class ConfigReloader:
 
     def tick(self, now: float) -> None:
         """Check the file if `CHECK_INTERVAL` seconds have passed since the last check. If it changed, call `on_change`
-        with the parts that a running broker applies, and log which sections need a restart."""
+        if anything changed that a running broker applies, and log which sections need a restart."""
         if now < self._next_check:
             return
         self._next_check = now + CHECK_INTERVAL

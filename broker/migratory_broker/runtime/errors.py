@@ -18,29 +18,29 @@ class BrokerError(Exception):
 
 
 class ConfigError(BrokerError):
-    """The configuration or the command line of the broker is not valid."""
+    """The error for a configuration or a command line of the broker that is not valid."""
 
     code = EXIT_CONFIG
 
 
 class TlsError(ConfigError):
-    """A certificate, its key or its authority cannot be used."""
+    """The error for a certificate, its key or its authority that cannot be used."""
 
 
 class ListenError(BrokerError):
-    """An address could not be bound: it is in use, not of this machine, or not permitted."""
+    """The error for an address that could not be bound: it is in use, not of this machine, or not permitted."""
 
     code = EXIT_BUSY
 
 
 class ZooKeeperError(BrokerError):
-    """No ZooKeeper was reached at the start within the allowed time, none gave access, or the password for it is
-    missing or malformed."""
+    """The error for a ZooKeeper that was not reached at the start within the allowed time or denied access, and for a
+    password for it that is missing or malformed."""
 
     code = EXIT_ZOOKEEPER
 
 
 class DescriptorError(BrokerError):
-    """The operating system lets the process open too few files."""
+    """The error for a process that may open too few files, by the limit of the operating system."""
 
     code = EXIT_DESCRIPTORS

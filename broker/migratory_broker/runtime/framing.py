@@ -9,7 +9,7 @@ HEADER = 4
 
 
 class FrameTooLong(ValueError):
-    """The length prefix of a message announces `size` bytes, more than the limit."""
+    """The error for a message whose length prefix announces `size` bytes, more than the limit."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"a message of {size} bytes is announced, more than allowed")

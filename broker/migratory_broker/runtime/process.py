@@ -462,7 +462,7 @@ class Broker:
         self._log(note.level, note.event, **note.fields)
 
     def _stop(self, effect: events.Stop) -> None:
-        """End the process at once, as the logic demands: no event is handled any more."""
+        """End the process at once, with the exit code that the logic demands: no event is handled any more."""
         self._pump.stopped = True
         self._abrupt = True
         self._finish(effect.code, effect.reason)

@@ -146,9 +146,9 @@ class Pump:
         self._schedule()
 
     def defer(self, action: Callable[[Any], None], argument: Any, later: float = 0.0) -> None:
-        """Queue `action(argument)` in the deferred queue, in the order of these calls. `later` is the seconds of CPU
-        that a task uses in the same turn of the loop after the action has returned; they count for
-        `DEFERRED_SECONDS`."""
+        """Queue `action(argument)` in the deferred queue, in the order of these calls. A turn runs one entry or more,
+        until `DEFERRED_SECONDS` are used. `later` is the seconds of CPU that a task uses in the same turn of the loop
+        after the action has returned; they count for these as well."""
         self._deferred.append((action, argument, later))
         self._schedule()
 

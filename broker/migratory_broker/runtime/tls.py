@@ -1,5 +1,5 @@
-"""Certificates of the broker's listeners and links: read from files, tried before they are used, and replaced while the
-broker runs.
+"""Certificates of the broker's listeners, links and connections to ZooKeeper: read from files, tried before they are
+used, and replaced while the broker runs.
 
 A pair that does not match, a truncated file, an expired certificate or an authority that did not sign it would make
 every later handshake fail. So changed files become new TLS contexts, in which a handshake in memory is tried, and only

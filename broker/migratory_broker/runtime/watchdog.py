@@ -33,7 +33,8 @@ STALL_SHARE = 0.75
 
 
 def stall_limit(session_timeout: float, fencing: float) -> float:
-    """Return the seconds for which the loop may stand still before the process ends itself. Both arguments are seconds.
+    """Return the seconds for which the loop may stand still before the process ends itself: `STALL_SHARE` of the
+    shorter argument. Both arguments are seconds.
 
     It is less than the session time, so that a loop that hangs delays a takeover by less than one more session, and
     less than the fencing time, so that the process is gone before its I/O processes must assume so.

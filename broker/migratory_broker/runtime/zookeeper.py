@@ -10,9 +10,9 @@ with nothing but a log line, so another client with another session replaces it.
 before it learns that the session has ended. It then answers pings, refuses each request because the session expired,
 and leaves the connection open, and kazoo stays connected. Such a client is replaced as well.
 
-With credentials, every node has an ACL that gives all permissions to their user and none to others. Older nodes get it
-in each new session. Where ZooKeeper denies access, because of wrong credentials or another ACL, the logic gets no
-session, or its request is refused; `denied` names the node.
+With credentials, every node has the ACL that they ask for: all permissions for their user and none for others, or all
+for everybody. Nodes with another ACL get it in each new session. Where ZooKeeper denies access, because of wrong
+credentials or another ACL, the logic gets no session, or its request is refused; `denied` names the node.
 """
 
 from __future__ import annotations
@@ -277,16 +277,19 @@ class ZooKeeper:
         self._request(effect.request, partial(self._commit, effect))
 
     def _get(self, effect: events.ZkGet) -> None:
+        """Send the read of a node, with a watch if the effect wants one."""
         watch = self._watch("data", effect.path) if effect.watch else None
         result = self._client.get_async(self._full_path(effect.path), watch=watch)
         result.rawlink(partial(self._post_result, self._got, effect))
 
     def _children(self, effect: events.ZkChildren) -> None:
+        """Send the listing of a node's children, with a watch if the effect wants one."""
         watch = self._watch("children", effect.path) if effect.watch else None
         result = self._client.get_children_async(self._full_path(effect.path), watch=watch)
         result.rawlink(partial(self._post_result, self._listed, effect))
 
     def _commit(self, effect: events.ZkCommit) -> None:
+        """Send the operations of a transaction."""
         transaction = self._client.transaction()
         for operation in effect.operations:
             path = self._full_path(operation.path)

@@ -1,8 +1,8 @@
 """HTTP/1.1 for the clients' handshakes and the administration pages, with aiohttp as the parser.
 
 Every request has a limited time, from the TCP accept or with TLS from the end of the TLS handshake, however slowly its
-bytes arrive. Its head is limited in bytes and number of headers, and all connections together are limited in memory.
-Every connection serves one request. Only aiohttp's public names are used.
+bytes arrive. Its head is limited in bytes and in number of headers, and all pending connections of a server together
+are limited in memory. Every connection serves one request. Only aiohttp's public names are used.
 """
 
 from __future__ import annotations

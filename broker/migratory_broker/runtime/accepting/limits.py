@@ -1,5 +1,5 @@
-"""Limits of accepting, for the listeners: connections a second and a turn of the loop, descriptors, and unidentified
-connections."""
+"""Limits of accepting, for the listeners: a rate of connections a second, a budget of connections for each turn of the
+loop, the file descriptors of the process, and the connections that have not identified themselves yet."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 for a storm of connects.
 
 When a broker dies, thousands of clients reconnect in one turn of the loop. Each costs a handshake, `connect` and
-`subscribe`, and in the common queue every publication would wait for all of them. So the bytes of new connections are
+`subscribe`, and in the clients' queue every publication would wait for all of them. So the bytes of new connections are
 read at once, which is cheap, and processed in the deferred queue of the pump (`Pump.defer`).
 """
 

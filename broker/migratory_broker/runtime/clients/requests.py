@@ -227,7 +227,7 @@ def _encode(messages: Sequence[ClientMessage]) -> bytes:
 
 def _one_of(parameters: Mapping[str, str], name: str, values: Mapping[str, Any], default: str) -> Any:
     """Return the value of `values` that the parameter `name` stands for, or that `default` stands for if it is not
-    given. Raises _Refused for a parameter that is not among them."""
+    given. Raises _Refused for a parameter with a text that is not in `values`."""
     given = parameters.get(name, default)
     if given not in values:
         raise _Refused(f"{name} is {given[:60]!a}; use {' or '.join(values)}")

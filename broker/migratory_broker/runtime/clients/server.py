@@ -153,7 +153,7 @@ class ClientServer:
 
     @property
     def pending(self) -> int:
-        """The number of connections whose handshake or HTTP request is under way, after the TLS handshake."""
+        """The number of connections whose handshake or HTTP request is under way. TLS handshakes are not among them."""
         return len(self._server.pending)
 
     @property

@@ -60,8 +60,8 @@ _GC_THRESHOLDS = (10_000, 100, 50)
 
 
 def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig:
-    """Return the configuration of each edge of the broker `name`. Limits over all clients are divided among I/O
-    processes."""
+    """Return the configuration of each edge of the broker `name`. The limits of queues, subscriptions and input over
+    all clients are divided among the I/O processes; those of one client are not."""
     limits = config.limits
     share = max(1, config.io_processes)
     edge = EdgeConfig(

@@ -1,7 +1,8 @@
 """The bytes that were read from client connections and that the edge has not handled yet, counted for each client.
 
-Only clients that hold much are affected: one with more than `MAX_CLIENT_BYTES` is not read until these are handled
-(connection.py). Above the limit of all clients together, the largest clients of the address with the most are dropped.
+Only clients that hold much are affected: one with more than `MAX_CLIENT_BYTES` is not read until all its bytes are
+handled (connection.py). Above the limit of all clients together, the bytes of the largest clients of the address with
+the most are dropped, and these clients' connections are aborted.
 """
 
 from __future__ import annotations

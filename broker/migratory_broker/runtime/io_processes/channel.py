@@ -167,9 +167,9 @@ def send_socket(pipe: socket.socket, accepted: socket.socket, key: str = "") -> 
 
 
 def receive_sockets(pipe: socket.socket, limit: int) -> list[tuple[socket.socket | None, str]]:
-    """Receive up to `limit` accepted sockets that wait. Return them, each with the key of its address, and None in
-    place of each socket that the kernel dropped because no descriptor was free. Return an empty list if none waits or
-    the other end is gone."""
+    """Receive up to `limit` accepted sockets that wait. Return them, each with the key of its address ("" if it does
+    not count), and None in place of each socket that the kernel dropped because no descriptor was free. Return an empty
+    list if none waits or the other end is gone."""
     received: list[tuple[socket.socket | None, str]] = []
     while len(received) < limit:
         try:

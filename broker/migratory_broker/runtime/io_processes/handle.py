@@ -52,8 +52,8 @@ _ENCODED_BEAT = encode(Beat())
 
 
 def start_process(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
-    """Start an I/O process of this process, which inherits the descriptors `ends`: the other ends of its channel and
-    its socket pipe. Raises OSError."""
+    """Start an I/O process of this broker, and return it. It inherits the descriptors `ends`: the other ends of its
+    channel and its socket pipe. Raises OSError."""
     command = [sys.executable, "-m", "migratory_broker.runtime.io_processes.process", str(os.getpid()), *map(str, ends)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends)
 
@@ -249,8 +249,8 @@ class IoProcessHandle:
             self.channel.flush()
 
     def kill(self, reason: str) -> None:
-        """Send SIGKILL to the I/O process, once, for `reason`. When it is dead its sockets close, and `on_lost` is
-        called."""
+        """Send SIGKILL to the I/O process for `reason`, unless it was killed before or is dead. When it is dead its
+        sockets close, and `on_lost` is called."""
         if not self.kill_reason and self.alive:
             self.kill_reason = reason
             self.popen.send_signal(signal.SIGKILL)
@@ -263,12 +263,12 @@ class IoProcessHandle:
 class DeferredRequests:
     """Requests that wait for room in a channel, answered one after the other in their order.
 
-    Each answer is an action of its own in the pump, after what arrived meanwhile, so that one process delays neither
-    publications nor the other processes.
+    Each answer is an action of its own in the pump, after the events that arrived meanwhile, so that one process delays
+    neither publications nor the other processes.
 
     :param call: schedules `action(argument)` in a turn of the pump.
     :param full: returns whether the channel has no room now.
-    :param answer: answers a request; called within such a turn.
+    :param answer: answers a request; called in a turn of the pump.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class DeferredRequests:
         self._waiting.clear()
 
     def _answer_next(self, _: None) -> None:
-        """Answer the first request if the channel has room, and schedule the next answer."""
+        """Answer the first request that waits, if the channel has room, and schedule the next answer."""
         self._scheduled = False
         if self._waiting and not self._is_full():
             self._answer(self._waiting.popleft())

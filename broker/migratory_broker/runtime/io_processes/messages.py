@@ -1,4 +1,5 @@
-"""Messages between a broker's process and its I/O processes, besides the events and effects of the two cores.
+"""Messages between a broker's process and its I/O processes, besides the events and effects of the two cores; how all
+of them are encoded, and to which edges each is sent (`ROUTES`).
 
 They are sent in batches, each a MessagePack list (channel.py). Both ends are of one release, because one started the
 other.

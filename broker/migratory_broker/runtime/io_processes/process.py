@@ -110,8 +110,9 @@ class IoProcess:
         self._last_report: EdgeReport | None = None
 
     async def run(self, channel: socket.socket) -> int:
-        """Run to the end of the process, and return the exit code: 0 when the channel has ended, 1 after a failure of a
-        core, or after the broker's process was silent for the fencing time."""
+        """Serve as the broker's process demands over `channel`, a connected socket, until this process must end. Return
+        the exit code: 0 when the channel has ended, 1 after a failure of a core, or after the broker's process was
+        silent for the fencing time."""
         channel.setblocking(False)
         await self._loop.create_unix_connection(lambda: self._channel, sock=channel)
         self._channel.put(encode(IoHello(connection_capacity())))

@@ -316,7 +316,8 @@ class PeerLinks:
 
     def lost(self, link: PeerLink) -> None:
         """Forget a link that ended. If it was identified, report the loss to the logic in its place among the events,
-        and find out whether the other end's process is gone."""
+        and begin to probe whether the other end's process is gone (`_probe`), unless no link to that broker is wanted
+        any more."""
         self._remove_pending(link)
         if self._links.get(link.peer) is link:
             del self._links[link.peer]

@@ -1,1 +1,2 @@
-"""Tokens and rules in the runtime: their configuration, and the keys from files and URLs."""
+"""Tokens and rules in the runtime: their configuration (`config.py`), and keys and revocations from files and URLs
+(`credentials.py`)."""
