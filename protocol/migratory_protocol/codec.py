@@ -196,7 +196,8 @@ def _decode_lenient_subscribe(raw: Raw) -> m.Subscribe | None:
 
 
 def _decode_lenient_after(raw: Raw) -> Any:
-    """Return a position as a text, a number or a list of these, or unchanged, not decoded, if it is anything else."""
+    """Return a position as it was sent: a text, a number, a bool, None, or a list of at most `limits.POSITION_PARTS` of
+    these. Return any other value not decoded."""
     try:
         return _lenient_after.decode(raw)
     except DECODE_ERRORS:

@@ -151,7 +151,7 @@ def diagnose_json(
     data: bytes | bytearray, several: bool, operations: Operations, read: Read, error: Exception
 ) -> list[Any]:
     """Examine a JSON frame that could not be decoded at once. Return its messages if each is valid alone, else raise
-    BadMessage.
+    BadMessage. The error closes the connection if the frame is not JSON, or has too many messages or too many bad ones.
 
     `several`: the frame holds an array of messages. `read` returns the message in a decoded JSON value. `error` is the
     exception of the failed decoding.
@@ -261,7 +261,8 @@ def diagnose_msgpack(
     data: bytes | bytearray, several: bool, operations: Operations, read: Read, read_lenient: Read, error: Exception
 ) -> list[Any]:
     """Examine a MessagePack frame that could not be decoded at once. Return its messages if each is valid alone, else
-    raise BadMessage.
+    raise BadMessage. The error closes the connection if the frame is not MessagePack, or has too many messages or too
+    many bad ones.
 
     `several`: the frame holds an array of messages. `read` returns the message in a raw value. `read_lenient` returns a
     subscribe request that is valid except for positions, and None for any other message. `error` is the exception of
@@ -377,7 +378,8 @@ def _items(raw: Raw) -> list[Raw]:
 
 
 def _is_ill_formed(raw: Raw) -> bool:
-    """Return whether the value is a text that is not UTF-8, or a list that has one among its first items."""
+    """Return whether the value is a text that is not UTF-8, or a list of at most `limits.POSITION_PARTS` texts of which
+    one is not."""
     try:
         _text.decode(raw)
     except msgspec.ValidationError:

@@ -286,8 +286,8 @@ class FrameParser:
             self._fragments += payload
 
     def _finish_message(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
-        """Append the event of a message whose last frame is complete: inflated, or still compressed without
-        `inflate`."""
+        """Append the event of a message whose last frame is complete: inflated, or still compressed without `inflate`.
+        Raises ProtocolError if the message cannot be inflated, is too large then, or is text that is not UTF-8."""
         if self._fragments is not None:
             self._fragments += payload
             payload = bytes(self._fragments)
@@ -304,7 +304,8 @@ class FrameParser:
         events.append(_message(payload, first & 0x0F == TEXT))
 
     def _add_control(self, opcode: int, payload: bytes, events: list[FrameEvent]) -> None:
-        """Append the event of a complete control frame. After a close frame the parser ignores all further bytes."""
+        """Append the event of a complete control frame. After a close frame the parser ignores all further bytes.
+        Raises ProtocolError for a malformed close frame."""
         if opcode == PING:
             events.append(PingReceived(payload))
         elif opcode == PONG:

@@ -42,8 +42,8 @@ _AT_MOST = Meta(max_length=limits.TOPICS)
 
 
 class Server(Struct, frozen=True, array_like=True):
-    """An entry of the server list: a broker's WebSocket URL and its weight. Clients do not
-    choose a broker with weight 0."""
+    """An entry of the server list: a broker's WebSocket URL and its weight. Clients do not choose a broker with weight
+    0."""
 
     url: Text
     weight: Integer = 100
@@ -160,9 +160,9 @@ class TopicReceipt(Struct, array_like=True):
     """The result of a subscription to one topic.
 
     receipt      "complete", "truncated" or "reset"; None when the topic was refused: `code` and `text` give the reason
-    position     the topic's current position
+    position     the topic's current position, None when the topic was refused
     first, last  with "truncated": the range of missing sequence numbers
-    retry_after  with `overloaded`: the seconds after which the client may ask again
+    retry_after  with the code `overloaded`: the seconds after which the client may ask again
     """
 
     topic: Text

@@ -48,7 +48,7 @@ class OriginPolicy:
     without_origin   whether requests without Origin are allowed: programs send none, browsers always send one
     addresses        whether a Host that is an IP address is allowed in any case: DNS rebinding needs a name
 
-    Raises ValueError for an entry that cannot match anything; the text names it as `allowed[0]` or `hosts[0]`.
+    Raises ValueError for a malformed entry; the text names it as `allowed[0]` or `hosts[0]`.
     """
 
     __slots__ = ("_addresses", "_any_host", "_any_origin", "_hosts", "_origins", "_without_origin")
