@@ -59,7 +59,8 @@ class LoopProgress:
         self._turns += 1
 
     def observe(self, now: float) -> float:
-        """Return the seconds for which the loop has stood still, at the time `now`."""
+        """Return the seconds for which the loop has stood still, at the time `now`; 0 if it ran since the last
+        observation."""
         elapsed, self._observed_at = now - self._observed_at, now
         if self._turns != self._observed_turns:
             self._observed_turns = self._turns

@@ -96,8 +96,8 @@ class _PollHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self._on_tls_failure = on_tls_failure
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a connection to a server of ZooKeeper, after the TLS handshake where there is TLS. Raises OSError.
-        Blocks a thread of kazoo."""
+        """Return a connection to a server of ZooKeeper, after the TLS handshake where there is TLS. Raises OSError,
+        after a report to `on_tls_failure` if the TLS handshake failed. Blocks a thread of kazoo."""
         if self._tls is None:
             return super().create_connection(*args, **kwargs)
         connection = socket.create_connection(kwargs["address"], kwargs["timeout"])
@@ -361,8 +361,9 @@ class ZooKeeper:
     # ---- on the loop -----------------------------------------------------------------------------------------------
 
     def _changed_state(self, client: KazooClient, state: str, session: int) -> None:
-        """Handle a changed state of the present client. With a new connection, begin the first steps of the session.
-        Without one, answer all requests with `unknown` and post that the session is suspended or lost."""
+        """Handle a changed state of the present client; ignore one of a replaced client, and all after `stop`. With a
+        new connection, begin the first steps of the session. Without one, answer all requests with `unknown`, post that
+        the session is suspended or lost, and after a session timeout forget the seen transactions."""
         if self._closed or client is not self._client:
             return
         self._generation += 1
@@ -599,7 +600,7 @@ class ZooKeeper:
 
     def _committed(self, effect: events.ZkCommit, result: Any) -> None:
         """Answer a transaction with its result: the versions of its nodes, or the errors of its operations if it was
-        refused."""
+        refused. Report the nodes to which access was denied."""
         if result.exception is not None:
             self._failed(effect.request, result.exception, "")
             return

@@ -289,8 +289,9 @@ class Acceptor:
         self._budget.end_turn(self._accept_up_to(self._budget.allowance()))
 
     def _accept_up_to(self, limit: int) -> bool:
-        """Accept at most `limit` connections. Return True if the limit was reached, so that more may wait. Return False
-        if none waits, or if accepting was paused: at the rate, or because the operating system refused to accept."""
+        """Accept at most `limit` connections, refused ones included. Return True if the limit was reached, so that more
+        may wait. Return False if none waits, or if accepting was paused: at the rate, or because the operating system
+        refused to accept."""
         if self._spare is None:
             self._spare = _open_spare()
         for _ in range(limit):
@@ -343,14 +344,14 @@ class Acceptor:
             self._spare = None
 
     def _refuse(self, accepted: socket.socket) -> None:
-        """Count and close a connection for which there is no descriptor, after sending it `refusal`."""
+        """Count, log and close a connection for which there is no descriptor, after sending it `refusal`."""
         self.refused += 1
         self._log_failure("no descriptors left for more connections")
         self._answer(accepted, self._refusal)
 
     def _refuse_address(self, accepted: socket.socket, refusal: AddressRefusal) -> None:
-        """Answer a connection at a limit of its address with status 429, close it, and give its token back to the
-        rate."""
+        """Answer a connection at a limit of its address with status 429, close it, log it, and give its token back to
+        the rate."""
         if self._rate is not None:
             self._rate.refund()
         self._log_failure(refusal.text)

@@ -364,7 +364,8 @@ class ClientBackend(Protocol):
     def tick(self, now: float) -> None: ...
 
     def edge_status(self) -> Mapping[str, Any] | None:
-        """Return the status of the edge, or the sum of those of all edges; None before there is one."""
+        """Return the status of the edge, or the sum of those of all edges in I/O processes. Return None before the
+        broker's own edge exists."""
 
     def status(self) -> dict[str, Any]:
         """Return the fields of /v1/status that are about clients."""

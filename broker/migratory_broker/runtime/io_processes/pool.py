@@ -225,7 +225,7 @@ class IoProcessPool:
     # ---- starts and deaths ----------------------------------------------------------------------------------------
 
     def _start_due(self, now: float) -> None:
-        """Start each process whose time has come. After a failure try again in `LAST_DELAY`."""
+        """Start each process whose time has come. If one cannot be started, log it and try again in `LAST_DELAY`."""
         for index in [index for index, start_at in self._start_at.items() if start_at <= now]:
             self._last_edge += 1
             try:
@@ -299,7 +299,8 @@ class IoProcessPool:
         return sum(process.counts.connections for process in self._processes.values())
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
-        """Begin to accept clients on the socket `listening`, and let the processes that run serve them."""
+        """Connect this object to the pump as its edge, let the processes that run serve clients, and begin to accept
+        clients on the socket `listening`."""
         self._opened = self._clock()
         self._incarnation = incarnation
         self._pump.attach(self, self.flush)

@@ -240,7 +240,8 @@ class IoProcess:
 
     def _tick(self) -> None:
         """Report a stall, give the clients and the certificate their tick, and queue the report. If the broker's
-        process was silent for longer than the fencing time, close all clients and end."""
+        process was silent for longer than the fencing time, close all clients and end. After a tick that came more than
+        `STALL` late, the broker's process counts as heard now."""
         clients = self._clients
         if self._ended.done() or clients is None:
             return
@@ -264,7 +265,7 @@ class IoProcess:
             self._closing = self._loop.create_task(self._close_clients(clients))
 
     async def _close_clients(self, clients: ClientService) -> None:
-        """Wait until the clients are closed, and end this process."""
+        """Wait until the clients are closed, at most `CLOSE_WAIT` seconds, and end this process with exit code 1."""
         await clients.wait_until_empty()
         self._end(EXIT_FAILED)
 
@@ -291,7 +292,7 @@ class IoProcess:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def _failed(self, error: Exception) -> None:
-        """Log the exception of a core that broke an invariant, and end this process."""
+        """Log the exception of a core that broke an invariant, and end this process with exit code 1."""
         self._write_log("error", "invariant_violated", error=repr(error), trace=traceback.format_exception(error))
         self._end(EXIT_FAILED)
 

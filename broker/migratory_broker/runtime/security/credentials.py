@@ -97,7 +97,8 @@ class CredentialStore:
 
     def tick(self, now: float) -> None:
         """Read the files every `CHECK_INTERVAL`, and publish all documents if a content changed. Start a fetch of all
-        URLs if one is due."""
+        URLs if the last one began `refresh` seconds ago, or earlier after a `request`; at most one in
+        `MIN_FETCH_INTERVAL`."""
         if now >= self._next_check:
             self._next_check = now + CHECK_INTERVAL
             changed = [self._read(file) for file in self._all_files()]
@@ -154,7 +155,8 @@ class CredentialStore:
         self._publish(Credentials(documents, revoked, fetched))
 
     async def _fetch_all(self) -> None:
-        """Fetch all URLs, one after the other, and publish all documents."""
+        """Fetch all URLs, one after the other, and publish all documents, also if a fetch failed: its last good
+        document then stays."""
         try:
             results = [await self._fetch(number, source) for number, source in self._urls.items()]
             self._send(fetched=all(results))
