@@ -133,7 +133,7 @@ holes: debian ## what each replication rule is there for: the model with the rul
 	$(MAKE) --no-print-directory -C tests/model holes
 
 # Debian packages that the integration tests and benchmarks use; nothing of the product needs them.
-DEBIAN_PACKAGES := g++ iproute2 iptables prometheus chromium strace nginx-light $(if $(filter /usr/bin/%,$(shell command -v $(PYTHON))),python3-dev)
+DEBIAN_PACKAGES := g++ iproute2 iptables prometheus chromium firefox-esr strace nginx-light $(if $(filter /usr/bin/%,$(shell command -v $(PYTHON))),python3-dev)
 debian:
 	@missing=$$(for p in $(DEBIAN_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo -n "$$p "; done); \
 	if [ -n "$$missing" ]; then \
@@ -154,7 +154,7 @@ integration-together: $(VENV)/.tests debian $(JS)/node_modules/.installed
 integration-alone: $(VENV)/.tests debian $(JS)/node_modules/.installed
 	$(BIN)/python -m pytest $(REAL) -m alone --durations=10
 
-browser: $(VENV)/.tests debian $(JS)/node_modules/.installed ## the JavaScript client on real brokers, in Node.js and Chromium; part of integration
+browser: $(VENV)/.tests debian $(JS)/node_modules/.installed ## the JavaScript client on real brokers, in Node.js, Chromium and Firefox; part of integration
 	$(BIN)/python -m pytest tests/integration/browser
 
 chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories checked (MINUTES=2 JSON=FILE SEED=N CHAOS='--mix network')
