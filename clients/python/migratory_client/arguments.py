@@ -1,5 +1,5 @@
-"""Checks and conversions of the arguments that an application passes to `Client`. They run in the call itself, so that
-a mistake is reported where it was made."""
+"""Checks and conversions of the arguments that an application passes to `Client` and `SyncClient`. They run in the call
+itself, so that a mistake is reported where it was made."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ JSON makes of it."""
 
 def as_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tuple[str, ...]]:
     """Return the valid servers, each once with its URL in canonical form, and one line of text for each malformed one.
+    A URL alone has the weight 100. No servers at all give two empty tuples.
 
     Raise TypeError for an argument that is not a list of URLs or Servers, such as a single str, whose characters would
     be taken for URLs. Raise ValueError when all servers are malformed.
@@ -37,8 +38,8 @@ def as_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tup
 
 
 def as_bytes(topic: object, payload: object) -> bytes:
-    """Return the payload as bytes, a str encoded as UTF-8. Raise TypeError for a topic that is no str, and for another
-    kind of payload: `bytes(5)` would publish five zeros."""
+    """Return the payload as bytes, a str encoded as UTF-8. Raise TypeError when `topic` is no str, and for a payload of
+    another type than `Payload`: `bytes(5)`, for example, would publish five zeros."""
     if not isinstance(topic, str):
         raise TypeError(f"the topic is a str, not {type(topic).__name__}")
     if isinstance(payload, str):
@@ -52,8 +53,9 @@ def as_positions(after: object, topics: tuple[str, ...]) -> dict[str, Position]:
     """Return the position to resume after, for each of `topics` that has one.
 
     `after` is a position for a single topic, or a mapping from topics to positions; None gives {}. The mapping may
-    contain other topics: it may have been stored when more were subscribed. Raise ValueError for a malformed position,
-    and for one position with several topics; TypeError for another kind of argument.
+    contain other topics, which are ignored: it may have been stored when more were subscribed. Raise ValueError for a
+    malformed position, and for one position with several different topics. Raise TypeError for another kind of
+    argument.
     """
     if after is None:
         return {}

@@ -31,8 +31,9 @@ __all__ = ["Client", "Subscription"]
 
 
 def _new_identity(name: str | None) -> dict[str, str]:
-    """Return a client name and a publisher name, as arguments of `ClientCore`. The publisher's name is unique in the
-    cluster, and so is the client's unless the application gave `name`."""
+    """Return a client name and a publisher name, under the keys `client` and `publisher` of `ClientCore`'s arguments.
+    The client's name is `name`, if the application gave one. All other names are random, and so unique in the
+    cluster."""
     identity = uuid.uuid4().hex
     return {"client": name or f"python-{identity[:12]}", "publisher": identity}
 
@@ -66,18 +67,19 @@ class Client:
         on_receipt: Callable[[ev.Receipt], None] | None = None,
         on_delivery: Callable[[Message, float | None], None] | None = None,
     ) -> None:
-        """Create a closed client. `token` may be a function or an async function, which is called before every connect,
-        and again before the token expires. `name` is the client's name in the broker's logs. `wire` is "msgpack" or
-        "json". `open_timeout`: seconds that `open` waits for a broker, None without a limit. `queue`: the number of
-        messages that a subscription buffers for a slow reader before it pauses. `ssl_context` is used for wss:// URLs;
-        None for Python's default. `headers` are added to the HTTP request of the WebSocket handshake.
+        """Create a closed client. `token` may be a function or an async function. It is called for every new
+        connection, and again before the token expires. `name` is the client's name in the broker's logs. `wire` is
+        "msgpack" or "json". `open_timeout`: seconds that `open` waits for a broker, None without a limit. `queue`: the
+        number of messages that a subscription buffers for a slow reader before it pauses. `ssl_context` is used for
+        wss:// URLs; None for Python's default. `headers` are added to the HTTP request of the WebSocket handshake.
 
         `on_status` receives connection changes and problems, `on_receipt` every receipt, and `on_delivery` every
         message with its latency in seconds, by the wall clocks of both ends, or None for a message without a time. The
         callbacks run in the event loop and must not block.
 
-        Raise ValueError when no server is usable or `queue` is below 1, TypeError for arguments of another kind. When
-        only some servers are malformed, `on_status` receives them.
+        Raise ValueError when no server is usable, for another `wire`, or when `queue` is below 1. Raise TypeError for
+        arguments of another kind. When only some servers are malformed, `on_status` receives a problem for each at the
+        first `open`.
         """
         self._settings = settings
         usable, self._malformed = as_servers(servers)
@@ -109,12 +111,12 @@ class Client:
     # ---- lifecycle ---------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect to one of the servers. If the client is open already, or another call opens it, wait until it is
-        connected.
+        """Open the client, and wait until a broker has accepted it. If it is open already, or another call opens it,
+        wait for the first connection since then: return at once if there was one, even if it was lost.
 
         Raise ConnectError when no broker accepts the client within `open_timeout` (the client is then closed if this
         call opened it), or when a broker refuses its token for good (it is then closed). Raise Closed when the client
-        is closed meanwhile.
+        is closed meanwhile. Raise RuntimeError when it is open in another event loop or thread.
         """
         opens = not self._is_open()
         if opens:
@@ -139,6 +141,8 @@ class Client:
             raise errors.ConnectError("unauthenticated", problem.text if problem else "refused")
 
     def _start(self) -> None:
+        """Start the driver in the running event loop, report malformed servers once, and begin to connect. In a process
+        that was forked since the last `_start`, use a new client name and a new publisher name first."""
         if self._process != os.getpid():  # forked since: the parent process continues with the old publisher's ids
             self._process = os.getpid()
             self._core.rename(**_new_identity(self._name))
@@ -151,8 +155,8 @@ class Client:
         self._driver.step(ev.Open())
 
     async def _undo_open(self, transport: Transport | None, opens: bool) -> None:
-        """Close the client if it was this call that opened it (`opens`, with `transport`), unless another call closed
-        it since and perhaps opened it again."""
+        """Close the client without waiting for answers, if the caller opened it (`opens`) and `transport` is still the
+        client's. Otherwise another call has closed it since, and perhaps opened it again: do nothing."""
         if opens and self._driver.transport is transport:
             await self.close(flush=0.0)
 
@@ -161,7 +165,8 @@ class Client:
         closed.
 
         Subscriptions end; the client remembers their positions. Publications that are still unanswered fail with
-        Closed. A cancelled `close` stops waiting and disconnects.
+        Closed. A cancelled `close` stops waiting and disconnects. Raise RuntimeError when the client is open in another
+        event loop or thread.
         """
         transport = self._driver.transport
         if not self._is_open() or transport is None:
@@ -173,6 +178,7 @@ class Client:
             await self._end(transport)
 
     async def _wait_answered(self, limit: float) -> None:
+        """Wait until no QoS 1 publication is unanswered, at most `limit` seconds."""
         try:
             async with asyncio.timeout(limit):
                 while self._core.publisher.waiting:
@@ -182,6 +188,8 @@ class Client:
             pass  # the publications that still wait fail with Closed, so none is lost silently
 
     async def _end(self, transport: Transport) -> None:
+        """Close all subscriptions and the driver, if `transport` is still the client's: otherwise a concurrent `close`
+        did. Then wait until the transport has closed its connections."""
         tasks: list[asyncio.Task[None]] = []
         if self._driver.transport is transport:  # else a concurrent `close` was faster
             for subscription in set(self._subscriptions.values()):
@@ -196,7 +204,8 @@ class Client:
 
     def _is_open(self) -> bool:
         """Return whether the client is open. Raise RuntimeError when called from another event loop or thread than the
-        one that opened it."""
+        one that opened it. When the client was open in an event loop that is closed, or before a fork, close its
+        subscriptions and return False."""
         was_open = self._driver.transport is not None
         if self._driver.is_open():
             return True
@@ -216,7 +225,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """True while a broker serves this client. Otherwise an open client reconnects by itself."""
+        """True while a broker serves this client. While it is False, an open client reconnects by itself."""
         return self._core.connected
 
     @property
@@ -236,8 +245,8 @@ class Client:
         """Publish `payload` on `topic`, and wait for the answer. A str is sent as UTF-8.
 
         With QoS 1 the publication is then stored by `minCopies` brokers and reaches every subscriber once. Return its
-        position; None for QoS 0, which is answered as soon as it is sent, and for a repeat whose position an older
-        broker no longer knows.
+        position. Return None for QoS 0, which is answered as soon as it is sent, and for a repeat whose position an
+        older broker no longer knows.
 
         Raise PublishError for a refusal, PublishTimeout when no answer came within `Settings.publish_timeout`,
         OutcomeUnknown when the cluster no longer knows whether the publication was stored, TooManyWaiting at the limit
@@ -249,7 +258,7 @@ class Client:
 
     def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> asyncio.Future[Position | None]:
         """Publish like `publish`, but return at once, with a future of the answer. Many publications may be pending,
-        and keep their order within a topic.
+        and keep their order within a topic. Cancel the future to stop waiting: the publication may still be stored.
 
         Raise Closed, ValueError for another `qos`, and TypeError for another kind of topic or payload. All other errors
         are the future's.
@@ -267,6 +276,7 @@ class Client:
         return future
 
     def _give_up_cancelled(self, future: asyncio.Future[Position | None]) -> None:
+        """Let the core stop waiting for the answer to a publication, if the application cancelled its future."""
         if future.cancelled():
             self._driver.step(ev.GiveUp(future))
 
@@ -285,9 +295,12 @@ class Client:
         A topic that this client had before resumes where the application left it; `fresh` starts with the next
         publication instead. `after` is the position to resume after: a Position, its text "epoch:sequence" or [epoch,
         sequence]; for several topics a mapping from topic to position, where topics without one start as above.
-        `snapshot` starts a new topic with its latest publication. Where publications are missing, `on_gap` is called in
-        the stream's order. Without `on_gap` the iteration raises GapError, and may be continued. A topic belongs to one
+        `snapshot` starts a topic for which there is no position with its latest publication. A topic belongs to one
         subscription at a time: a newer one takes it over.
+
+        Where publications are missing, `on_gap` is called with the receipt, in the stream's order. Without `on_gap` the
+        iteration raises GapError, and may be continued. It raises SubscribeError for a topic that a broker refuses,
+        that is malformed, or that a newer subscription took over.
 
         Raise Closed, ValueError without a topic or for a malformed position, TypeError for another kind of argument.
         """
@@ -311,12 +324,16 @@ class Client:
         return subscription
 
     def _forget_topic(self, subscription: Subscription, topic: str) -> None:
+        """Remove a topic that `subscription` left from the client's table, unless a newer subscription has it."""
         if self._subscriptions.get(topic) is subscription:
             del self._subscriptions[topic]
 
     # ---- effects of the core -----------------------------------------------------------------------------------
 
     def _handle_effect(self, effect: ApplicationEffect) -> None:
+        """Pass one effect of the core on: to the subscription of its topic, to the future of its publication, and to
+        the application's callbacks. A link that comes up, or a refusal for good, ends the waiting in `open`. Raise
+        TypeError for a publication that `submit` did not create."""
         match effect:
             case ev.Deliver(message=message):
                 subscription = self._subscriptions.get(message.topic)

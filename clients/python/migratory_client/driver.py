@@ -37,8 +37,8 @@ ApplicationEffect = (
 
 
 class LoopGuard:
-    """A guard against the use of a client outside of the event loop, thread and process that opened it. They are those
-    in which the guard is created, within the running loop.
+    """A guard against the use of a client outside of the event loop, thread and process that opened it. Create it
+    there, while the loop runs.
 
     asyncio objects must not be used from anywhere else: this would mostly work, and now and then hang or send half of a
     message.
@@ -50,8 +50,8 @@ class LoopGuard:
         self._process = os.getpid()
 
     def is_usable(self) -> bool:
-        """Return whether the client's loop is open. Return False in a forked process, which does not have that loop.
-        Raise RuntimeError when called from another loop or thread while the client's loop is open."""
+        """Return whether the guard's loop is not closed. Return False in a forked process, which does not have that
+        loop. Raise RuntimeError when called from another loop or thread while the guard's loop is not closed."""
         if os.getpid() != self._process:
             return False
         try:
@@ -69,9 +69,10 @@ class LoopGuard:
 
 
 class Driver:
-    """The driver of one client. It is closed until `start`, and after `close`. `notify` receives the effects that
-    concern the application, and may call `step`. `token_source` is called for a token whenever the core emits
-    `RequestToken`; None if it never does."""
+    """The driver of one client. It is closed until `start`, and after `close`. `codec` encodes and decodes the
+    messages. `notify` receives the effects that concern the application, and may call `step`. `token_source` is called
+    for a token whenever the core emits `RequestToken`; None if the core never does. `ssl_context` is for wss:// URLs,
+    None for Python's default. `headers` are added to the HTTP request of each WebSocket handshake."""
 
     def __init__(
         self,
@@ -99,7 +100,8 @@ class Driver:
     # ---- lifecycle ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bind the driver to the running event loop, with new connections, until `close`."""
+        """Bind the driver to the running event loop, and create a transport that has no connection yet. The caller then
+        steps the core with `Open`."""
         self.guard = LoopGuard()
         self.transport = Transport(self._codec, self.step, ssl_context=self._ssl_context, headers=self._headers)
 
@@ -107,8 +109,8 @@ class Driver:
         """Return whether the client is open. Raise RuntimeError when called from another event loop or thread than the
         client's.
 
-        A loop that ended without `close` took links and timers with it, and a forked process has none of them: then
-        close the core without notifying the application, and return False.
+        A loop that was closed before the client took links and timers with it, and a forked process has none of them.
+        In both cases forget them, close the core without passing its effects on, and return False.
         """
         if self.transport is None or self.guard is None:
             return False
@@ -121,8 +123,11 @@ class Driver:
 
     def close(self) -> list[asyncio.Task[None]]:
         """Close the core, begin to disconnect from the brokers, and stop the timer. Return the cancelled tasks that
-        obtained tokens. The caller must have kept `transport`, which is None now: it awaits the tasks, and then closes
-        the transport."""
+        obtained tokens. The application is notified of what the core ends, such as unanswered publications.
+
+        `transport` is None afterwards. The caller must have kept it: it awaits the returned tasks, and then closes the
+        transport. Raise Closed before the first `start`.
+        """
         self.step(ev.Close())
         self.transport = None
         if self._timer is not None:
@@ -136,8 +141,9 @@ class Driver:
     # ---- events and effects ------------------------------------------------------------------------------------
 
     def step(self, event: ev.Event) -> None:
-        """Give an event to the core and carry out its effects, in order even when one of them calls `step` again. Raise
-        Closed before the first `start`."""
+        """Give an event to the core, carry out its effects, and set the timer to the core's deadline. A call from
+        within an effect only queues its own effects: the outer call carries them out after those of the earlier event.
+        Raise Closed before the first `start`."""
         if self.guard is None:
             raise errors.Closed
         self._effects.extend(self.core.step(event, self.guard.loop.time()))
@@ -152,6 +158,9 @@ class Driver:
         self._set_timer()
 
     def _perform(self, effect: ev.Effect) -> None:
+        """Carry out one effect. The transport sends, dials and disconnects; while the client is closed there is none,
+        and such effects are dropped. A token is requested in a task of its own, which replaces an unfinished one. All
+        other effects go to `notify`."""
         transport = self.transport
         match effect:
             case ev.Send():
@@ -173,6 +182,8 @@ class Driver:
                 self._notify(effect)
 
     async def _get_token(self, link: int) -> None:
+        """Call the token source, and step the core with `Token`, or with `TokenFailed` when the source raised or did
+        not return a str. Raise TypeError if the client has no token source."""
         if self._token_source is None:
             raise TypeError("no token source")
         try:
@@ -188,6 +199,8 @@ class Driver:
     # ---- time --------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
+        """Let `_tick` run at the core's deadline, or earlier at the time that is set already. Set no timer without a
+        deadline, or while the client is closed."""
         deadline = self.core.deadline
         if self._timer is not None:
             if self._timer_due <= deadline and not self._timer.cancelled():

@@ -7,7 +7,7 @@ from migratory_client.core.events import PublishFailed, Receipt
 
 class MigratoryError(Exception):
     """The base class of the client's exceptions. `code` is an error code of the protocol or of the client itself; that
-    of a GapError is the kind of its receipt, such as `truncated`."""
+    of a GapError is the kind of its receipt, such as `truncated`. `text` is the message for people."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -15,29 +15,32 @@ class MigratoryError(Exception):
 
 
 class ConnectError(MigratoryError):
-    """No broker was reached within the time limit, or a broker refused the client's token for good (`code` is
-    `unauthenticated`). The text contains the last reason."""
+    """No broker accepted the client within `open_timeout` (`code` is `connect_failed`), or a broker refused the
+    client's token for good (`code` is `unauthenticated`). The text contains the latest problem that the client met, if
+    there was one."""
 
 
 class PublishError(MigratoryError):
     """A publication failed. An error of exactly this class is a refusal by the broker or the client: the publication
-    was not stored; change it before trying again. After the code `unauthenticated`, which closes the client, it may
-    have been. Subclasses have other causes."""
+    was not stored, and the same publication would be refused again. The exception is the code `unauthenticated`, which
+    closes the client: the publication may have been stored. Subclasses have other causes."""
 
 
 class PublishTimeout(PublishError):
-    """No answer arrived within the time limit. The publication may still appear, but never after a later one of this
-    client in the topic. Publishing it again may duplicate it."""
+    """No answer to a QoS 1 publication arrived within `Settings.publish_timeout`, or within the cluster's duplicate
+    window after it was first sent, if that is shorter. The publication may still appear, but never after a later one of
+    this client in the topic. Publishing it again may duplicate it."""
 
 
 class OutcomeUnknown(PublishError):
-    """It is unknown whether the publication was stored: the cluster no longer knows its message id, or the publication
-    was sent again on another connection or with another token, and refused then. Publishing it again may duplicate
-    it."""
+    """It is unknown whether a QoS 1 publication was stored: the cluster no longer knows its message id, or the
+    publication was sent again on another connection or with another token, and refused then. Publishing it again may
+    duplicate it."""
 
 
 class TooManyWaiting(PublishError):
-    """The limit of unanswered publications is reached. This one was not published; await earlier ones first."""
+    """The limit of unanswered QoS 1 publications, `Settings.max_waiting`, is reached. This one was not published; await
+    earlier ones first."""
 
 
 class NotConnected(PublishError):
@@ -45,13 +48,14 @@ class NotConnected(PublishError):
 
 
 class SubscribeError(MigratoryError):
-    """A subscription to one topic was refused, or a newer subscription took the topic over. Other topics are not
-    affected."""
+    """The subscription to one topic was refused, or a newer subscription of the same client took the topic over (`code`
+    is `taken_over`). The topic has left this subscription. Its other topics are not affected."""
 
 
 class GapError(MigratoryError):
-    """Publications are missing at this point of the stream; `receipt` says which. The subscription continues: iterate
-    again to receive the following messages. With `on_gap`, that function is called instead of raising this error."""
+    """Publications are missing at this point of the stream. `receipt` says which, or, when its kind is `reset`, that
+    their number is unknown. The subscription continues: iterate again to receive the following messages. With the
+    argument `on_gap` of `subscribe`, that function is called instead of raising this error."""
 
     def __init__(self, receipt: Receipt) -> None:
         if receipt.not_replayed:
@@ -70,8 +74,8 @@ class GapError(MigratoryError):
 
 
 class Closed(MigratoryError):
-    """The client is closed. Open it, or use another one. A publication that was waiting for its answer may still
-    appear."""
+    """The client is closed: it was not opened yet, or it was closed since. Open it, or use another one. A publication
+    that was waiting for its answer may still appear."""
 
     def __init__(
         self,
@@ -82,7 +86,8 @@ class Closed(MigratoryError):
 
 
 def publish_error(failed: PublishFailed) -> MigratoryError:
-    """Return the exception for a publication that failed, of the class that belongs to its code."""
+    """Return the exception for a publication that failed, by its code: PublishTimeout, OutcomeUnknown, Closed,
+    TooManyWaiting or NotConnected, and PublishError for every other code."""
     match failed.code:
         case "timeout":
             return PublishTimeout(failed.code, failed.text)

@@ -19,12 +19,13 @@ Status = ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem
 _log = logging.getLogger("migratory_client")
 
 _MAX_LOGGED_PROBLEMS = 100
-"""The largest number of problems that are remembered as logged. It bounds the memory: texts may contain changing
-values."""
+"""The largest number of problems that are remembered as logged; further ones are logged each time. It bounds the
+memory: texts may contain changing values."""
 
 
 class Notifier:
-    """The callbacks and the log of one client, for use in its event loop. `last_problem` is the latest problem."""
+    """The callbacks and the log of one client, for use in its event loop. `last_problem` is the latest problem, None
+    before the first one."""
 
     def __init__(
         self,
@@ -39,8 +40,8 @@ class Notifier:
         self.last_problem: ev.Problem | None = None
 
     def delivery(self, message: Message) -> None:
-        """Call `on_delivery`, if given, with the message and its latency in seconds, None if the publisher gave no
-        time."""
+        """Call `on_delivery`, if given, with the message and its latency. The latency is the seconds from the
+        publisher's wall clock to this one, and None if the publisher gave no time."""
         if self._on_delivery is not None:
             latency = None if message.sent is None else time.time() - message.sent
             _call(self._on_delivery, message, latency)
@@ -51,8 +52,9 @@ class Notifier:
             _call(self._on_receipt, receipt)
 
     def status(self, status: Status) -> None:
-        """Log a change of connection or a problem, and call `on_status`, if given. A problem that was logged since the
-        last connection is logged again only at level DEBUG."""
+        """Log a change of connection or a problem, and then call `on_status`, if given. `Ready` is not logged. A
+        problem is stored as `last_problem`, and logged as a warning; one with the same text that was logged since the
+        last connection is logged only at level DEBUG."""
         match status:
             case ev.LinkUp():
                 self._logged.clear()

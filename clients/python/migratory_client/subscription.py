@@ -36,7 +36,8 @@ class Subscription:
     ) -> None:
         """Create a subscription; `start` subscribes to the topics. `step` gives events to the client's core.
         `check_open` returns whether the client is open, and raises where it can't be used. `on_topic_left` is called
-        for each topic that the subscription leaves."""
+        for each topic that the subscription leaves. `limit` is the number of buffered items at which it pauses.
+        `on_gap` is called for each gap; with None the iteration raises GapError."""
         self._step = step
         self._check_open = check_open
         self._on_topic_left = on_topic_left
@@ -59,7 +60,7 @@ class Subscription:
     @property
     def positions(self) -> dict[str, Position]:
         """The position that the application has reached in each topic: that of the last message that it was given, or
-        the one after which the stream began. Store it and pass it as `after` to resume."""
+        the one after which the stream began, or continued after a reset. Store it and pass it as `after` to resume."""
         return self._seen.copy()
 
     # ---- for the application -----------------------------------------------------------------------------------
@@ -71,8 +72,9 @@ class Subscription:
         """Return the next message, waiting for it if none is buffered.
 
         Raise GapError for missing publications (without `on_gap`), and SubscribeError for a topic that was refused or
-        taken over, each in its place in the stream. The iteration may continue after them. It ends when the
-        subscription is closed or has no topic left. When several tasks iterate, each receives a part of the messages.
+        taken over, each in its place in the stream; a topic that was taken over is reported after the messages that are
+        buffered. The iteration may continue after them. It ends when the subscription or its client is closed, or when
+        no topic is left. When several tasks iterate, each receives a part of the messages.
         """
         while True:
             while self._items:
@@ -99,7 +101,8 @@ class Subscription:
 
     def close(self) -> None:
         """Unsubscribe from all topics and end the iteration. Buffered messages are dropped, but not lost: the client's
-        next subscription to a topic resumes after the last message that the application was given."""
+        next subscription to a topic resumes after the last message that the application was given. Raise RuntimeError
+        when called from another event loop or thread than the client's, if topics are left."""
         if self._topics:
             self._check_open()
         for topic in list(self._topics):
@@ -118,8 +121,8 @@ class Subscription:
     # ---- for the client ----------------------------------------------------------------------------------------
 
     def start(self, after: dict[str, Position], snapshot: bool, fresh: bool) -> None:
-        """Subscribe to the topics: each after its position in `after`, if it has one. `snapshot` and `fresh` as in
-        `Client.subscribe`."""
+        """Send the subscriptions of all topics to the core: each after its position in `after`, if it has one.
+        `snapshot` and `fresh` as in `Client.subscribe`."""
         self._snapshot = snapshot
         for topic in self._topics.copy():
             if topic in after:
@@ -135,8 +138,8 @@ class Subscription:
         self._wake()
 
     def put(self, item: Message | ev.Receipt | ev.SubscribeRefused) -> None:
-        """Append the next item to the stream. A refusal ends the subscription to its topic. If the buffer is full,
-        unsubscribe from all topics until the reader has read half of it."""
+        """Append the next item to the stream. A refusal removes its topic from the subscription. If the buffer is full
+        after a message, unsubscribe from all topics until the reader has read half of it."""
         self._items.append(item)
         if isinstance(item, ev.SubscribeRefused):
             self._topics.pop(item.topic, None)
@@ -149,6 +152,9 @@ class Subscription:
         self._wake()
 
     def _report_gap(self, receipt: ev.Receipt) -> None:
+        """Report a receipt when the application reaches it in the stream: if publications are missing, call `on_gap` or
+        raise GapError. Before that, move the reached position to where the stream begins or, after a reset, continues.
+        A receipt without a gap, or the `reset` of a stream that had no position, is not reported."""
         if receipt.after is not None and (receipt.kind == "reset" or receipt.topic not in self._seen):
             self._seen[receipt.topic] = receipt.after
         if receipt.kind == "complete" or (receipt.kind == "reset" and not receipt.resumed):
@@ -158,7 +164,8 @@ class Subscription:
         self._on_gap(receipt)
 
     def _leave(self, topic: str) -> None:
-        """Unsubscribe from the topic. The client remembers the position that the application has reached."""
+        """Unsubscribe from the topic and call `on_topic_left`. The client remembers the position that the application
+        has reached, or the start of the stream if nothing of it was read."""
         self._topics.pop(topic, None)
         for item in self._items:
             if item.topic == topic and topic not in self._seen and isinstance(item, ev.Receipt) and item.after:
@@ -167,11 +174,13 @@ class Subscription:
         self._on_topic_left(self, topic)
 
     def _pause(self) -> None:
+        """Unsubscribe from all topics at the broker, because the buffer is full; the topics stay in `topics`."""
         self._paused = True
         for topic in self._topics.copy():
             self._step(ev.UnsubscribeTopic(topic))
 
     def _resume(self) -> None:
+        """Subscribe to all topics again, each after the last position in the buffer."""
         self._paused = False
         for topic in self._topics.copy():
             self._step(ev.SubscribeTopic(topic, self._buffered.get(topic), self._snapshot))

@@ -25,8 +25,9 @@ T = TypeVar("T")
 
 
 class SyncSubscription:
-    """A blocking iterator of `Message`, created by `SyncClient.subscribe`. It raises the errors of `Subscription`.
-    `with` closes it."""
+    """A blocking iterator of `Message`, created by `SyncClient.subscribe`. Iterating raises GapError and SubscribeError
+    as `Subscription` does, and may continue after them. It ends when the subscription or the client is closed. `with`
+    closes it."""
 
     def __init__(self, client: SyncClient, inner: Subscription) -> None:
         self._client = client
@@ -53,15 +54,17 @@ class SyncSubscription:
         return self._inner.positions
 
     def next(self, timeout: float | None = None) -> Message | None:
-        """Return the next message, or None when the subscription has ended. Raise TimeoutError when none arrived within
-        `timeout` seconds (None: wait without a limit); no message is lost by that. Raise GapError and SubscribeError as
-        `Subscription` does."""
+        """Return the next message, or None when the subscription has ended or its client is closed. Raise TimeoutError
+        when none arrived within `timeout` seconds (None: wait without a limit); no message is lost by that. Raise
+        GapError and SubscribeError as `Subscription` does, and RuntimeError in the client's own thread."""
         try:
             return self._client._run(self._next(timeout))
         except errors.Closed:
             return None  # closed by another thread between two messages: the stream ends, as for waiting threads
 
     async def _next(self, seconds: float | None) -> Message | None:
+        """Return the next message, or None at the end of the stream. Raise TimeoutError, with the topics in its text,
+        when none arrived within `seconds`."""
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await anext(self._inner, None)
@@ -113,7 +116,7 @@ class SyncClient:
 
     @property
     def connected(self) -> bool:
-        """True while a broker serves this client. Otherwise an open client reconnects by itself."""
+        """True while a broker serves this client. While it is False, an open client reconnects by itself."""
         return self._client.connected
 
     @property
@@ -127,8 +130,8 @@ class SyncClient:
         return self._client.reconnect_causes
 
     def open(self) -> None:
-        """Start the client's thread and connect, as `Client.open` does. Raise what that raises; if this call started
-        the thread, none is left then."""
+        """Start the client's thread, unless it runs already, and connect as `Client.open` does. Raise what that raises;
+        if this call started the thread, no thread is left then. Raise RuntimeError in the client's own thread."""
         with self._lock:
             opens = self.closed
             if opens:
@@ -148,7 +151,7 @@ class SyncClient:
     def close(self, flush: float = 5.0) -> None:
         """Wait up to `flush` seconds for answers to publications, disconnect, and end the client's thread.
         Subscriptions end, and `publish`, `submit` and `subscribe` raise Closed until the next `open`. Nothing happens
-        if the client is closed."""
+        if the client is closed. Raise RuntimeError in the client's own thread."""
         self._check_thread()
         with self._lock:
             was_closed = self.closed
@@ -175,13 +178,14 @@ class SyncClient:
         self.close(flush=5.0 if kind is None else 0.0)
 
     def publish(self, topic: str, payload: Payload, *, qos: int = 1) -> Position | None:
-        """Publish and wait for the answer. Return and raise what `Client.publish` does."""
+        """Publish and wait for the answer. Return and raise what `Client.publish` does. Raise RuntimeError in the
+        client's own thread."""
         return self._run(self._client.publish(topic, payload, qos=qos))
 
     def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> Future[Position | None]:
         """Publish like `publish`, but return at once, with a future of the answer for use in threads. Calls from one
-        thread keep their order. Raise Closed, and TypeError for another kind of topic or payload; all other errors are
-        the future's."""
+        thread keep their order. Raise Closed, and TypeError for another kind of topic or payload. All other errors are
+        the future's, also ValueError for another `qos`."""
         return self._start(self._client.publish(topic, as_bytes(topic, payload), qos=qos))
 
     def subscribe(
@@ -193,7 +197,8 @@ class SyncClient:
         on_gap: Callable[[ev.Receipt], None] | None = None,
     ) -> SyncSubscription:
         """Return a blocking stream of the topics' publications. The arguments and errors are those of
-        `Client.subscribe`."""
+        `Client.subscribe`; `on_gap` is called in the client's own thread. Raise RuntimeError when called in that
+        thread."""
 
         def subscribe() -> Subscription:
             return self._client.subscribe(*topics, after=after, snapshot=snapshot, fresh=fresh, on_gap=on_gap)
@@ -201,6 +206,8 @@ class SyncClient:
         return SyncSubscription(self, self._run(_call(subscribe)))
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the event loop until it is stopped. Then cancel the calls that other threads still wait for, and close
+        the loop."""
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
@@ -213,6 +220,8 @@ class SyncClient:
             loop.close()
 
     def _start(self, call: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start `call` in the client's thread, and return a future of its result. Raise Closed if the client is
+        closed."""
         with self._lock:
             if self._loop is not None and not self.closed:
                 return asyncio.run_coroutine_threadsafe(call, self._loop)
@@ -220,6 +229,9 @@ class SyncClient:
         raise errors.Closed
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run `call` in the client's thread, wait, and return its result or raise its error. Raise Closed if the client
+        is closed, also meanwhile, and RuntimeError in the client's own thread. An exception in the waiting thread, such
+        as a Ctrl-C, cancels the call."""
         try:
             self._check_thread()
         except RuntimeError:

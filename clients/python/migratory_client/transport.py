@@ -32,7 +32,8 @@ limit."""
 
 
 def describe_connect_error(error: Exception) -> str:
-    """Return the reason of a failed connection in a few words, such as "connection refused"."""
+    """Return the reason of a failed connection in a few words, such as "connection refused". For a server that refused
+    the WebSocket handshake, it names the HTTP status."""
     if isinstance(error, aiohttp.WSServerHandshakeError) and error.status != HTTPStatus.SWITCHING_PROTOCOLS:
         return describe_refusal(error.status)
     tls = isinstance(error, ssl.SSLError | aiohttp.ClientSSLError)  # their numbers are OpenSSL's
@@ -58,7 +59,7 @@ class _Connection:
         self.task = asyncio.create_task(self._run(), name=f"migratory-link-{number}")
 
     def send(self, data: list[bytes]) -> None:
-        """Queue encoded messages; the writer task sends them in order."""
+        """Queue encoded messages. The writer task sends them in order, once connected."""
         self._queue.extend(data)
         self._wake.set()
 
@@ -78,8 +79,8 @@ class _Connection:
             self._wake.set()
 
     def _shut_down(self) -> None:
-        """End the TCP connection at once, without a closing handshake with a broker that does not answer. Nothing if it
-        is not connected."""
+        """End the TCP connection at once, without the closing handshake, to which a broker that hangs would not answer.
+        Nothing happens if it is not connected."""
         plain = self._socket.get_extra_info("socket") if self._socket is not None else None
         if plain is not None:
             # Through a second descriptor, because the socket objects of uvloop have no `shutdown`. The socket may be
@@ -88,6 +89,8 @@ class _Connection:
                 duplicate.shutdown(socket.SHUT_RDWR)
 
     async def _run(self) -> None:
+        """Connect, and read until the connection ends. Then remove it from the transport, and post `Disconnected`
+        unless `disconnect` was called. The close code is 1006 when connecting failed."""
         code, reason = 1006, ""
         try:
             code, reason = await self._connect()
@@ -99,7 +102,9 @@ class _Connection:
             self._transport.post(Disconnected(self.number, code, reason))
 
     async def _connect(self) -> tuple[int, str]:
-        """Connect, post `Connected`, and read until the connection ends. Return the close code and the reason."""
+        """Connect, post `Connected`, and read until the connection ends. Return the close code and the reason. A server
+        without the protocol's subprotocol gets no `Connected`, and gives PROTOCOL_ERROR. Errors of connecting are
+        raised as aiohttp raises them."""
         transport = self._transport
         async with transport.session.ws_connect(
             self.url,
@@ -121,6 +126,9 @@ class _Connection:
                 await asyncio.wait([writer])
 
     async def _read(self, connection: aiohttp.ClientWebSocketResponse) -> tuple[int, str]:
+        """Post the messages of each frame until the connection ends. Return the close code, 1006 without a close frame,
+        and the reason. For an invalid message or the wrong kind of frame, close the connection and return
+        TRY_ANOTHER."""
         codec = self._transport.codec
         expected = aiohttp.WSMsgType.BINARY if codec.binary else aiohttp.WSMsgType.TEXT
         while True:
@@ -141,6 +149,8 @@ class _Connection:
                 return int(connection.close_code or 1006), str(frame.extra or "")
 
     async def _write(self, connection: aiohttp.ClientWebSocketResponse) -> None:
+        """Send what is queued, in as few frames as the limits of a frame allow, and wait for more. Return when the
+        connection breaks, or after the closing handshake when `disconnect` was called."""
         send = connection.send_bytes if self._transport.codec.binary else connection.send_str
         text = not self._transport.codec.binary
         while True:
@@ -160,7 +170,8 @@ class _Connection:
 
 class Transport:
     """All WebSocket connections of one client, created and used within one running event loop. `post` receives the
-    events."""
+    events. `ssl_context` is for wss:// URLs, None for Python's default. `headers` are added to the HTTP request of each
+    handshake."""
 
     def __init__(
         self,
@@ -179,7 +190,8 @@ class Transport:
         self._ending: set[_Connection] = set()
 
     def dial(self, number: int, url: str) -> None:
-        """Begin to connect to `url`, as the link `number`. `Connected` or `Disconnected` is posted later."""
+        """Begin to connect to `url`, as the link `number`. `Connected` or `Disconnected` is posted later, unless
+        `disconnect` is called before."""
         self._connections[number] = _Connection(number, url, self)
 
     def send(self, number: int, messages: list[ClientMessage]) -> None:
@@ -190,21 +202,21 @@ class Transport:
             connection.send([self.codec.encode(message) for message in messages])
 
     def disconnect(self, number: int, abort: bool) -> None:
-        """End the link `number` and post no more events about it. `abort`: drop queued messages, and leave out the
-        closing handshake. Nothing if the link has ended."""
+        """End the link `number` and post no more events about it. Queued messages are sent first, and then the closing
+        handshake is done; with `abort`, or while still connecting, neither. Nothing happens if the link has ended."""
         connection = self._connections.pop(number, None)
         if connection is not None:
             self._ending.add(connection)
             connection.disconnect(abort)
 
     def remove(self, connection: _Connection) -> None:
-        """Remove a connection that has ended. An unknown one is ignored."""
+        """Forget a connection that has ended. An unknown one is ignored."""
         self._connections.pop(connection.number, None)
         self._ending.discard(connection)
 
     async def close(self) -> None:
-        """End all links. Wait at most 4 s for their queued messages and closing handshakes, then cancel them. No task
-        and no socket is left."""
+        """End all links and the HTTP session. Wait at most 4 s for queued messages and closing handshakes, also those
+        of links that are ending already, then cancel them. No task and no socket is left."""
         for number in list(self._connections):
             self.disconnect(number, abort=False)
         tasks = [connection.task for connection in self._ending]

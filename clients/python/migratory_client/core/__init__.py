@@ -14,6 +14,7 @@ loops.
 
 The drivers do the I/O: `migratory_client.driver` on asyncio and aiohttp, `migratory_loadtest.client` on bare asyncio
 protocols for thousands of clients in a process, and the simulation on virtual time. This package imports none of them.
+Importing it chooses between the compiled and the interpreted form of these modules (`migratory_compiled`).
 """
 
 from migratory_compiled import activate

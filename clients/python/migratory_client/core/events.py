@@ -77,8 +77,8 @@ class SubscribeTopic(Struct):
     """Event: subscribe to `topic`. Nothing happens if it is subscribed already.
 
     The stream resumes after the position `after`, or without one where this client left the topic. `fresh` ignores the
-    remembered position and starts with the next publication. `snapshot` starts a new subscription with the topic's
-    latest publication.
+    remembered position and starts with the next publication. `snapshot` starts a subscription that has no position with
+    the topic's latest publication.
     """
 
     topic: str
@@ -97,8 +97,8 @@ class UnsubscribeTopic(Struct):
 
 
 class Submit(Struct):
-    """Event: publish `payload`. `sent` is the wall clock in seconds, from which subscribers compute the latency. QoS 0
-    is answered at once."""
+    """Event: publish `payload`. `sent` is the wall clock in seconds, from which subscribers compute the latency; None
+    without. QoS 0 is answered at once."""
 
     ticket: object
     topic: str
@@ -159,7 +159,7 @@ class Send(Struct):
 
 class Disconnect(Struct):
     """Effect: end the link after everything that was sent on it. The core ignores later events of the link. `abort`:
-    the broker does not answer, so end the connection without a closing handshake."""
+    the broker does not answer, so end the connection at once, without a closing handshake."""
 
     link: int
     abort: bool = False
@@ -169,8 +169,8 @@ class Disconnect(Struct):
 
 
 class Deliver(Struct):
-    """Effect for the application: the next publication of its topic. The positions of a subscription strictly increase.
-    The core has advanced its own position before it returns this effect."""
+    """Effect for the application: the next publication of its topic. The positions of a subscription strictly increase,
+    except after a `Receipt` with `reset`. The core has advanced its own position before it returns this effect."""
 
     link: int
     message: Message
@@ -278,7 +278,7 @@ class Ready(Struct):
 class Problem(Struct):
     """Effect for the application: a condition that a person should read. `code` is an error code of the broker, or one
     of `connect_failed`, `bad_server`, `no_servers`, `no_token`, `token_expiring`. `fatal`: retries will probably fail
-    too; the client retries nevertheless, except after `unauthenticated`, with which it closes."""
+    too. The client retries nevertheless, except after `unauthenticated`, with which it closes."""
 
     code: str
     text: str

@@ -25,7 +25,8 @@ alike."""
 
 
 class LinkState:
-    """The state of one client link, from the attempt until its end. All times are of the core's clock."""
+    """The state of one client link, from the attempt to connect until its end. All times are of the core's clock, in
+    seconds. The attempt fails at `welcome_deadline` if no `welcome` has arrived."""
 
     __slots__ = (
         "broker_error", "heartbeat", "last_heard", "move_cause", "number", "opened_at", "ping_at", "url",
@@ -44,7 +45,8 @@ class LinkState:
         self.move_cause: Cause | None = None  # the broker asked for a move: "drained", it leaves; "moved", it stays
 
     def is_silent(self, now: float) -> bool:
-        """Return whether the broker counts as dead: nothing was received for two heartbeat intervals."""
+        """Return whether the broker counts as dead: nothing was received for two heartbeat intervals. Never before
+        `welcome`, which gives the interval."""
         return self.last_heard + 2 * self.heartbeat <= now
 
 
@@ -63,7 +65,7 @@ class ReconnectCounter:
         self._times = (*self._times[1 - _MAX_CHANGE_TIMES :], now)
 
     def count_since(self, time: float) -> int:
-        """Return the number of changes at `time` or later, at most `_MAX_CHANGE_TIMES`."""
+        """Return the number of changes of broker at `time` or later, at most `_MAX_CHANGE_TIMES`."""
         return sum(at >= time for at in self._times)
 
     @property
@@ -72,13 +74,13 @@ class ReconnectCounter:
         return self.broken + self.drained + self.moved
 
     def by_cause(self) -> dict[Cause, int]:
-        """Return the number of changes so far by cause."""
+        """Return the number of changes of broker so far, by cause."""
         return {"broken": self.broken, "drained": self.drained, "moved": self.moved}
 
 
 class Failover:
-    """The schedule of connection attempts. `next_attempt` is the time of the next one, infinity when none is
-    scheduled."""
+    """The schedule of connection attempts of one client. `next_attempt` is the time of the next one, infinity when none
+    is scheduled. `servers` chooses the server."""
 
     __slots__ = ("_move_targets", "_penalty", "_random", "_settings", "next_attempt", "servers")
 
@@ -91,12 +93,13 @@ class Failover:
         self._penalty = 0  # consecutive short-lived links that the client itself caused
 
     def plan_move(self, link: LinkState, message: Drain, now: float) -> list[str]:
-        """Schedule the move that the broker of the current `link` asks for, at a random time within `_MOVE_SHARE` of
-        the message's period. Return one line of text for each proposed server that is refused.
+        """Schedule the move that the broker of the current `link` asks for: at a random time within `_MOVE_SHARE` of
+        the message's period, or at an earlier time that is scheduled already. Return one line of text for each proposed
+        server that is refused and was not reported before.
 
-        A broker that leaves (`closes`) is blacklisted, and left for any server; a later request of that broker for
-        balance is ignored. A broker that rebalances is left only for a server that it proposes: without a usable one
-        nothing is scheduled.
+        With `closes` the broker leaves: blacklist it, and move to one of the proposed servers, or else to any other.
+        Otherwise the broker rebalances: move only to a server that it proposes, with another URL and a weight above 0,
+        and schedule nothing without one. Ignore such a request from a broker that is leaving.
         """
         if link.move_cause == "drained" and not message.closes:
             return []
@@ -116,8 +119,9 @@ class Failover:
         return problems
 
     def pick_server(self, current: LinkState | None, now: float) -> str | None:
-        """Cancel the next attempt, and return the URL to try now, which is never that of the link `current`. Return
-        None when no other server accepts clients (weight above 0)."""
+        """Cancel the next attempt, and return the URL to try now, which is never that of the link `current`: that of a
+        server which a broker proposed for a move, or else of any server. A proposed server is used once. Return None
+        when no other server accepts clients (weight above 0)."""
         self.next_attempt = inf
         exclude = "" if current is None else current.url
         url = self.servers.pick(now, self._random, exclude, tuple(self._move_targets.values()))
@@ -131,16 +135,18 @@ class Failover:
         self._move_targets.clear()
 
     def attempt_failed(self, current: LinkState | None, now: float) -> None:
-        """Schedule the next attempt after one has failed. Nothing is scheduled if this was a move for balance and no
-        proposed server is left: the client then stays with `current`."""
+        """Schedule the next attempt, after a backoff, because one has failed. If it was a move for balance and no
+        proposed server is left, end the move instead: the client stays with the link `current`, and nothing is
+        scheduled."""
         if current is not None and current.move_cause == "moved" and not self._move_targets:
             current.move_cause = None
         else:
             self.schedule_retry(now)
 
     def link_ended(self, link: LinkState, code: int, now: float) -> None:
-        """Cancel the next attempt, after the current link ended with `code`. Reset the backoff after a stable link;
-        make it longer after a short one that the client itself caused."""
+        """Cancel the next attempt and the proposed servers, after the current link ended with the close code `code`.
+        Reset the backoff after a stable link. After a shorter one that the client itself caused (`FATAL`,
+        `SAME_BROKER`), make the following waits longer. The caller schedules the reconnect."""
         self.cancel_attempt()
         if self._was_stable(link, now):
             self.servers.reset_rounds()
@@ -153,4 +159,5 @@ class Failover:
         self.next_attempt = now + min(self.servers.backoff(self._random(), self._penalty), max_delay)
 
     def _was_stable(self, link: LinkState, now: float) -> bool:
+        """Return whether the link was up for `Settings.stable_after` seconds."""
         return now - link.opened_at >= self._settings.stable_after

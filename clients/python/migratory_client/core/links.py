@@ -22,8 +22,8 @@ MAX_FRAME_MESSAGES = 1000
 
 
 def frame_contents(codec: Codec, encoded: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the contents of frames for these encoded messages, in order, as many messages in each as the limits allow.
-    A message over `MAX_FRAME_BYTES` has its own frame."""
+    """Yield the contents of frames for these encoded messages, in order, as many messages in each as `MAX_FRAME_BYTES`
+    and `MAX_FRAME_MESSAGES` allow. A message over `MAX_FRAME_BYTES` has its own frame."""
     start = size = 0
     for index, message in enumerate(encoded):
         if index > start and (size + len(message) > MAX_FRAME_BYTES or index - start == MAX_FRAME_MESSAGES):
@@ -56,7 +56,7 @@ _CLOSE_REASONS: dict[int, str] = {
 
 
 def close_reason(code: int) -> str:
-    """Return what a broker means by this close code, or "" for a code that is not only sent by brokers, such as
+    """Return what a broker means by this close code, or "" for a code that others than brokers give too, such as
     1006."""
     return _CLOSE_REASONS.get(code, "")
 

@@ -59,7 +59,8 @@ def _sendable(sent: float | None) -> float | None:
 
 
 class UnansweredPublication:
-    """A publication that has an id and no answer yet. After `expires_at` it is given up."""
+    """A publication that has an id and no answer yet. After `expires_at`, in seconds of the core's clock, it is given
+    up. `sent` is the publisher's wall clock, in seconds, for its subscribers; None without."""
 
     __slots__ = ("access", "expires_at", "payload", "sent", "ticket")
 
@@ -90,9 +91,9 @@ class TopicQueue:
 
 
 class Publisher:
-    """The QoS 1 publications of one publisher in all topics. Methods append effects to `out`. `deadline` is the
-    earliest time at which `tick` may have something to do. `codec` is that of the driver: the size of a message depends
-    on it."""
+    """The QoS 1 publications of one publisher in all topics. Methods append effects to `out`. Their `link` is the
+    number of the current link, 0 without one. `deadline` is the earliest time at which `tick` may have something to do.
+    `codec` is that of the driver: the size of a message depends on it."""
 
     __slots__ = (
         "_codec", "_last", "_settings", "access", "deadline", "duplicate_window", "name", "paused_until", "queues",
@@ -113,9 +114,12 @@ class Publisher:
         self.duplicate_window = inf  # seconds for which the cluster recognises a repeat, by its `welcome`
 
     def submit(self, event: Submit, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
-        """Publish for the application. QoS 0 is sent and completed at once, QoS 1 becomes pending. A publication that
-        cannot be sent ends with `PublishFailed` at once. `max_payload` is the broker's limit in bytes; `link` is 0
-        without a connection."""
+        """Publish for the application. QoS 0 is sent and completed at once, QoS 1 becomes pending. `max_payload` is the
+        broker's limit in bytes.
+
+        End the publication with `PublishFailed` at once when its topic is malformed, when it is too large, for QoS 0
+        without a connection, and for QoS 1 when `Settings.max_waiting` publications are pending.
+        """
         try:
             check_topic(event.topic)
         except BadTopic as error:
@@ -136,8 +140,8 @@ class Publisher:
             self._enqueue(event, link, now, out)
 
     def _enqueue(self, event: Submit, link: int, now: float, out: list[Effect]) -> None:
-        """Issue an id, make the publication pending, and send it unless there is no link or the topic waits for a
-        resend."""
+        """Issue an id and make the publication pending. Send it, unless there is no link, the broker's pause lasts, the
+        topic waits after a `retry`, or earlier publications of the topic are still to be sent again."""
         topic = event.topic
         number = self._last[topic] = self._last.get(topic, 0) + 1
         queue = self.queues.get(topic)
@@ -157,8 +161,9 @@ class Publisher:
             out.append(Send(link, [self._publish(queue, number, publication, now)]))
 
     def accept_ack(self, ack: Ack, link: int, now: float, out: list[Effect]) -> None:
-        """Complete a publication that the broker stored, and send further ones of its topic that wait to be sent again.
-        Ignore an id that is not pending."""
+        """Complete a publication that the broker stored, and send the next two of its topic that a resend has left out.
+        Send none of them during a pause, or while the topic waits for another resend. Ignore an id that is not pending,
+        or of another publisher."""
         queue = self.queues.get(ack.topic)
         if queue is None or ack.publisher != self.name or ack.id not in queue.pending:
             return  # given up, or a second answer to a second sending
@@ -170,8 +175,11 @@ class Publisher:
                 self._send_deferred(queue, link, now, out, 2)
 
     def accept_nack(self, nack: Nack, link: int, now: float, out: list[Effect]) -> None:
-        """Schedule a resend after `gap` or `retry`; after any other code end the publication with `PublishFailed` and
-        resend the others of its topic. Ignore an id that is not pending."""
+        """Handle a refusal. After `gap`, send the topic's pending publications again at once, but not within
+        `_GAP_RESEND_INTERVAL` of the topic's last resend. After `retry`, do so after the seconds that it names, at most
+        `Settings.resend_cap`, and send nothing of the topic before. After any other code, end the publication with
+        `PublishFailed` and send the others of its topic again. Ignore an id that is not pending, or of another
+        publisher."""
         queue = self.queues.get(nack.topic)
         if queue is None or nack.publisher != self.name or nack.id not in queue.pending:
             return
@@ -189,16 +197,17 @@ class Publisher:
         self.tick(link, now, out)
 
     def pause(self, seconds: float, now: float) -> None:
-        """Send nothing for `seconds`, at most `Settings.backoff_cap`, because the broker reads nothing before. The
-        broker answers later what it has received already, so nothing is sent again meanwhile."""
+        """Send no QoS 1 publication for `seconds`, at most `Settings.backoff_cap`, because the broker reads nothing
+        before. The broker answers later what it has received already, so the wait for those answers begins anew when
+        the pause ends."""
         self.paused_until = now + min(seconds, self._settings.backoff_cap)
         for queue in self.queues.values():
             queue.resend_at = max(queue.resend_at, self.paused_until + queue.ack_timeout)
         self.deadline = min(self.deadline, self.paused_until)
 
     def give_up(self, ticket: object, link: int, now: float, out: list[Effect]) -> None:
-        """Drop the publication with this ticket, and send the others of its topic again. Nothing happens if it is not
-        pending."""
+        """Drop the publication with this ticket without an effect for it, and send the others of its topic again.
+        Nothing happens if it is not pending."""
         for queue in self.queues.values():
             for number, publication in queue.pending.items():
                 if publication.ticket is ticket:
@@ -209,7 +218,8 @@ class Publisher:
 
     def resend_all(self, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
         """Send all pending publications on a new link, the first `RESEND_WINDOW` of each topic at once and the others
-        with the answers. End those above the broker's limit, `max_payload` in bytes, with `PublishFailed`."""
+        with the answers. End those above the broker's limit, `max_payload` in bytes, with `PublishFailed`. Forget a
+        pause and the backoff of earlier resends."""
         self.access += 1
         self.paused_until = 0.0
         for queue in list(self.queues.values()):
@@ -229,8 +239,8 @@ class Publisher:
         self.deadline = inf
 
     def tick(self, link: int, now: float, out: list[Effect]) -> None:
-        """End expired publications with `PublishFailed` and, when there is a link, send again what is due. Update
-        `deadline`."""
+        """End expired publications with `PublishFailed`. When there is a link and no pause, send again what is due,
+        and, after a pause, what it held back. Update `deadline`. Before `deadline` nothing happens."""
         if now < self.deadline:
             return
         self.deadline = self.paused_until if now < self.paused_until else inf
@@ -250,6 +260,8 @@ class Publisher:
                 self.deadline = min(self.deadline, max(queue.resend_at, self.paused_until))
 
     def _expire(self, queue: TopicQueue, now: float, out: list[Effect]) -> None:
+        """End the topic's publications whose time is over with `PublishFailed` and the code `timeout`. If there were
+        any, a resend of the others is due now."""
         expired = []
         for number, publication in queue.pending.items():
             if publication.expires_at > now:
@@ -264,6 +276,8 @@ class Publisher:
             queue.resend_at = now
 
     def _resend(self, queue: TopicQueue, link: int, now: float, out: list[Effect]) -> None:
+        """Send the topic's first `RESEND_WINDOW` pending publications again, and defer the others until answers arrive.
+        The next resend is due after `ack_timeout`, which is doubled afterwards, up to `Settings.resend_cap`."""
         messages: list[ClientMessage] = [
             self._publish(queue, number, publication, now)
             for number, publication in islice(queue.pending.items(), RESEND_WINDOW)
@@ -278,7 +292,7 @@ class Publisher:
 
     def _send_deferred(self, queue: TopicQueue, link: int, now: float, out: list[Effect], count: int) -> None:
         """Send the next `count` publications of the topic that a resend or a pause left out. Answered and expired ones
-        are skipped."""
+        are skipped and not counted."""
         messages: list[ClientMessage] = []
         while queue.deferred and len(messages) < count:
             number = queue.deferred.popleft()
@@ -289,6 +303,8 @@ class Publisher:
             out.append(Send(link, messages))
 
     def _publish(self, queue: TopicQueue, number: int, publication: UnansweredPublication, now: float) -> Publish:
+        """Return the message for a pending publication, with the topic's current mark. The first time, record the
+        current `access`, and let the publication expire with the cluster's duplicate window at the latest."""
         if not publication.access:
             # Sent again after the duplicate window, it could be stored a second time.
             publication.access = self.access
@@ -298,14 +314,16 @@ class Publisher:
         return Publish(queue.topic, publication.payload, 1, self.name, number, mark, publication.sent)
 
     def _refused(self, publication: UnansweredPublication, code: str, text: str) -> PublishFailed:
-        """Return the effect for a refusal: `outcome_unknown` if what was sent under an earlier `access` may be
-        stored."""
+        """Return the effect for a refusal: `outcome_unknown` if the publication was first sent under an earlier
+        `access`, because it may be stored then. A code of the coordinator (`_COORDINATOR_CODES`) is passed on in any
+        case."""
         if publication.access in (0, self.access) or code in _COORDINATOR_CODES:
             return PublishFailed(publication.ticket, code, text)
         unknown = f"sent again and refused ({code}: {text}); it may have been stored before"
         return PublishFailed(publication.ticket, OUTCOME_UNKNOWN, unknown)
 
     def _remove(self, queue: TopicQueue, number: int) -> UnansweredPublication:
+        """Remove and return a pending publication, and remove its topic's queue with the last one."""
         publication = queue.pending.pop(number)
         self.waiting -= 1
         if not queue.pending:

@@ -79,9 +79,10 @@ def parse_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], 
 
 
 class ServerPool:
-    """The servers of one client: the configured ones, and those of the last list that a broker sent (`learned`).
+    """The servers of one client: the configured ones, and those of the last list that a broker sent (`learned`), which
+    are preferred.
 
-    `rounds` is the number of rounds that were finished since the last stable link.
+    `rounds` is the number of rounds that were finished since the last stable link (`Settings.stable_after`).
     """
 
     __slots__ = ("_blacklist", "_configured", "_reported", "_settings", "_tried", "learned", "rounds")
@@ -96,9 +97,9 @@ class ServerPool:
         self.rounds = 0
 
     def learn(self, servers: Sequence[Server], sender: str) -> list[str]:
-        """Replace the learned list by the one that the broker at the URL `sender` sent, unless no entry is valid, and
-        forget the blacklisting of servers that are in no list any more. Return one line of text for each refused entry
-        that was not reported before."""
+        """Replace the learned list by the one that the broker at the URL `sender` sent, and forget the blacklisting of
+        servers that are neither in the new list nor configured. Keep both if no entry of the new list is valid. Return
+        one line of text for each refused entry that was not reported before."""
         valid, new_problems = self.parse(servers, sender)
         if valid:
             self.learned = valid
@@ -108,9 +109,10 @@ class ServerPool:
 
     def parse(self, servers: Sequence[Server], sender: str) -> tuple[tuple[Server, ...], list[str]]:
         """Return the valid servers of a list that the broker at the URL `sender` sent, and one line of text for each
-        refused entry that was not reported before.
+        refused entry that was not reported before. Remember these lines as reported.
 
-        A list that came over TLS leads to no server without: whoever could write to it would read everything.
+        In a list that came over TLS, servers without TLS are refused: whoever can change such a list could else lead
+        clients to a server where everything can be read.
         """
         valid, problems = parse_servers(servers)
         if sender.startswith("wss:"):
@@ -123,21 +125,22 @@ class ServerPool:
         return valid, new_problems
 
     def avoid(self, url: str, now: float) -> None:
-        """Blacklist a server that failed or that leaves, for `Settings.blacklist` seconds from `now`."""
+        """Blacklist the server at this URL, which failed or is leaving, for `Settings.blacklist` seconds from `now`."""
         self._blacklist[url] = now + self._settings.blacklist
 
     def reset_rounds(self) -> None:
-        """Begin with the first round again, so that the backoff is short and no server counts as tried."""
+        """Begin with the first round again, so that the backoff is short and no server counts as tried. The blacklist
+        stays."""
         self._tried.clear()
         self.rounds = 0
 
     def backoff(self, random: float, penalty: int = 0) -> float:
-        """Return the seconds to wait before the next attempt: `random`, from 0 to 1, times the longest wait.
+        """Return the seconds to wait before the next attempt: `random` (0 <= `random` < 1) times the longest wait.
 
-        The waits of two whole rounds have a limit together, because a server that is tried first in one round and last
+        The waits of two whole rounds together have a limit, because a server that is tried first in one round and last
         in the next must be tried again within it. The limit is `Settings.first_retry`, doubled `rounds` + `penalty`
-        times, at most `Settings.backoff_cap`. With n servers the longest wait is 1 / (2n - 1) of the limit, but at
-        least `first_retry`, so that a long list is not searched too fast.
+        times, at most `Settings.backoff_cap`. With n servers of a weight above 0, the longest wait is 1 / (2n - 1) of
+        the limit, but at least `first_retry`, so that a long list is not searched too fast.
         """
         settings = self._settings
         bound = min(settings.backoff_cap, settings.first_retry * 2.0 ** min(self.rounds + penalty, 30))
@@ -153,7 +156,7 @@ class ServerPool:
         `move_targets`, which a broker proposed for a move and which do not have `exclude`, come first: they accept
         clients now, whatever the blacklist says. The others in order of preference: servers of the learned list that
         are neither tried nor blacklisted; such servers of the configured list, because a broker may advertise addresses
-        that can't be reached from here; then all of them, in a new round.
+        that can't be reached from here; then all of both lists, in a new round, for which the blacklist is emptied.
         """
         if move_targets:
             return self._choose(list(move_targets), random())
@@ -179,6 +182,8 @@ class ServerPool:
         return self._choose(pool, random())
 
     def _choose(self, pool: list[Server], random: float) -> str:
+        """Choose a server of `pool`, which is not empty, by weight with `random` (0 <= `random` < 1). Mark it as tried
+        in this round, and return its URL."""
         remainder = random * sum(server.weight for server in pool)
         url = pool[-1].url
         for server in pool:

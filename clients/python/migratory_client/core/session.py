@@ -47,8 +47,8 @@ _NO_CLOSE_FRAME = 1006
 
 
 class ClientCore:
-    """The state machine of one client. It needs a `Tick` at `deadline`, which is never too late, but may be too
-    early."""
+    """The state machine of one client. It needs a `Tick` at `deadline`, which is infinity while nothing is scheduled.
+    Nothing is due before `deadline`; a tick that finds nothing due only computes a later one."""
 
     __slots__ = (
         "_candidate", "_client", "_codec", "_current", "_failover", "_last_link", "_leaving", "_lost_at",
@@ -67,7 +67,8 @@ class ClientCore:
         settings: Settings = DEFAULTS,
         codec: Codec = MSGPACK,
     ) -> None:
-        """Create a closed client. `random` returns numbers r with 0 <= r < 1.
+        """Create a closed client. `random` returns numbers r with 0 <= r < 1. `client` is the client's name in brokers'
+        logs. `token` is sent to each broker, unless `Settings.request_token` has the core ask for one.
 
         `publisher` must be unique in the cluster within the duplicate window: use a new one for every core, because
         only this object knows which ids it has issued. The driver must encode the messages of `Send` with `codec`, on
@@ -166,6 +167,8 @@ class ClientCore:
         return self._requests.streams
 
     def _handle_received(self, number: int, messages: list[BrokerMessage], now: float, out: list[Effect]) -> None:
+        """Handle messages that arrived on a link. Ignore an unknown link, and the rest of the messages when one of them
+        ends the link."""
         link = self._find(number)
         if link is None:
             return
@@ -212,6 +215,8 @@ class ClientCore:
             self._dial(now, out)
 
     def _close(self, out: list[Effect]) -> None:
+        """Disconnect all links, end all subscriptions without an effect, remembering their positions, and end all
+        pending publications with `PublishFailed`. Afterwards nothing is scheduled."""
         self.closed = True
         for link in (self._candidate, self._leaving, self._current):
             if link is not None:
@@ -226,6 +231,8 @@ class ClientCore:
         self._lost_at = None
 
     def _handle_connected(self, number: int, now: float, out: list[Effect]) -> None:
+        """Send `connect` on the link that is being connected, or request a token for it first. Ignore any other
+        link."""
         link = self._candidate
         if link is None or link.number != number:
             return
@@ -248,6 +255,9 @@ class ClientCore:
             out.append(ev.Problem("token_expiring", text))
 
     def _handle_token_failed(self, event: ev.TokenFailed, now: float, out: list[Effect]) -> None:
+        """End the link that is being connected, if it is the one that asked for the token, and schedule another
+        attempt. The current link, if it asked for a new token, stays and ends with its old one. Report a problem in
+        both cases, and ignore any other link."""
         link = self._candidate
         if link is not None and link.number == event.link:
             out.append(ev.Problem("no_token", event.reason))
@@ -259,6 +269,8 @@ class ClientCore:
             out.append(ev.Problem("no_token", event.reason))
 
     def _send_connect(self, number: int, token: str | None, now: float, out: list[Effect]) -> None:
+        """Send `connect` with the token on the link that is being connected, with the number of recent changes of
+        broker, or on the current link if it awaits a new token. Ignore any other link."""
         if number == self._renewing == self._current_number():
             self._renewing = 0
             self.publisher.access += 1
@@ -270,6 +282,8 @@ class ClientCore:
             out.append(ev.Send(number, [wire.Connect(wire.VERSION, self._client, token, changes)]))
 
     def _handle_tick(self, now: float, out: list[Effect]) -> None:
+        """Do what is due at `now`: end links on which an answer or the heartbeat is overdue, send a ping, dial, request
+        topics again, and expire or resend publications. Nothing happens while closed."""
         if self.closed:
             return
         current, candidate = self._current, self._candidate
@@ -297,6 +311,9 @@ class ClientCore:
     # ---- messages ----------------------------------------------------------------------------------------------
 
     def _handle_welcome(self, link: LinkState, message: wire.Welcome, now: float, out: list[Effect]) -> None:
+        """Make the link that was being connected the current one, and the one before it the leaving one. Report
+        `LinkUp`, and request all topics and send all pending publications on the new link. Ignore a `welcome` on any
+        other link."""
         if link is not self._candidate:
             return
         link.opened_at = now
@@ -316,6 +333,9 @@ class ClientCore:
         self._recompute_deadline()
 
     def _handle_error(self, link: LinkState, message: wire.Error, now: float, out: list[Effect]) -> None:
+        """Handle an error that a broker sent: pause publishing at `rate_limited`, and end the subscriptions of the
+        request that it refuses. Report an error that ends no subscription as a problem, except a refused identity that
+        ends the link: the end of the link reports that."""
         if message.closes:
             link.broker_error = f"{message.code}: {message.text}"
         if message.code == errors.RATE_LIMITED and link is self._current:
@@ -334,6 +354,7 @@ class ClientCore:
     # ---- links -------------------------------------------------------------------------------------------------
 
     def _find(self, number: int) -> LinkState | None:
+        """Return the link with this number, or None when it has ended."""
         for link in (self._current, self._candidate, self._leaving):
             if link is not None and link.number == number:
                 return link
@@ -345,7 +366,7 @@ class ClientCore:
 
     def _dial(self, now: float, out: list[Effect]) -> None:
         """Begin to connect to the next server, and never to the current link's. If no server accepts clients, schedule
-        another try."""
+        another try, and report that as a problem unless a broker serves the client."""
         url = self._failover.pick_server(self._current, now)
         if url is None:
             if self._current is None:
@@ -360,9 +381,13 @@ class ClientCore:
         out.append(ev.Dial(self._last_link, url))
 
     def _link_ended(self, link: LinkState, code: int, reason: str, now: float, out: list[Effect]) -> None:
-        """Handle the end of a link: if the broker refused the client's identity, close the client, unless another
-        broker serves it. Otherwise blacklist its server if that failed, report the end or the failed attempt, and
-        schedule a reconnect if no other attempt is under way."""
+        """Handle the end of a link with close code `code`. For the leaving link, only report `LinkDown` and count the
+        move.
+
+        If the broker refused the client's identity, and no other broker serves the client, close it. Otherwise
+        blacklist the server, unless `code` is in `SAME_BROKER`. Report the failed attempt, or the end of the current
+        link, and schedule the next attempt unless one is under way.
+        """
         reason = link.broker_error or reason or close_reason(code) or "the connection was lost"
         if link is self._leaving:
             self._count_move(link, now, out)
@@ -401,6 +426,7 @@ class ClientCore:
         self._close(out)
 
     def _attempt_failed(self, now: float) -> None:
+        """Forget the link that was being connected, and schedule the next attempt."""
         self._candidate = None
         self._failover.attempt_failed(self._current, now)
         self._advance_deadline(self._failover.next_attempt)
@@ -412,6 +438,8 @@ class ClientCore:
             self._count_move(self._leaving, now, out)
 
     def _count_move(self, link: LinkState, now: float, out: list[Effect]) -> None:
+        """Forget the leaving `link`, count a change of broker by the cause of the move, and report `LinkDown` with
+        `replaced`."""
         self._leaving = None
         cause: Cause = link.move_cause or "drained"
         self.reconnect_counter.add(cause, now)
@@ -419,13 +447,15 @@ class ClientCore:
         out.append(ev.LinkDown(link.number, code, "moved away", cause, True))
 
     def _disconnect(self, link: LinkState, out: list[Effect], *, abort: bool = False, bye: bool = False) -> None:
+        """Let the driver end the link; with `bye`, say so to the broker first. With `abort`, end it without a closing
+        handshake."""
         if bye:
             out.append(ev.Send(link.number, [wire.Bye()]))
         out.append(ev.Disconnect(link.number, abort))
 
     def _check_ready(self, now: float, out: list[Effect]) -> None:
-        """Once every subscription was answered on the current link, report `Ready` and finish a move. Until then, and
-        if it was reported already: nothing."""
+        """Once every subscription was answered on the current link, end the wait for receipts, finish a move, and
+        report `Ready`. While an answer is awaited, do nothing. If it was reported already, do not report it again."""
         if self.subscriptions.unanswered:
             return
         self._requests.deadline = inf

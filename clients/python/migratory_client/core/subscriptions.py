@@ -40,9 +40,10 @@ _MIN_RETRY_AFTER = 0.1
 
 
 class TopicStream:
-    """The stream of one topic. `next` is the sequence number expected next, 0 while unknown. `floor` is the last
-    sequence number that was reported missing, 0 if none; `position` may be lower, because the epoch of missing
-    publications is unknown."""
+    """The stream of one topic. `position` is the last position that the client has, None while it has none. `next` is
+    the sequence number expected next, 0 while unknown. `floor` is the last sequence number that was reported missing, 0
+    if none; `position` may be lower, because the epoch of missing publications is unknown. `snapshot` is True while the
+    topic's latest publication is awaited as the first one."""
 
     __slots__ = ("floor", "link", "next", "position", "request", "snapshot", "topic")
 
@@ -57,8 +58,9 @@ class TopicStream:
 
     def accept_message(self, link: int, message: Message, out: list[Effect]) -> bool:
         """Deliver a publication that arrived on `link`, and before it report publications that are missing without a
-        receipt. Return False if it was dropped: it is a duplicate, from before a reported gap, or from another link
-        than the topic's."""
+        receipt. Return whether it was delivered. Drop it, without an effect, if it is a duplicate, from before a
+        reported gap, or from another link than the topic's. The publication at the current position is delivered once
+        if it is the awaited snapshot."""
         position = message.position
         last = self.position
         if link != self.link:
@@ -87,7 +89,8 @@ class TopicStream:
 
     def accept_receipt(self, link: int, receipt: TopicReceipt, out: list[Effect]) -> None:
         """Apply the receipt that the broker sent on `link`, and report it to the application. From now on publications
-        are accepted from this link only."""
+        are accepted from this link only. A `truncated` receipt is reported as `complete` if its range was already
+        delivered by another link or reported missing."""
         self.link = link
         resumed = self.position is not None
         kind = receipt.receipt
@@ -116,8 +119,9 @@ class TopicStream:
 
 
 class TopicStreams:
-    """The streams of the topics that one client is subscribed to (`active`), and the positions of those that it
-    left."""
+    """The streams of the topics that one client is subscribed to (`active`), and the positions of those that it left.
+    `unanswered` is the number of active topics that await their receipt. `dropped` is the number of publications that
+    were received and not delivered, such as duplicates and those of topics that were left."""
 
     __slots__ = ("_inactive", "_remembered", "active", "dropped", "unanswered")
 
@@ -130,9 +134,9 @@ class TopicStreams:
         self._remembered = remembered
 
     def add(self, topic: str, after: Position | None, snapshot: bool, fresh: bool) -> TopicStream:
-        """Add and return the stream of a new subscription. It resumes after `after`, or without that after the
-        remembered position; with `fresh`, or without a remembered position, it begins with new publications. The caller
-        sends the request."""
+        """Add and return the stream of a new subscription; the caller sends its request. It resumes after `after`, or
+        else after the remembered position, which `fresh` ignores. Without a position it begins with new publications,
+        and with `snapshot` with the topic's latest one."""
         inactive = self._inactive.pop(topic, None)
         if inactive is None or fresh or (after is not None and after != inactive.position):
             stream = TopicStream(topic, after, snapshot and after is None)
@@ -142,8 +146,9 @@ class TopicStreams:
         return stream
 
     def remove(self, topic: str, seen: Position | None) -> bool:
-        """End a subscription, remember its position (or `seen`, if given), and return True. Without a subscription
-        return False; `seen` then replaces a remembered position."""
+        """End a subscription, remember its position (or `seen`, if given), and return True. Above the limit of
+        remembered positions, forget the one that was left first. Without a subscription return False; `seen` then
+        replaces a remembered position."""
         stream = self.active.pop(topic, None)
         if stream is None:
             if seen is not None and topic in self._inactive and self._inactive[topic].position != seen:
@@ -161,7 +166,8 @@ class TopicStreams:
         return True
 
     def remove_refused(self, topic: str) -> None:
-        """End a subscription that was refused. Its position is not remembered."""
+        """End the subscription to a topic that was refused. Its position is not remembered. Raise KeyError without a
+        subscription."""
         self.set_request(self.active.pop(topic), 0)
 
     def set_request(self, stream: TopicStream, request: int) -> None:
@@ -171,14 +177,16 @@ class TopicStreams:
         stream.request = request
 
     def topic_request(self, stream: TopicStream) -> TopicRequest:
-        """Return the entry for a subscribe request that resumes the stream after its position."""
+        """Return the entry for a subscribe request that resumes the stream after its position, or asks for the snapshot
+        if that is still awaited."""
         return TopicRequest(stream.topic, stream.position, stream.snapshot)
 
 
 class SubscribeRequests:
-    """The subscribe requests of one client. `deadline` is the time at which the link counts as failed for want of an
-    answer: a repeated request on the same link might be answered without a replay. `retry_at` is the time at which
-    topics are requested again that an overloaded broker refused."""
+    """The subscribe requests of one client, and its subscriptions (`streams`). `deadline` is the time at which the link
+    counts as failed for want of an answer: a repeated request on the same link might be answered without a replay.
+    `retry_at` is the time at which topics are requested again that an overloaded broker refused. Both are infinity
+    without such a request."""
 
     __slots__ = ("_last_request", "_overloaded", "_settings", "deadline", "retry_at", "streams")
 
@@ -192,7 +200,7 @@ class SubscribeRequests:
 
     def subscribe(self, event: SubscribeTopic, link: int, now: float, out: list[Effect]) -> None:
         """Start a subscription, and send a request for it on `link`. With `link` 0 it is requested on the next link.
-        Refuse a malformed topic. Nothing happens if the topic is subscribed already."""
+        Refuse a malformed topic with `SubscribeRefused`. Nothing happens if the topic is subscribed already."""
         if event.topic in self.streams.active:
             return
         try:
@@ -205,14 +213,15 @@ class SubscribeRequests:
             self.request(link, [stream], now, out)
 
     def unsubscribe(self, event: UnsubscribeTopic, link: int, out: list[Effect]) -> None:
-        """End a subscription, and unsubscribe at the broker if `link` is not 0."""
+        """End a subscription, and unsubscribe at the broker if `link` is not 0. For a topic that is not subscribed,
+        only its remembered position is replaced by `seen`."""
         if self.streams.remove(event.topic, event.seen) and link:
             self._last_request += 1
             out.append(Send(link, [wire.Unsubscribe(self._last_request, [event.topic])]))
 
     def request(self, link: int, streams: Sequence[TopicStream], now: float, out: list[Effect]) -> None:
-        """Send subscribe requests for these streams on `link`, each from its position, and set the deadline of their
-        receipts."""
+        """Send subscribe requests for these streams on `link`, each from its position, at most
+        `Settings.subscribe_batch` topics in one. Set the deadline of their receipts, if none is set."""
         size = self._settings.subscribe_batch
         for start in range(0, len(streams), size):
             batch = streams[start : start + size]
@@ -225,13 +234,13 @@ class SubscribeRequests:
             self.deadline = now + self._settings.receipt_timeout
 
     def restart(self, link: int, now: float, out: list[Effect]) -> None:
-        """Request all topics on a new link."""
+        """Request all topics on the new link `link`. No topic waits for a later request then."""
         self._overloaded, self.retry_at = [], inf
         self.request(link, list(self.streams.active.values()), now, out)
 
     def retry(self, link: int, now: float, out: list[Effect]) -> None:
-        """Request the topics again that an overloaded broker refused, if that is due. With `link` 0 the next link
-        requests them."""
+        """Request the topics again that an overloaded broker refused, if that is due, except those that were left or
+        requested since. With `link` 0 nothing happens: the next link requests all topics."""
         if not link or self.retry_at > now:
             return
         waiting, self._overloaded, self.retry_at = self._overloaded, [], inf
@@ -239,6 +248,8 @@ class SubscribeRequests:
         self.request(link, [s for s in waiting if active.get(s.topic) is s and not s.request], now, out)
 
     def _retry_later(self, stream: TopicStream, receipt: TopicReceipt, now: float) -> None:
+        """Note that an overloaded broker refused a topic, and when to request it again: after the time that the receipt
+        names, or `Settings.backoff_cap` if it names none. That is also the longest time."""
         self.streams.set_request(stream, 0)
         self._overloaded.append(stream)
         wait = self._settings.backoff_cap if receipt.retry_after is None else receipt.retry_after
@@ -246,8 +257,9 @@ class SubscribeRequests:
 
     def accept_receipts(self, link: int, message: wire.Subscribed, now: float, out: list[Effect]) -> None:
         """Apply receipts that arrived on `link`: answers to requests, or reports of gaps in topics that the link
-        serves. Other receipts are ignored. A refusal ends its subscription, except `overloaded`: that is reported as a
-        problem, and the topic requested again later. While receipts are awaited, their time limit begins anew."""
+        serves. Other receipts are ignored. A refusal ends its subscription with `SubscribeRefused`, except `overloaded`
+        in an answer: that is reported as a problem, and the topic requested again later. While receipts are awaited,
+        their time limit begins anew."""
         streams = self.streams
         problem = ""
         for receipt in message.topics:
