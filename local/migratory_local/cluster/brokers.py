@@ -93,21 +93,21 @@ class LocalBroker:
         return f"{self._admin_scheme}://{self.host}:{self.ports.admin}"
 
     async def advertised_urls(self, http: HttpClient) -> set[str]:
-        """Return the URLs in the server list that the broker sends to clients now; none if the broker does not
-        answer."""
+        """Return the URLs in the server list that the broker sends to clients now; none if the broker does not answer
+        with status 200."""
         answer = await self.get_admin(http, "/v1/servers")
         if answer is None or answer[0] != 200:
             return set()
         return {server["url"] for server in json.loads(answer[1])["servers"]}
 
     async def get_admin(self, http: HttpClient, path: str) -> tuple[int, str] | None:
-        """Return status and body of a page of the broker's administration listener, or None if the broker does not
-        answer in time."""
+        """Request a page of the broker's administration listener. Return status and body, or None if the broker does
+        not answer within the limit of `http`."""
         return await http.get_from(self.admin_url, path)
 
     async def is_alive(self, http: HttpClient) -> bool:
-        """Return whether the broker's event loop runs: /healthz answers with any status. Without free descriptors, for
-        example, the broker answers 503."""
+        """Return whether the broker's event loop runs: /healthz answers in time, with any status. Without free
+        descriptors, for example, the broker answers 503."""
         return await self.get_admin(http, "/healthz") is not None
 
     async def is_ready(self, http: HttpClient) -> bool:

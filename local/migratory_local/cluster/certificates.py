@@ -46,7 +46,9 @@ class DevelopmentAuthority:
         self, names: Sequence[str], *, validity: timedelta = VALIDITY, key: PrivateKey | None = None
     ) -> tuple[bytes, bytes]:
         """Return a certificate for DNS names and IP addresses, and its key, both PEM. Servers and clients can use it.
+        `names` has at least one; the first one is also the subject.
 
+        :param validity: the time from now for which it is valid; a negative one makes a certificate that has expired.
         :param key: the key; by default a new one on the curve P-256.
         """
         key = key or ec.generate_private_key(ec.SECP256R1())
@@ -68,10 +70,12 @@ class DevelopmentAuthority:
 def write_certificates(
     folder: Path, authority: DevelopmentAuthority, brokers: Sequence[str], host: str, members: Sequence[str] = ()
 ) -> None:
-    """Write `ca.crt`, and `NAME.crt` and `NAME.key` for each broker, into the folder. A broker's certificate has its
-    name, for its peers, and `localhost` and the address `host`, for clients.
+    """Write `ca.crt`, and `NAME.crt` and `NAME.key` for each broker, into the folder, which is created for this user
+    only. A broker's certificate has its name, for its peers, and `localhost` and the address `host`, for clients.
+    Earlier files are replaced. Raise OSError if they cannot be written.
 
-    :param members: addresses of ZooKeeper's members, for which `zookeeper.pem` is written: a key and its certificate.
+    :param members: addresses of ZooKeeper's members, for which `zookeeper.pem` is written: a key and its certificate;
+        with none it is not written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / "ca.crt").write_bytes(authority.certificate)
@@ -85,7 +89,7 @@ def write_certificates(
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its user can read."""
+    """Write a file that only its user can read. One that exists keeps its permissions."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
@@ -94,6 +98,8 @@ def _write_private(path: Path, content: bytes) -> None:
 def _certificate(
     subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, validity: timedelta
 ) -> x509.CertificateBuilder:
+    """Return a certificate that is not signed yet, valid from `_BACKDATED` before now until `validity` from now. With a
+    negative `validity` it begins earlier, and has expired."""
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -107,6 +113,7 @@ def _certificate(
 
 
 def _name(text: str) -> x509.Name:
+    """Return a distinguished name with only a common name, cut to the 64 characters that are allowed."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 

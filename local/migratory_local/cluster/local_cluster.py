@@ -87,25 +87,28 @@ def _with_zookeeper_user(resource: MigratoryCluster, password_file: Path) -> Mig
 
 
 def _certificates(folder: Path) -> CertificateFiles:
-    """Return the files of the brokers that `write_certificates` writes into this folder."""
+    """Return the certificate files that `write_certificates` writes into this folder for brokers. `{broker}` in a name
+    stands for the name of each broker."""
     return CertificateFiles(
         cert=str(folder / "{broker}.crt"), key=str(folder / "{broker}.key"), ca=str(folder / "ca.crt")
     )
 
 
 def _with_tls(resource: MigratoryCluster, folder: Path) -> MigratoryCluster:
-    """Return the resource with certificates for all listeners in this folder, one for each broker."""
+    """Return the resource with the certificates in this folder for clients, peers and administration, one for each
+    broker."""
     source = FileSource(files=_certificates(folder))
     return _with_security(resource, tls=TlsSpec(clients=source, peers=source, administration=source))
 
 
 def _with_token(resource: MigratoryCluster, token: str) -> MigratoryCluster:
-    """Return the resource with one more token that the administration accepts."""
+    """Return the resource with one more token that the brokers' administration accepts, stored as its hash."""
     tokens = [*resource.spec.security.administration.tokens, sha256(token.encode()).hexdigest()]
     return _with_security(resource, administration=AdministrationSpec(tokens=tokens))
 
 
 def _with_security(resource: MigratoryCluster, **fields: object) -> MigratoryCluster:
+    """Return a copy of the resource with these fields of `spec.security` replaced."""
     security = resource.spec.security.model_copy(update=fields)
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"security": security})})
 
@@ -164,8 +167,8 @@ class LocalCluster:
     # ---- start and stop -----------------------------------------------------------------------------------------
 
     async def start(self, on_step: Callable[[str], None] = lambda _: None) -> None:
-        """Start ZooKeeper and the brokers, wait until every broker is ready, and then supervise all processes. On an
-        error end what was started.
+        """Start ZooKeeper and the brokers, wait until every broker is ready, and then supervise all processes. If that
+        fails or is cancelled, end what was started.
 
         :param on_step: shows a line of progress.
         :raises LocalError: the cluster cannot start.
@@ -178,7 +181,7 @@ class LocalCluster:
 
     async def stop(self) -> None:
         """End all processes, and release the ports and the work folder. Brokers get no time for a drain: there is no
-        other broker to which clients could move."""
+        other broker to which clients could move. Harmless if nothing was started."""
         if self._supervision is not None:
             self._supervision.cancel()
             await asyncio.gather(self._supervision, return_exceptions=True)
@@ -201,6 +204,11 @@ class LocalCluster:
         await self.stop()
 
     async def _start(self, on_step: Callable[[str], None]) -> None:
+        """Do the work of `start`: check the machine, lock and clear the work folder, choose ports, write all files,
+        start the processes in order, and wait for each kind.
+
+        :raises LocalError: the cluster cannot start. What was started runs on; the caller ends it.
+        """
         check_platform()
         spec = self.resource.spec
         check_disk_space(self.workdir, spec.zookeeper.replicas)
@@ -288,13 +296,13 @@ class LocalCluster:
             raise LocalError(f"cannot clear {self.workdir}: {error}") from error
 
     def check(self) -> None:
-        """Raise the exception that ended the supervision, if there is one: ended processes are not started again any
-        more."""
+        """Raise the exception that ended the supervision, if there is one: then ended processes are not started again
+        any more."""
         if self._supervision is not None and self._supervision.done() and not self._supervision.cancelled():
             self._supervision.result()
 
     def add(self, process: Process) -> None:
-        """Start one more process and supervise it. It ends with the cluster."""
+        """Start one more process and supervise it. `stop` ends it. Raise LocalError if it cannot be started."""
         process.start()
         self._others.append(process)
         self.supervisor.watch(process)
@@ -303,6 +311,7 @@ class LocalCluster:
 
     @property
     def ensemble(self) -> ZooKeeperEnsemble:
+        """The ZooKeeper ensemble. Raise LocalError before `start`."""
         if self._ensemble is None:
             raise LocalError("the cluster is not running: start it first")
         return self._ensemble
@@ -314,7 +323,7 @@ class LocalCluster:
 
     @property
     def token_file(self) -> Path:
-        """The file with the token for the brokers' status pages, if they need one."""
+        """The path of the file with the token for the brokers' status pages. The file exists only if they need one."""
         return self.workdir / "administration.token"
 
     @property
@@ -338,7 +347,7 @@ class LocalCluster:
         )
 
     def state(self, metrics: str = "") -> ClusterState:
-        """Return the content of the cluster's state file, which other commands read.
+        """Return the content of the cluster's state file, which other commands read. Raise LocalError before `start`.
 
         :param metrics: the folder or URL of the cluster's recorded metrics, "" for none.
         """
@@ -357,7 +366,7 @@ class LocalCluster:
     # ---- faults -------------------------------------------------------------------------------------------------
 
     def kill_broker(self, name: str, *, restart: bool = True) -> None:
-        """Kill a broker's process with SIGKILL.
+        """Kill a broker's process with SIGKILL. Raise LocalError if the cluster has no such broker.
 
         :param restart: True to let the supervisor start the broker again; with False only `restart_broker` does.
         """
@@ -369,7 +378,7 @@ class LocalCluster:
     async def restart_broker(self, name: str, *, max_wait: float = READY_SECONDS) -> None:
         """Let the supervisor start a broker again after `kill_broker(restart=False)`, and wait until it is ready.
 
-        :raises LocalError: the broker is not ready within `max_wait` seconds.
+        :raises LocalError: the broker is not ready within `max_wait` seconds, or does not exist.
         """
         self.supervisor.release(name)
         await wait_ready([self.broker(name)], self.http, max_wait, fail_on_exit=False)
@@ -378,7 +387,7 @@ class LocalCluster:
         """Wait until every broker is ready and lists all of them for clients, even if brokers end and are started again
         meanwhile.
 
-        :raises LocalError: a broker is not ready within `max_wait` seconds.
+        :raises LocalError: that is not so within `max_wait` seconds.
         """
         await wait_ready(self.brokers, self.http, max_wait, fail_on_exit=False)
 
@@ -442,7 +451,7 @@ class LocalCluster:
     def _check_ports(self) -> list[BrokerPorts]:
         """Return the brokers' ports that follow from --ports, or an empty list without that option.
 
-        :raises LocalError: one of these ports, or of ZooKeeper's, is in use.
+        :raises LocalError: one of these ports, or of ZooKeeper's, is not allowed or in use.
         """
         base = self._ports
         if base is None:
@@ -460,6 +469,12 @@ class LocalCluster:
         return chosen
 
     def _choose_ports(self, on_step: Callable[[str], None]) -> list[BrokerPorts]:
+        """Return the ports of each broker: those that follow from --ports. Without that option clients' ports begin at
+        `FIRST_CLIENT_PORT`, and are claimed until the cluster stops. If one of them is not free, report that with
+        `on_step` and use any free ports for clients. All other ports are any free ones.
+
+        :raises LocalError: a port of --ports is not allowed or in use, or there are not enough free ports.
+        """
         count = len(self.resource.broker_names)
         if self._ports is not None:
             return self._check_ports()

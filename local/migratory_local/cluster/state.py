@@ -34,7 +34,7 @@ class BrokerState:
 @dataclass(frozen=True)
 class ClusterState:
     """The content of a state file: a cluster that `migratory up` or `migratory demo` runs. `pid` and `started` (seconds
-    since 1970) identify the runner's process."""
+    since 1970) identify the runner's process. `zookeeper` is ZooKeeper's connection string."""
 
     name: str
     pid: int
@@ -99,7 +99,8 @@ def own_start_time() -> float:
 
 
 def write_state(state: ClusterState, folder: Path | None = None) -> Path:
-    """Write the state file that `running_clusters` reads. Return its path; the runner removes the file at its end.
+    """Write the state file that `running_clusters` reads, and return its path. The caller removes the file when the
+    runner ends.
 
     :param folder: the folder of state files; by default `state_folder()`.
     :raises LocalError: the file cannot be written.
@@ -151,7 +152,7 @@ def running_clusters(folder: Path | None = None) -> list[ClusterState]:
 
 
 def _read(path: Path) -> ClusterState | None:
-    """Return the state in a file, or None for a file that is not a state of this release."""
+    """Return the state in a file, or None for a file that cannot be read or is not a state of this release."""
     try:
         data: dict[str, Any] = json.loads(path.read_text())
         return ClusterState(**{**data, "brokers": [BrokerState(**broker) for broker in data["brokers"]]})
@@ -176,7 +177,7 @@ class WorkdirLock:
         self._descriptor = -1
 
     def acquire(self) -> None:
-        """Lock the folder, which is created if it does not exist.
+        """Lock the folder, which is created if it does not exist, and write this process's pid into the lock file.
 
         :raises LocalError: another runner holds the lock (the message names its pid), the folder cannot be written, or
             it has files that would be cleared but was never a work folder.

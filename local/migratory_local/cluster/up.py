@@ -22,7 +22,8 @@ from migratory_local.metrics.scrape_file import ScrapeFile
 from migratory_local.processes.network import LOOPBACK, free_ports
 
 Metrics = Literal["auto", "prometheus", "recorder", "none"]
-"""The recorder of metrics. `auto` is Prometheus if it is on PATH, otherwise the built-in recorder."""
+"""The choice of what records metrics: Prometheus, the built-in recorder, or nothing. `auto` is Prometheus if it is on
+PATH, otherwise the built-in recorder."""
 _CHECK_SECONDS = 1.0
 """Seconds between two checks of the supervisor, the metrics and the files."""
 
@@ -76,10 +77,11 @@ async def run_up(
     dev_tls: bool = False,
     say: Callable[[str], None] = print,
 ) -> int:
-    """Run a cluster until cancelled. Then, and on any error, end everything that was started.
+    """Run a cluster until cancelled; it does not return. When cancelled, and on any error, end everything that was
+    started. A state file names the cluster to other commands meanwhile.
 
     :param ports: see `LocalCluster`.
-    :param metrics: the recorder of metrics.
+    :param metrics: what records metrics.
     :param scrape: a file of additional targets whose metrics are recorded; it may appear and change later
         (scrape_file.py).
     :param source: the file of `resource`; the user is warned of changes.
@@ -119,8 +121,8 @@ async def run_up(
 async def _recorded_metrics(
     cluster: LocalCluster, wanted: bool, prometheus: Path | None, scrape_file: ScrapeFile | None
 ) -> AsyncIterator[tuple[str, Callable[[], None]]]:
-    """A context that records metrics. It yields where they are (folder or URL, "" for none), and a check to call every
-    second.
+    """Record metrics while the context is open. Yield where they are (folder or URL, "" for none), and a check to call
+    every second.
 
     The check reads the scrape file, and raises LocalError if the built-in recorder has failed.
 
@@ -157,6 +159,8 @@ async def _recorded_metrics(
 
 
 def _announce(cluster: LocalCluster, metrics: str, say: Callable[[str], None]) -> None:
+    """Show the user the cluster's URLs, its authority if it made one, its console if that is on, and where metrics
+    (`metrics`, "" for none) and logs are."""
     say(f"Cluster {cluster.resource.name} is up. Clients connect to any of")
     for broker in cluster.brokers:
         say(f"  {broker.url}    {broker.name}, administration {broker.admin_url}")

@@ -56,8 +56,8 @@ class ZooKeeperTls:
 
 
 class ZooKeeperMember:
-    """A member of the ensemble: its ports, its data folder and its process. `number` counts from 1, as ZooKeeper's
-    `myid` does.
+    """A member of the ensemble: its ports, its data folder and its process, which the ensemble sets. `number` counts
+    from 1, as ZooKeeper's `myid` does; the name counts from 0.
 
     :param ports: the ports for clients, quorum and election.
     :param placement: the network in which the process runs.
@@ -85,14 +85,17 @@ class ZooKeeperMember:
         return f"{self.placement.address}:{self.port}"
 
     def mode(self) -> Mode | None:
-        """Return the member's current mode, or None while it is down or has no quorum."""
+        """Return the member's current mode, or None while it is down or has no quorum. Wait about a second for one that
+        hangs."""
         context = None if self._tls is None else self._tls.client_context()
         match = _MODE.search(four_letter_command(self.port, "srvr", self.placement.address, context))
         return None if match is None else cast(Mode, match.group(1))
 
 
 class ZooKeeperEnsemble:
-    """An ensemble with its data under `folder`. A member that is started again has the same data and ports.
+    """An ensemble with its data under `folder`. Creating it writes the members' configuration and starts nothing;
+    `with` starts the members, waits until they are ready, and ends them. A member that is started again has the same
+    data and ports.
 
     :param size: number of members: 1, 3 or 5.
     :param java: the Java runtime; by default the first suitable one that `find_java` returns.
@@ -155,7 +158,7 @@ class ZooKeeperEnsemble:
             member.process.start()
 
     def wait_ready(self, timeout: float = 30.0) -> None:
-        """Wait until every member reports its mode.
+        """Wait until every member reports its mode. The calling thread is blocked meanwhile.
 
         :raises LocalError: a member ends or is not ready after `timeout` seconds; the message has the end of its log.
         """
@@ -189,7 +192,7 @@ class ZooKeeperEnsemble:
         member.process.signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """End the processes of all members. Their data stays on the disk."""
+        """End the processes of all members, with SIGKILL after `_GRACE_SECONDS`. Their data stays on the disk."""
         stop_all(self.processes, _GRACE_SECONDS)
 
     def __enter__(self) -> Self:
@@ -207,6 +210,10 @@ class ZooKeeperEnsemble:
         self.stop()
 
     def _write_files(self, member: ZooKeeperMember) -> None:
+        """Write a member's `myid`, configuration and logging configuration into its folder, which is created.
+
+        :raises LocalError: they cannot be written.
+        """
         address, port, tls = member.placement.address, member.port, self._tls
         members = [f"{other.placement.address}:{other.quorum_port}:{other.election_port}" for other in self.members]
         if tls is None:
@@ -226,6 +233,7 @@ class ZooKeeperEnsemble:
 
     @staticmethod
     def _command(member: ZooKeeperMember, java: Java, class_path: str) -> list[str]:
+        """Return the command that runs a member in its placement."""
         return [
             *member.placement.command_prefix,
             str(java.executable),
@@ -240,8 +248,8 @@ class ZooKeeperEnsemble:
 
 
 def four_letter_command(port: int, command: str, host: str = LOOPBACK, context: ssl.SSLContext | None = None) -> str:
-    """Return the answer to a ZooKeeper four-letter command such as `srvr`, or "" if the member does not answer within a
-    second.
+    """Return the answer to a ZooKeeper four-letter command such as `srvr`, or "" if the member cannot be reached or
+    does not answer within a second.
 
     :param context: the TLS context of the connection; None for no TLS.
     """

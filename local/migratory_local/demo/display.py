@@ -48,9 +48,12 @@ class DemoDisplay:
         self._progress.stop()
 
     def step(self, text: str) -> None:
+        """Print a line of text after the seconds since the display was created."""
         self.console.print(f"[dim]{time.monotonic() - self._started_at:6.1f} s[/]  {escape(text)}", highlight=False)
 
     def load(self, event: LoadEvent) -> None:
+        """Show the state of the load: in a terminal as a progress bar, otherwise as a line at most every
+        `_LINE_SECONDS`. Before the first numbers of clients, print once to which brokers they belong."""
         if event.connections and self._brokers and not self._names_shown:
             self._names_shown = True
             self.step(f"The numbers of clients below are those of {', '.join(self._brokers)}")
@@ -69,9 +72,9 @@ class DemoDisplay:
 
 
 def counts_line(event: LoadEvent, brokers: Sequence[str] = ()) -> str:
-    """Return the state of the load in one line: time, counts, P99, and the clients of each broker. While subscribers
-    connect, return their number only. A broker of `brokers` that has none, such as a dead one, is shown with 0
-    clients."""
+    """Return the state of the load in one line: time, counts, P99 if known, and the clients of each broker if known.
+    While subscribers connect, return their number only. A broker of `brokers` that has none, such as a dead one, is
+    shown with 0 clients."""
     if event.phase == "connecting":
         return f"{event.connected:,} of {event.subscribers:,} subscribers"
     parts = [
@@ -89,7 +92,7 @@ def counts_line(event: LoadEvent, brokers: Sequence[str] = ()) -> str:
 
 
 def show_result(result: DemoResult, console: Console) -> None:
-    """Print totals, the fault, the SLA report, the first failures if there are any, and the verdict."""
+    """Print totals, the fault, the SLA report, the first `_MAX_FAILURES` failures if there are any, and the verdict."""
     from migratory_spark.render.tables import render
 
     console.print(Group(_totals(result.to_json()), render(result.report)))
@@ -122,6 +125,8 @@ def verdict_line(result: DemoResult) -> str:
 
 
 def _totals(result: dict[str, Any]) -> Table:
+    """Return a table of the result's counts, the killed process and its recovery, and the clients of each broker before
+    and after. `result` is that of `DemoResult.to_json`."""
     table = Table(title="Result", title_justify="left", title_style="bold", show_header=False)
     table.add_column(overflow="fold")
     table.add_column(justify="right", overflow="fold")

@@ -12,6 +12,8 @@ from migratory_resources import MigratoryCluster, Objective
 from migratory_local import LocalError
 
 KillTarget = Literal["broker", "coordinator", "zookeeper-leader", "none"]
+"""The process that a demo kills: a broker that the seed chooses, the broker that coordinates the most groups, the
+leader of ZooKeeper, or none."""
 
 KILL_AFTER = 0.4
 """Share of the measured time that passes before the kill."""
@@ -24,7 +26,8 @@ AMPLE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The options of a demo. Durations are in seconds, payload is in bytes, rate is per topic and second."""
+    """The options of a demo. Durations are in seconds, payload is in bytes, rate is per topic and second.
+    `resume_limit` is the longest accepted resume time. `ports` is as for `LocalCluster`."""
 
     kill: KillTarget = "broker"
     subscribers: int = 2000
@@ -41,7 +44,8 @@ class DemoOptions:
 
 
 def objectives_of(resource: MigratoryCluster, options: DemoOptions) -> list[Objective]:
-    """Return the cluster's objectives. Those of type resume have the demo's resume limit as their threshold."""
+    """Return the cluster's objectives. Those of type resume are copies that have the demo's resume limit as their
+    threshold."""
     return [
         objective.model_copy(update={"threshold": options.resume_limit}) if objective.type == "resume" else objective
         for objective in resource.spec.sla.objectives
@@ -51,7 +55,7 @@ def objectives_of(resource: MigratoryCluster, options: DemoOptions) -> list[Obje
 def check_duration(options: DemoOptions) -> None:
     """Check that the demo is long enough for the kill, if there is one, and for the recovery.
 
-    :raises LocalError: it is too short.
+    :raises LocalError: there is a kill, and `duration` is below `MIN_DURATION_WITH_KILL`.
     """
     if options.kill != "none" and options.duration < MIN_DURATION_WITH_KILL:
         raise LocalError(

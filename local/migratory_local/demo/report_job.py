@@ -39,10 +39,10 @@ async def make_report(
     page: Path | None,
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Make the report from the samples in the work folder, and return it as plain data. The parameters are those of
-    `write_request`.
+    """Make the report from the samples in the work folder, in a process of its own, and return it as plain data. The
+    other parameters are those of `write_request`. The process has ended when this returns or raises.
 
-    :raises LocalError: the report fails or takes too long, or the folder cannot be written.
+    :raises LocalError: there is no Java, the report fails or takes too long, or the folder cannot be written.
     """
     request, answer = workdir / "report-request.json", workdir / "report.json"
     try:
@@ -95,6 +95,7 @@ def write_request(
 
     :param samples: the folder of the recorder's files.
     :param start: start of the window in seconds since 1970; likewise `end`.
+    :param objectives: the objectives that the report judges.
     :param incidents: incidents that the demo caused: kind, broker, at, until (seconds since 1970).
     :param java_home: the value of JAVA_HOME for Spark.
     :param page: file for the report as HTML; None for no page.
@@ -114,8 +115,8 @@ def write_request(
 
 
 def main(request_path: Path, report_path: Path) -> None:
-    """Make the requested report, and write it and, if requested, its report page. This is the body of the report
-    process."""
+    """Make the report that the file `request_path` describes (`write_request`). Write it as JSON to `report_path`, and
+    as HTML if the request names a page. This is the body of the report process."""
     from migratory_spark.report.build import KnownIncident, as_plain, build_report
     from migratory_spark.session import local_session
 

@@ -34,8 +34,8 @@ class KilledProcess:
 
 @dataclass
 class DemoResult:
-    """The outcome of a demo: the verified load, the SLA report as plain data, and the killed process (None without a
-    kill)."""
+    """The outcome of a demo: the verified load, the SLA report as plain data, the killed process (None without a kill),
+    and the options of the demo."""
 
     load: LoadResult
     report: dict[str, Any]
@@ -70,8 +70,9 @@ class DemoResult:
 
 
 def describe_caveats(load: LoadResult) -> list[str]:
-    """Return the facts that a reader of the report must know about this run, one sentence each; none if publications
-    were sent in time."""
+    """Return the facts that a reader of the report must know about this run, one sentence each: at present only that
+    publications were sent late (`load.generator_late`), so that the latency does not measure the brokers. Return none
+    if they were sent in time."""
     if not load.generator_late:
         return []
     return [
@@ -89,8 +90,9 @@ def find_failures(
 ) -> list[str]:
     """Return the reasons for which the demo failed, one sentence each; none on success.
 
-    Reasons are the verifier's findings, a process that did not rejoin, a kill without effect, and missed objectives. If
-    the only finding is that the load generator was late, it is no reason.
+    Reasons are the verifier's findings, a process that did not rejoin, a kill of a broker after which no client lost
+    its connection, and missed objectives. If the only finding is that the load generator was late, it is no reason.
+    `objectives` describe the missed ones in more detail, and decide nothing.
     """
     objective_of = {objective.name: objective for objective in objectives}
     failures = []
@@ -119,7 +121,8 @@ def find_failures(
 
 def describe_missed(result: dict[str, Any], objective: Objective | None) -> str:
     """Return the result of a missed objective in words, such as "73.86% of deliveries within 500 ms, target 90%". If
-    the report gives a reason of its own, return only that."""
+    the report gives a reason of its own, return only that. `result` is the objective's entry in the report. Without
+    `objective` the text names no threshold."""
     if result["reason"]:
         return str(result["reason"])
     share, target = result["compliance"] * 100, float(result["target"])

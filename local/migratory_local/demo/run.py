@@ -36,7 +36,7 @@ _ZOOKEEPER_TIMEOUT = 30.0
 
 @dataclass
 class DemoObserver:
-    """The callbacks that show the progress of a demo: `step` gets a line of text, `load` the state of the load."""
+    """The callbacks that show the progress of a demo: `step` receives a line of text, `load` the state of the load."""
 
     step: Callable[[str], None] = lambda _: None
     load: Callable[[LoadEvent], None] = lambda _: None
@@ -45,11 +45,14 @@ class DemoObserver:
 async def run_demo(
     resource: MigratoryCluster, workdir: Path, options: DemoOptions, observer: DemoObserver
 ) -> DemoResult:
-    """Run a demo in the work folder and return its result. When it returns or raises, everything that it started has
-    ended.
+    """Run a demo in the work folder and return its result: start the cluster, put load on it, kill a process, end the
+    cluster, and make the report. When it returns or raises, everything that it started has ended.
 
-    :raises LocalError: there is no result (ports, disk, descriptors, Java, a broker that does not start, a failed
-        report).
+    Raise this process's limit of open files if needed. Warn through `observer` of options that may leave the report
+    without a verdict.
+
+    :raises LocalError: there is no result (options out of range, ports, disk, descriptors, Java, a broker that does not
+        start, a failed load generator or report).
     """
     check_duration(options)
     for warning in report_warnings(resource, options):
@@ -86,7 +89,7 @@ async def run_demo(
 
 
 def scenario_of(resource: MigratoryCluster, options: DemoOptions, servers: list[str]) -> Scenario:
-    """Return the load scenario of a demo.
+    """Return the load scenario of a demo. Its thresholds are those of the cluster's objectives.
 
     :param servers: the brokers' URLs.
     :raises LocalError: the options are out of range.
@@ -117,8 +120,11 @@ def scenario_of(resource: MigratoryCluster, options: DemoOptions, servers: list[
 async def _run_load(
     cluster: LocalCluster, options: DemoOptions, observer: DemoObserver
 ) -> tuple[LoadResult, KilledProcess | None, float, float]:
-    """Run the load, record metrics, and kill a process. Return the verified result, the killed process (None without a
-    kill), and start and end of the report's window in seconds since 1970."""
+    """Run the load, record metrics, and kill a process in the middle. Return the verified result, the killed process
+    (None without a kill), and start and end of the report's window in seconds since 1970.
+
+    :raises LocalError: the load generator or the recorder failed, or there is no process to kill.
+    """
     scenario = scenario_of(cluster.resource, options, cluster.urls)
     tls = cluster.resource.spec.security.tls.administration is not None
     async with Recorder(cluster.workdir / "samples") as recorder:
@@ -146,8 +152,12 @@ async def _run_load(
 async def _kill(
     cluster: LocalCluster, load: Load, options: DemoOptions, observer: DemoObserver
 ) -> KilledProcess | None:
-    """Wait, kill the process that the options choose, start it again, and wait until it has rejoined. Return the killed
-    process, or None if the options choose none. If it does not rejoin, its `failure` says so, and nothing is raised."""
+    """Wait for `KILL_AFTER` of the measured time, and kill the process that the options choose. Start it again after
+    `DOWN_SECONDS`, and wait until it has rejoined. Return the killed process, or None if the options choose none. If it
+    does not rejoin, its `failure` says so, and nothing is raised.
+
+    :raises LocalError: there is no ZooKeeper leader or no coordinator to kill.
+    """
     if options.kill == "none":
         return None
     await asyncio.sleep(options.duration * KILL_AFTER)
@@ -181,6 +191,10 @@ async def _kill(
 
 
 async def _wait_for_member(member: ZooKeeperMember) -> None:
+    """Wait until a ZooKeeper member has a quorum again.
+
+    :raises LocalError: it has none after `_ZOOKEEPER_TIMEOUT` seconds; the message has the end of its log.
+    """
     deadline = time.monotonic() + _ZOOKEEPER_TIMEOUT
     while await asyncio.to_thread(member.mode) is None:
         if time.monotonic() > deadline:
@@ -191,8 +205,8 @@ async def _wait_for_member(member: ZooKeeperMember) -> None:
 
 
 def _incidents(load: LoadResult, killed: KilledProcess | None) -> list[dict[str, Any]]:
-    """Return the kill as an incident for the report, or none without a kill. The incident ends when the last client and
-    publisher are served again."""
+    """Return the kill as an incident for the report, or none without a kill. The incident ends after the longest resume
+    time or publish gap of the run, when the last client and publisher are served again."""
     if killed is None:
         return []
     duration = max(load.resume_seconds.max or 0.0, load.publish_gap_seconds.max or 0.0, 0.1)

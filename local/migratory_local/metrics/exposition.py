@@ -47,8 +47,8 @@ class SeriesTable:
         return number
 
     def read(self, target: str, text: str, extra: Labels) -> tuple[array[int], array[float]]:
-        """Return the series numbers and the values of one scrape, whose lines must have no timestamps. Add series that
-        are new.
+        """Return the series numbers and the values of one scrape, in two arrays of the same order. Add series that are
+        new. The lines must have no timestamps; empty lines and comments are left out.
 
         :param target: distinguishes the same text of two targets.
         :param text: the body of the scraped page.

@@ -30,16 +30,18 @@ def prometheus_process(
     rules: str = "",
     tls: bool = False,
 ) -> Process:
-    """Write Prometheus's configuration, and return the process, which is not started yet.
+    """Write Prometheus's configuration, and return its process, which is not started yet. The server listens on this
+    machine's loopback address only.
 
     :param executable: the path of `prometheus`.
     :param folder: the folder for configuration and data.
     :param port: the port of the server.
-    :param targets: ports of this machine whose /metrics are scraped every `interval` seconds.
+    :param targets: ports of this machine whose /metrics are scraped.
     :param logs: the folder of the log file.
-    :param scrape: a file of additional targets (scrape_file.py), which Prometheus itself reads.
-    :param tls: True if the targets have TLS. Certificates are not checked, because all is on this machine.
-    :param rules: the text of a rule file, evaluated every five scrapes.
+    :param interval: seconds between two scrapes.
+    :param scrape: a file of additional targets (scrape_file.py), which Prometheus itself reads; None for no such file.
+    :param rules: the text of a rule file, evaluated every five scrapes; empty for no rules.
+    :param tls: True if `targets` have TLS. Certificates are not checked, because all is on this machine.
     :raises LocalError: the folder cannot be written.
     """
     scrape_interval = f"{round(interval * 1000)}ms"

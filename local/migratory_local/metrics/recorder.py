@@ -2,7 +2,8 @@
 
 The files are `samples-00000.parquet` and so on, with the columns metric, labels, timestamp (ms since 1970, UTC) and
 value. A file appears complete or not at all. As in Prometheus, every series has the labels `job` and `instance`
-(without them two workers' counters would be one series), and `up` says for each target and scrape whether it answered.
+(without them two workers' counters would be one series), and the series `up` says for each target and scrape whether it
+answered: 1 or 0.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ _FLUSH_SECONDS = 5.0
 
 
 class Recorder:
-    """A scraper that writes samples into a folder, from which it removes those of an earlier run.
+    """A scraper that writes samples into a folder. Creating it creates the folder, and removes the samples of an
+    earlier run from it.
 
-    `async with Recorder(folder) as recorder: recorder.add(port, "broker")`. Leaving the block scrapes once more and
-    writes the rest.
+    `async with Recorder(folder) as recorder: recorder.add(port, "broker")` scrapes until the block is left, which
+    scrapes once more and writes the rest.
 
     `rows` is the number of samples written so far.
 
-    :param interval: seconds between two scrapes of a target. A target that takes longer counts as down.
+    :param interval: seconds between two scrapes of a target. A target that takes longer to answer counts as down.
     :param now: returns seconds since 1970, for the timestamps.
     :raises LocalError: the folder cannot be written.
     """
@@ -68,19 +70,21 @@ class Recorder:
             raise LocalError(f"cannot write metrics into {folder}: {error.strerror}") from error
 
     def add(self, port: int, job: str, *, tls: bool = False) -> None:
-        """Scrape this port of this machine from the next scrape on, with `job` as the label of that name."""
+        """Scrape this port of this machine from the next scrape on, with `job` as the label of that name. `tls`: the
+        port has TLS; its certificate is not checked."""
         if tls:
             self._tls.add(f"{LOOPBACK}:{port}")
         self._targets[f"{LOOPBACK}:{port}"] = {"job": job, "instance": f"{LOOPBACK}:{port}"}
 
     def remove(self, port: int) -> None:
+        """Scrape a port that was given to `add` no longer. Nothing happens for another port."""
         self._targets.pop(f"{LOOPBACK}:{port}", None)
 
     def follow(self, targets: Iterable[ScrapeTarget]) -> None:
-        """Scrape these targets from the next scrape on, in addition to those of `add`, and no longer those of the last
-        call.
+        """Scrape these targets from the next scrape on, in addition to those of `add`, and in place of those of the
+        last call.
 
-        A target that was added as well keeps its labels.
+        A target that was added as well keeps the labels of `add`.
         """
         self._followed = {target.address: {"instance": target.address, **target.labels} for target in targets}
 
@@ -89,6 +93,8 @@ class Recorder:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Stop the repeated scrapes. Then scrape once more, write the rest, and close connections. Raise LocalError if
+        the samples cannot be written."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -99,11 +105,11 @@ class Recorder:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Close connections. Only for callers of `scrape` and `flush` that do not use `async with`."""
+        """Close connections. `async with` does this; only callers of `scrape` and `flush` without it must."""
         await self._http.close()
 
     def check(self) -> None:
-        """Raise the error that ended recording, if there is one.
+        """Raise the error that ended the repeated scrapes, if there is one: nothing is recorded any more.
 
         :raises LocalError: samples could not be written, for example because of a full disk.
         """
@@ -114,12 +120,13 @@ class Recorder:
 
     async def scrape(self) -> None:
         """Scrape all targets at the same time, and hold the samples in memory until `flush`. Samples have the time at
-        which their target's request began."""
+        which their target's request began. A target that fails has only the sample `up`, with 0."""
         targets = {**self._followed, **self._targets}
         await asyncio.gather(*(self._scrape(address, extra) for address, extra in targets.items()))
 
     async def flush(self) -> None:
-        """Write the samples since the last call into a new file. Do nothing without samples.
+        """Write the samples since the last call into a new file. Do nothing without samples. Samples that cannot be
+        written are lost.
 
         :raises LocalError: the file cannot be written.
         """
@@ -134,6 +141,8 @@ class Recorder:
         self.rows += len(numbers)
 
     async def _run(self) -> None:
+        """Scrape in every interval, and write the samples about every `_FLUSH_SECONDS`, until cancelled or a file
+        cannot be written."""
         started_at = flushed_at = time.monotonic()
         while True:
             await self.scrape()
@@ -145,6 +154,8 @@ class Recorder:
             await asyncio.sleep(self.interval - into_round)
 
     async def _scrape(self, address: str, extra: Labels) -> None:
+        """Scrape one target, and append its samples and `up`. If it does not answer with 200 and valid text, `up` is 0
+        and there are no other samples."""
         timestamp = round(self._now() * 1000)
         # The same address with other labels is another target, with other series.
         name = f"{address} {sorted(extra.items())}"
@@ -176,7 +187,8 @@ def _write(
     times: array[int],
     values: array[float],
 ) -> None:
-    """Write samples into the file `path`. Raise LocalError if it cannot be written.
+    """Write samples into the file `path`, which appears complete or not at all. `numbers` are indexes into `metrics`
+    and `labels`, and `times` are ms since 1970. Raise LocalError if it cannot be written.
 
     Labels are built once per series and referred to by number, so a row costs no Python object.
     """

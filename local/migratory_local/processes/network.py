@@ -42,7 +42,8 @@ LOCAL_PLACEMENT = Placement()
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server can listen on the port of the loopback address now.
+    """Return whether a server can listen on the port of the loopback address now. Raise OSError if that cannot be found
+    out.
 
     A port in TIME_WAIT counts as free, as it does for servers. A port that this user may not use counts as not free.
     """
@@ -76,9 +77,9 @@ def claim(port: int) -> socket.socket | None:
 
 
 def check_free(port: int, purpose: str) -> None:
-    """Check that a server can listen on the port.
+    """Check that a server can listen on the port of the loopback address.
 
-    :raises LocalError: it cannot; the message names the port and its purpose.
+    :raises LocalError: it cannot, or the number is no port; the message names the port and its purpose.
     """
     if not 1 <= port <= 65_535:
         raise LocalError(f"port {port} for {purpose} is not allowed; ports are 1 to 65535")
@@ -91,8 +92,8 @@ _handed_out: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different free ports below the range of outgoing connections, or any free ports if that range
-    begins too low. No port is returned twice in a process.
+    """Return `count` different free ports from `LOWEST_PORT` up to the range of outgoing connections. If that range
+    begins too low, they are any free ports from 1024 on. No port is returned twice in a process.
 
     They are chosen at random, so that runners that start at the same time rarely collide.
 
@@ -114,6 +115,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def _ephemeral_start() -> int:
+    """Return the first port of the range of outgoing connections, or the kernel's default if the system does not
+    say."""
     try:
         return int(_EPHEMERAL_RANGE_FILE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -136,12 +139,12 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, port: int, path: str) -> tuple[int, str] | None:
-        """Request a path from a port of the loopback address. Return what `get_from` returns."""
+        """Request a path from a port of the loopback address, without TLS. Return what `get_from` returns."""
         return await self.get_from(f"{LOOPBACK}:{port}", path)
 
     async def get_from(self, address: str, path: str) -> tuple[int, str] | None:
         """Request a path from `address`, which is `host:port` or `https://host:port`. Return status and body, or None
-        if the request fails or takes too long."""
+        if the request fails or takes too long. An error status is returned like any other."""
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True, limit=0, ssl=False)
             self._session = aiohttp.ClientSession(

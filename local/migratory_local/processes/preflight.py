@@ -46,8 +46,8 @@ def check_disk_space(folder: Path, members: int) -> None:
 
 
 def raise_descriptor_limit(clients: int) -> None:
-    """Raise this process's soft limit of open files, which child processes inherit, so that a broker can hold `clients`
-    sockets. Never lower it.
+    """Raise this process's soft limit of open files to `clients` + `SPARE_DESCRIPTORS`, so that a broker can hold
+    `clients` sockets: child processes inherit the limit. Never lower it.
 
     :raises LocalError: the hard limit is too low; the message names the number of clients that it allows.
     """

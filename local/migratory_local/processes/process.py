@@ -27,7 +27,7 @@ _KILL_TIMEOUT = 10.0
 
 
 class Process:
-    """A command and its process, which may be started again after it ended.
+    """A command and its process, which may be started again after it ended. `starts` is the number of starts so far.
 
     The process has a session of its own: Ctrl-C in a terminal reaches only the runner, which ends its processes in
     order.
@@ -47,7 +47,7 @@ class Process:
         self._popen: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process. The kernel ends it together with the thread that calls this method.
+        """Start the process. The kernel kills it when the thread that calls this method ends.
 
         :raises LocalError: it is already running, or cannot be started (full disk, no permission for the log). A
             command that does not exist raises nothing: the process ends at once, with the reason in its log.
@@ -96,7 +96,8 @@ class Process:
         self.wait(_KILL_TIMEOUT)
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the end of the process. Return whether it has ended."""
+        """Wait at most `timeout` seconds for the end of the process. Return whether it has ended; True if it was never
+        started."""
         if self._popen is None:
             return True
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -104,8 +105,8 @@ class Process:
         return not self.alive
 
     def tail(self) -> str:
-        """Return the last lines of the log for an error message, or in brackets the reason for which it can't be
-        read."""
+        """Return the last lines of the log for an error message: at most `_TAIL_LINES`, from the last `_TAIL_BYTES`. If
+        it cannot be read, return the reason in brackets."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
@@ -117,7 +118,7 @@ class Process:
 
 def stop_all(processes: Sequence[Process], grace: float) -> None:
     """Continue stopped processes and send SIGTERM to all of them, then wait. Kill those that still run after `grace`
-    seconds."""
+    seconds, and wait for their end too."""
     for process in processes:
         # A stopped (frozen) process would not handle the SIGTERM.
         process.signal(signal.SIGCONT)

@@ -82,27 +82,28 @@ class Supervisor:
         self._on_event = on_event
 
     def watch(self, process: Process, away_file: Path | None = None, probe: Probe | None = None) -> None:
-        """Supervise a running process.
+        """Supervise a running process, under its name.
 
-        :param away_file: the process is not started again while this file exists.
+        :param away_file: the process is not started again while this file exists; None for no such file.
         :param probe: asks the process for an answer; the process is killed when it hangs. None: it is not probed.
         """
         self._watched[process.name] = _Watched(process, away_file=away_file, probe=probe)
 
     def hold(self, name: str) -> None:
-        """Do not start the process of this name again, nor probe it, until `release`. The process itself is not
-        ended."""
+        """Do not start the process of this name again, nor probe it, until `release`. The process itself is not ended.
+        Raise KeyError for a name that is not watched."""
         self._watched[name].held = True
 
     def release(self, name: str) -> None:
-        """End the hold of the process of this name. If the process has ended, start it at the next check."""
+        """End the hold of the process of this name. If the process has ended, start it at the next check without a
+        wait, unless its `away_file` exists. Raise KeyError for a name that is not watched."""
         watched = self._watched[name]
         watched.held = False
         watched.backoff = FIRST_BACKOFF
         watched.restart_at = time.monotonic() if not watched.process.alive else None
 
     async def run(self) -> None:
-        """Restart ended processes and kill hung ones until cancelled."""
+        """Restart ended processes and kill hung ones, until cancelled."""
         await asyncio.gather(self._restart_ended(), self._kill_hung())
 
     async def _restart_ended(self) -> None:
@@ -117,6 +118,9 @@ class Supervisor:
             await asyncio.gather(*(self._probe(watched) for watched in list(self._watched.values())))
 
     async def _probe(self, watched: _Watched) -> None:
+        """Probe a process, unless it has no probe, does not run or is held. Kill it if it hangs. An answer of an
+        earlier run of the process does not count, nor do probes that a run leaves unanswered before its first
+        answer."""
         process, pid = watched.process, watched.process.pid
         if watched.probe is None or pid is None or watched.held:
             return
@@ -134,6 +138,12 @@ class Supervisor:
             process.signal(signal.SIGKILL)
 
     def _check(self, watched: _Watched, now: float) -> None:
+        """Start a process that has ended, once its backoff is over. Do nothing while it runs, is held, or its
+        `away_file` exists. Report each end, start, failed start and absence as an event.
+
+        The backoff doubles with each restart, up to `MAX_BACKOFF`. It starts anew after `STABLE_SECONDS` of running,
+        and when `away_file` was removed, which starts the process at once.
+        """
         process = watched.process
         if process.alive or watched.held:
             return
