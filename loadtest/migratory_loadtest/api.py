@@ -26,7 +26,8 @@ __all__ = ["Load", "LoadEvent", "LoadFailed", "LoadResult", "OnEvent", "Scenario
 
 class Load:
     """One run of the load generator. Entering it as a context starts the workers and waits until all clients are
-    connected. Leaving it ends the workers; with metrics and a result, first wait for the last scrapes.
+    connected. Leaving it ends the workers. After a result with metrics, and if the block raised nothing, it first waits
+    for the last scrapes.
 
     :param scenario: the parameters of the run.
     :param on_event: called with every `LoadEvent` in the event loop's thread.
@@ -64,16 +65,18 @@ class Load:
         return self._controller.pids
 
     async def measuring(self) -> None:
-        """Wait until the warm-up is over."""
+        """Wait until the warm-up is over. Return at once after that. Raise LoadFailed if a worker has ended early."""
         await self._controller.measuring()
 
     async def mark(self, name: str, broker: str | None = None) -> None:
         """Mark the moment before a fault, and wait until all workers have recorded it. Call it before the fault. The
-        first mark of a run splits its latencies into before, during and after.
+        first mark of a run splits its latencies into before, during and after. Raise LoadFailed if a worker has ended
+        early or does not answer.
 
         :param name: the name of the fault in the result.
         :param broker: the broker that will fail. Every client that is connected to it now must lose its link and resume
-            within the scenario's `resume_limit`; otherwise the verdict is not `met`.
+            within the scenario's `resume_limit`; otherwise the verdict is not `met`. None if no single broker fails:
+            then nothing is required of the clients.
         """
         await self._controller.mark(name, broker)
 
@@ -83,7 +86,8 @@ class Load:
         self._controller.stop_publishing()
 
     async def connections(self) -> dict[str, int]:
-        """Return the number of connected subscribers by broker, as the workers last reported it (every 0.5 s)."""
+        """Return the number of connected subscribers by broker, as the workers last reported it (every 0.5 s). Raise
+        LoadFailed if a worker has ended early."""
         return await self._controller.connections()
 
     @property
@@ -92,14 +96,14 @@ class Load:
         return self._controller.records
 
     async def result(self) -> LoadResult:
-        """Wait for the end of the run, verify every delivery and return the result. Later calls return the same
-        result."""
+        """Wait for the end of the run, verify every delivery and return the result. Later calls return the same result.
+        Raise LoadFailed if a worker has ended early or does not answer; a verdict that is not `met` raises nothing."""
         return await self._controller.result()
 
 
 def run_load(scenario: Scenario, on_event: OnEvent | None = None) -> LoadResult:
     """Run a scenario without marks, block until it has ended, and return the result. Raise LoadFailed if not all
-    clients connect, or a worker ends early or does not answer."""
+    clients connect, or a worker ends early or does not answer. Call it where no event loop runs."""
 
     async def run() -> LoadResult:
         async with Load(scenario, on_event) as load:

@@ -67,8 +67,8 @@ class WorkerContext:
 class LoadClient:
     """A simulated client, which steps a client core and executes its effects.
 
-    `broker` is its contact broker, "" while it has none. `ready` is True when every subscription has its receipt.
-    `changes` counts the links that the client lost or replaced.
+    `broker` is its contact broker, "" while it has none. `ready` is True while it has one and every subscription was
+    answered. `changes` counts the links that the client lost or replaced.
     """
 
     __slots__ = ("_links", "_timer", "_wake_at", "broker", "changes", "context", "core", "name", "ready")
@@ -124,6 +124,7 @@ class LoadClient:
         self.step(ev.Connected(number))
 
     def link_received(self, number: int, messages: list[BrokerMessage], size: int) -> None:
+        """Count the bytes of received data, `size`, and pass its messages, which may be none, to the core."""
         self.context.meter.received_bytes(size, time.monotonic_ns())
         self.step(ev.Received(number, messages))
 
@@ -134,6 +135,9 @@ class LoadClient:
     # ---- effects -----------------------------------------------------------------------------------------------
 
     def _execute(self, effect: ev.Effect) -> None:
+        """Execute an effect other than `Deliver`: send, dial or disconnect, record the state of the links, report a
+        problem, or call the subclass for a receipt or an answer. Raise AssertionError for a request for a token, which
+        a scenario's fixed token excludes."""
         match effect:
             case ev.Send():
                 link = self._links.get(effect.link)
@@ -165,12 +169,15 @@ class LoadClient:
                 raise AssertionError(f"{effect} is not possible here")
 
     def _report_error(self, text: str) -> None:
+        """Record an error as the worker's last one, and among its first `MAX_ERRORS` distinct ones."""
         context = self.context
         context.error = text
         if len(context.errors) < MAX_ERRORS:
             context.errors[text] = None
 
     def _on_link_down(self, effect: ev.LinkDown) -> None:
+        """Count the change of broker, by broker and cause. If no other link has replaced this one, the client has no
+        broker now."""
         self.changes += 1
         self.context.meter.reconnects[(self.broker, effect.cause)] += 1
         self.context.faults.link_changed(self.name)
@@ -180,12 +187,15 @@ class LoadClient:
             self.ready = False
 
     def _on_ready(self, effect: ev.Ready) -> None:
+        """Note that the client is ready. After a lost link, record the resume time."""
         self.ready = True
         if effect.seconds is not None:
             self.context.meter.resumed(self.broker, effect.seconds)
             self.context.faults.resumed(self.name, effect.seconds)
 
     async def _dial(self, number: int, url: str) -> None:
+        """Connect to `url` as the link `number`, from the next source address. Report a failure to the core as the end
+        of the link, with code 1006."""
         parts = urlsplit(url)
         secure = parts.scheme == "wss"
         port = parts.port or (443 if secure else 80)
@@ -201,6 +211,7 @@ class LoadClient:
             self.link_down(number, 1006, os.strerror(error.errno or 0).lower() if from_system else str(error))
 
     def _arm(self, deadline: float) -> None:
+        """Let the core tick at `deadline`, in place of the time that was set before; never if it is infinite."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

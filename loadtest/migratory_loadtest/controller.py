@@ -54,7 +54,8 @@ class LoadFailed(Exception):
 
 
 class WorkerHandle:
-    """A worker process as its parent sees it, with the last messages that it sent."""
+    """A worker process as its parent sees it, with the last messages that it sent. `marked` has its answers by the
+    number of the mark."""
 
     def __init__(self, number: int, process: asyncio.subprocess.Process) -> None:
         self.number = number
@@ -67,6 +68,7 @@ class WorkerHandle:
         self.ended = False
 
     def send(self, command: WorkerCommand) -> None:
+        """Send a command to the worker, without waiting for an answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(encode_line(command))
 
@@ -131,6 +133,7 @@ class LoadController:
 
     @property
     def targets(self) -> list[str]:
+        """The host:port of each worker's /metrics, without workers that serve none."""
         return [
             worker.started.metrics for worker in self._workers if worker.started is not None and worker.started.metrics
         ]
@@ -148,7 +151,8 @@ class LoadController:
     async def start(self) -> None:
         """Start the workers, wait until every client is connected, and schedule the first publication.
 
-        :raises LoadFailed: a worker ends early, or not every client is connected in time.
+        :raises LoadFailed: a worker ends early or does not start within a minute, or not every client is connected in
+            time.
         """
         scenario = self.scenario
         run = secrets.token_hex(4)  # publisher ids of two runs must differ, even with the same seed
@@ -180,11 +184,16 @@ class LoadController:
         self._enter("warmup")
 
     async def measuring(self) -> None:
+        """Wait until the warm-up is over. Raise LoadFailed if a worker has ended early."""
         await self._sleep_until(lambda: self._start_ns + round(self.scenario.warmup * 1e9))
         if self._phase == "warmup":
             self._enter("measuring")
 
     async def mark(self, name: str, broker: str | None) -> None:
+        """Mark the moment before a fault, and wait until all workers have recorded it, as `Load.mark` describes.
+
+        :raises LoadFailed: a worker has ended early, or does not confirm the mark within 30 s.
+        """
         mark = MarkFault(len(self._marks), time.monotonic_ns(), name, broker)
         if not self._marks:
             self._connections_before = self._workers.connections()
@@ -203,16 +212,25 @@ class LoadController:
         self._emit(mark=name)
 
     def stop_publishing(self) -> None:
+        """End the measured time now, and let the workers publish nothing more. Do nothing before the first publication
+        is scheduled, or if the run's duration is over."""
         now = time.monotonic_ns()
         if self._start_ns and now < self._end_ns:
             self._end_ns = max(now, self._start_ns)
             self._workers.send(StopPublishing(self._end_ns))
 
     async def connections(self) -> dict[str, int]:
+        """Return the number of connected subscribers by broker, as the workers last reported it. Raise LoadFailed if a
+        worker has ended early."""
         self._raise_failure()
         return self._workers.connections()
 
     async def result(self) -> LoadResult:
+        """Wait for the end of the run and of outstanding answers and deliveries, collect the workers' records, verify
+        them, and return the result. Later calls return the same result.
+
+        :raises LoadFailed: a worker has ended early, or does not report within 120 s.
+        """
         if self._result is not None:
             return self._result
         await self.measuring()
@@ -232,9 +250,8 @@ class LoadController:
         return self._result
 
     async def linger(self) -> None:
-        """Wait until two scrape intervals after the result, and until each worker that was scraped before has been
-        scraped with its last counts, but for that at most SCRAPE_TIMEOUT seconds. Do nothing without metrics or
-        result."""
+        """Wait until two scrape intervals after the result. Also wait until each worker that was scraped before has
+        been scraped with its last counts, at most SCRAPE_TIMEOUT seconds more. Do nothing without metrics or result."""
         if not self.scenario.metrics or self._result is None:
             return
         await asyncio.sleep(max(0.0, self._finished_at + 2 * self.scenario.scrape_interval - time.monotonic()))
@@ -263,6 +280,7 @@ class LoadController:
     # ---- steps of the run --------------------------------------------------------------------------------------
 
     def _all_connected(self) -> bool:
+        """Return whether all subscribers and publishers of the scenario are ready, as the workers last reported."""
         return (
             self._workers.sum("connected") == self.scenario.subscribers
             and self._workers.sum("publishers") == self.scenario.publisher_count()
@@ -270,7 +288,7 @@ class LoadController:
 
     async def _drain(self) -> None:
         """Wait until every publication is answered, every expected delivery was made, and DRAIN_GRACE has passed since,
-        but at most `patience` seconds."""
+        but at most `Scenario.patience` seconds. Raise LoadFailed if a worker has ended early."""
         deadline = time.monotonic() + self.scenario.patience
         quiet_since: float | None = None
         while time.monotonic() < deadline:
@@ -288,6 +306,8 @@ class LoadController:
             await self._wait_for_message(0.2)
 
     def _verify(self) -> LoadResult:
+        """Verify the collected records, send the findings to one worker for its /metrics, and return the result of the
+        run."""
         scenario = self.scenario
         verification = verify(self.records, published_elsewhere=scenario.publisher_count() == 0)
         self._workers[0].send(
@@ -309,6 +329,7 @@ class LoadController:
     # ---- messages from workers ---------------------------------------------------------------------------------
 
     async def _read_messages(self, worker: WorkerHandle) -> None:
+        """Handle the messages of a worker until it ends. If it ended early, the waiting methods raise LoadFailed."""
         assert worker.process.stdout is not None
         while line := await worker.process.stdout.readline():
             self._handle(worker, decode_message(line))
@@ -319,6 +340,7 @@ class LoadController:
         self._changed.set()
 
     def _handle(self, worker: WorkerHandle, message: WorkerMessage) -> None:
+        """Record a message of a worker. Records of one topic from several workers are joined."""
         match message:
             case WorkerProgress():
                 for bucket, count in worker.progress.latencies.items():  # no event has shown these yet
@@ -358,7 +380,7 @@ class LoadController:
         self._raise_failure()
 
     async def _wait_until(self, condition: Callable[[], bool], max_wait: float, failure: str) -> None:
-        """Wait until the condition holds, at most `max_wait` seconds.
+        """Wait until the condition holds, at most `max_wait` seconds. It is checked after each message of a worker.
 
         :param failure: the beginning of the error's message, to which the numbers of connected clients and their errors
             are added.
@@ -386,6 +408,7 @@ class LoadController:
     # ---- events ------------------------------------------------------------------------------------------------
 
     def _enter(self, phase: Phase) -> None:
+        """Begin a phase of the run, and emit an event."""
         self._phase = phase
         self._emit()
 
@@ -399,6 +422,8 @@ class LoadController:
             self._on_event(self._event(mark))
 
     def _event(self, mark: str) -> LoadEvent:
+        """Return the state of the run from the workers' last progress messages. Latencies are those since the previous
+        event."""
         workers = self._workers
         recent = workers.take_latencies(self._bounds)
         median, p99 = recent.quantile(0.5), recent.quantile(0.99)

@@ -2,7 +2,7 @@
 
 The worker's own event loop serves the page, so that a scrape sees a consistent state. Two parts change only at the end
 of a run: the publish gaps, and lost, duplicate and reordered deliveries, which one worker exports as the verifier
-counted them. The rest is live.
+counted them. All other metrics are live.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class MeterCollector(Collector):
         self._started_at = time.time() if started_at is None else started_at
 
     def collect(self) -> Iterable[Metric]:
+        """Yield all metric families with the current values. Counters of events that have not happened are exported as
+        0."""
         # At the first scrape the counters may already be high. With this metric a scraper can tell since when they
         # count.
         yield GaugeMetricFamily("process_start_time_seconds", "When counting began.", value=self._started_at)
@@ -67,9 +69,12 @@ class MeterCollector(Collector):
             yield family
 
     def _brokers(self) -> list[str]:
+        """Return the brokers that delivered something, or for which deliveries were lost. Return one empty name if
+        there are none."""
         return sorted(self._meter.received | self._meter.lost) or [""]
 
     def _latency(self) -> Iterator[Metric]:
+        """Yield the delivery latencies by broker and phase, and the sums of their squares."""
         labels = ["cluster", "broker", "clock", "phase"]
         latency = HistogramMetricFamily(
             "migratory_delivery_latency_seconds", "Time from the scheduled send to the delivery.", labels=labels
@@ -85,6 +90,8 @@ class MeterCollector(Collector):
         yield squares
 
     def _counts(self) -> Iterator[Metric]:
+        """Yield the counters of deliveries, reconnects and failed publications. Counts without a broker have the name
+        of the first one."""
         meter = self._meter
         brokers = self._brokers()
         for name, text, counts in (
@@ -130,6 +137,8 @@ class MeterCollector(Collector):
 
 
 def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
+    """Add a histogram to a family as Prometheus has it, with cumulative buckets. `labels` are the values of its
+    labels."""
     cumulative = 0
     buckets: list[tuple[str, float]] = []
     for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
@@ -155,7 +164,7 @@ class LoadExporter:
         self._on_scrape: Callable[[], None] | None = None
 
     async def start(self) -> str:
-        """Start to listen, and return the host:port of the listener.
+        """Start to listen, and return the host:port of the listener, with the port that was chosen for port 0.
 
         :raises OSError: the address cannot be used.
         """
@@ -164,8 +173,8 @@ class LoadExporter:
         return f"{host}:{port}"
 
     def notify_of_scrape(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, after the next scrape that begins after this call. If there was no scrape so far, call
-        it at once, because nobody scrapes."""
+        """Call `callback` once, after the next complete scrape that begins after this call. If there was no scrape so
+        far, call it at once, because nobody scrapes. Another call before that scrape replaces `callback`."""
         if self._is_scraped:
             self._on_scrape = callback
         else:
@@ -177,6 +186,9 @@ class LoadExporter:
             self._server = None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request and close the connection: with the metrics, or 404 for anything but `GET /metrics`. A
+        request that takes longer than `REQUEST_TIMEOUT` is dropped. Call the waiting callback after a scrape was sent
+        as a whole."""
         on_scrape = None
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):

@@ -15,8 +15,10 @@ from migratory_loadtest.worker_messages import FaultSummary, MarkFault
 
 
 class FaultRecord:
-    """The clients' link losses and resumes after one mark. `clients` are those that were connected to the marked broker
-    at the mark."""
+    """The link losses of clients between one mark and the next, and their resumes. `clients` are those that were
+    connected to the marked broker at the mark, `disconnected` those of them that lost their link. `others_disconnected`
+    counts the links that all other clients lost. `changes` counts links lost or replaced by client, and `resumes` has
+    the longest resume time of each disconnected client, in seconds."""
 
     def __init__(self, mark: MarkFault, clients: Iterable[str]) -> None:
         self.mark = mark
@@ -34,6 +36,8 @@ class FaultTracker:
         self.faults: list[FaultRecord] = []
 
     def begin(self, mark: MarkFault, clients: Iterable[str]) -> FaultRecord:
+        """Add a record for a mark, to which later link losses belong, and return it. `clients` are connected to the
+        marked broker."""
         fault = FaultRecord(mark, clients)
         self.faults.append(fault)
         return fault
@@ -45,8 +49,8 @@ class FaultTracker:
             self.faults[-1].changes[client] += 1
 
     def disconnected(self, client: str) -> None:
-        """Record for the latest mark that the client has no link any more: by name if the client was connected to the
-        marked broker, else only as one more. Do nothing before the first mark."""
+        """Record for the latest mark that the client has no link any more. A client of the marked broker is recorded by
+        name, and others only as a number of losses. Do nothing before the first mark."""
         if self.faults:
             fault = self.faults[-1]
             if client in fault.clients:
@@ -88,11 +92,12 @@ class FaultTracker:
 
 
 def publish_gap(times: Sequence[int], at: int, until: int | None = None) -> float | None:
-    """Return the longest time in seconds between two successive acknowledgements of which the later came after the mark
-    `at` and the earlier before the next mark `until`, or None if there is no such pair.
+    """Return the longest publish gap of a fault in seconds: the longest time between two successive acknowledgements of
+    which the later came after the mark `at`, and the earlier before the next mark `until` (None if there is none).
+    Return None if there is no such pair.
 
-    The longest, because an acknowledgement that was on its way at the mark must not hide the gap after it. A gap counts
-    only up to `until`: the rest belongs to the next fault.
+    It is the longest and not the first, because an acknowledgement that was on its way at the mark must not hide the
+    gap after it. A gap counts only up to `until`: its later part belongs to the next fault.
 
     :param times: times of acknowledgements, ascending, in nanoseconds like `at` and `until`.
     """
@@ -102,4 +107,5 @@ def publish_gap(times: Sequence[int], at: int, until: int | None = None) -> floa
 
 
 def _ended_before(times: Sequence[int], at: int) -> bool:
+    """Return whether there are acknowledgements, and none after `at`."""
     return bool(times) and times[-1] <= at

@@ -46,6 +46,8 @@ class Histogram:
     """A histogram of values in seconds.
 
     `counts[i]` is the number of values in (bounds[i-1], bounds[i]]; the last count is of those above every bound.
+    `total` is the sum of the values, `squares` that of their squares, and `largest` the largest value, 0 without
+    values.
     """
 
     __slots__ = ("bounds", "counts", "largest", "squares", "total")
@@ -84,7 +86,8 @@ class Histogram:
 
     def quantile(self, fraction: float) -> float | None:
         """Return the value in seconds that `fraction` (0 to 1) of the values do not exceed, by log interpolation within
-        its bucket. Return None if nothing was observed."""
+        its bucket, and never above the largest value. Above every bound return the largest value. Return None if
+        nothing was observed."""
         count = self.count
         if not count:
             return None
@@ -103,6 +106,7 @@ class Histogram:
         return self.largest
 
     def mean(self) -> float | None:
+        """Return the mean in seconds, or None if nothing was observed."""
         count = self.count
         return self.total / count if count else None
 

@@ -42,8 +42,9 @@ class LinkOwner(Protocol):
 
 
 class LinkProtocol(asyncio.Protocol):
-    """A client's link. It calls its owner's `link_up` after the handshake, `link_received` for received data with whole
-    messages or only a part of a frame, and `link_down` once, when the connection ends. Pings are answered here."""
+    """A client's link. It calls its owner's `link_up` after the handshake, `link_received` with the messages of
+    received data and its size in bytes, and `link_down` once, when the connection ends. Data that is only a part of a
+    frame is received without messages. Pings are answered here and not reported."""
 
     __slots__ = (
         "_code",
@@ -61,7 +62,8 @@ class LinkProtocol(asyncio.Protocol):
     )
 
     def __init__(self, owner: LinkOwner, number: int, codec: Codec, host: str, path: str) -> None:
-        """`number` identifies the link to its owner, `host` is the "name:port" of the URL, for the Host header."""
+        """`number` identifies the link to its owner. `host` is the "name:port" of the URL, for the Host header. `path`
+        is the path of the URL with its query."""
         self._owner = owner
         self._number = number
         self._codec = codec
@@ -80,6 +82,8 @@ class LinkProtocol(asyncio.Protocol):
         self.transport.write(build_request(self._host, self._path, self._nonce, (self._codec.subprotocol,)))
 
     def data_received(self, data: bytes) -> None:
+        """Complete the handshake, then pass the messages of complete frames to the owner. Close the connection when the
+        handshake is refused, the broker breaks the protocol or closes, or a message is invalid."""
         size = len(data)
         if self._head is not None:
             try:
@@ -128,6 +132,7 @@ class LinkProtocol(asyncio.Protocol):
         waiting += [self._codec.encode(message) for message in messages]
 
     def _flush(self) -> None:
+        """Write the waiting messages in as few frames as the limits allow."""
         waiting, self._waiting = self._waiting, None
         if waiting:
             opcode = BINARY if self._codec.binary else TEXT
@@ -135,7 +140,8 @@ class LinkProtocol(asyncio.Protocol):
             self._write(b"".join(frames))
 
     def disconnect(self, abort: bool) -> None:
-        """Close the connection: at once with `abort`, else after the waiting messages and a close frame.
+        """Close the connection: at once with `abort`, else after the waiting messages and a close frame. Nothing
+        happens before the TCP connection is made, or after it has ended.
 
         `link_down` follows, although the client core has already forgotten the link.
         """
@@ -153,6 +159,8 @@ class LinkProtocol(asyncio.Protocol):
             self.transport.write(data)
 
     def _fail(self, code: int, reason: str) -> None:
+        """Close the connection with a close frame. `code` and `reason` are those that `link_down` will report; the
+        close frame has 1000 in place of most codes."""
         self._code, self._reason = code, reason
         if self.transport is not None and not self.transport.is_closing():
             self._write(close_frame(code if code in (1002, 1007, 1009) else 1000, mask=os.urandom(4)))

@@ -18,7 +18,9 @@ LIVE, REPLAYED = "live", "replayed"
 class Meter:
     """Counters and histograms of one worker.
 
-    `received`, `resume` and `publish` are by broker, `reconnects` by (broker, reason).
+    `received`, `gaps`, `lost`, `resume` and `publish` are by broker, `reconnects` and `errors` by (broker, reason).
+    `expected` is the number of deliveries that must be made. `bytes` counts all received bytes, and `measured_bytes`
+    those of the measured time.
 
     :param bounds: the bucket bounds of all histograms, in seconds.
     :param settle: seconds after the mark that belong to the window "during".
@@ -65,7 +67,7 @@ class Meter:
 
     def window(self, due: int) -> str:
         """Return the measurement window of a publication: warmup, before, during or after. `due` is its due time in
-        nanoseconds of the monotonic clock."""
+        nanoseconds of the monotonic clock. Outside the measured time, and before `measure`, it is warmup."""
         if self._measured is None or not self._measured[0] <= due < self._measured[1]:
             return WARMUP
         if self._mark is None or due < self._mark:
@@ -73,6 +75,8 @@ class Meter:
         return DURING if due < self._mark + self._settle_ns else AFTER
 
     def delivered(self, window: str, broker: str, replayed: bool, latency: float) -> None:
+        """Record a delivery by `broker` with its latency in seconds. `window` is the measurement window of the
+        publication; `replayed` is True for one from the cache."""
         key = (window, broker, REPLAYED if replayed else LIVE)
         histogram = self.latency.get(key)
         if histogram is None:
@@ -92,10 +96,12 @@ class Meter:
         self.expected += subscribers
 
     def resumed(self, broker: str, seconds: float) -> None:
+        """Record a client's resume time in seconds. `broker` is the one that serves it now."""
         self._histogram(self.resume, broker).observe(seconds)
         self.resumes.append(seconds)
 
     def publish_gaps(self, seconds: Iterable[float]) -> None:
+        """Record publish gaps in seconds, for no particular broker."""
         for value in seconds:
             self._histogram(self.publish_gap, "").observe(value)
 
@@ -120,6 +126,7 @@ class Meter:
         return sums
 
     def _histogram(self, by_broker: dict[str, Histogram], broker: str) -> Histogram:
+        """Return the broker's histogram in `by_broker`. Add an empty one if there is none."""
         histogram = by_broker.get(broker)
         if histogram is None:
             histogram = by_broker[broker] = Histogram(self.bounds)
@@ -127,6 +134,8 @@ class Meter:
 
 
 def to_histogram_data(histogram: Histogram) -> HistogramData:
+    """Return the content of a histogram for a message to the parent. It shares the list of counts with the
+    histogram."""
     return HistogramData(histogram.counts, histogram.total, histogram.squares, histogram.largest)
 
 
@@ -144,6 +153,7 @@ def from_histogram_data(bounds: tuple[float, ...], data: HistogramData) -> Histo
 
 
 def merge_histograms(bounds: tuple[float, ...], parts: Iterable[HistogramData]) -> Histogram:
+    """Return the sum of histograms with these bounds. Raise ValueError if one of them has another number of bounds."""
     total = Histogram(bounds)
     for part in parts:
         total.add(from_histogram_data(bounds, part))

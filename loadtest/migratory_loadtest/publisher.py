@@ -26,11 +26,12 @@ class SentPublication(Struct):
 
 
 class LoadPublisher(LoadClient):
-    """A simulated client that publishes on schedule, and records the outcome of each publication.
+    """A simulated client that publishes on schedule, and records the outcome of each publication. `pending` are the
+    publications without an answer, and `failed` counts those that did not succeed.
 
     :param number: the number of the publisher in the run.
     :param topics: the names of its topics, by topic number.
-    :param subscriber_counts: the number of subscribers of each topic, by topic number.
+    :param subscriber_counts: the number of subscribers of each topic in the whole run, by topic number.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class LoadPublisher(LoadClient):
         self.failed = 0
 
     def send_due(self, start_ns: int) -> float | None:
-        """Send every publication that is due now.
+        """Send every publication that is due now, without waiting for answers.
 
         Return the next due time in seconds since the start, None after the last. `start_ns` is the start of the run in
         nanoseconds of the monotonic clock.
@@ -74,6 +75,7 @@ class LoadPublisher(LoadClient):
         return self.schedule.next_due()
 
     def _send(self, due: ScheduledSend, start_ns: int) -> None:
+        """Build a publication's payload, which contains its due time, and submit it. It is pending until its answer."""
         scenario = self.scenario
         header = PayloadHeader(self.number, due.topic, due.number, start_ns + round(due.at * 1e9))
         payload = build_payload(scenario.payload, scenario.seed, header)
@@ -82,6 +84,9 @@ class LoadPublisher(LoadClient):
         self.step(ev.Submit(publication, self.topics[due.topic], payload, scenario.qos, time.time()))
 
     def on_answer(self, effect: ev.Acknowledged | ev.PublishFailed) -> None:
+        """Record the outcome of a publication: acknowledged, refused (`failed`), or unanswered if it may be stored. QoS
+        0 publications that were sent count as unanswered. An acknowledgement is also measured, and expects a delivery
+        to each subscriber of the topic."""
         publication = effect.ticket
         assert isinstance(publication, SentPublication)
         self.pending.pop(id(publication))
@@ -112,8 +117,8 @@ class LoadPublisher(LoadClient):
         raise AssertionError("a publisher does not subscribe")
 
     def final_records(self) -> dict[int, TopicRecord]:
-        """Count every pending publication as unanswered, and return the records of all topics by topic number. Call it
-        once, at the end of the run."""
+        """Count every pending publication as unanswered, and return the records of all topics by topic number. They
+        have no deliveries. Call it once, at the end of the run."""
         for publication in self.pending.values():
             self.records[publication.topic].unanswered.append(
                 PublicationRecord(publication.digest, self.number, publication.number)

@@ -20,7 +20,8 @@ from msgspec import Struct, field
 
 
 class PublicationRecord(Struct, array_like=True, frozen=True):
-    """A publication, as its publisher recorded it: the digest of its payload, and its number per topic.
+    """A publication, as its publisher recorded it: the digest of its payload, the number of its publisher in the run,
+    and its own number in its topic, from 1.
 
     `position` is None unless the publication was acknowledged, and also for an acknowledged duplicate that is no longer
     cached.
@@ -42,8 +43,8 @@ class DeliveryRecord(Struct, array_like=True, frozen=True):
 class GapRecord(Struct, array_like=True, frozen=True):
     """A receipt that reported a gap to a subscriber.
 
-    `receipt` is "truncated" (`first` to `last` are the missing sequence numbers) or "reset" (`position` is the new
-    one).
+    `receipt` is "truncated" (`first` to `last` are the missing sequence numbers, and `position` is the topic's newest
+    one) or "reset" (`position` is where the new history starts for the subscriber).
     """
 
     receipt: str
@@ -55,10 +56,10 @@ class GapRecord(Struct, array_like=True, frozen=True):
 class SubscriberRecord(Struct):
     """The deliveries to one subscriber.
 
-    `start` is the position of its first receipt, None without one: every acknowledged publication with a later position
-    must be delivered. `transcript` is an index into the topic's transcripts. `runs` are half-open ranges of the
-    transcript in the order of delivery, and `brokers` has the delivering broker for each run. `notices` are the
-    receipts that reported a gap.
+    `start` is the position of its first receipt: every acknowledged publication with a later position must be
+    delivered. It is None without a receipt: then none must. `transcript` is an index into the topic's transcripts.
+    `runs` are half-open ranges of the transcript in the order of delivery, and `brokers` has the delivering broker for
+    each run. `notices` are the receipts that reported a gap.
     """
 
     subscriber: int
@@ -91,8 +92,8 @@ class TopicRecord(Struct):
                 yield from transcript[first:end]
 
     def add(self, other: TopicRecord) -> None:
-        """Add another worker's record of the same topic. Change the transcript indexes in `other`, which must not be
-        used after that."""
+        """Add another worker's record of the same topic to this one. Change the transcript indexes in `other`, which
+        must not be used after that."""
         self.acknowledged += other.acknowledged
         self.unanswered += other.unanswered
         self.failed += other.failed
@@ -103,7 +104,8 @@ class TopicRecord(Struct):
 
 
 def write_records(path: Path, topics: Iterable[TopicRecord]) -> None:
-    """Write topic records into a file, one line of JSON each. Raise OSError if it cannot be written."""
+    """Write topic records into a file, one line of JSON each, in place of its content. Raise OSError if it cannot be
+    written."""
     with path.open("wb") as file:
         for topic in topics:
             file.write(msgspec.json.encode(topic) + b"\n")
@@ -112,6 +114,7 @@ def write_records(path: Path, topics: Iterable[TopicRecord]) -> None:
 def read_records(path: Path) -> Iterator[TopicRecord]:
     """Yield the topic records in a file that `write_records` wrote, one at a time.
 
+    :raises OSError: the file cannot be read.
     :raises ValueError: a line is not a topic record; the message names the line.
     """
     decoder = msgspec.json.Decoder(TopicRecord)

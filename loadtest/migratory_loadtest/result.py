@@ -55,8 +55,8 @@ class DurationSummary(Struct, kw_only=True):
 
 
 class LatencySummary(Struct, kw_only=True):
-    """Latencies of deliveries in milliseconds, from the due time of a publication to its delivery; None if nothing was
-    delivered."""
+    """Latencies of deliveries in milliseconds, from the due time of a publication to its delivery; None for all but
+    `count` if nothing was delivered."""
 
     count: int = 0
     median: float | None = None
@@ -86,9 +86,10 @@ class ConnectionCounts(Struct, kw_only=True):
 
 
 class DeliveryProblem(Struct, kw_only=True):
-    """A violation of the delivery guarantees, by kind, topic and subscriber.
+    """A violation of the delivery guarantees, by kind, topic and subscriber. `subscriber` is None if it concerns the
+    whole topic.
 
-    `positions` ("epoch:sequence") names only the first ones; `count` is exact.
+    `positions` ("epoch:sequence", or "unknown") names only the first ones; `count` is exact.
     """
 
     kind: Literal["lost", "duplicate", "reordered", "unexpected", "conflict"]
@@ -100,8 +101,8 @@ class DeliveryProblem(Struct, kw_only=True):
 
 
 class FaultRecovery(Struct, kw_only=True):
-    """The recovery of the clients from one marked fault: of the `clients` of the marked broker, those that lost their
-    link, that resumed, and that resumed within the limit."""
+    """The recovery of the clients from one marked fault: the number of `clients` of the marked broker (0 without one),
+    and of those that lost their link, that resumed, and that resumed within the limit."""
 
     name: str
     broker: str | None
@@ -110,7 +111,7 @@ class FaultRecovery(Struct, kw_only=True):
     resumed: int
     within_limit: int
     slowest: float | None = None  # seconds
-    others_disconnected: int = 0  # clients of other brokers that lost their link after the mark
+    others_disconnected: int = 0  # links that all other clients lost after the mark
     # "2": clients that changed connections twice before the next mark; clients without a change are left out
     clients_by_reconnects: dict[str, int] = field(default_factory=dict)
     silent_groups: int = 0  # pairs of publisher and group without an acknowledgement after the mark

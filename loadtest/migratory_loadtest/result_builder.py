@@ -38,7 +38,7 @@ class RunData:
     summaries: Sequence[WorkerSummary]
     marks: Sequence[MarkFault]
     before: dict[str, int]
-    """Connections per broker before the first mark."""
+    """Connected subscribers by broker before the first mark."""
     seconds: float
     """Seconds from the first scheduled publication to the end of the verification."""
     measured: float | None = None
@@ -46,7 +46,8 @@ class RunData:
 
 
 def build_result(data: RunData, verification: Verification) -> LoadResult:
-    """Return the result of a run, with its verdict and the reasons for which it is not `met`."""
+    """Return the result of a run, with its verdict and the reasons for which it is not `met`. The scenario in it has no
+    token."""
     scenario, summaries = data.scenario, data.summaries
     published = sum(summary.published for summary in summaries)
     late = sum(summary.late for summary in summaries)
@@ -109,10 +110,12 @@ def build_result(data: RunData, verification: Verification) -> LoadResult:
 
 
 def _measured(data: RunData) -> float:
+    """Return the length of the measured time in seconds, above 0."""
     return data.scenario.duration if data.measured is None else max(data.measured, 1e-3)
 
 
 def _generator(summaries: Sequence[WorkerSummary], received: int) -> GeneratorUsage:
+    """Return what all workers used together. `received` is the number of all deliveries."""
     seconds = sum(summary.cpu for summary in summaries)
     return GeneratorUsage(
         workers=len(summaries),
@@ -135,6 +138,7 @@ def summarize_durations(values: Iterable[float]) -> DurationSummary:
 
 
 def _latency(data: RunData, window: str) -> LatencySummary:
+    """Return the latencies of all workers' deliveries in one measurement window."""
     histogram = merge_histograms(
         data.bounds, (summary.latency[window] for summary in data.summaries if window in summary.latency)
     )
@@ -161,6 +165,7 @@ def summarize_latency(histogram: Histogram) -> LatencySummary:
 
 
 def _fault_recovery(data: RunData, mark: MarkFault) -> FaultRecovery:
+    """Return the recovery from a mark, from the parts of all workers."""
     parts: list[FaultSummary] = [
         part for summary in data.summaries for part in summary.marks if part.number == mark.number
     ]
@@ -185,8 +190,8 @@ def _fault_recovery(data: RunData, mark: MarkFault) -> FaultRecovery:
 
 
 def _judge(result: LoadResult, verification: Verification, scenario: Scenario, marks: Sequence[FaultRecovery]) -> None:
-    """Set verdict and reasons of the result. An observed failure makes the verdict `missed`, even if data are
-    insufficient."""
+    """Set the verdict and the reasons of the result. An observed failure makes the verdict `missed`, even if data are
+    insufficient; the reasons name both, failures first."""
     missed, insufficient = result.reasons, []
     missed += verification.violations
     if scenario.qos == 1 and verification.unanswered:  # QoS 0 has no answers

@@ -20,9 +20,9 @@ HIGHEST_PORT = 65535
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT. An IPv6 host must be in brackets, which are removed.
+    """Return host and port of HOST:PORT, with a port from 1 to 65535. Brackets around an IPv6 host are removed.
 
-    :raises ValueError: the text has another form.
+    :raises ValueError: the text has another form; the message names the field `metrics_listen`.
     """
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isdecimal() and 0 < int(port) <= HIGHEST_PORT):
@@ -108,18 +108,21 @@ class Scenario(Struct, frozen=True, kw_only=True):
         return host, port + worker
 
     def source_addresses(self) -> list[str]:
-        """Return the local addresses to connect from, 127.0.0.2 and following. Empty unless `sources` is set."""
+        """Return the local addresses to connect from, `sources` of them from 127.0.0.2 on. Empty if that is 0: the
+        kernel chooses."""
         return [f"127.0.0.{number}" for number in range(2, 2 + self.sources)]
 
     def publisher_count(self) -> int:
+        """Return the number of publishers: `publishers`, but at most one per topic."""
         return min(self.publishers, self.topics)
 
     def topic_names(self) -> list[str]:
+        """Return the names of all topics, by topic number: the prefix and the number, with leading zeros."""
         width = len(str(self.topics - 1))
         return [f"{self.topic_prefix}/{number:0{width}d}" for number in range(self.topics)]
 
     def choices(self) -> list[int]:
-        """Return the topic number of each subscriber, chosen at random by the seed."""
+        """Return the topic number of each subscriber, chosen at random by the seed. A topic may have none."""
         rng = random.Random(f"{self.seed}/subscribers")
         return [rng.randrange(self.topics) for _ in range(self.subscribers)]
 

@@ -35,7 +35,8 @@ class Transcript:
         self._indexes: dict[tuple[Position, bytes], int] = {}
 
     def index_of(self, expected: int, message: Message, meter: Meter) -> int:
-        """Return the index of a delivery in the transcript. Add the delivery if it is new.
+        """Return the index of a delivery in the transcript: of the entry with the same position and payload. Add the
+        delivery if it is new.
 
         :param expected: the most probable index, the one after the subscriber's previous delivery.
         :param meter: tells the measurement window of a new delivery.
@@ -59,6 +60,7 @@ class Transcript:
         return index
 
     def deliveries(self) -> list[DeliveryRecord]:
+        """Return all deliveries of the transcript for the run record, in order, with digests of their payloads."""
         return [
             DeliveryRecord(position, payload_digest(payload))
             for position, payload in zip(self.positions, self.payloads, strict=True)
@@ -68,7 +70,8 @@ class Transcript:
 class LoadSubscriber(LoadClient):
     """A simulated client that subscribes to one topic and records every delivery.
 
-    Its deliveries are ranges ("runs") of the transcript, each delivered by one broker.
+    Its deliveries are ranges ("runs") of the transcript, each delivered by one broker. `start` is the position of its
+    first receipt, None before.
     """
 
     __slots__ = ("_brokers", "_ends", "_gaps", "_next", "_starts", "number", "start", "transcript")
@@ -94,6 +97,8 @@ class LoadSubscriber(LoadClient):
         self.step(ev.SubscribeTopic(transcript.topic))
 
     def on_deliver(self, effect: ev.Deliver) -> None:
+        """Record a delivery: extend the current run, or begin a new one if the delivery is not the next of the
+        transcript or comes from another broker. Measure its latency from its due time."""
         now = time.monotonic_ns()
         transcript, meter = self.transcript, self.context.meter
         message = effect.message
@@ -106,6 +111,8 @@ class LoadSubscriber(LoadClient):
         meter.delivered(transcript.windows[index], self.broker, message.replayed, (now - transcript.due[index]) / 1e9)
 
     def on_receipt(self, effect: ev.Receipt) -> None:
+        """Record the start of the subscription at the first receipt, and later each gap that a broker reports. A hole,
+        which no broker reported, becomes an error."""
         if self.start is None:
             self.start = effect.position
         if effect.kind == "hole":
@@ -129,5 +136,6 @@ class LoadSubscriber(LoadClient):
         return SubscriberRecord(self.number, self.start, transcript, runs, list(self._brokers), list(self._gaps))
 
     def _end_run(self) -> None:
+        """End the current run, if there is one, after the last delivery."""
         if self._starts:
             self._ends.append(self._next)

@@ -51,7 +51,7 @@ class Verification:
 
     @property
     def clean(self) -> bool:
-        """True if every delivery guarantee was kept."""
+        """True if every delivery guarantee was kept. Refused and unanswered publications violate none."""
         return not any(getattr(self, kind) for kind in VIOLATIONS)
 
     @property
@@ -83,8 +83,8 @@ class _SubscriberFindings:
 def verify(topics: Iterable[TopicRecord], published_elsewhere: bool = False) -> Verification:
     """Verify the topics one by one, and return the findings. `topics` may be a generator that reads a file.
 
-    :param published_elsewhere: True if another run published, so that every content is allowed. Duplicates, order and
-        conflicts are still checked.
+    :param published_elsewhere: True if another run published, so that every delivered content is allowed, and none is
+        expected unless it is recorded as acknowledged. Duplicates, order and conflicts are still checked.
     """
     verification = Verification()
     for topic in topics:
@@ -104,6 +104,7 @@ class _TopicCheck:
             self.allowed.update(entry.digest for transcript in record.transcripts for entry in transcript)
 
     def check(self) -> None:
+        """Check positions, publishers and each subscriber of the topic, and add the findings to the verification."""
         verification, record = self.verification, self.record
         verification.acknowledged += len(record.acknowledged)
         verification.unanswered += len(record.unanswered)
@@ -122,6 +123,8 @@ class _TopicCheck:
     def add_problem(
         self, kind: Kind, positions: Sequence[Position | None], subscriber: int | None = None, text: str = ""
     ) -> None:
+        """Add a problem of the topic at these positions to the verification. None stands for an unknown position.
+        `subscriber` is None for a problem of the whole topic."""
         self.verification.problems.append(
             DeliveryProblem(
                 kind=kind,  # type: ignore[arg-type]
@@ -154,8 +157,8 @@ class _TopicCheck:
             )
 
     def check_publishers(self) -> None:
-        """Check that each publisher's publications in the topic have positions in the order of sending. Add a problem
-        otherwise."""
+        """Check that each publisher's acknowledged publications in the topic have rising positions in the order of
+        sending, and that none of its numbers occurs twice. Add a problem otherwise."""
         by_publisher: dict[int, list[tuple[int, Position]]] = {}
         for sent in self.record.acknowledged:
             if sent.position is not None:
@@ -170,8 +173,8 @@ class _TopicCheck:
                 self.add_problem("reordered", reordered, text=f"acknowledged out of publisher {publisher}'s order")
 
     def check_subscriber(self, subscriber: SubscriberRecord) -> _SubscriberFindings:
-        """Compare the deliveries to a subscriber with the publications that it must receive, and return the
-        findings."""
+        """Compare the deliveries to a subscriber with the publications that it must receive, and return the findings.
+        Change nothing."""
         findings = _SubscriberFindings()
         start = subscriber.start
         expected: dict[str, Position | None] = {}
@@ -207,6 +210,8 @@ class _TopicCheck:
         return findings
 
     def add_findings(self, subscriber: SubscriberRecord, findings: _SubscriberFindings) -> None:
+        """Add the findings for one subscriber to the verification's counts, and a problem for each kind of violation.
+        Lost deliveries count for the broker of the subscriber's last delivery."""
         verification = self.verification
         verification.expected += findings.expected
         verification.delivered += findings.delivered
@@ -232,7 +237,8 @@ class _TopicCheck:
 
 
 def _is_reported(position: Position | None, notices: Iterable[GapRecord]) -> bool:
-    """Return whether a receipt reported the loss of this position to the subscriber."""
+    """Return whether a receipt reported the loss of this position to the subscriber. An unknown position (None) counts
+    as not reported."""
     if position is None:
         return False
     for notice in notices:

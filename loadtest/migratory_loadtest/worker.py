@@ -58,7 +58,7 @@ be throttled by the client."""
 
 
 class Worker:
-    """The clients of one load process, and the execution of the parent's commands.
+    """The clients of one load process, and the execution of the parent's commands. Creating it connects nothing.
 
     :raises ValueError: a server URL is invalid.
     """
@@ -86,7 +86,8 @@ class Worker:
 
     async def connect(self) -> None:
         """Start this worker's clients: all publishers at once, then its subscribers at the worker's share of
-        `connects_per_second`. Do not wait until they are connected."""
+        `connects_per_second`. Return when all are started, whether or not they are connected. Afterwards exclude the
+        objects that exist then from garbage collection."""
         scenario, run = self.scenario, self.start_command.run
         number, workers = self.start_command.number, self.start_command.workers
         names = scenario.topic_names()
@@ -121,7 +122,7 @@ class Worker:
     # ---- commands ----------------------------------------------------------------------------------------------
 
     def start_publishing(self, command: StartPublishing) -> None:
-        """Set the measured time and begin to publish on schedule."""
+        """Set the measured time, and begin to publish on schedule. CPU time counts from now on."""
         measure_from = command.at + round(self.scenario.warmup * 1e9)
         self.meter.measure(measure_from, measure_from + round(self.scenario.duration * 1e9))
         self.publishing = True
@@ -130,12 +131,15 @@ class Worker:
             self._publish_due(publisher, command.at)
 
     def _publish_due(self, publisher: LoadPublisher, start_ns: int) -> None:
+        """Send what is due of a publisher, and call this again at its next due time. `start_ns` is the start of the run
+        in nanoseconds of the monotonic clock."""
         next_due = publisher.send_due(start_ns)
         if next_due is not None:
             delay = next_due - (time.monotonic_ns() - start_ns) / 1e9
             self.context.loop.call_later(max(0.0, delay), self._publish_due, publisher, start_ns)
 
     def stop_publishing(self, command: StopPublishing) -> None:
+        """End the measured time at the command's time, and drop all publications that are not sent yet."""
         self.meter.stop(command.at)
         for publisher in self.publishers:
             publisher.schedule.stop()
@@ -165,6 +169,8 @@ class Worker:
         self.send(self._summary())
 
     def _summary(self) -> WorkerSummary:
+        """Return the worker's measurements over the whole run. Add the publish gaps to /metrics: call it once, at the
+        end."""
         meter = self.meter
         acknowledgements = [times for publisher in self.publishers for times in publisher.acknowledgements.values()]
         marks = self.context.faults.summaries(acknowledgements)
@@ -196,12 +202,14 @@ class Worker:
         )
 
     def export_verification(self, command: ExportVerification) -> None:
+        """Set the verifier's counts, which /metrics shows from now on."""
         self.meter.lost.update(command.lost)
         self.meter.duplicates = command.duplicates
         self.meter.reordered = command.reordered
 
     @staticmethod
     def cpu_seconds() -> float:
+        """Return the CPU seconds that this process has used so far."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return usage.ru_utime + usage.ru_stime
 
@@ -218,6 +226,8 @@ class Worker:
         return (time.monotonic_ns() - min(oldest)) / 1e9 if oldest else 0.0
 
     def progress(self) -> WorkerProgress:
+        """Return the current state and totals for the parent. The latencies are those since the last call, which resets
+        them."""
         meter = self.meter
         return WorkerProgress(
             connected=sum(client.ready for client in self.subscribers),
@@ -244,6 +254,7 @@ class Worker:
         sys.stdout.buffer.flush()
 
     async def report_progress(self) -> None:
+        """Send a progress message every `PROGRESS_INTERVAL`, until cancelled."""
         while True:
             await asyncio.sleep(PROGRESS_INTERVAL)
             self.send(self.progress())
@@ -255,19 +266,22 @@ class Worker:
         task.add_done_callback(self._task_done)
 
     def _task_done(self, task: asyncio.Task[object]) -> None:
+        """Forget a task that has ended. If it failed, end the process with an error."""
         self.tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             raise SystemExit(f"load worker {self.start_command.number}: {task.exception()!r}")
 
 
 async def _open_commands() -> asyncio.StreamReader:
+    """Return a reader of standard input."""
     reader = asyncio.StreamReader(limit=MAX_COMMAND_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader
 
 
 async def main() -> None:
-    """Execute commands until standard input ends. An error ends the process with a line on standard error."""
+    """Execute commands until standard input ends. An error ends the process with a line on standard error. The first
+    command must be StartWorker."""
     reader = await _open_commands()
     first_line = await reader.readline()
     if not first_line:

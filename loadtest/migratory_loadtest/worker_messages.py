@@ -44,7 +44,7 @@ class MarkFault(Struct, tag=True):
 
 
 class StopPublishing(Struct, tag=True):
-    """The command to publish nothing more: the measured time ends at `at`."""
+    """The command to publish nothing more: the measured time ends at `at`, nanoseconds of the monotonic clock."""
 
     at: int
 
@@ -63,7 +63,7 @@ class ExportVerification(Struct, tag=True):
 
 class AwaitScrape(Struct, tag=True):
     """The command to answer `Scraped` after the next scrape of /metrics, which has the worker's last counts. If nobody
-    has scraped the worker so far, it answers at once."""
+    has scraped the worker so far, it answers at once. A worker without /metrics ends with an error."""
 
 
 WorkerCommand = (
@@ -108,7 +108,7 @@ class FaultMarked(Struct, tag=True):
 
 
 class Scraped(Struct, tag=True):
-    """The answer to `AwaitScrape`."""
+    """The answer to `AwaitScrape`: the last counts were scraped, or nobody scrapes."""
 
 
 class TopicReport(Struct, tag=True):
@@ -118,7 +118,8 @@ class TopicReport(Struct, tag=True):
 
 
 class HistogramData(Struct, array_like=True):
-    """The content of a histogram of seconds, as a worker sends it. Its bounds follow from the scenario."""
+    """The content of a `Histogram` of seconds, as a worker sends it: the number of values in each bucket, their sum,
+    the sum of their squares, and the largest. The bounds of the buckets follow from the scenario."""
 
     counts: list[int]
     total: float
@@ -127,7 +128,8 @@ class HistogramData(Struct, array_like=True):
 
 
 class FaultSummary(Struct):
-    """The recovery of this worker's clients from the marked fault of this number."""
+    """The recovery of this worker's clients from the marked fault of this number. `clients` and `disconnected` are
+    numbers of clients of the marked broker; `others_disconnected` counts the links that all other clients lost."""
 
     number: int
     clients: int = 0
@@ -168,14 +170,17 @@ _message_decoder = msgspec.json.Decoder(WorkerMessage)
 
 
 def encode_line(message: WorkerCommand | WorkerMessage) -> bytes:
+    """Return a command or message as one line of JSON, with its line feed."""
     return _encoder.encode(message) + b"\n"
 
 
 def decode_command(line: bytes) -> WorkerCommand:
+    """Return the command in a line. Raise msgspec.MsgspecError for any other line."""
     command: WorkerCommand = _command_decoder.decode(line)
     return command
 
 
 def decode_message(line: bytes) -> WorkerMessage:
+    """Return the message of a worker in a line. Raise msgspec.MsgspecError for any other line."""
     message: WorkerMessage = _message_decoder.decode(line)
     return message

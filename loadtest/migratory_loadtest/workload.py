@@ -32,8 +32,9 @@ class ScheduledSend(NamedTuple):
 
 
 class SendSchedule:
-    """The send times of a publisher's topics: `count` publications for each topic, `rate` per second, each topic at its
-    offset in the period. `scheduled`, `sent` and `late` are numbers of publications.
+    """The send times of a publisher's topics: `count` publications for each topic, `rate` per topic and second, each
+    topic at its offset in the period. `scheduled`, `sent` and `late` are numbers of publications; `late` are those sent
+    more than `LATE_SECONDS` after they were due.
 
     :param offsets: for each topic its first due time, in seconds since the start.
     """
@@ -57,7 +58,7 @@ class SendSchedule:
         return self._round * self._period + self._order[self._index][0]
 
     def stop(self) -> None:
-        """Drop all publications that are not sent yet."""
+        """Drop all publications that are not sent yet. They do not count as scheduled any more."""
         self._rounds = self._round
         self.scheduled = self.sent
 
@@ -83,8 +84,8 @@ class SendSchedule:
 
 
 def is_generator_late(sent: int, late: int) -> bool:
-    """Return whether so many of the `sent` publications were `late` that the load generator itself distorted the
-    latencies."""
+    """Return whether the load generator itself distorted the latencies: more than `LATE_SHARE` of the `sent`
+    publications were `late`."""
     return late > LATE_SHARE * sent
 
 
@@ -117,7 +118,8 @@ def build_payload(size: int, seed: int, header: PayloadHeader) -> bytes:
 
 
 def parse_header(payload: bytes) -> PayloadHeader | None:
-    """Return the header of a payload, or None for a payload shorter than `MIN_PAYLOAD_BYTES`."""
+    """Return the header of a payload, or None for a payload shorter than `MIN_PAYLOAD_BYTES`. Of a payload that this
+    program did not make, the values have no meaning."""
     if len(payload) < MIN_PAYLOAD_BYTES:
         return None
     return PayloadHeader(*_HEADER.unpack_from(payload))
