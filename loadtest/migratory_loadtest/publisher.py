@@ -17,7 +17,8 @@ from migratory_loadtest.workload import PayloadHeader, ScheduledSend, SendSchedu
 
 
 class SentPublication(Struct):
-    """A publication that was sent and not answered yet."""
+    """A publication that was sent and not answered yet. `topic` is the topic's number, and `sent_ns` is of the
+    monotonic clock."""
 
     topic: int
     number: int

@@ -46,9 +46,9 @@ class Client:
             async for message in client.subscribe("quotes/eur"):
                 ...
 
-    Use it only from the event loop that opened it; elsewhere its methods raise RuntimeError. After `close`, even a
-    cancelled one, no task, timer or socket is left. A closed client can be opened again, and resumes from its
-    positions.
+    Use it only from the event loop that opened it: while it is open, its methods raise RuntimeError elsewhere. After
+    `close`, even a cancelled one, no task, timer or socket is left. A closed client can be opened again, also in
+    another event loop, and resumes from its positions.
     """
 
     def __init__(
@@ -230,13 +230,13 @@ class Client:
 
     @property
     def reconnects(self) -> int:
-        """The number of changes of broker so far, for any cause."""
+        """The number of changes of broker since the client was created, for any cause."""
         return self._core.reconnects
 
     @property
     def reconnect_causes(self) -> dict[ev.Cause, int]:
-        """The number of changes of broker so far, by cause: the link broke (`broken`), the broker left (`drained`), or
-        the cluster rebalanced its clients (`moved`)."""
+        """The number of changes of broker since the client was created, by cause: the link broke (`broken`), the broker
+        left (`drained`), or the cluster rebalanced its clients (`moved`)."""
         return self._core.reconnect_counter.by_cause()
 
     # ---- publishing --------------------------------------------------------------------------------------------

@@ -54,7 +54,8 @@ class Subscription:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that this subscription still has."""
+        """The topics that this subscription still has: without those that were refused or taken over, and none after
+        `close`."""
         return tuple(self._topics.copy())  # copied in one step: SyncSubscription reads it from another thread
 
     @property
@@ -130,8 +131,8 @@ class Subscription:
             self._step(ev.SubscribeTopic(topic, after.get(topic), snapshot, fresh))
 
     def release(self, topic: str) -> None:
-        """Leave a topic that a newer subscription of the client takes over, and drop its buffered messages. After the
-        messages of other topics, the iteration reports it with SubscribeError."""
+        """Leave a topic that a newer subscription of the client takes over, and drop its buffered messages. The
+        iteration reports it with SubscribeError, after the buffered messages of other topics."""
         self._leave(topic)
         self._items = deque(item for item in self._items if item.topic != topic)
         self._taken_over.append(topic)

@@ -44,7 +44,7 @@ class SyncSubscription:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that this subscription still has."""
+        """The topics that this subscription still has, as in `Subscription.topics`."""
         return self._inner.topics
 
     @property
@@ -76,7 +76,7 @@ class SyncSubscription:
 
     def close(self) -> None:
         """Unsubscribe from all topics and end the iteration, as `Subscription.close` does. Raise Closed when the client
-        is closed."""
+        is closed, and RuntimeError in the client's own thread."""
         self._client._run(_call(self._inner.close))
 
     def __enter__(self) -> Self:
@@ -121,7 +121,7 @@ class SyncClient:
 
     @property
     def reconnects(self) -> int:
-        """The number of changes of broker so far, for any cause."""
+        """The number of changes of broker since the client was created, for any cause."""
         return self._client.reconnects
 
     @property

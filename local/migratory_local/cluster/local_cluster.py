@@ -72,8 +72,9 @@ _ADMIN_OFFSET, _PEERS_OFFSET, _ZOOKEEPER_OFFSET = 100, 200, 300
 
 
 def _with_zookeeper_user(resource: MigratoryCluster, password_file: Path) -> MigratoryCluster:
-    """Return the resource with this file as that of ZooKeeper's password, if it names a ZooKeeper user without a file,
-    or names no user and secures anything else. Otherwise return it unchanged."""
+    """Return the resource with `password_file` as that of ZooKeeper's user, if the resource names a user without a
+    file. If it names no user and secures anything else (tokens, rules, administration or TLS), also add a user.
+    Otherwise return it unchanged."""
     security = resource.spec.security
     user = security.zookeeper
     if user is None:
@@ -406,7 +407,7 @@ class LocalCluster:
     async def status(self, name: str) -> dict[str, object]:
         """Return a broker's status page (/v1/status).
 
-        :raises LocalError: the broker does not answer.
+        :raises LocalError: the broker does not exist, or does not answer with status 200.
         """
         broker = self.broker(name)
         answer = await broker.get_admin(self.http, "/v1/status")

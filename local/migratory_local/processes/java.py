@@ -105,8 +105,8 @@ def spark_home(java: Java, workdir: Path) -> Path:
 
 
 def zookeeper_class_path() -> str:
-    """Return the class path of ZooKeeper: its jars and those that it needs, from PySpark's. With all of the 280, a
-    member would take a quarter more CPU for its start, and 24 MiB more memory.
+    """Return the class path of ZooKeeper: its jars and those that it needs, from PySpark's. With all 280 jars of
+    PySpark, a member would take a quarter more CPU for its start, and 24 MiB more memory.
 
     :raises LocalError: PySpark is not installed, or has no ZooKeeper jar.
     """

@@ -26,7 +26,8 @@ def check_platform(platform: str = sys.platform) -> None:
 
 
 def check_disk_space(folder: Path, members: int) -> None:
-    """Check that the disk of the work folder has room for the files of `members` ZooKeeper members.
+    """Check that the disk of the work folder has `MEMBER_BYTES` free for each of the `members` ZooKeeper members. The
+    folder need not exist.
 
     :raises LocalError: there is too little space, or the folder cannot be used.
     """

@@ -73,7 +73,8 @@ class UnansweredPublication:
 
 
 class TopicQueue:
-    """The pending publications of one topic, by id in rising order, and when they are sent again."""
+    """The pending publications of one topic, by id in rising order, and when they are sent again: at `resend_at`, a
+    time of the core's clock. `ack_timeout` is in seconds."""
 
     __slots__ = (
         "ack_timeout", "backing_off", "deferred", "gap_resend_after", "must_resend", "pending", "resend_at", "topic",

@@ -99,15 +99,16 @@ class ClientCore:
         self._renewing = 0  # the link for which a new token was requested, 0: none
 
     def rename(self, client: str, publisher: str) -> None:
-        """Replace the names of client and publisher. The new publisher's ids start at 1. Call this only while
-        closed."""
+        """Replace the names of client and publisher, as after a fork. The new publisher's ids start at 1. Call this
+        only while closed."""
         self._client = client
         self.publisher = Publisher(publisher, self._settings, self._codec)
 
     # ---- events ------------------------------------------------------------------------------------------------
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Handle one event at time `now`. Return the effects, to be carried out in order."""
+        """Handle one event at time `now`, and set `deadline`. Return the effects, to be carried out in order. Events
+        about links that have ended have no effect."""
         out: list[Effect] = []
         match event:
             case ev.Received():  # first, because it is the most frequent
