@@ -1,4 +1,5 @@
-"""Accounts of load runs for tests: built by hand, broken on purpose, and recounted independently."""
+"""Run records of load runs ("accounts", as `migratory bench run --account` writes them), for tests: built by hand,
+damaged on purpose, and counted again without the product's code."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from migratory_protocol.positions import Position
 
 def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6) -> TopicRecord:
     """Return the run record of a topic with one publisher, whose publications were all acknowledged and delivered to
-    every subscriber."""
+    every subscriber, each once and in order."""
     entries = [DeliveryRecord(Position(1, number), f"{topic}#{number}") for number in range(1, publications + 1)]
     sent = [PublicationRecord(entry.digest, 0, entry.position.sequence, entry.position) for entry in entries]
     return TopicRecord(
@@ -29,7 +30,8 @@ def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6)
 def rewrite(
     account: TopicRecord, place: int, change: Callable[[list[DeliveryRecord]], list[DeliveryRecord]]
 ) -> SubscriberRecord:
-    """Replace the deliveries of the subscriber at index `place` with the result of `change`. Return the subscriber."""
+    """Replace the deliveries of the subscriber at index `place` with the list that `change` makes of them. Return the
+    subscriber. Those of other subscribers stay."""
     subscriber = account.subscribers[place]
     changed = change(list(account.deliveries(subscriber)))
     account.transcripts.append(changed)
@@ -66,7 +68,8 @@ def swap(account: TopicRecord, place: int, delivery: int) -> Position:
 
 
 def recount(path: Path) -> dict[str, int]:
-    """Return the totals of an account file, computed from plain JSON and sets without the product's code."""
+    """Return the totals of a run record's file over all topics, counted from plain JSON and sets without the product's
+    code."""
     names = "acknowledged expected delivered received lost duplicates reordered unexpected unknown"
     totals = dict.fromkeys(names.split(), 0)
     for line in path.read_text().splitlines():

@@ -37,7 +37,7 @@ WALL_MS = 0
 
 
 class CommitRecorder:
-    """A listener of a single replica that records committed publications and ignores the rest."""
+    """A listener of a single replica that records committed publications and ignores all other calls."""
 
     def __init__(self) -> None:
         self.publications: list[Publication] = []
@@ -66,7 +66,8 @@ def both_ends(one: str, other: str) -> tuple[str, str]:
 
 @dataclass
 class Broker:
-    """A broker of the test cluster: its logic, its ZooKeeper session, and all effects that the logic emitted so far."""
+    """A broker of the test cluster: its logic, its ZooKeeper session, and all effects that the logic emitted so far.
+    `wanted` are the peers to which it wants links. `zookeeper` is True while it is connected to ZooKeeper."""
 
     name: str
     logic: Logic
@@ -89,7 +90,12 @@ class Broker:
 
 class Cluster:
     """A cluster in the test's own thread: the logic of several brokers, their links and a ZooKeeper, all under the
-    test's clock."""
+    test's clock `now`, in seconds. Creating it starts no broker.
+
+    `hold` decides by sender, receiver and message which peer messages are held back in `held`. `unknown`, `lost` and
+    `unread` decide which of ZooKeeper's replies are lost. `sent` has all peer messages so far, and `config` are fields
+    of the brokers' `LogicConfig`.
+    """
 
     def __init__(self, names: tuple[str, ...] = ("a", "b", "c"), groups: int = 1, **config: object) -> None:
         self.names = names
@@ -131,7 +137,8 @@ class Cluster:
             self.give(name, ev.ZkSession("connected", self._session))
 
     def up(self, seconds: float = 3.0) -> Cluster:
-        """Start all brokers, run for `seconds`, check that all are ready, and return the cluster."""
+        """Start all brokers, run for `seconds`, and return the cluster. Raise AssertionError if one of them is not
+        ready then."""
         self.start()
         self.run(seconds)
         assert all(broker.logic.membership.ready for broker in self.brokers.values())
@@ -151,6 +158,7 @@ class Cluster:
             self._watches()
 
     def restart(self, name: str) -> None:
+        """Crash a broker, expire its session, and queue its start as a new incarnation."""
         self.crash(name)
         self.start(name)
 
@@ -187,6 +195,7 @@ class Cluster:
         self._connect()
 
     def _connect(self) -> None:
+        """Connect each pair of running brokers that want a link, know each other's incarnation, and are not cut off."""
         running = {name: broker for name, broker in self.brokers.items() if broker.running}
         for name, broker in running.items():
             for peer, (incarnation, _) in broker.wanted.items():
@@ -230,6 +239,8 @@ class Cluster:
         return decode_group(self.store.nodes[f"/groups/{group}"].data)
 
     def _zookeeper(self, broker: Broker, effect: ev.ZkGet | ev.ZkChildren | ev.ZkCommit) -> None:
+        """Execute a request of a broker on the store and queue its reply. The reply is `unknown` if the broker is not
+        connected, or the test lets it be lost. Then queue the fired watches."""
         commit = effect if isinstance(effect, ev.ZkCommit) else None
         reply = ev.ZkReply(effect.request, "unknown")
         if broker.zookeeper and not self._goes_lost(broker.name, effect):
@@ -241,6 +252,8 @@ class Cluster:
 
     @staticmethod
     def _lacking(broker: Broker, effect: ev.ZkGet | ev.ZkChildren | ev.ZkCommit, answer: ev.ZkReply) -> ev.ZkReply:
+        """Return the answer as a ZooKeeper server gives it that has not yet seen the nodes in `broker.lacks`. A write
+        of the broker makes it see them."""
         if isinstance(effect, ev.ZkCommit):
             if answer.outcome == "ok":
                 broker.lacks.difference_update(operation.path for operation in effect.operations)
@@ -254,6 +267,8 @@ class Cluster:
         return self.lost(broker, effect) if isinstance(effect, ev.ZkCommit) else self.unread(broker, effect.path)
 
     def _watches(self) -> None:
+        """Queue the fired watches for the running brokers that are connected to ZooKeeper. For all others they are
+        lost."""
         fired, self.store.fired = self.store.fired, []
         for name, path in fired:
             other = self.brokers.get(name)
@@ -266,8 +281,8 @@ class Cluster:
         return [(to, message) for by, to, message in self.sent if by == sender and isinstance(message, kind)]
 
     def hears_load(self, name: str, peer: str, load: ClientLoad | None) -> None:
-        """Deliver to the broker `name` a heartbeat of `peer` that reports `load`, even while the test holds
-        messages."""
+        """Deliver to the broker `name` a heartbeat of `peer` that reports `load`, even while the test holds messages,
+        and handle all queued events."""
         hold, self.hold = self.hold, lambda sender, receiver, message: False
         self._execute(self[peer], ev.SendPeer(name, Heartbeat(0.0, [], [], True, True, load)))
         self.settle()
@@ -280,8 +295,8 @@ class Cluster:
         self._queue.append((self.brokers[name], event))
 
     def step(self, name: str, event: ev.Event) -> list[ev.Effect]:
-        """Step the broker's logic with one event now, execute the effects and return them. Unlike `settle`, do not
-        flush."""
+        """Step the broker's logic with one event now, execute the effects and return them. Unlike `settle`, do not step
+        it with `Flush` afterwards."""
         broker = self.brokers[name]
         effects = broker.logic.step(event, self.now)
         broker.effects.extend(effects)
@@ -295,7 +310,8 @@ class Cluster:
         return broker.name, event
 
     def settle(self) -> None:
-        """Handle all queued events in order until there are none."""
+        """Handle all queued events in order until there are none, each followed by a `Flush`. Drop those of brokers
+        that do not run. Raise AssertionError when it does not end."""
         for _ in range(200_000):
             if not self._queue:
                 return
@@ -307,8 +323,8 @@ class Cluster:
         raise AssertionError("the brokers do not settle")
 
     def run(self, seconds: float) -> None:
-        """Handle all queued events, then let `seconds` pass: every 0.1 s, connect the brokers that want a link, tick
-        each running broker and handle all events."""
+        """Handle all queued events, then let `seconds` of the cluster's clock pass: every 0.1 s, connect the brokers
+        that want a link, tick each running broker and handle all events."""
         end = self.now + seconds - 1e-9
         self.settle()
         while self.now < end:
@@ -320,6 +336,8 @@ class Cluster:
             self.settle()
 
     def _execute(self, broker: Broker, effect: ev.Effect) -> None:
+        """Execute an effect of a broker's logic: deliver or hold a message, ask ZooKeeper, change links, record an
+        answer, or stop the broker. Ignore other effects."""
         if isinstance(effect, ev.SendPeer):
             pair = both_ends(broker.name, effect.peer)
             message = decode_peer(encode_peer(effect.message))
@@ -356,7 +374,8 @@ class Cluster:
             self.crash(broker.name, expire=False)
 
     def release(self) -> None:
-        """Stop holding, and deliver the held messages in order, except those whose links are closed."""
+        """Stop holding messages, and deliver those that are held in order, except those whose links are closed. Handle
+        all queued events."""
         self.hold = lambda sender, receiver, message: False
         held, self.held = self.held, []
         for sender, receiver, message in held:
@@ -404,7 +423,7 @@ class Cluster:
         wait: float = 0.0,
     ) -> ev.Attached | None:
         """Subscribe at the broker `name` to the publications after the position `after`, and run for `wait` seconds.
-        Return the answer, or None if there is none yet."""
+        Return the answer, or None if there is none yet. `max_bytes` limits the first page of the replay."""
         self._reference += 1
         position = None if after is None else Position(*after)
         self.give(name, ev.Attach(0, self._reference, topic, position, snapshot, max_bytes))
@@ -439,7 +458,8 @@ class Cluster:
         ]
 
     def coordinator(self, group: int = 0) -> str:
-        """Return the group's coordinator. Fail unless exactly one running broker considers itself coordinator."""
+        """Return the group's coordinator. Raise AssertionError unless exactly one running broker considers itself
+        coordinator."""
         names = self.coordinators(group)
         assert len(names) == 1, names
         return names[0]

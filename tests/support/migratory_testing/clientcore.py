@@ -36,8 +36,8 @@ def message(topic: str, epoch: int, sequence: int) -> Message:
 
 
 class CoreDriver:
-    """A client core whose clock and network the test plays. `effects` are those of the last event (`step`,
-    `receive`) or wait (`until`, `wait`), `history` all so far."""
+    """A client core whose clock and network the test plays. `effects` are those of the last event (`step`, `receive`)
+    or wait (`until`, `wait`), `history` all so far, and `dials` (time, URL) of each attempt to connect."""
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class CoreDriver:
         codec: Codec = MSGPACK,
         core: ClientCore | None = None,
     ) -> None:
-        """Create a driver of a new core, or of `core`."""
+        """Create a driver of `core`, or of a new core with these arguments. Its random numbers come from `chance`, or
+        from `seed`."""
         usable, self.malformed = parse_servers(servers)
         self.core = core or ClientCore(
             usable,
@@ -74,7 +75,7 @@ class CoreDriver:
 
     def until(self, moment: float) -> list[ev.Effect]:
         """Advance the clock to `moment`, with a tick at each deadline, but stop at the first tick that emits `Dial`.
-        Return the effects."""
+        Return the effects of all ticks."""
         effects: list[ev.Effect] = []
         while self.core.deadline <= moment:
             assert self.core.deadline < inf
@@ -92,6 +93,8 @@ class CoreDriver:
         return self.until(self.now + seconds)
 
     def next_dial(self, within: float = 60.0) -> ev.Dial:
+        """Return the last `Dial` among the latest effects, or wait for one. Raise AssertionError if there is none
+        within `within` seconds."""
         dials = self.of(ev.Dial) or [effect for effect in self.wait(within) if isinstance(effect, ev.Dial)]
         assert dials, f"no attempt within {within} s"
         return dials[-1]
@@ -104,18 +107,20 @@ class CoreDriver:
         return dial.link
 
     def open(self, reply: wire.Welcome | None = None) -> int:
+        """Open the client, and let its first connection attempt succeed. Return the number of the link."""
         self.step(ev.Open())
         return self.accept(self.next_dial(), reply)
 
     def answer(self, link: int, *receipts: wire.TopicReceipt) -> list[ev.Effect]:
-        """Answer the last subscribe request on `link` with these receipts. Return the effects."""
+        """Answer the last subscribe request that the client sent on `link` with these receipts. Return the effects."""
         return self.receive(link, wire.Subscribed(self.request(link).request, list(receipts)))
 
     def request(self, link: int) -> wire.Subscribe:
-        """Return the last subscribe request on `link`."""
+        """Return the last subscribe request that the client sent on `link`. Raise IndexError without one."""
         return [item for item in self.sent(link) if isinstance(item, wire.Subscribe)][-1]
 
     def sent(self, link: int) -> list[ClientMessage]:
+        """Return all messages that the client has sent on `link` so far."""
         return [
             item
             for effect in self.history
@@ -135,10 +140,11 @@ class CoreDriver:
         ]
 
     def of(self, kind: type[T]) -> list[T]:
+        """Return the latest effects of a kind."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def delivered(self, topic: str | None = None) -> list[tuple[int, int]]:
-        """Return (epoch, sequence number) of all deliveries so far, or of those of one topic."""
+        """Return (epoch, sequence number) of all deliveries so far, or of those of one topic, in order."""
         return [
             (effect.message.position.epoch, effect.message.position.sequence)
             for effect in self.history
@@ -146,6 +152,7 @@ class CoreDriver:
         ]
 
     def receipts(self) -> list[tuple[str, int, int]]:
+        """Return (kind, first, last) of all receipts that the application got so far."""
         return [(item.kind, item.first, item.last) for item in self.history if isinstance(item, ev.Receipt)]
 
     def _record(self, effects: list[ev.Effect]) -> list[ev.Effect]:

@@ -1,5 +1,5 @@
-"""The client core's events and effects in JSON, as the conformance sessions have them, and a core in another language
-that a process runs.
+"""The client core's events and effects in JSON ("notation"), as the conformance sessions have them, and a core in
+another language that a process runs.
 
 The notation is that of `clients/js/src/core/session.js`. Messages are in the wire format, positions are texts. A field
 without information (None, false, an empty text, a text for people) is left out.
@@ -73,7 +73,7 @@ def event_from_json(event: Notation) -> ev.Event:
 
 
 def event_to_json(event: ev.Event) -> Notation:
-    """Return the notation of an event."""
+    """Return the notation of an event. Payloads must be UTF-8."""
     match event:
         case ev.Received(link, messages):
             return {"type": "received", "link": link, "messages": [json.loads(JSON.encode(item)) for item in messages]}
@@ -104,8 +104,8 @@ def event_to_json(event: ev.Event) -> Notation:
 
 
 def effects_to_json(effects: Sequence[ev.Effect]) -> list[Notation]:
-    """Return the notation of effects. Neighbouring `send` to one link are one, and pings are left out, because clients
-    may differ in when they send them."""
+    """Return the notation of effects. Neighbouring `send` to one link are joined, and pings are left out, because
+    clients may differ in when they send them."""
     out: list[Notation] = []
     for effect in effects:
         content = compact(_effect_to_json(effect))
@@ -121,6 +121,7 @@ def effects_to_json(effects: Sequence[ev.Effect]) -> list[Notation]:
 
 
 def _effect_to_json(effect: ev.Effect) -> Notation:
+    """Return the notation of one effect, also with fields that carry no information."""
     match effect:
         case ev.Send(link, messages):
             return {"type": "send", "link": link, "messages": [json.loads(JSON.encode(item)) for item in messages]}
@@ -156,7 +157,8 @@ def _effect_to_json(effect: ev.Effect) -> Notation:
 
 
 def effect_from_json(effect: Notation) -> ev.Effect | None:
-    """Return the effect that a notation of another core describes; None for `closed`, which Python has not."""
+    """Return the effect that a notation of another core describes. Return None for `closed`, which the Python core does
+    not have. Raise ValueError for an unknown one."""
     link = effect.get("link", 0)
     match effect:
         case {"type": "send", "messages": messages}:
@@ -197,11 +199,12 @@ def effect_from_json(effect: Notation) -> ev.Effect | None:
 
 
 class ForeignCore:
-    """A client core that a process runs: a line of JSON for each step, {"event", "now"}, is answered by a line with
-    "effects", "deadline" (null: none), "closed", "reconnects" and "waiting", the unanswered publications.
+    """A client core that a process runs, which is started at creation and ended at the end of `with`. A line of JSON
+    for each step, {"event", "now"}, is answered by a line with "effects", "deadline" (null: none), "closed",
+    "reconnects" and "waiting", the number of unanswered publications.
 
-    Its surface is the part of `ClientCore` that the random runs use. `random` gives the numbers that it is created
-    with, which it repeats in a circle.
+    It has the part of `ClientCore`'s interface that the random runs use. `random` gives the numbers that the core uses
+    as random ones, again from the first after the last.
     """
 
     def __init__(self, command: Sequence[str], servers: Sequence[str], random: Sequence[float], **options: Any):
@@ -220,12 +223,15 @@ class ForeignCore:
         self._process.wait(10)
 
     def step(self, event: ev.Event, now: float) -> list[ev.Effect]:
-        """Give an event to the core, and return its effects."""
+        """Give an event to the core, and return its effects. Update `deadline`, `closed`, `reconnects` and
+        `publisher.waiting`."""
         answer = self._ask({"event": event_to_json(event), "now": now})
         found = [effect_from_json(effect) for effect in answer["effects"]]
         return [effect for effect in found if effect is not None]
 
     def _ask(self, request: Notation) -> Notation:
+        """Send a request to the process and return its answer, after updating the attributes. Raise AssertionError if
+        the process has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")

@@ -34,7 +34,8 @@ class Increase(NamedTuple):
 
 @dataclass(frozen=True)
 class IncreasesPass:
-    """A pass over the samples that returns (number of the series, time in ms, increase) of every sample."""
+    """A pass over the merged series that returns (number of the series, time in ms, increase) for every sample. `index`
+    groups the series."""
 
     index: SeriesIndex
 
@@ -56,8 +57,8 @@ def increases(
     metric_names: Iterable[str],
     max_local_samples: int = MAX_LOCAL_SAMPLES,
 ) -> list[Increase]:
-    """Return the increases of `metric_names` at samples with start < time <= end, ordered by metric, time and
-    increase. Increases of 0 are included."""
+    """Return the increases of the counters `metric_names` at samples with start < time <= end, ordered by metric, time
+    and increase. Increases of 0 are included."""
     chosen = set(metric_names)
     start_series = {metrics.PROCESS_START, *(f"{metrics.family(metric)}_created" for metric in chosen)}
     store = open_store(

@@ -32,8 +32,9 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, no time
 
 
 class CrowdClient(asyncio.Protocol):
-    """One client. `joined` is done when its subscription is answered, `ended` when the connection has ended. It answers
-    the broker's pings while `answers` is set."""
+    """One client. `joined` is done when its subscription is answered, or fails with ConnectionError if the connection
+    ends before. `ended` is done when the connection has ended. `received` counts bytes. It answers the broker's pings
+    while `answers` is set."""
 
     __slots__ = ("_hello", "_seen", "answers", "ended", "joined", "received", "transport")
 
@@ -54,6 +55,7 @@ class CrowdClient(asyncio.Protocol):
         self._hello = b""
 
     def data_received(self, data: bytes) -> None:
+        """Count the bytes. Before the subscription's answer, look for it; afterwards answer a ping of the broker."""
         self.received += len(data)
         if not self.joined.done():
             self._seen += data
@@ -88,7 +90,8 @@ class CrowdClient(asyncio.Protocol):
 
 
 def _hello(topic: str) -> bytes:
-    """Return handshake, `connect` and `subscribe` as one write: the broker must not lose bytes after the request."""
+    """Return the handshake's request, `connect` and `subscribe` as one write: the broker must not lose bytes after the
+    request."""
     connect = frame(TEXT, b'{"op":"connect","version":1,"client":"crowd"}')
     subscribe = {"op": "subscribe", "request": 1, "topics": [{"topic": topic}]}
     return request() + connect + frame(TEXT, json.dumps(subscribe).encode())
@@ -134,8 +137,8 @@ async def all_ended(crowd: list[CrowdClient]) -> None:
 
 
 def allow_descriptors(wanted: int) -> int:
-    """Raise the limit of open descriptors of this process and its later children for `wanted` clients, as far as
-    allowed.
+    """Raise the limit of open descriptors of this process and its later children for `wanted` clients, as far as the
+    hard limit allows.
 
     Return the number of clients that the limit permits, at most `wanted`.
     """
@@ -159,7 +162,7 @@ def resident(broker: Broker) -> int:
 
 
 def closed(broker: Broker, reason: str) -> float:
-    """Return the number of connections that a broker closed for this reason, from its metrics."""
+    """Return the number of connections that a broker closed for this reason so far, from its metrics."""
     lines = broker.get("/metrics")[1].splitlines()
     found = [line for line in lines if line.startswith("migratory_closed_total{") and f'reason="{reason}"' in line]
     return sum(float(line.rpartition(" ")[2]) for line in found)

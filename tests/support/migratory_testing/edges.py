@@ -73,7 +73,9 @@ def receipts(messages: list[Subscribed]) -> list[tuple[int, str | None, int, int
 
 
 class Reader:
-    """A client of a `Bench`. `received` has the broker's messages in order, `writes` the bytes of each write."""
+    """A client of a `Bench`. `received` has the broker's messages in order, `writes` the bytes of each write,
+    `controls` the pings and pongs. `close_code` is that of the broker's close frame, None before. `socket` says whether
+    and how the edge closed it."""
 
     def __init__(self, bench: Bench, number: int, wire: Literal["json", "msgpack"], deflate: bool) -> None:
         self.bench = bench
@@ -115,6 +117,7 @@ class Reader:
         return events
 
     def send(self, *messages: ClientMessage) -> list[Effect]:
+        """Send each of these messages in a frame of its own, all at once. Return the edge's effects."""
         return self.send_bytes(b"".join(self.frame(message) for message in messages))
 
     def frame(self, message: ClientMessage) -> bytes:
@@ -131,7 +134,8 @@ class Reader:
     def subscribe(
         self, topic: str, after: tuple[int, int] | str | None = None, request: int = 1, snapshot: bool = False
     ) -> Attach:
-        """Subscribe to one topic. Return the edge's request to the logic."""
+        """Subscribe to one topic. Remove the edge's request to the logic from the bench's `requests`, and return it.
+        Fail if the edge requests anything else."""
         before = len(self.bench.requests)
         position = Position(*after) if isinstance(after, tuple) else after
         self.send(Subscribe(request, [TopicRequest(topic, position, snapshot)]))
@@ -172,7 +176,7 @@ class Bench:
     """An edge with its clients.
 
     `requests`, `detached`, `notes` and `observed` collect the effects that are not for clients; `counted` is the last
-    report of client counts.
+    report of client counts. With `open`, the edge accepts clients at once.
     """
 
     def __init__(self, config: EdgeConfig | None = None, authorizer: Authorizer | None = None, *, open: bool = True):
@@ -193,6 +197,8 @@ class Bench:
             self.step(Admission(True))
 
     def step(self, event: Event) -> list[Effect]:
+        """Step the edge with one event, execute its effects, and return them. Give each `More` back to the edge at
+        once, unless `defer_more` is set; the effects of that are returned too."""
         effects = self.edge.step(event, self.now)
         for effect in effects:
             self.execute(effect)
@@ -201,6 +207,8 @@ class Bench:
         return effects
 
     def execute(self, effect: Effect) -> None:
+        """Execute an effect: write to clients, close their sockets, or collect it. Fail if a `Hold` changes nothing, or
+        a timer is set in the past."""
         match effect:
             case Send():
                 self.readers[effect.connection].write(effect.data)
@@ -238,26 +246,32 @@ class Bench:
         opened: float | None = None,
         token: str | None = None,
     ) -> Reader:
+        """Return a client whose connection the edge was told of, before its first message. `opened` is the time at
+        which its handshake began, `token` that of the handshake."""
         number = len(self.readers) + 1
         reader = self.readers[number] = Reader(self, number, wire, deflate)
         self.step(Opened(number, wire, f"10.0.0.{number}:5000", deflate, opened, token))
         return reader
 
     def client(self, name: str = "", wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False) -> Reader:
-        """Return a client that has sent `connect` and received its welcome."""
+        """Return a client that has sent `connect` with this name and received its welcome."""
         reader = self.open(wire, deflate=deflate)
         reader.send(Connect(client=name))
         assert len(reader.take(Welcome)) == 1
         return reader
 
     def fanout(self, topic: str, *publications: Publication) -> list[Effect]:
+        """Let the edge handle the fan-out of these publications of a topic. Return its effects."""
         return self.step(Fanout(topic, publications))
 
     def attached(self, attach: Any, position: Position, **rest: Any) -> None:
+        """Answer the edge's request `attach` as the logic does, with the topic's current `position`, the receipt
+        "complete" and no replay unless `rest` says otherwise."""
         receipt = rest.pop("receipt", "complete")
         self.step(Attached(0, attach.reference, attach.topic, receipt, position, **rest))
 
     def page(self, request: Any, *publications: Publication, done: bool = True, **rest: Any) -> None:
+        """Answer the edge's request for a page of a replay with these publications. With `done` it is the last page."""
         self.step(Page(0, request.reference, request.topic, publications, done, **rest))
 
     def request_of(self, kind: type[T]) -> T:
@@ -277,13 +291,13 @@ class Bench:
         return [publication for request in self.requests_of(PublishRequest) for publication in request.publications]
 
     def answer(self, reader: Reader, *answers: Ack | Nack) -> None:
-        """Let the edge handle these answers, as of the logic, to publications of the client `reader`, to which it sends
-        them."""
+        """Let the edge handle these answers to publications of the client `reader`, as if they came from the logic. The
+        edge sends them to the client."""
         self.step(PublishAnswers(0, reader.number, list(answers)))
 
     def wait(self, seconds: float, tick: float = 0.1) -> None:
-        """Advance the clock by `seconds`, with a tick every `tick` seconds, and return to the edge each timer that
-        is due."""
+        """Advance the clock by `seconds`. At every step of `tick` seconds, give the edge the timers that are due, and
+        then a `Tick`."""
         for _ in range(round(seconds / tick)):
             self.now = round(self.now + tick, 6)
             while due := [later for later in self.later if later.at <= self.now + 1e-9]:

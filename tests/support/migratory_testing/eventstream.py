@@ -1,6 +1,6 @@
 """A client of event streams over HTTP, which knows only what the standard says of them: events, ids, `Last-Event-ID`.
 
-It parses as browsers do (https://html.spec.whatwg.org/multipage/server-sent-events.html): an event that is cut off by
+It parses as browsers do (https://html.spec.whatwg.org/multipage/server-sent-events.html). An event that is cut off by
 the end of the stream is dropped, together with its id.
 """
 
@@ -14,7 +14,7 @@ import aiohttp
 
 
 class StreamEvent(NamedTuple):
-    """An event: its name ("message" if it has none), its JSON data, and the stream's id once it was dispatched."""
+    """An event: its name ("message" if it has none), its data, parsed as JSON, and the stream's id after it."""
 
     name: str
     data: Any
@@ -22,7 +22,8 @@ class StreamEvent(NamedTuple):
 
 
 class EventStream:
-    """The parser of one stream's lines. `last_id` is what a browser sends when it connects again."""
+    """The parser of one stream's lines. `last_id` is what a browser sends when it connects again. `comments` counts
+    comment lines."""
 
     def __init__(self, last_id: str = "") -> None:
         self.last_id = last_id
@@ -32,7 +33,8 @@ class EventStream:
         self._data: list[str] = []
 
     def feed(self, line: str) -> StreamEvent | None:
-        """Consume a line without its end, and return the event that it completes."""
+        """Consume a line without its end. Return the event that it completes, or None. Raise AssertionError at a field
+        that the standard does not know."""
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if not line:
@@ -55,7 +57,8 @@ class EventStream:
         return None
 
     async def read(self, answer: aiohttp.ClientResponse) -> AsyncIterator[StreamEvent]:
-        """Yield the events of a response until it ends."""
+        """Yield the events of a response until it ends. Raise AssertionError first if it is no event stream with status
+        200."""
         assert answer.status == 200, await answer.text()
         assert answer.content_type == "text/event-stream"
         self._id, self._name, self._data = self.last_id, "message", []

@@ -33,7 +33,8 @@ QUICK = Settings(first_retry=0.05, ack_timeout=0.2)
 class Memory:
     """The published messages by topic. A repeat is recognised by publisher and id, as within a duplicate window.
 
-    `copies` returns how often a live message is delivered to a subscriber: 0 to lose it, 2 to repeat it.
+    `copies` returns how often a live message is delivered to a subscriber: 0 to lose it, 2 to repeat it. A replay from
+    before the sequence number `first_cached` is truncated.
     """
 
     def __init__(self) -> None:
@@ -53,13 +54,15 @@ class Memory:
         return log[-1].position if log else Position(self.epoch, 0)
 
     def append(self, topic: str, payload: bytes, sent: float | None = None) -> wire.Message:
+        """Store a message with the topic's next position, and return it. It is delivered to nobody."""
         log = self.topics.setdefault(topic, [])
         log.append(wire.Message(topic, Position(self.epoch, len(log) + 1), payload, sent, time.time()))
         return log[-1]
 
 
 class FakeConnection:
-    """The connection of one client to a fake broker. `received` holds the client's messages in order."""
+    """The connection of one client to a fake broker. `received` holds the client's messages in order, `topics` its
+    subscriptions. `ended` is set when the connection has ended."""
 
     def __init__(self, broker: FakeBroker, connection: ServerConnection, codec: Codec) -> None:
         self.broker = broker
@@ -90,7 +93,9 @@ class FakeConnection:
 
 
 class FakeBroker:
-    """A broker for tests of clients, which listens at `url`: `async with FakeBroker() as broker:`."""
+    """A broker for tests of clients, which listens at `url`: `async with FakeBroker() as broker:`. With `greets` it
+    answers `connect`, with `answers` it acknowledges publications, and with `mute` it reads everything and sends
+    nothing. It closes the connection of a client for whose token `refuses_token` returns true."""
 
     def __init__(self, memory: Memory | None = None, *, name: str = "fake-0", heartbeat: float = 15.0) -> None:
         self.memory = memory or Memory()
@@ -112,6 +117,7 @@ class FakeBroker:
 
     @property
     def live(self) -> list[FakeConnection]:
+        """The connections that have not ended, in the order in which they were made."""
         return [connection for connection in self.connections if not connection.ended.is_set()]
 
     async def start(self) -> None:
@@ -151,6 +157,7 @@ class FakeBroker:
         return message.position
 
     async def _serve(self, connection: ServerConnection) -> None:
+        """Serve a connection until it ends: record each message, and answer it unless the broker is mute."""
         client = FakeConnection(self, connection, find_codec(str(connection.subprotocol)))
         self.connections.append(client)
         try:
@@ -168,6 +175,7 @@ class FakeBroker:
             client.ended.set()
 
     async def _answer(self, client: FakeConnection, message: ClientMessage) -> None:
+        """Answer one message as a broker does, within what the switches allow."""
         match message:
             case wire.Connect(token=token):
                 if self.refuses_token(token):
@@ -195,6 +203,8 @@ class FakeBroker:
                 pass
 
     def _subscribe(self, client: FakeConnection, message: wire.Subscribe) -> None:
+        """Answer a subscribe request with a receipt for each topic, each followed by its replay, and deliver live
+        messages from now on."""
         memory = self.memory
         for request in message.topics:
             topic = request.topic
@@ -232,6 +242,6 @@ async def fake_cluster(size: int, copies: Callable[[wire.Message], int] = lambda
 
 
 async def take(subscription: AsyncIterator[wire.Message], count: int) -> list[bytes]:
-    """Return the payloads of the next `count` messages. Raise TimeoutError after 10 s."""
+    """Return the payloads of the next `count` messages. Raise TimeoutError when they do not arrive within 10 s."""
     async with asyncio.timeout(10):
         return [(await anext(subscription)).payload for _ in range(count)]

@@ -20,12 +20,13 @@ from migratory_testing.kubernetes import as_applied
 
 
 class FakeKube:
-    """A fake API server.
+    """A fake API server, which listens on a free port within `async with`.
 
     It answers only while `is_answering` is set. `refuse` maps a part of "METHOD path" to the HTTP status with which
-    such requests are refused, with the message `reason`. If `token` is set, requests with another token are refused.
-    Pods in `protected` can't be evicted. `admit` maps paths to what an admission webhook sets in an object at each
-    apply. Applies of paths in `crowded` are rejected for their content until somebody removes a field there.
+    requests that contain it are refused, with the message `reason`. If `token` is set, requests with another token are
+    refused. Pods in `protected` can't be evicted. `admit` maps paths to what an admission webhook sets in an object at
+    each apply. Applies of paths in `crowded` are rejected for their content until somebody removes a field there.
+    `requests` and `applied` record the requests and the applied objects.
     """
 
     def __init__(self) -> None:
@@ -72,12 +73,12 @@ class FakeKube:
         return kubeconfig(self.port)
 
     async def wait_for_watches(self, *plurals: str) -> None:
-        """Wait, without a limit, until each of these kinds is watched."""
+        """Wait, without a limit, until each of these kinds, by its plural name, is watched."""
         while not set(plurals) <= set(self._watchers.values()):  # noqa: ASYNC110 - watchers come and go
             await asyncio.sleep(0.02)
 
     def put(self, path: str, item: Object) -> None:
-        """Store an object and notify watches.
+        """Store an object with a new version and send it to the watches of its kind.
 
         :param path: without its group and version, such as "namespaces/market/pods/a".
         """
@@ -90,6 +91,7 @@ class FakeKube:
                 watcher.put_nowait({"type": "MODIFIED", "object": item})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request as the switches and the stored objects say. Wait while the server does not answer."""
         await self.is_answering.wait()
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
@@ -138,6 +140,7 @@ class FakeKube:
         return _status(404, f"{path} does not exist")
 
     def _listed(self, path: str, request: web.Request) -> list[Object]:
+        """Return the stored objects that a list request asks for, by kind, namespace and labels."""
         wanted = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
         plural = path.rpartition("/")[2]
         return [
@@ -149,11 +152,14 @@ class FakeKube:
         ]
 
     def _evict(self, path: str, body: Object) -> web.Response:
+        """Delete a pod, as an eviction does. Refuse it with 429 if the pod is in `protected`."""
         if path in self.protected:
             return _status(429, "Cannot evict pod as it would violate the pod's disruption budget.")
         return self._delete(path, body["deleteOptions"]["preconditions"]["uid"])
 
     def _delete(self, path: str, uid: str | None) -> web.Response:
+        """Delete an object. Refuse that with 404 if there is none, and with 409 if `uid` is given and is not the
+        object's."""
         if path not in self.objects:
             return _status(404, f"{path} does not exist")
         if uid is not None and self.objects[path]["metadata"].get("uid", uid) != uid:
@@ -162,6 +168,8 @@ class FakeKube:
         return _status(200, "deleted")
 
     def _apply(self, path: str, body: Object, manager: str) -> web.Response:
+        """Merge the applied fields into the object, or into its status if the path ends with /status, with the record
+        of the manager. Return the object. Reject it with 422 if the path is in `crowded`."""
         at = path.removesuffix("/status")
         if path in self.crowded:
             return _status(422, "duplicate value")
@@ -185,6 +193,8 @@ class FakeKube:
         return _json(self.objects[at])
 
     def _remove(self, path: str, patch: list[Object]) -> web.Response:
+        """Remove the fields that a JSON patch names, and let later applies of the path through, if it was in `crowded`.
+        Refuse the patch with 409 if the object has another version than it expects."""
         item = copy.deepcopy(self.objects[path])
         if patch[0]["value"] != item["metadata"]["resourceVersion"]:
             return _status(409, f"{path} has been modified")
@@ -199,6 +209,7 @@ class FakeKube:
         return _json(item)
 
     async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
+        """Send each change of this kind of object, from now on, until the client disconnects."""
         queue: asyncio.Queue[Object] = asyncio.Queue()
         self._watchers[queue] = plural
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -217,7 +228,8 @@ _PLURALS = ("pods", "configmaps", "services", "serviceaccounts")
 
 
 def _discovery(path: str) -> Object:
-    """Return the description of an API group, of all groups or of the core API: the parts of it that kopf reads."""
+    """Return the description of an API group, of all groups or of the core API, with only the fields that kopf
+    reads."""
     version = {"groupVersion": "migratory.dev/v1alpha1", "version": "v1alpha1"}
     match path:
         case "api":
@@ -246,6 +258,7 @@ def kubeconfig(port: int, token_file: Path | None = None) -> KubeConfig:
 
 
 def _kubeconfig(port: int, user: dict[str, str]) -> Object:
+    """Return the content of a kubeconfig file for a server on this port, with this user."""
     return {
         "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
         "users": [{"name": "fake", "user": user}],

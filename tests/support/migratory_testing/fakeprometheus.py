@@ -45,7 +45,7 @@ class Reply:
 
 class FakePrometheus:
     """A web server on a free port of this machine: `with FakePrometheus(answer) as server:`. `answer` is called with
-    each request and returns the reply. `server.requests` holds all requests."""
+    each request, in a thread of its own, and returns the reply. `server.requests` holds all requests."""
 
     def __init__(self, answer: Callable[[Request], Reply], tls: ssl.SSLContext | None = None) -> None:
         self._scheme = "https" if tls else "http"
@@ -112,14 +112,16 @@ MANY = [({"__name__": "c_total", "i": str(i)}, [(START + 1000 * k, float(i * k))
 
 
 def options(*servers: FakePrometheus | str, **given: str) -> SourceOptions:
+    """Return the options of a source that reads the series of `MANY` from these servers. `given` adds or replaces
+    options."""
     url = ",".join(one if isinstance(one, str) else one.url for one in servers)
     base = {"url": url, "matchers": "c_total", "start": str(START // 1000), "end": str(END // 1000)}
     return parse_options(base | {"retries": "1", "timeout": "5s"} | given)
 
 
 def good(request: Request) -> Reply:
-    """Return the reply of a real server: the samples of `MANY` in the requested window, without series that have
-    none."""
+    """Return the reply of a Prometheus server that works: the samples of `MANY` in the requested window, without series
+    that have none there."""
     first, last = made.window_of(request.body)
     inside = [(labels, [one for one in samples if first <= one[0] <= last]) for labels, samples in MANY]
     return Reply(made.streamed([(labels, samples) for labels, samples in inside if samples]))

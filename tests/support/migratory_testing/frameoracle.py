@@ -33,8 +33,8 @@ Event = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """The result of parsing some bytes: the events, the close code (None: still open) with its reason, the parser's
-    state afterwards, and whether the parser waits for the rest of a frame."""
+    """The result of parsing some bytes: the events, the close code (None: no error) with its reason, the parser's state
+    afterwards, and whether the parser waits for the rest of a frame."""
 
     events: list[Event]
     code: int | None
@@ -44,6 +44,7 @@ class Read:
 
 
 def shown(event: FrameEvent) -> Event:
+    """Return a frame event of the product in the form that both parsers' results have: its kind, then its contents."""
     match event:
         case MessageReceived(data, text):
             return ("text" if text else "binary", data)
@@ -56,6 +57,8 @@ def shown(event: FrameEvent) -> Event:
 
 
 def ours(chunks: Sequence[bytes], deflate: bool, role: Role = "server") -> Read:
+    """Return the result of parsing the chunks with the product's parser. Check that after an error it ignores all later
+    chunks."""
     parser = FrameParser(role, LIMIT, deflate)
     events: list[Event] = []
     for index, chunk in enumerate(chunks):
@@ -70,6 +73,7 @@ def ours(chunks: Sequence[bytes], deflate: bool, role: Role = "server") -> Read:
 
 
 def _state(parser: FrameParser) -> tuple[object, ...]:
+    """Return the parser's whole state, to compare two parsers."""
     long = parser._streamed
     held = [parser._buffer, parser._fragments, None if long is None else long.payload]
     return (
@@ -169,6 +173,6 @@ def assert_alike(mine: Read, other: Read, deflate: bool) -> None:
 
 
 def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
-    """Return `data` in pieces, cut at these offsets (modulo its length + 1)."""
+    """Return `data` in pieces, cut at these offsets, each taken modulo `len(data) + 1`. Pieces may be empty."""
     bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
     return [data[start:end] for start, end in pairwise(bounds)]

@@ -20,7 +20,8 @@ def content(sequence: int) -> str:
 
 
 def perfect(subscribers: int = 3) -> TopicHistory:
-    """Return a history with two alternating publishers; everything is acknowledged and delivered to everybody."""
+    """Return a history with two alternating publishers, in which everything is acknowledged, and delivered to every
+    subscriber once and in order."""
     history = TopicHistory(TOPIC, {"a": [], "b": []})
     for sequence in range(1, COUNT + 1):
         entries = history.publishers["a" if sequence % 2 else "b"]
@@ -37,7 +38,8 @@ def judge(history: TopicHistory) -> Verdict:
 
 
 def only(verdict: Verdict, kind: str, count: int = 1) -> list[Finding]:
-    """Check that the verdict has `count` findings of this kind and no others, all of `TOPIC`. Return the findings."""
+    """Check that the verdict has `count` findings of this kind and no others, all of `TOPIC`, and return them. Raise
+    AssertionError otherwise."""
     counts = {name: getattr(verdict, name) for name in ("lost", "duplicate", "reordered", "unexpected")}
     assert counts == dict.fromkeys(counts, 0) | {kind: count}
     assert not verdict.clean
@@ -47,11 +49,12 @@ def only(verdict: Verdict, kind: str, count: int = 1) -> list[Finding]:
 
 
 def stream(history: TopicHistory) -> list[Delivered | Gap]:
-    """Return the events of the subscriber `s1`, which the tests damage."""
+    """Return the events of the subscriber `s1`, which tests damage in place."""
     return history.subscribers["s1"].events
 
 
 def sent(history: TopicHistory, sequence: int) -> Sent:
+    """Return the publication that was acknowledged at this sequence number."""
     return next(
         entry for entries in history.publishers.values() for entry in entries if entry.position == position(sequence)
     )

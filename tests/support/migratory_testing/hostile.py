@@ -1,4 +1,5 @@
-"""Messages of a peer that keeps to the types and to nothing else, built from what the attacked cluster holds.
+"""Messages of a hostile broker to another one. They have the right types, and may break every other rule; they are
+built from what the attacked cluster holds.
 
 Every choice is the caller's: of a property test's data, or of a fuzzer's bytes. Values are mostly ones that matter:
 epochs about the record's, positions about those of the logs, the real history and owner.
@@ -31,7 +32,7 @@ class HostilePeer:
 
     def attack(self) -> None:
         """Deliver one to three hostile messages to a broker in one read, or publish, let time pass or restart a broker.
-        Then handle all queued events."""
+        Then handle all queued events. Deliver nothing to a broker without a link."""
         cluster, choose = self.cluster, self.choose
         running = cluster.running()
         what = choose(("messages", "messages", "messages", "messages", "publish", "wait", "wait long", "crash"))
@@ -76,6 +77,7 @@ class HostilePeer:
         return found
 
     def _epoch(self) -> int:
+        """Return an epoch: about the record's or the replica's, or any."""
         record, replica = self.cluster.record(), self._replica
         found: int = self.choose(
             (
@@ -106,6 +108,7 @@ class HostilePeer:
         return self._last() if self.choose((True, True, False)) else self._number()
 
     def _sender_id(self) -> p.BrokerId:
+        """Return a name and incarnation: mostly the real ones of the sender, or others."""
         links = self.cluster.logic(self.receiver).ctx.links
         found: p.BrokerId = self.choose(
             ((self.sender, links[self.sender]), (self.sender, links[self.sender]), (self.receiver, 1), ("z", 9))
@@ -137,6 +140,7 @@ class HostilePeer:
         return p.PublisherRow("p", number, self._epoch(), self._sequence(), self.choose((b"", b"12345678")))
 
     def _part(self) -> p.TopicPart:
+        """Return a topic's part of a `Sync` or promise: one without holes, or one of any values."""
         entries = self._publications()
         if self.choose((True, True, False)):  # a part without holes
             keep = max(0, entries[0].sequence - 1 if entries else self._last())
@@ -199,6 +203,7 @@ class HostilePeer:
         return p.Inventory(self._group(), self._history(), self._epoch(), self._epoch(), self._epoch(), digests)
 
     def _sync(self) -> p.Sync:
+        """Return a `Sync` whose counts fit its parts; each other field is right or wrong."""
         parts = self._many(self._part)
         lasts = {part.topic: part.last for part in parts if not part.continued}
         owner, whole = self._sender_id(), self.choose((True, True, False))

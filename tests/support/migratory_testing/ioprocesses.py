@@ -35,7 +35,9 @@ SERVER = {
 
 
 class Io:
-    """A fake I/O process: the other end of a broker's channel, with the interface of `subprocess.Popen`."""
+    """A fake I/O process: the other end of a broker's channel, with the interface of `subprocess.Popen`. `got` has the
+    broker's messages, `sockets` the accepted connections that it gave, and `signals` those that it sent. While
+    `reading` is false, what arrives is not acknowledged."""
 
     def __init__(self, ends: tuple[int, int]) -> None:
         self.sock, self.way = (socket.socket(fileno=os.dup(end)) for end in ends)
@@ -61,11 +63,13 @@ class Io:
         await asyncio.get_running_loop().create_unix_connection(lambda: self.channel, sock=self.sock)
 
     def say(self, *messages: Any) -> None:
+        """Send these messages to the broker."""
         for message in messages:
             self.channel.put(encode(message))
         self.channel.flush()
 
     def take_sockets(self) -> int:
+        """Receive the connections that the broker has given, and report the new counts to it. Return how many came."""
         given = receive_sockets(self.way, 64)
         self.given += len(given)
         self.sockets += [accepted for accepted, _ in given if accepted is not None]
@@ -74,6 +78,8 @@ class Io:
         return len(given)
 
     def report(self, batches: int, connections: int = 0, **status: Any) -> EdgeReport:
+        """Return a report of the I/O process's edge to the broker: the number of batches that it has handled, its
+        connections, and `status` in place of fields of an empty edge's status."""
         held = SocketCounts(self.given, connections, connections)
         return EdgeReport(
             batches, 1000, held, {**STATUS, "connections": connections, "clients": connections, **status}, SERVER
@@ -93,6 +99,7 @@ class Io:
         self.send_signal(signal.SIGKILL)
 
     def die(self, code: int) -> None:
+        """End the process with this exit code: close its channel and sockets."""
         self.code = code
         self.channel.close()
         self.way.close()
@@ -109,7 +116,8 @@ class Io:
 
 
 class Site:
-    """A broker's pump and its pool of fake I/O processes. Time stands still except in `later`."""
+    """A broker's pump and its pool of fake I/O processes (`clients`). `started` has the processes in the order of their
+    start. Time stands still except in `later`."""
 
     def __init__(self, logic: Any, log: Any, processes: int, settings: dict[str, Any] | None = None) -> None:
         self.now = 100.0
@@ -137,12 +145,15 @@ class Site:
         return sum(one.metric == "migratory_io_process_deaths_total" for one in self.observed)
 
     def open(self) -> tuple[str, int]:
+        """Listen on a free port, let the pool start its processes and accept clients, and return host and port."""
         listening = listen(bind("127.0.0.1", 0, "clients"), "clients")
         self.clients.open(3, listening)
         host, port = listening.getsockname()[:2]
         return host, port
 
     async def up(self, io: Io) -> Io:
+        """Connect a fake I/O process to the broker, and wait until the broker treats it as started. Return the
+        process."""
         await io.connect()
         io.say(IoHello(1000))
         await until(lambda: io.of(ServerList))
@@ -153,8 +164,8 @@ class Site:
             self.pump.to_edge(effect)
 
     def later(self, seconds: float) -> None:
-        """Advance the clock by `seconds` in steps of 0.1 s with a tick of the pool at each. Longer steps would count
-        as a standstill of the broker."""
+        """Advance the clock by `seconds` in steps of 0.1 s with a tick of the pool at each. Longer steps would count as
+        a standstill of the broker."""
         until = self.now + seconds
         while self.now < until:
             self.now = min(until, self.now + 0.1)

@@ -30,7 +30,8 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def cluster(spec: Object | None = None, name: str = "quotes", **metadata: Any) -> Object:
-    """Return a MigratoryCluster object with this spec, in the namespace "market"."""
+    """Return a MigratoryCluster object with this spec, in the namespace "market". `metadata` adds or replaces fields of
+    its metadata."""
     return {
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "MigratoryCluster",
@@ -46,7 +47,8 @@ NEW, OLD = "revision-2", "revision-1"
 def report(
     name: str = "weekly", *, metadata: Object | None = None, status: Object | None = None, **spec: Any
 ) -> Object:
-    """Return an SLAReport about the cluster "quotes", created a minute before NOW."""
+    """Return an SLAReport object about the cluster "quotes", created a minute before NOW. `spec` adds or replaces
+    fields of its spec."""
     resource: Object = {
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "SLAReport",
@@ -66,7 +68,8 @@ def report(
 def pod(
     name: str, component: str, instance: str = "quotes", *, ready: bool = True, revision: str = NEW, **status: Any
 ) -> Object:
-    """Return a pod of a component, such as a broker, of the cluster `instance`."""
+    """Return a pod of a component, such as a broker, of the cluster `instance`. `status` adds or replaces fields of its
+    status."""
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     labels = {**names.labels(instance, component), names.REVISION: revision}
     return {
@@ -89,7 +92,8 @@ def pods(brokers: int = 3, zookeepers: int = 3, instance: str = "quotes", revisi
 
 
 def page(owned: Iterable[int] = (), brokers: int = 3, **fields: Any) -> BrokerStatusPage:
-    """Return the status page of one of `brokers` healthy, connected brokers, which coordinates these groups."""
+    """Return the status page of one of `brokers` healthy, connected brokers, which coordinates the topic groups
+    `owned`. `fields` replace fields of the page."""
     all_brokers = [f"quotes-broker-{number}" for number in range(brokers)]
     healthy: Object = {
         "ready": True,
@@ -111,7 +115,7 @@ def page(owned: Iterable[int] = (), brokers: int = 3, **fields: Any) -> BrokerSt
 
 
 def pages_of(brokers: int = 3) -> dict[str, BrokerStatusPage]:
-    """Return the status pages of healthy brokers, with the topic groups spread over them."""
+    """Return the status pages of healthy brokers by name, with 100 topic groups spread evenly over them."""
     return {f"quotes-broker-{number}": page(range(number, 100, brokers), brokers) for number in range(brokers)}
 
 
@@ -126,7 +130,7 @@ def field_tree(wanted: Any) -> Object:
 
 
 def as_applied(item: Object, manager: str = names.FIELD_MANAGER) -> Object:
-    """Return an object with the record that the manager has applied it."""
+    """Return an object with the record (`managedFields`) that `manager` has applied it."""
     metadata = {key: value for key, value in item["metadata"].items() if key not in ("name", "namespace")}
     owned = {key: value for key, value in item.items() if key not in ("apiVersion", "kind", "status")}
     record = {
@@ -139,8 +143,8 @@ def as_applied(item: Object, manager: str = names.FIELD_MANAGER) -> Object:
 
 
 def settled(item: Object) -> Object:
-    """Return an object as the API has it some time after it was applied, with the record of it. All replicas of a
-    StatefulSet are ready and updated."""
+    """Return an object as the API has it some time after the operator applied it, with the record of that. All replicas
+    of a StatefulSet are ready and updated."""
     if "managedFields" not in item["metadata"]:
         item = as_applied(item)
     if item["kind"] != "StatefulSet":
@@ -162,13 +166,13 @@ HEALTHY_PAGES = pages_of(3)
 
 
 def observe(resource: Object, **fields: Any) -> ObservedCluster:
-    """Return an observed cluster, at the time NOW, that has only the given fields."""
+    """Return an observed cluster, at the time NOW, that has only the resource and the given fields."""
     return ObservedCluster(resource=resource, now=NOW, **fields)
 
 
 def healthy_cluster(resource: Object | None = None, **fields: Any) -> ObservedCluster:
-    """Return an observed cluster with all pods ready, all objects present, and the status that the operator writes
-    in this state. `fields` replace fields at the end."""
+    """Return an observed cluster with all pods ready, all objects present, and the status that the operator writes in
+    this state. `fields` replace fields of the observed cluster afterwards."""
     resource = resource or cluster()
     observed = observe(resource, pods=pods(), pages=HEALTHY_PAGES)
     for _ in range(3):
@@ -180,19 +184,19 @@ def healthy_cluster(resource: Object | None = None, **fields: Any) -> ObservedCl
 
 
 def condition(plan: ClusterPlan, type_: str) -> tuple[str, str]:
-    """Return (status, reason) of the condition `type_` in the plan's status."""
+    """Return (status, reason) of the condition `type_` in the plan's status. Raise StopIteration without one."""
     found = next(entry for entry in plan.status["conditions"] if entry["type"] == type_)
     return found["status"], found["reason"]
 
 
 def message(plan: ClusterPlan, type_: str) -> str:
-    """Return the message of the condition `type_` in the plan's status."""
+    """Return the message of the condition `type_` in the plan's status. Raise StopIteration without one."""
     return str(next(entry["message"] for entry in plan.status["conditions"] if entry["type"] == type_))
 
 
 def next_pass(observed: ObservedCluster, **fields: Any) -> tuple[ObservedCluster, ClusterPlan]:
-    """Let the operator decide about the cluster with the changed fields. Return that cluster with the status of the
-    decision, and the decision."""
+    """Let the operator decide about the cluster after replacing these fields. Return that cluster with the status of
+    the decision, and the decision."""
     changed = replace(observed, **fields)
     plan = decide(changed, SETTINGS)
     return replace(changed, resource={**changed.resource, "status": plan.status}), plan

@@ -16,7 +16,8 @@ Site = TypeVar("Site")
 def on_both_loops(
     sites: Callable[[], AbstractAsyncContextManager[Site]],
 ) -> Callable[[Callable[[Site], Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Return a decorator that makes a test run twice, once on each loop, with what `sites()` yields."""
+    """Return a decorator that makes an async test run twice, once on each real event loop, with what `sites()` yields
+    as its argument."""
 
     def decorate(test: Callable[[Site], Coroutine[Any, Any, None]]) -> Callable[..., None]:
         @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -35,7 +36,7 @@ def on_both_loops(
 
 
 class ManualLoop:
-    """A stand-in for an event loop's `call_soon` and its clock; the test runs its turns."""
+    """A stand-in for an event loop's `call_soon` (`soon`) and its clock (`now`); the test runs its turns."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
@@ -45,6 +46,7 @@ class ManualLoop:
         self.calls.append(call)
 
     def turn(self) -> bool:
+        """Run the calls that are queued now, and not those that they queue. Return whether there were any."""
         calls, self.calls = self.calls, []
         for call in calls:
             call()

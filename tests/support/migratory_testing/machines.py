@@ -14,8 +14,8 @@ from migratory_broker.core.logic.context import InvariantError
 
 
 def load_machine(beside: str, file: str, name: str) -> Any:
-    """Return the state machine `name` from `file`.py in the folder of `beside`. It is loaded by its path because
-    tests are not a package."""
+    """Return the state machine `name` from `file`.py in the folder of the file `beside`. It is loaded by its path
+    because tests are not a package."""
     spec = util.spec_from_file_location(file, Path(beside).with_name(f"{file}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -26,8 +26,8 @@ def load_machine(beside: str, file: str, name: str) -> Any:
 
 
 def assert_caught(machine: Any, examples: int = 300, steps: int = 50) -> None:
-    """Run the machine until it fails with AssertionError, InvariantError, KeyError or ValueError. Fail the test when it
-    does not within `examples` runs of `steps` steps."""
+    """Run the Hypothesis state machine until it fails with AssertionError, InvariantError, KeyError or ValueError. Fail
+    the test when it does not within `examples` runs of `steps` steps."""
     quick = settings(
         max_examples=examples,
         stateful_step_count=steps,

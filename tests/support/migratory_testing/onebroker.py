@@ -20,7 +20,7 @@ __all__ = ["Bystander", "broker", "bystander", "closed_at_the_end", "zookeeper_m
 
 
 class Bystander:
-    """A connected client; `unharmed` checks that it still gets fresh publications at once."""
+    """A client that must not notice other clients' faults: `unharmed` checks that it still gets new publications."""
 
     def __init__(self, reader: RawClient, writer: RawClient, topic: str) -> None:
         self._reader = reader
@@ -29,7 +29,8 @@ class Bystander:
         self._count = 0
 
     async def unharmed(self, limit: float = 5.0) -> None:
-        """Check that the connection is open and delivers a new publication within `limit` seconds."""
+        """Publish, and check that the bystander's connection delivers that next, within `limit` seconds of publishing.
+        Raise an error otherwise."""
         self._count += 1
         data = b"%d" % self._count
         await self._writer.publish(self._topic, data, self._count, self._topic)
@@ -39,6 +40,7 @@ class Bystander:
 
 @pytest.fixture(scope="session")
 def zookeeper_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    """Run one ZooKeeper member for all tests of the session."""
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper"), 1) as running:
         yield running
 
@@ -47,7 +49,7 @@ def zookeeper_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 def broker(
     zookeeper_member: ZooKeeperEnsemble, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Broker]:
-    """Run one real broker for the tests of a file. It is the only broker of its cluster."""
+    """Run one real broker for the tests of a file, with the file's `SETTINGS`. It is the only broker of its cluster."""
     settings: dict[str, Any] = {"delivery": {"minCopies": 1}, **getattr(request.module, "SETTINGS", {})}
     folder = tmp_path_factory.mktemp("broker")
     name = Path(str(request.module.__file__)).stem
@@ -58,12 +60,14 @@ def broker(
 
 @pytest.fixture(autouse=True)
 async def closed_at_the_end() -> AsyncIterator[None]:
+    """Close all raw clients at the end of each test."""
     yield
     await close_all()
 
 
 @pytest.fixture
 async def bystander(broker: Broker, request: pytest.FixtureRequest) -> AsyncIterator[Bystander]:
+    """Connect a bystander. Check before and after the test that it gets new publications."""
     topic = f"bystander/{abs(hash(request.node.nodeid))}"
     reader, writer = await RawClient.join(broker, name="bystander"), await RawClient.join(broker, name="publisher")
     await reader.subscribe(topic)

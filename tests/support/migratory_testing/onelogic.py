@@ -27,7 +27,8 @@ from migratory_protocol.positions import Position
 
 
 class Log:
-    """The log of a topic. The publications from `base` + 1 on are cached."""
+    """The log of a topic. `epoch` and `base` are the position before the oldest cached publication; `cached` has all
+    later ones."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -41,7 +42,8 @@ class Log:
 
 
 class OneLogic:
-    """A logic with the logs of all topics. `history` is the first epoch of the current history."""
+    """A logic with the logs of all topics. `epoch` is that of new publications, and `history` the first epoch of the
+    current history."""
 
     def __init__(self, epoch: int = 1) -> None:
         self.history = self.epoch = epoch
@@ -58,7 +60,7 @@ class OneLogic:
         return new
 
     def flush(self) -> list[Event]:
-        """Remove all pending publications and return their fan-outs."""
+        """Remove all pending publications, which `publish` committed, and return their fan-outs: one for each topic."""
         events: list[Event] = []
         for topic, log in self.logs.items():
             if log.pending:
@@ -67,7 +69,7 @@ class OneLogic:
         return events
 
     def evict(self, topic: str, count: int) -> None:
-        """Evict the `count` oldest publications of a topic from the cache."""
+        """Evict the `count` oldest publications of a topic from the cache: a replay that needs them is truncated."""
         log = self.logs[topic]
         for publication in log.cached[:count]:
             log.base = publication.sequence
@@ -110,6 +112,7 @@ class OneLogic:
         return [self._page(request)]
 
     def _attach(self, request: Attach) -> Attached:
+        """Return the answer to a subscription: the receipt, and the first page of the replay or the snapshot."""
         log = self.logs[request.topic]
         receipt: Receipt = "complete"
         position, after = log.position, request.after
@@ -128,6 +131,8 @@ class OneLogic:
         )
 
     def _page(self, request: NextPage) -> Page:
+        """Return a page of a replay. Say that it is truncated or reset if publications after the requested position are
+        no longer cached."""
         log = self.logs[request.topic]
         after = request.after
         if after.epoch < self.history:

@@ -8,8 +8,8 @@ ADDRESSES = {"src", "href", "xlink:href", "action", "data", "poster", "srcset"}
 
 
 class Reader(HTMLParser):
-    """The tags, identifiers, addresses and words of a page. Parsing fails the test at an event handler attribute, such
-    as `onclick`."""
+    """The tags, identifiers, addresses and words of a page, each in order. Creating it parses the text, and raises
+    AssertionError at an event handler attribute, such as `onclick`."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

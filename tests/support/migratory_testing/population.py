@@ -1,5 +1,5 @@
-"""A model of the clients of a `Cluster`, without client code: each moves to the broker to which it is asked to move,
-after a while."""
+"""A model of the clients of a `Cluster`, without client code: each moves to the broker to which it is asked to move, at
+a random time within the request's period."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ UP = 3.0
 
 
 class ModelClient:
-    """One client of a `Population`. `broker` is its broker, `moves` are the causes of its changes of broker so far."""
+    """One client of a `Population`. `broker` is its broker, `moves` are the causes of its changes of broker so far.
+    `planned_move` is its next move: time, broker and cause, None without one."""
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
@@ -28,8 +29,8 @@ class ModelClient:
 
 
 class Population:
-    """All clients of a cluster. `counts` has the number of clients of each broker at the start. While `stays` is
-    true, clients ignore requests to move for balance."""
+    """All clients of a cluster. The arguments `counts` are the number of clients of each broker at the start, by its
+    name. While `stays` is true, clients ignore requests to move for balance."""
 
     def __init__(self, cluster: Cluster, seed: int = 1, **counts: int) -> None:
         self.cluster = cluster
@@ -54,7 +55,8 @@ class Population:
         self.cluster.settle()
 
     def run(self, seconds: float) -> None:
-        """Run the cluster and its clients for `seconds`."""
+        """Run the cluster and its clients for `seconds` of its clock. Every 0.1 s, move the clients whose time has
+        come, and report the counts to the brokers."""
         end = self.cluster.now + seconds - 1e-9
         while self.cluster.now < end:
             self.cluster.run(0.1)
@@ -67,7 +69,7 @@ class Population:
             self.report_counts()
 
     def run_until_stable(self, seconds: float, within: float) -> None:
-        """Run until no client has moved for `seconds`. Fail after `within` seconds."""
+        """Run until no client has moved for `seconds`. Raise AssertionError after `within` seconds."""
         quiet, moves = 0.0, -1
         while quiet < seconds:
             assert within > 0, f"clients never come to rest: {self.counts()}"
@@ -77,6 +79,8 @@ class Population:
             quiet, moves = (quiet + 1.0 if total == moves else 0.0), total
 
     def _plan_moves(self) -> None:
+        """Read the brokers' new effects, and plan a move for each client that they ask: for balance the clients with
+        the fewest moves that have no planned one, for a drain all clients of the broker."""
         for name, broker in self.cluster.brokers.items():
             for effect in broker.effects[self._seen[name] :]:
                 here = [client for client in self.clients if client.broker == name]
@@ -92,6 +96,8 @@ class Population:
             self._seen[name] = len(broker.effects)
 
     def _plan_move(self, client: ModelClient, servers: tuple[Server, ...], period: float, cause: str) -> None:
+        """Plan the client's move to one of `servers`, chosen by weight, at a random time within 0.9 of `period`. It
+        replaces a planned one."""
         server = self.random.choices(servers, [server.weight for server in servers])[0]
         when = self.cluster.now + self.random.random() * 0.9 * period
         client.planned_move = (when, server.url.removeprefix("ws://"), cause)
@@ -102,7 +108,8 @@ class Population:
 
 
 def uneven(**counts: int) -> tuple[Cluster, Population]:
-    """Return a cluster that is up and its clients, with these numbers of clients at each broker."""
+    """Return a cluster that is up and its clients. The arguments are the number of clients at each broker, by its
+    name."""
     cluster = Cluster(tuple(counts)).up()
     return cluster, Population(cluster, **counts)
 

@@ -33,7 +33,8 @@ UNCHECKED.verify_mode = ssl.CERT_NONE
 
 
 def broker_command(config: Path, *options: str) -> list[str]:
-    """Return the command of `migratory broker`, with free ports where the options name none."""
+    """Return the command of `migratory broker`, with a free port of 127.0.0.1 for each listener that `options` do not
+    name."""
     command = [sys.executable, "-m", "migratory_cli.main", "broker", "--config", str(config), *options]
     for option in ("--clients", "--peers", "--admin"):
         if option not in options:
@@ -42,7 +43,8 @@ def broker_command(config: Path, *options: str) -> list[str]:
 
 
 class Broker:
-    """One broker process. Its log is `folder/NAME.log`; `name` stays across restarts."""
+    """One broker process. Its log is `folder/NAME.log`; `name` stays across restarts. `admin_token` is sent to the
+    administration, if it is not empty."""
 
     def __init__(self, folder: Path, config: Path, name: str) -> None:
         self.name = name
@@ -55,13 +57,14 @@ class Broker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
+        """Start the process, with more options of the command line. Do not wait until it is ready."""
         self._from = self.log.stat().st_size if self.log.exists() else 0
         command = broker_command(self.config, "--name", self.name, *options)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the JSON log lines since the last start."""
+        """Return the JSON log lines that the process wrote since the last start."""
         if not self.log.exists():
             return []
         found = []
@@ -89,9 +92,11 @@ class Broker:
 
     @property
     def url(self) -> str:
+        """The URL for clients. Wait until the broker listens."""
         return str(self.event("listening")["url"])
 
     def address(self, listener: str) -> tuple[str, int]:
+        """Return host and port of a listener ("clients", "peers" or "admin"). Wait until the broker listens."""
         host, _, port = str(self.event("listening")[listener]).rpartition(":")
         return host, int(port)
 
@@ -111,14 +116,15 @@ class Broker:
             return 0, ""
 
     def status(self) -> dict[str, Any]:
+        """Return the status page. Raise AssertionError if the broker does not return it."""
         code, body = self.get("/v1/status")
         assert code == 200, f"{self.name} returns no status: {code}"
         found: dict[str, Any] = json.loads(body)
         return found
 
     def metric(self, name: str, default: float | None = None) -> float:
-        """Return the sum over the samples of a metric. If it has none yet, return `default`, or raise AssertionError
-        without one."""
+        """Return the sum over the samples of a metric with labels. If it has none yet, return `default`, or raise
+        AssertionError without one."""
         lines = self.get("/metrics")[1].splitlines()
         values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{")]
         if not values and default is not None:
@@ -130,6 +136,8 @@ class Broker:
         return self.get("/readyz")[0] == 200
 
     def wait_ready(self, limit: float = START) -> None:
+        """Wait until the broker accepts clients. Raise AssertionError when it has ended, or after `limit` seconds for
+        each of listening and being ready."""
         self.event("listening", limit)
         poll(self.ready, f"{self.name} accepts clients", limit)
 
@@ -138,7 +146,8 @@ class Broker:
         self.process.send_signal(number)
 
     def wait(self, limit: float = LIMIT) -> int:
-        """Wait up to `limit` seconds for the end of the process; return its exit code."""
+        """Wait for the end of the process and return its exit code. Raise subprocess.TimeoutExpired after `limit`
+        seconds."""
         assert self.process is not None
         return self.process.wait(limit)
 
@@ -148,7 +157,8 @@ class Broker:
 
 
 class Brokers:
-    """The brokers of one cluster, `b0`, `b1` and so on. `settings` are merged into the configuration file."""
+    """The brokers of one cluster, `b0`, `b1` and so on, which are killed at the end of `with`. `settings` are merged
+    into the configuration file."""
 
     def __init__(self, folder: Path, zookeeper: str, size: int = 3, **settings: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -172,11 +182,12 @@ class Brokers:
         return list(self._brokers.values())
 
     def configure(self, **settings: Any) -> None:
-        """Merge `settings` into the configuration file."""
+        """Merge `settings` into the configuration file, which brokers read when they start."""
         self.settings |= settings
         self._config.write_text(json.dumps(self.settings))
 
     def start_all(self) -> None:
+        """Start all brokers, and wait until each accepts clients."""
         for broker in self.all():
             broker.start()
         for broker in self.all():
@@ -213,7 +224,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def runs(process: psutil.Process, text: str) -> bool:
-    """Return whether the command line contains the text; false for a process that just ended."""
+    """Return whether the process's command line contains the text. Return False for a process that has ended."""
     try:
         return text in " ".join(process.cmdline())
     except psutil.NoSuchProcess:  # also for a zombie

@@ -22,20 +22,23 @@ def bits(number: int, size: int) -> str:
 
 
 def packed(text: str) -> bytes:
-    """Return the bytes of a text of 0 and 1, which is filled up with zeros at its end."""
+    """Return the bytes of a text of 0 and 1, to whose end zeros are added up to a whole byte."""
     text += "0" * (-len(text) % 8)
     return int(text or "0", 2).to_bytes(len(text) // 8, "big")
 
 
 def bits_of(value: float) -> int:
+    """Return the 64 bits of a float as a whole number."""
     return int(struct.unpack(">Q", struct.pack(">d", value))[0])
 
 
 def of_bits(bits: int) -> float:
+    """Return the float with these 64 bits."""
     return float(struct.unpack(">d", struct.pack(">Q", bits))[0])
 
 
 def uvarint(number: int) -> bytes:
+    """Return a number, modulo 2^64, as a varint of protobuf."""
     number &= (1 << 64) - 1
     out = bytearray()
     while number >= 0x80:
@@ -46,6 +49,7 @@ def uvarint(number: int) -> bytes:
 
 
 def zigzag(number: int) -> bytes:
+    """Return a signed number as a zigzag varint, as Go's `binary.PutVarint` writes it."""
     return uvarint((number << 1) ^ (number >> 63))
 
 
@@ -73,6 +77,7 @@ def _bits_of_bytes(data: bytes) -> str:
 
 
 def _change(change: int) -> str:
+    """Return the bits of the change of the interval between samples, as an XOR chunk has them."""
     if change == 0:
         return "0"
     for prefix, size in (("10", 14), ("110", 17), ("1110", 20)):
@@ -82,6 +87,8 @@ def _change(change: int) -> str:
 
 
 def _value(changed: int, leading: int | None, trailing: int) -> tuple[str, int | None, int]:
+    """Return the bits of a value, as an XOR chunk has them, and the numbers of leading and trailing zeros for the next
+    one. `changed` is the value's bits XOR those of the value before."""
     if changed == 0:
         return "0", leading, trailing
     front = min(31, 64 - changed.bit_length())
@@ -93,20 +100,24 @@ def _value(changed: int, leading: int | None, trailing: int) -> tuple[str, int |
 
 
 def message(number: int, content: bytes) -> bytes:
+    """Return a field of a protobuf message: its number, and its content with its length."""
     return uvarint(number << 3 | 2) + uvarint(len(content)) + content
 
 
 def number(field: int, value: int) -> bytes:
+    """Return a field of a protobuf message with a whole number."""
     return uvarint(field << 3) + uvarint(value)
 
 
 def labels(pairs: Labels) -> bytes:
+    """Return a series' labels, sorted by name, as fields of a protobuf message."""
     return b"".join(
         message(1, message(1, name.encode()) + message(2, value.encode())) for name, value in sorted(pairs.items())
     )
 
 
 def frame(content: bytes) -> bytes:
+    """Return a frame of a streamed answer: length, checksum and content."""
     checksum: int = google_crc32c.value(content)
     return uvarint(len(content)) + checksum.to_bytes(4, "big") + content
 
@@ -127,8 +138,8 @@ def streamed(series: Iterable[tuple[Labels, Samples]], per_chunk: int = 120, per
 
 
 def plain(series: Iterable[tuple[Labels, Samples]]) -> bytes:
-    """Return the answer to a remote read as one uncompressed `ReadResponse`. A field that is zero is left out, as in
-    Go."""
+    """Return the answer to a remote read as one uncompressed `ReadResponse`. A field that is zero is left out, as Go's
+    encoder does."""
     inside = b""
     for pairs, samples in series:
         told = labels(pairs)
@@ -160,6 +171,7 @@ def fields(data: bytes) -> list[tuple[int, Any]]:
 
 
 def _read(data: bytes, at: int) -> tuple[int, int]:
+    """Return the varint at offset `at`, and the offset after it."""
     result = shift = 0
     while True:
         result |= (data[at] & 0x7F) << shift

@@ -1,5 +1,5 @@
-"""A real pump whose turns the test runs, over cores that record their events. Compiled modules accept no stand-in for
-the pump itself."""
+"""A real pump whose turns the test runs, over cores that record their events. The test does not replace the pump
+itself, because compiled modules accept no stand-in for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from migratory_broker.runtime.pump import TURN_SECONDS, Pump
 
 
 class RecordedPump:
-    """`pump`, and in `events` what its edge got. Its clock advances only within `turn`."""
+    """A real pump, `pump`, for which this object is both the logic and the edge. `events` has all events that the pump
+    stepped it with. Its clock advances only within `turn`."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -22,7 +23,8 @@ class RecordedPump:
         self.pump.attach(self)
 
     def step(self, event: Any, now: float, /) -> list[Any]:
-        """Record an event, for the pump. After `most` of them its turn has taken too long."""
+        """Record an event, as the core that the pump steps. At the last event that `turn` allows, advance the clock so
+        far that the pump ends its turn."""
         self.events.append(event)
         self._most -= 1
         if self._most == 0:
@@ -30,7 +32,7 @@ class RecordedPump:
         return []
 
     def turn(self, most: int = 1000) -> list[Any]:
-        """Run the pump until the edge got `most` events, or nothing is queued. Return these events."""
+        """Run the pump until it has stepped `most` events, or nothing is queued. Return these events."""
         self._most = most
         before = len(self.events)
         while self._calls and self._most > 0:

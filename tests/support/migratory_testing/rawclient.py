@@ -64,7 +64,8 @@ class Frame(NamedTuple):
 
 
 def frame(opcode: int, payload: bytes, *, fin: bool = True, rsv1: bool = False, masked: bool = True) -> bytes:
-    """Return a client's frame, with its length in the shortest form."""
+    """Return a client's WebSocket frame, with its length in the shortest form. `fin`, `rsv1` and `masked` set those
+    bits; the mask is `KEY`."""
     first = opcode | (0x80 if fin else 0) | (0x40 if rsv1 else 0)
     mask = 0x80 if masked else 0
     if len(payload) < 126:
@@ -98,8 +99,8 @@ def request(
 
 
 async def answer(address: tuple[str, int], data: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send any bytes, and return status, headers (names in lower case) and body of the answer. The server must end
-    the connection, except after status 101."""
+    """Send any bytes, and return status, headers (names in lower case) and body of the HTTP answer. The server must end
+    the connection, except after status 101, whose body is empty. Raise TimeoutError after `LIMIT` seconds."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(data)
@@ -112,6 +113,7 @@ async def answer(address: tuple[str, int], data: bytes) -> tuple[int, dict[str, 
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    """Read the head of an HTTP response. Return its status and headers, with names in lower case."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines[1:] if line)
     return int(lines[0].split()[1]), {name.lower(): value.strip() for name, _, value in pairs}
@@ -121,7 +123,7 @@ _opened: list[RawClient] = []
 
 
 async def close_all() -> None:
-    """Close all connections that were opened since the last call."""
+    """Abort all connections that were opened since the last call, and wait for their end."""
     opened = _opened[:]
     _opened.clear()
     for client in opened:
@@ -180,6 +182,8 @@ class RawClient:
         return client
 
     async def _handshake(self, deflate: bool) -> None:
+        """Do the WebSocket handshake. Raise AssertionError if the broker refuses it, computes another accept key, or
+        does not answer with or without compression as requested."""
         self.writer.write(request(wire=self.wire, deflate=deflate))
         async with asyncio.timeout(LIMIT):
             status, headers = await _head(self.reader)
@@ -207,7 +211,7 @@ class RawClient:
             self.write(frame(BINARY, msgspec.msgpack.encode([number, *fields.values()])))
 
     async def subscribe(self, topic: str, after: object = None, number: int = 1) -> Message:
-        """Subscribe to a topic. Return its receipt."""
+        """Subscribe to a topic, after the position `after` in the wire format's form. Return the topic's receipt."""
         entry = {"topic": topic, "after": after} if self.wire == "json" else [topic, after]
         self.send("subscribe", request=number, topics=[entry])
         receipt: Message = (await self.receive("subscribed"))["topics"][0]
@@ -226,7 +230,8 @@ class RawClient:
         self, topic: str, payload: bytes, number: int, publisher: str = "raw", limit: float = LIMIT
     ) -> Any:
         """Publish with QoS 1, and again after each refusal with `retry` or `gap`, as a client must. Return the
-        acknowledged position. Raise TimeoutError after `limit` seconds."""
+        acknowledged position in the wire format's form. Raise AssertionError after another refusal, TimeoutError after
+        `limit` seconds."""
         async with asyncio.timeout(limit):
             while True:
                 self.send_publish(topic, payload, number, publisher)
@@ -270,7 +275,7 @@ class RawClient:
                 return self.decode(received.payload)
 
     def decode(self, payload: bytes) -> list[Message]:
-        """Decode a frame's payload, and return its messages."""
+        """Decode a frame's payload, and return its messages as JSON has them, with named fields."""
         if self.wire == "json":
             data = json.loads(payload)
             return data if isinstance(data, list) else [data]
@@ -278,8 +283,8 @@ class RawClient:
         return [_named(item) for item in (items if isinstance(items[0], list) else [items])]
 
     async def receive(self, *operations: str, limit: float = LIMIT) -> Message:
-        """Remove and return the next message of one of these operations. Raise TimeoutError after `limit` seconds,
-        ConnectionEnded at the end of the connection."""
+        """Remove and return the next message of one of these operations. Keep other messages in `buffered`, in order.
+        Raise TimeoutError after `limit` seconds, ConnectionEnded at the end of the connection."""
         async with asyncio.timeout(limit):
             while True:
                 for index, message in enumerate(self.buffered):
@@ -289,7 +294,7 @@ class RawClient:
 
     async def wait_ended(self, limit: float = LIMIT) -> ConnectionEnded:
         """Wait up to `limit` seconds for the end of the connection and return it. Answer the close frame, close this
-        side, and check that the broker closes its side. Earlier messages are in `buffered`."""
+        side, and check that the broker closes its side. Messages that arrive before are added to `buffered`."""
         async with asyncio.timeout(limit):
             while True:
                 try:
@@ -314,7 +319,7 @@ class RawClient:
 
 
 def payload(message: Message) -> bytes:
-    """Return the payload of a delivery in either format."""
+    """Return the payload of a delivery in either wire format."""
     if "payload" in message:
         return bytes(message["payload"])
     if "data64" in message:
@@ -323,7 +328,7 @@ def payload(message: Message) -> bytes:
 
 
 def position(value: object) -> tuple[int, int]:
-    """Return (epoch, sequence) of a position in either format."""
+    """Return (epoch, sequence) of a position in either wire format."""
     if isinstance(value, str):
         epoch, _, sequence = value.partition(":")
         return int(epoch), int(sequence)
@@ -332,6 +337,7 @@ def position(value: object) -> tuple[int, int]:
 
 
 def _named(item: list[Any]) -> Message:
+    """Return a MessagePack message as JSON has it, with named fields."""
     op, *names = _FIELDS[item[0]]
     message = {"op": op, **dict(zip(names, item[1:], strict=False))}
     if op == "subscribed":

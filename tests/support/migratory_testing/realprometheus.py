@@ -26,7 +26,8 @@ def missing() -> str | None:
 
 
 class Prometheus:
-    """A Prometheus server whose data are in `folder`. It scrapes `targets` every `interval` ms as the job "load"."""
+    """A Prometheus server whose data are in `folder`; creating it starts it, `with` waits for it and ends it. It
+    scrapes `targets` every `interval` ms as the job "load"."""
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class Prometheus:
         return float(result[0]["value"][1]) if result else None
 
     def ready(self) -> bool:
+        """Return whether the server answers. Raise AssertionError with its log if it has ended."""
         assert self._process.poll() is None, self._log.read_text()
         return self.get("/api/v1/status/buildinfo") is not None
 
@@ -88,7 +90,8 @@ class Prometheus:
 
 
 def backfill(folder: Path, lines: Sequence[str]) -> Path:
-    """Import these OpenMetrics lines into `folder` as the data of a server, and return the folder."""
+    """Import these OpenMetrics lines into `folder` as the data of a server that starts there later, and return the
+    folder. Raise AssertionError if promtool refuses them."""
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / "samples.openmetrics"
     text.write_text("".join(f"{line}\n" for line in lines) + "# EOF\n")

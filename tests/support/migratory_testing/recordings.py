@@ -24,6 +24,8 @@ DELIVERIES = 50 * SECONDS + 50 * (SECONDS // 2)
 
 
 class Sample(NamedTuple):
+    """One sample: metric, labels, time in ms since 1970, and value."""
+
     metric: str
     labels: dict[str, str]
     timestamp: int
@@ -40,7 +42,8 @@ def recording(
     """Return the samples of the minute, scraped each second and once before the first delivery.
 
     The last scrape counts `lost` deliveries as lost, as a verifier reports them. `latency` maps a second, counted from
-    0, to the latency in seconds of its deliveries, or to None for a second without publications.
+    0, to the latency in seconds of its deliveries, or to None for a second without publications. `start` is in seconds
+    since 1970.
     """
     meter = Meter(BOUNDS, settle=1.0)
     exporter = MeterCollector(meter, cluster, started_at=start - 1.0)
@@ -100,4 +103,5 @@ def _scrape(exporter: MeterCollector, moment: int) -> list[Sample]:
 
 
 def given(labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels without those that have an empty value."""
     return {name: value for name, value in labels.items() if value}

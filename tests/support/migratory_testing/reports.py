@@ -128,8 +128,9 @@ run of a minute has some."""
 
 @cache
 def sample_report(*, slower: float = 1.0, lost: int = 0) -> SlaReport:
-    """Return the report of a recording in which `b1` dies. Latencies are multiplied by `slower`: from 3 on, the
-    objective `fast` is missed. With `lost`, the objective `complete` is missed."""
+    """Return the report of a recording in which `b1` dies, with one second without publications. Latencies are
+    multiplied by `slower`: from 3 on, the objective `fast` is missed. With `lost` deliveries, the objective `complete`
+    is missed."""
 
     def latency(second: int) -> float | None:
         if second == SILENT:

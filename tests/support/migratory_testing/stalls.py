@@ -1,5 +1,5 @@
-"""Stalls of the event loop of a real process. The product has no hook for them: a `sitecustomize` module on the path of
-the process installs handlers of signals, which block where Python runs them, in the thread of the loop.
+"""Stalls of the event loop of a real process, by signals. The product has no hook for them: a module `sitecustomize`,
+which Python imports at its start, installs handlers of the signals. They block in the thread of the event loop.
 
 `monkeypatch.setenv("PYTHONPATH", stallable_path(folder))` before the process starts, then `os.kill(pid, HANG)`.
 """
@@ -37,6 +37,7 @@ signal.signal({int(PAUSE)}, pause_here)
 
 
 def stallable_path(folder: Path) -> str:
-    """Write the module into `folder`, and return the PYTHONPATH with which a Python process can be stalled."""
+    """Write the module `sitecustomize` into `folder`. Return the value of PYTHONPATH with which a Python process can be
+    stalled."""
     (folder / "sitecustomize.py").write_text(_CODE)
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))

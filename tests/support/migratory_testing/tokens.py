@@ -18,7 +18,8 @@ CURVES: dict[str, ec.EllipticCurve] = {"ES256": ec.SECP256R1(), "ES384": ec.SECP
 
 @cache
 def private_key(algorithm: str, name: str = "") -> Any:
-    """Return the private key of this name for an algorithm: the secret for HS algorithms."""
+    """Return the private key of this name for an algorithm, the same at each call in a process. For HS algorithms it is
+    a text, the secret."""
     if algorithm.startswith("HS"):
         return SECRET + name
     if algorithm == "EdDSA":
@@ -29,7 +30,8 @@ def private_key(algorithm: str, name: str = "") -> Any:
 
 
 def public_jwk(algorithm: str, name: str = "", **fields: Any) -> dict[str, Any]:
-    """Return the public key as JWK, with more or other fields; the id is the name."""
+    """Return the public key of this name as JWK, with `fields` added or replaced. Its id (`kid`) is the name; with an
+    empty name it has none."""
     key = private_key(algorithm, name).public_key()
     library: Any = {"E": ECAlgorithm, "R": RSAAlgorithm, "P": RSAAlgorithm}[algorithm[0]]
     if algorithm == "EdDSA":
@@ -40,7 +42,7 @@ def public_jwk(algorithm: str, name: str = "", **fields: Any) -> dict[str, Any]:
 
 
 def key_set(*keys: dict[str, Any]) -> bytes:
-    """Return a JWK set."""
+    """Return a JWK set of these keys, as JSON."""
     return json.dumps({"keys": keys}).encode()
 
 
@@ -52,13 +54,13 @@ def public_pem(algorithm: str, name: str = "") -> bytes:
 def sign(
     claims: dict[str, Any], algorithm: str = "HS256", name: str = "", headers: dict[str, Any] | None = None
 ) -> str:
-    """Return a token signed by the private key of this name. A name is the key id as well, unless `headers` has another
-    one or None for none."""
+    """Return a JSON Web Token with these claims, signed by the private key of this name. A name is the key id as well,
+    unless `headers` has another one or None for none."""
     all_headers = {"typ": "JWT"} | ({"kid": name} if name else {}) | (headers or {})
     present = {field: value for field, value in all_headers.items() if value is not None}
     return jwt.PyJWS().encode(json.dumps(claims).encode(), private_key(algorithm, name), algorithm, present)
 
 
 def digest(token: str) -> str:
-    """Return the hash by which a configuration names a static token."""
+    """Return the hash by which a configuration names a static token: its SHA-256 in hex."""
     return sha256(token.encode()).hexdigest()

@@ -22,6 +22,8 @@ def scenario(cluster: LocalCluster) -> Scenario:
 
 
 def flawless(result: LoadResult) -> None:
+    """Check that a load run had no problem: everything was acknowledged, and all that was expected was delivered, each
+    once and in order. Raise AssertionError otherwise."""
     assert result.problems == []
     assert (result.lost, result.duplicates, result.reordered, result.unexpected) == (0, 0, 0, 0)
     assert result.delivered == result.expected > 0
@@ -39,7 +41,7 @@ class Traffic:
 
     async def flows(self, publications: int, within: float) -> None:
         """Wait until this number of further publications is acknowledged and there are as many further deliveries.
-        Fail after `within` seconds."""
+        Raise AssertionError after `within` seconds."""
         acknowledged, received = self._counts()
         deadline = time.monotonic() + within
         while True:

@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 def poll(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T:
-    """Poll `condition`, and return its first true value. Raise AssertionError with `what` after `limit` seconds."""
+    """Call `condition` every `STEP` seconds, and return its first true value. Raise AssertionError with the text `what`
+    after `limit` seconds. The calling thread is blocked meanwhile."""
     deadline = time.monotonic() + limit
     while not (found := condition()):
         assert time.monotonic() < deadline, _late(what, limit)
@@ -29,7 +30,7 @@ async def until(condition: Callable[[], Coroutine[Any, Any, T]], what: str = "",
 async def until(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T: ...
 async def until(condition: Callable[[], Any], what: str = "", limit: float = LIMIT) -> Any:
     """Return the first true value of `condition`, which may be a coroutine function, while the event loop runs. Raise
-    AssertionError with `what` after `limit` seconds."""
+    AssertionError with the text `what` after `limit` seconds."""
     deadline = time.monotonic() + limit
     while True:
         found = condition()

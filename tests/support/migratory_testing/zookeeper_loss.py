@@ -14,14 +14,14 @@ Nodes = dict[str, Stored]
 
 
 def away(cluster: Cluster) -> None:
-    """Stop ZooKeeper."""
+    """Disconnect all brokers from ZooKeeper, and run the cluster for a second."""
     cluster.zookeeper(False)
     cluster.run(1.0)
 
 
 def comes_back(cluster: Cluster, nodes: Nodes | None = None, *names: str) -> None:
-    """Start ZooKeeper with these nodes, by default none, and connect the running brokers, or only `names`, in new
-    sessions."""
+    """Start ZooKeeper with these nodes, by default without any, and without watches. Connect the running brokers, or
+    only `names`, in new sessions."""
     cluster.store.nodes = nodes or {"/": Stored(b"", 0, 0)}
     cluster.store.watches.clear()
     for name in names or cluster.running():
@@ -29,6 +29,7 @@ def comes_back(cluster: Cluster, nodes: Nodes | None = None, *names: str) -> Non
 
 
 def reconnect(cluster: Cluster, name: str) -> None:
+    """Connect a broker to ZooKeeper in a new session, after telling it that its old one was lost."""
     cluster._session += 1
     cluster[name].session, cluster[name].zookeeper = cluster._session, True
     cluster.give(name, ZkSession("lost"))
@@ -36,6 +37,7 @@ def reconnect(cluster: Cluster, name: str) -> None:
 
 
 def empty(cluster: Cluster) -> None:
+    """Stop ZooKeeper and start it again without data."""
     away(cluster)
     comes_back(cluster)
 
@@ -46,6 +48,8 @@ def backup(cluster: Cluster) -> Nodes:
 
 
 def publishes(cluster: Cluster, number: int) -> bool:
+    """Publish with QoS 1 and the message id `number` at a running broker. Return whether it was acknowledged within 3 s
+    of the cluster's clock."""
     reference = cluster.publish(cluster.running()[0], "t", f"x{number}", id=number)
     cluster.run(3.0)
     answer = cluster.answers.get(reference)
@@ -53,8 +57,8 @@ def publishes(cluster: Cluster, number: int) -> bool:
 
 
 def publishing_without_one() -> tuple[Cluster, str, str, str]:
-    """Return a cluster of three with a publication that was acknowledged after one broker was lost, and the names of
-    the coordinator, of the lost broker and of the third one."""
+    """Return a cluster of three brokers with a publication that was acknowledged after one broker was lost, and the
+    names of the coordinator, of the lost broker and of the third one."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     lost, follower = cluster.others()

@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 def parent_of(path: str) -> str:
-    """Return the path of the parent."""
+    """Return the path of a node's parent; that of "/" is "/"."""
     return path.rsplit("/", 1)[0] or "/"
 
 
@@ -50,9 +50,8 @@ def children(paths: Iterable[str], path: str) -> tuple[str, ...]:
 def staged(
     nodes: Mapping[str, Stored], session: int, operations: Iterable[ZkOperation]
 ) -> tuple[dict[str, Stored | None], tuple[int, ...]]:
-    """Return the nodes that a transaction would change (None: deleted) and the version that each operation returns
-    (-1 for a deletion or check).
-    Raise Refused if an operation does not apply. Change nothing."""
+    """Return the nodes that a transaction would change (None: deleted), and the version that each operation returns: -1
+    for a deletion or check. Raise Refused if an operation does not apply. Change nothing."""
     changes: dict[str, Stored | None] = {}
     versions: list[int] = []
 
@@ -90,7 +89,8 @@ def staged(
 
 
 class Store:
-    """A ZooKeeper that answers at once. Watches belong to brokers by name."""
+    """A ZooKeeper that answers at once. `nodes` are by path. `watches` has the brokers that watch a path, or with "/*"
+    behind it, the children of a path. `fired` collects (broker, path) of watches that a change fired."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0)}
@@ -117,19 +117,21 @@ class Store:
         return ZkReply(request.request, "ok", children=children(self.nodes, request.path))
 
     def expire(self, session: int) -> None:
-        """End a session: delete its ephemerals and fire their watches."""
+        """End a session: delete its ephemerals, and fire the watches on them and on their parents' children."""
         for path in [path for path, node in self.nodes.items() if node.owner == session]:
             del self.nodes[path]
             self.fire(path, True)
 
     def fire(self, path: str, with_parent: bool) -> None:
-        """Fire the watches of a node and, with `with_parent`, those on the list of its parent's children. `fired`
-        collects them."""
+        """Fire and remove the watches of a node and, with `with_parent`, those on the list of its parent's children.
+        `fired` collects them."""
         for key in (path, path.rsplit("/", 1)[0] + "/*" if with_parent else ""):
             for broker in sorted(self.watches.pop(key, ())):
                 self.fired.append((broker, key.removesuffix("/*")))
 
     def _commit(self, operations: tuple[ZkOperation, ...], session: int) -> tuple[int, ...]:
+        """Apply a transaction, fire the watches of its changes, and return the operations' versions. Raise Refused, and
+        change nothing, if it does not apply."""
         changes, versions = staged(self.nodes, session, operations)
         for path, stored in changes.items():
             if stored is None:
