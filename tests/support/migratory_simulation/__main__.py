@@ -23,6 +23,8 @@ def main() -> None:
 
 
 def _numbers(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """Return the numbers of an option's text, () for 'none', and None without the option. Raise click.BadParameter for
+    other text."""
     try:
         return None if text is None else () if text == "none" else tuple(map(int, text.split(",")))
     except ValueError:

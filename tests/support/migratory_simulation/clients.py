@@ -48,7 +48,8 @@ class WireTopic:
 
 
 class ClientLink:
-    """One connection of a client, from dialling on."""
+    """One connection of a client, from dialling on, with what the client has asked for on it. `connection` is None
+    until the broker accepted it."""
 
     def __init__(self, number: int, codec: Codec) -> None:
         self.number = number
@@ -62,8 +63,8 @@ class ClientLink:
 
 
 class Client:
-    """A simulated client: publisher, subscriber, or both. `subscribes` and `publishes` are topics. Names are unique
-    in a run."""
+    """A simulated client: publisher, subscriber, or both. `subscribes` and `publishes` are topics. Names are unique in
+    a run. Effects of its core are checked, and what contradicts an invariant raises Violation."""
 
     def __init__(
         self, world: World, number: int, subscribes: tuple[str, ...], publishes: tuple[str, ...], codec: Codec
@@ -116,6 +117,8 @@ class Client:
         self.step(ev.Open())
 
     def _want(self, topic: str, *, fresh: bool) -> None:
+        """Subscribe to a topic; by chance, as often as the options say, with a snapshot. With `fresh` the remembered
+        position is ignored."""
         chance = self.world.options.snapshots
         snapshot = chance > 0.0 and self.random.random() < chance
         if snapshot:
@@ -123,8 +126,8 @@ class Client:
         self.step(ev.SubscribeTopic(topic, None, snapshot, fresh))
 
     def publish(self, topic: str, *, qos: int = 1, final: bool = False) -> None:
-        """Publish a unique payload. No effect while the client is closed, or when eight publications on the topic wait
-        already and it is not `final`."""
+        """Publish a unique payload. Do nothing while the client is closed, or when eight publications on the topic wait
+        already and it is not `final`. A `final` one is published again until it is acknowledged."""
         waiting = self.waiting[topic]
         if self.core.closed or (len(waiting) >= 8 and not final):
             return
@@ -154,8 +157,8 @@ class Client:
         """Publish another payload under the name and a message id of the publisher `owner`: an old id, the last one, or
         the next one.
 
-        Do so only while brokers must know the publisher: an id of a publisher that they have forgotten may be used
-        again.
+        Do nothing unless brokers must still know the publisher: an id of a publisher that they have forgotten may be
+        used again.
         """
         link = self.links.get(self.core._current_number())
         known = self.world.scheduler.now - owner.answered_at.get(topic, -inf) < self.world.options.duplicate_window / 4
@@ -172,21 +175,22 @@ class Client:
             self._write(link, wire.Publish(topic, key.payload, 1, owner.publisher, number, number))
 
     def _check_misuse(self, link: ClientLink, answer: wire.Ack | wire.Nack) -> None:
-        """Check the answer to a publication under another publisher's id. It may be acknowledged only if its payload
-        is committed."""
+        """Check the answer to a publication under another publisher's id, and ignore any other answer. It may be
+        acknowledged only if its payload is committed. Raise Violation otherwise."""
         key = link.misused.pop((answer.topic, answer.publisher, answer.id), None)
         if key is not None and isinstance(answer, wire.Ack):
             self.world.coverage["misused ids stored"] += 1
             self.world.external.acknowledges(key, answer.position, self.world.internal.is_committed(key))
 
     def toggle(self, topic: str) -> None:
-        """Unsubscribe from a topic, and subscribe to it again after up to 3 seconds, scaled by `hurry`. The core
-        then resumes at its position, or begins anew."""
+        """Unsubscribe from a topic, and subscribe to it again after up to 3 seconds, scaled by `Options.hurry`. The
+        core then resumes at its position or, by chance, begins anew."""
         self.step(ev.UnsubscribeTopic(topic))
         away = self.random.uniform(0.0, 3.0) * self.world.options.hurry
         self.world.scheduler.after(away, self._want_again, topic)
 
     def _want_again(self, topic: str) -> None:
+        """Subscribe to a topic again. By chance, as often as the options say, ignore the remembered position."""
         chance = self.world.options.snapshots
         fresh = chance > 0.0 and topic not in self.core.subscriptions.active and self.random.random() < chance
         if fresh:
@@ -195,7 +199,7 @@ class Client:
         self._want(topic, fresh=fresh)
 
     def stall(self) -> None:
-        """Stop reading from all connections."""
+        """Stop reading from all connections until `flow`, also from later ones."""
         self.stalled = True
         for link in self.links.values():
             if link.connection is not None:
@@ -221,7 +225,7 @@ class Client:
     # ---- the core
 
     def step(self, event: ev.Event) -> None:
-        """Let the core handle an event, execute its effects, and arm its timer."""
+        """Let the core handle an event, check and execute its effects, and arm its timer."""
         world = self.world
         if world.tracing:
             world.trace(self.name, "<-", event)
@@ -239,7 +243,8 @@ class Client:
 
     def _check_sent_again(self, event: ev.Event, effects: list[ev.Effect]) -> None:
         """Check a promise of the core: when a publication fails, the others of its topic that wait are sent again at
-        once from the lowest, because the coordinator accepts none of them before it knows that an id was given up."""
+        once from the lowest, because the coordinator accepts none of them before it knows that an id was given up.
+        Raise Violation otherwise. A failure at submission, and one without a connection, are not checked."""
         if isinstance(event, ev.Submit) or not self.core.connected:
             return
         ended: set[object] = set()
@@ -264,6 +269,8 @@ class Client:
             self.step(ev.Tick())
 
     def _execute(self, effect: ev.Effect) -> None:
+        """Execute an effect of the core, or check what it shows to the application. Raise Violation for a refused
+        subscription, a wrong delivery or answer, and problems that only a faulty core or broker reports."""
         if isinstance(effect, ev.Send):
             link = self.links.get(effect.link)
             if link is not None:
@@ -303,7 +310,8 @@ class Client:
             raise Violation(7, f"{self.name}: {effect.code}: {effect.text}")
 
     def _receipt(self, receipt: ev.Receipt) -> None:
-        """Check a receipt that the core passes to the application."""
+        """Check a receipt that the core passes to the application. Raise Violation for a hole, for one without a
+        position, and for one that contradicts the subscription."""
         if receipt.kind == "hole":
             raise Violation(2, f"{self.name} {receipt.topic}: {receipt.first}..{receipt.last} missing, not reported")
         if receipt.position is None:
@@ -313,7 +321,8 @@ class Client:
         )
 
     def _failed(self, failed: ev.PublishFailed) -> None:
-        """Handle a publication that failed. Raise Violation for an unexpected code, and publish a final one again."""
+        """Handle a publication that failed. Raise Violation for a code that cannot occur here, and publish a final one
+        again."""
         key = failed.ticket
         assert isinstance(key, Key)
         if failed.code not in FINAL and not (failed.code == "id_reused" and key.topic in self.misused):
@@ -330,7 +339,7 @@ class Client:
             self.publish(key.topic, final=True)
 
     def _settle(self, key: Key) -> None:
-        """Remove a publication from those that wait for an answer."""
+        """Note that nobody waits for the answer to a publication any more."""
         if key in self.waiting[key.topic]:
             self.waiting[key.topic].remove(key)
         self.final.discard(key)
@@ -344,6 +353,8 @@ class Client:
         world.scheduler.after(self.random.uniform(1.0, 3.0) * world.options.client_delay, self._connect, link, dial.url)
 
     def _connect(self, link: ClientLink, url: str) -> None:
+        """Connect a link to the process at `url`, unless the client has given it up. Without a process, the connection
+        is refused."""
         if link.number not in self.links:
             return
         process = self.world.process_at(url)
@@ -353,6 +364,8 @@ class Client:
             process.run(self._accepted, link, process)
 
     def _accepted(self, link: ClientLink, process: object) -> None:
+        """Give a new connection to a random edge of the process. Do nothing if the client has given the link up, or the
+        broker has no edge."""
         from migratory_simulation.process import Process
 
         assert isinstance(process, Process)
@@ -369,7 +382,8 @@ class Client:
             self.step(ev.Connected(link.number))
 
     def connection_data(self, connection: Connection, data: bytes) -> None:
-        """Parse bytes from the broker, check the messages, and pass them to the core."""
+        """Parse bytes from the broker, check the messages as they were on the wire, and pass them to the core. Answer
+        pings, and end the link at a close frame."""
         link = connection.link
         if link.number not in self.links:
             return
@@ -403,6 +417,7 @@ class Client:
 
     @staticmethod
     def _note_request(link: ClientLink, message: wire.ClientMessage) -> None:
+        """Record from which positions a subscribe request asks to resume, and where it asks for snapshots."""
         if isinstance(message, wire.Subscribe):
             link.snapshots[message.request] = {topic.topic for topic in message.topics if topic.snapshot}
             link.asked[message.request] = {
@@ -410,7 +425,8 @@ class Client:
             }
 
     def _check_wire(self, link: ClientLink, messages: list[wire.BrokerMessage]) -> None:
-        """Check a broker's messages as they were on the wire, before the core sees them."""
+        """Check a broker's messages as they were on the wire, before the core sees them. Raise Violation for a wrong
+        one."""
         for message in messages:
             if isinstance(message, wire.Message):
                 self._check_message(link, message)
@@ -427,8 +443,9 @@ class Client:
                     link.topics.pop(topic, None)
 
     def _check_unknown(self, nack: wire.Nack) -> None:
-        """Check that a publication that waits is committed when a broker refuses it with `outcome_unknown`. The core
-        ends publications with this code for other refusals as well, which do not occur here."""
+        """Check that a publication of this client that waits is committed when a broker refuses it with
+        `outcome_unknown`. Raise Violation otherwise. The core ends publications with this code for other refusals as
+        well, which do not occur here."""
         key = Key(nack.publisher, nack.topic, nack.id)
         if key in self.waiting.get(key.topic, ()):  # a publication of another client does not wait here
             self.unknown.add(key)
@@ -437,7 +454,7 @@ class Client:
 
     def _check_message(self, link: ClientLink, message: wire.Message) -> None:
         """Check that a publication follows directly on the connection's position in the topic, and advance that
-        position."""
+        position. Raise Violation otherwise."""
         stands = link.topics.get(message.topic)
         where = f"{self.name} link {link.number} {message.topic}"
         if stands is None:
@@ -454,8 +471,8 @@ class Client:
         stands.position = position
 
     def _check_receipt(self, link: ClientLink, request: int, receipt: wire.TopicReceipt, position: Position) -> None:
-        """Check a receipt against the request or, unasked, the connection's position, and set the connection's
-        position from it."""
+        """Check a receipt against the request or, if it is no answer (`request` is 0), against the connection's
+        position. Set the connection's position in the topic from it. Raise Violation if they do not agree."""
         topic, where = receipt.topic, f"{self.name} link {link.number} {receipt.topic}"
         external = self.world.external
         external.named_current(where, topic, position)

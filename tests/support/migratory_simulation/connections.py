@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """A connection that is open until one side closes it. Nothing arrives at a side that has seen the end."""
+    """A connection of a client to an edge, which is open until one side closes it. Nothing arrives at a side that has
+    seen the end. Creating it tells the edge."""
 
     def __init__(self, world: World, client: Client, link: ClientLink, edge: EdgeProcess) -> None:
         self.world = world
@@ -54,6 +55,8 @@ class Connection:
             self._towards_edge(self._lost)
 
     def _towards_edge(self, action: Callable[..., None], *arguments: object) -> None:
+        """Let an action happen at the edge's process, after the connection's delay and after earlier ones. While the
+        direction is silent, keep it."""
         if self._silent_in is not None:
             self._silent_in.append((action, arguments))
             return
@@ -68,7 +71,7 @@ class Connection:
             self._silent_out = deque()
 
     def speak(self) -> None:
-        """Deliver again, buffered bytes first."""
+        """Deliver in both directions again, what was kept first."""
         waiting, self._silent_in = self._silent_in, None
         for action, arguments in waiting or ():
             self._towards_edge(action, *arguments)
@@ -77,6 +80,7 @@ class Connection:
             self._towards_client(action, *arguments)
 
     def stall(self) -> None:
+        """Let the client stop reading until `flow`."""
         self.stalled = True
 
     def flow(self) -> None:
@@ -128,12 +132,15 @@ class Connection:
     # ---- inside
 
     def _arrival(self, last: float) -> float:
+        """Return the moment at which something sent now arrives, not before `last`."""
         return max(last, self.world.scheduler.now + self.world.random.uniform(0.3, 1.7) * self.delay)
 
     def _send(self, data: bytes) -> None:
         self._towards_client(self._at_client, data)
 
     def _towards_client(self, action: Callable[..., None], *arguments: object) -> None:
+        """Let an action happen at the client, after the connection's delay and after earlier ones. While the direction
+        is silent, keep it."""
         if self._silent_out is not None:
             self._silent_out.append((action, arguments))
             return

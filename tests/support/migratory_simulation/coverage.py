@@ -73,7 +73,7 @@ class Coverage(Counter[str]):
         return sum(count for name, count in self.items() if name.startswith("fault "))
 
     def table(self, seeds: int) -> str:
-        """Return the counters as text, with totals and means per seed."""
+        """Return the counters as text, with totals and means per seed: the required ones first."""
         names = list(REQUIRED) + sorted(name for name in self if name not in REQUIRED)
         width = max(len(name) for name in names)
         lines = [f"{'exercised':<{width}}  {'total':>10}  {'per seed':>10}"]

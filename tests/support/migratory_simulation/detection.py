@@ -58,7 +58,8 @@ class Verdict(NamedTuple):
 
 
 def order(limit: int, names: Sequence[str]) -> Iterator[Trial]:
-    """Yield the trials of a search: `limit` random plans, with all schedules behind each of the first rounds."""
+    """Yield the trials of a search: `limit` random plans, with seeds from 1. After every `ROUND` of them follow all
+    schedules of these names, at most `ROUNDS` times, each time with another seed."""
     for seed in range(1, limit + 1):
         yield Trial("", seed)
         if seed % ROUND == 0 and seed // ROUND <= ROUNDS:
@@ -66,7 +67,7 @@ def order(limit: int, names: Sequence[str]) -> Iterator[Trial]:
 
 
 def first_trials(count: int) -> list[Trial]:
-    """Return the first `count` trials of a mixture for short searches: two random plans, each schedule once, then
+    """Return the first `count` trials of a mixture for short searches: two random plans, then each schedule once, then
     more random plans."""
     from migratory_simulation import schedules
 
@@ -75,8 +76,8 @@ def first_trials(count: int) -> list[Trial]:
 
 
 def search(trials: Iterable[Trial], least: int = 1) -> Verdict:
-    """Run the trials against the code of this process until one breaks an invariant, numbered `least` or higher.
-    Return the outcome."""
+    """Run the trials against the code of this process until one breaks an invariant, numbered `least` or higher. Return
+    the outcome. Each trial may take `TRIAL_LIMIT` seconds of CPU; one that takes longer fails as a core that raises."""
     # A planted fault must be in place before the cores are imported.
     from migratory_simulation import runner, schedules
 
@@ -100,8 +101,9 @@ def _expire(number: int, frame: object) -> None:
 
 
 def attempt(fault: PlantedFault, limit: int, hints: bool) -> Verdict:
-    """Plant the fault in this process, which has not imported the cores yet, and search for a trial that detects it.
-    Return the outcome; an exception counts as not detected."""
+    """Plant the fault in this process, which has not imported the cores yet, and search for a trial that detects it:
+    the fault's hint first, if `hints`, then the order of `order`. Return the outcome; an exception counts as not
+    detected."""
     try:
         planted.plant(fault)
         from migratory_simulation import schedules
@@ -114,7 +116,7 @@ def attempt(fault: PlantedFault, limit: int, hints: bool) -> Verdict:
 
 
 def failing(trials: Sequence[Trial]) -> list[str]:
-    """Run the trials without a fault, and return a line for each that breaks an invariant."""
+    """Run the trials without a fault, and return a line for each that breaks an invariant or in which a core fails."""
     from migratory_simulation import runner, schedules
 
     runner.few_collections()

@@ -12,7 +12,8 @@ from migratory_simulation.external_checker import Key
 
 
 class Committed:
-    """The committed publications of one topic in one history."""
+    """The committed publications of one topic in one history. `last` is the last committed sequence number, and `keys`
+    has the sequence number of each publication."""
 
     __slots__ = ("at", "entries", "ids", "keys", "last")
 

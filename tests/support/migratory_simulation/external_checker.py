@@ -42,7 +42,8 @@ class Key(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def key_of(payload: bytes) -> Key:
-    """Return the publication that a payload identifies."""
+    """Return the identity of the publication that a payload names. What follows it in the payload, such as padding, is
+    ignored."""
     publisher, topic, number, extra, *_ = payload.decode().split("|")
     return Key(publisher, topic, int(number), int(extra))
 
@@ -61,7 +62,8 @@ class TopicHistory:
 
 @dataclass(slots=True)
 class Reader:
-    """A subscription and its position, as its application sees it."""
+    """A subscription and its position, as its application sees it. `snapshot` is True while the publication at the
+    first position may still come once."""
 
     subscriber: str
     topic: str
@@ -99,7 +101,7 @@ class ExternalChecker:
         return firsts[index - 1]
 
     def current(self, topic: str) -> TopicHistory:
-        """Return the newest history of a topic."""
+        """Return the newest history of a topic, created if nothing of it was shown yet."""
         return self._of(topic, self.firsts[self.group_of[topic]][-1])
 
     def _of(self, topic: str, first: int) -> TopicHistory:
@@ -111,8 +113,8 @@ class ExternalChecker:
     # ---- publications shown by brokers
 
     def shown(self, where: str, topic: str, position: Position, payload: bytes) -> bool:
-        """Record that a committed publication was shown at `where`. Return whether this was the first time. Raise
-        Violation if it contradicts what was shown before."""
+        """Record that a committed publication was shown at `where` (a broker, subscriber or acknowledgement). Return
+        whether this was the first time. Raise Violation if it contradicts what was shown before."""
         return self.shown_key(where, topic, position, key_of(payload))
 
     def shown_key(self, where: str, topic: str, position: Position, key: Key) -> bool:
@@ -154,7 +156,8 @@ class ExternalChecker:
         return True
 
     def _check_epochs(self, where: str, topic: str, history: TopicHistory, position: Position) -> None:
-        """Check a publication's epoch against its neighbours: epochs do not fall as sequence numbers rise."""
+        """Check a publication's epoch against its neighbours that were shown: epochs do not fall as sequence numbers
+        rise. Raise Violation otherwise."""
         for sequence in (position.sequence - 1, position.sequence + 1):
             other = history.entries.get(sequence)
             if (
@@ -165,7 +168,8 @@ class ExternalChecker:
                 raise Violation(2, f"{where} shows {topic} {position} beside {other[0]}:{sequence}: epochs fall")
 
     def _check_order(self, where: str, topic: str, history: TopicHistory, position: Position, key: Key) -> None:
-        """Check that a publisher's ids rise with the sequence numbers, and record this publication's."""
+        """Check that a publisher's ids rise with the sequence numbers, and record this publication's. Raise Violation
+        otherwise."""
         seen = history.last_of_publisher.setdefault(key.publisher, [])
         index = bisect_right(seen, (position.sequence, 0))
         if index and seen[index - 1][1] > key.id:
@@ -203,10 +207,11 @@ class ExternalChecker:
         self.shown_key("an acknowledgement", key.topic, position, key)
 
     def forgotten(self, key: Key, committed: bool) -> None:
-        """Check that a publication that a broker refused with `outcome_unknown` is committed, or raise Violation.
+        """Check that a publication that a broker refused with `outcome_unknown` is committed (`committed`). Raise
+        Violation otherwise.
 
-        Only what is committed may be evicted, so a broker that knows neither entry nor digest of a waiting publication
-        never stored it, and has let a later id overtake it.
+        Only what is committed may be evicted. So a broker that knows neither entry nor digest of a publication, whose
+        publisher still waits for its answer, never stored it, and has let a later id overtake it.
         """
         if not committed:
             raise Violation(6, f"{key} is refused as unknown, but was never committed: a later id overtook it")
@@ -214,7 +219,7 @@ class ExternalChecker:
     # ---- subscribers
 
     def reader(self, subscriber: str, topic: str) -> Reader:
-        """Return the position of a subscription, created if it is new."""
+        """Return a subscription with its position; create it, without a position, if it is new."""
         reader = self.readers.get((subscriber, topic))
         if reader is None:
             reader = self.readers[subscriber, topic] = Reader(subscriber, topic)
@@ -231,7 +236,8 @@ class ExternalChecker:
         self._wanted.pop((subscriber, topic), None)
 
     def receipt(self, subscriber: str, topic: str, receipt: Receipt, position: Position, first: int, last: int) -> None:
-        """Check a receipt that the application got, and set the subscription's position from it."""
+        """Check a receipt that the application got, and set the subscription's position from it. Raise Violation if the
+        receipt contradicts the position, or what was shown or named before."""
         reader = self.reader(subscriber, topic)
         self.named_current(f"receipt for {subscriber}", topic, position)
         before = reader.position
@@ -259,7 +265,8 @@ class ExternalChecker:
         self, subscriber: str, topic: str, position: Position, payload: bytes, replayed: bool, first: int = 0
     ) -> None:
         """Check a delivered publication and move the subscription's position. It stands for all from `first` on that
-        the subscriber does not have (0: for itself only)."""
+        the subscriber does not have (0: for itself only). Raise Violation if it is out of order, leaves a gap, or
+        contradicts what was shown before."""
         reader = self.reader(subscriber, topic)
         before = reader.position
         self.coverage["delivered"] += 1
@@ -285,8 +292,8 @@ class ExternalChecker:
         reader.position = position
 
     def _check_left_out(self, subscriber: str, topic: str, first: int, position: Position) -> None:
-        """Check that a delivery at `position`, which stands for the publications from `first` on, left out only QoS
-        0 publications."""
+        """Check that a delivery at `position`, which stands for the publications from `first` on, left out only QoS 0
+        publications. Raise Violation otherwise. Count those that it left out."""
         history = self._of(topic, self.history_of(topic, position.epoch))
         for sequence in range(first, position.sequence):
             self.coverage["conflated"] += 1
@@ -297,7 +304,8 @@ class ExternalChecker:
     # ---- after recovery
 
     def behind(self) -> list[str]:
-        """Return the subscriptions that have not caught up with the shown publications (invariants 1 and 7)."""
+        """Return a line for each subscription that has not caught up with the shown publications of its topic's newest
+        history (invariants 1 and 7)."""
         late = []
         for reader in self.readers.values():
             history = self.current(reader.topic)

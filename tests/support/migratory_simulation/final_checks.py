@@ -63,7 +63,7 @@ def _fail(process: Process, text: str) -> None:
 
 def _check_logic(process: Process) -> None:
     """Check that a broker's logic is ready and idle, everything in its logs is committed, and its counters match the
-    logs and the publications that wait for answers."""
+    logs and the publications that wait for answers. Raise Violation of invariant 7 otherwise."""
     logic = process.logic
     status = describe_logic(logic)
     for name, wanted in {
@@ -94,7 +94,7 @@ def _check_logic(process: Process) -> None:
 
 def _check_edges(process: Process) -> None:
     """Check that a broker's edges are open and idle, hold no input or queued bytes, and that their counters match their
-    connections and subscriptions."""
+    connections and subscriptions. Raise Violation of invariant 7 otherwise."""
     for edge in process.edges:
         status = edge.core.status()
         for name, wanted in {
@@ -120,13 +120,14 @@ def _check_edges(process: Process) -> None:
 
 
 def _check_client_count(process: Process) -> None:
-    """Check that the logic counts as many clients as the broker has."""
+    """Check that the logic counts as many clients as the broker has. Raise Violation of invariant 7 otherwise."""
     if process.logic.client_balancer.clients != process.clients:
         _fail(process, f"it counts {process.logic.client_balancer.clients} clients of {process.clients}")
 
 
 def _check_server_list(world: World, process: Process) -> None:
-    """Check that the broker's server list has all configured brokers with their weights."""
+    """Check that the broker's server list has all configured brokers with their weights, and no others. Raise Violation
+    of invariant 7 otherwise."""
     there = {(world.url(name), world.options.weight(name)) for name in world.names}
     told = {(server.url, server.weight) for server in process.servers.servers} if process.servers else set()
     if told != there:
@@ -144,7 +145,7 @@ def clients_by_broker(world: World) -> dict[str, tuple[int, int]]:
 
 def uneven(world: World) -> str:
     """Return as text why clients are not balanced: the number of connections is not that of clients, or a broker has
-    more than its share. Return "" when all is even."""
+    more than its share. Return "" when all is even. `MOST` times the share is allowed, rounded up to a whole client."""
     found = clients_by_broker(world)
     weights = sum(weight for weight, _ in found.values())
     total = sum(clients for _, clients in found.values())
@@ -160,15 +161,15 @@ def uneven(world: World) -> str:
 
 
 def _check_client_shares(world: World) -> None:
-    """Check that no broker has more than its share of the clients, unless brokers have two revisions, as after an
-    abandoned rollout: then moves wait for its end."""
+    """Check that no broker has more than its share of the clients, and raise Violation of invariant 7 otherwise. While
+    brokers have two revisions, as after an abandoned rollout, check nothing: moves wait for its end."""
     if len({world.revision(name) for name in world.names}) == 1 and (text := uneven(world)):
         raise Violation(7, text)
 
 
 def _check_group(world: World, processes: list[Process], group: int) -> None:
-    """Check that a group has one coordinator with its ephemeral, and that all brokers are synced to its epoch with
-    the same log and publisher table."""
+    """Check that a group has one coordinator with its ephemeral, and that all brokers are synced to its epoch with the
+    same log and publisher table. Raise Violation otherwise."""
     record = decode_group(world.ensemble.nodes[f"/groups/{group}"].data)
     coordinating = [process for process in processes if (term := process.logic.groups[group].term) and term.active]
     if [process.identity for process in coordinating] != [tuple(record.owner)]:
@@ -201,8 +202,8 @@ def _check_group(world: World, processes: list[Process], group: int) -> None:
 
 
 def remember_nobody(world: World) -> bool:
-    """Return whether the publisher tables of all running brokers are empty, as they must be some time after the last
-    publication."""
+    """Return whether there are running brokers and the publisher tables of all of them are empty, as they must be some
+    time after the last publication."""
     logics = [process.logic for process in world.running()]
     return bool(logics) and not any(
         log.table.rows for logic in logics for group in logic.groups for log in group.replica.topics.values()
@@ -216,8 +217,8 @@ def no_topics(world: World) -> bool:
 
 
 def has_young_entries(world: World) -> bool:
-    """Return whether a broker caches a publication that is younger than `maxAge` by its own wall clock: one of a
-    coordinator whose clock is ahead of this broker's."""
+    """Return whether a broker caches a publication that is younger than `maxAge` by its own wall clock. That may be one
+    of a coordinator whose clock is ahead of this broker's."""
     return any(
         entry.time > process.logic.ctx.wall - world.options.max_age
         for process in world.members()
@@ -228,8 +229,9 @@ def has_young_entries(world: World) -> bool:
 
 
 def same_entries(world: World) -> None:
-    """Check that the cached logs of all brokers agree with the committed publications. A broker that is not synced
-    to the newest epoch is checked up to the position that it knows to be committed."""
+    """Check that the cached logs of all brokers agree with the committed publications of the newest history. A broker
+    that is not synced to the newest epoch is checked up to the position that it knows to be committed. Raise Violation
+    of invariant 3 otherwise."""
     internal = world.internal
     for (topic, first), committed in internal.committed.items():
         group = world.external.group_of[topic]

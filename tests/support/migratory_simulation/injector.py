@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Injector:
-    """The injector of a run. It has scheduled the plan's faults, and holds the ambushes that wait for a message."""
+    """The injector of a run. Creating it schedules the plan's faults. It holds the ambushes that wait for a message."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -54,13 +54,14 @@ class Injector:
         self._silent = []
 
     def _may_end(self, broker: str) -> bool:
-        """Return whether every member list since the last activated one would lose at most minCopies - 1 members
-        with this broker; false if it does not run."""
+        """Return whether every member list since the last activated one would lose at most minCopies - 1 members with
+        this broker. Return False if it does not run."""
         process = self.world.process_of(broker)
         return process is not None and self.world.internal.may_lose(process)
 
     def _apply(self, fault: plans.Fault) -> bool:
-        """Apply a fault, and return whether it took effect. An ambush only begins to wait, which is none."""
+        """Apply a fault, and return whether it took effect. Schedule its end, if it has one. For an ambush return
+        False: it only begins to wait."""
         world = self.world
         after = world.scheduler.after
         if isinstance(fault, plans.Partition):
@@ -133,7 +134,8 @@ class Injector:
         return victim is not None and self._apply_to(fault, victim)
 
     def _lose_data(self, age: float | None) -> None:
-        """Let the ensemble come back with older data, or with none. It may have come back already, with all of it."""
+        """Let the ensemble come back with data that is `age` seconds old, or with none. Stop it first, because it may
+        have come back already, with all of it. Do nothing once the world has healed."""
         if self.world.healed:
             return
         self.world.ensemble.set_available(False)
@@ -209,6 +211,9 @@ class Injector:
         return True
 
     def _strike(self, action: str, lasts: float, process: Process, peer: str) -> None:
+        """Carry out one action of an ambush on `process`, and end it after `lasts` seconds. `peer` is the receiver of
+        the message that it waited for. Do nothing once the world has healed; in a safe plan, crash only where no list
+        loses too many members."""
         world = self.world
         after = world.scheduler.after
         if world.healed or not process.running:
@@ -259,7 +264,8 @@ class Injector:
             self.world.scheduler.after(delay, self._lose_connection, process, times - 1)
 
     def _leave_behind(self, fault: plans.LeaveBehind) -> bool:
-        """Begin the fault, or try again a little later while the group has no coordinator."""
+        """Begin the fault and return True. While the group has no coordinator, try again a little later and return
+        False."""
         world = self.world
         record = world.internal.latest.get(fault.group)
         process = None if record is None or not record.activated else world.internal.process_of(record.owner)
@@ -299,6 +305,8 @@ class Injector:
         world.scheduler.after(fault.late, process.zk.set_cut, False)
 
     def _behind(self, fault: plans.FallBehind) -> bool:
+        """Delay all messages to the broker, and drop the clients of the others later. Return whether any message is
+        delayed."""
         world = self.world
         process = world.process_of(fault.broker)
         if process is None:
@@ -309,6 +317,8 @@ class Injector:
         return bool(late)
 
     def _drop_other_clients(self, process: Process, fault: plans.FallBehind) -> None:
+        """Drop the clients of all brokers but `process`, and crash the broker that the fault names, where the plan
+        allows it."""
         world = self.world
         if world.healed:
             return
@@ -320,6 +330,7 @@ class Injector:
             world.process_ends(victim, "crash", restart=fault.lasts)
 
     def _silence(self, fault: plans.SilentClient) -> bool:
+        """Let a client's connections deliver nothing for a while. Return whether it has any."""
         client = self.world.clients[fault.client % len(self.world.clients)]
         connections = [link.connection for link in client.links.values() if link.connection is not None]
         for connection in connections:
@@ -334,6 +345,8 @@ class Injector:
             connection.speak()
 
     def _partition(self, fault: plans.Partition) -> bool:
+        """Block the messages between the two sides for a while, and cut one side from ZooKeeper if the fault says so.
+        Return whether any direction is blocked."""
         world = self.world
         side = [process for process in world.running() if process.name in fault.side]
         rest = [process for process in world.running() if process.name not in fault.side]
@@ -350,6 +363,8 @@ class Injector:
         self.world.scheduler.after(lasts, self.world.network.unblock, blocked)
 
     def _replace(self, fault: plans.Replace) -> bool:
+        """Start new processes of the fault's brokers, and end the old ones later. Some of the old ones still hear each
+        other, but never so many that they could go on as a whole cluster. Return False if none of the brokers runs."""
         world = self.world
         old = [process for process in world.running() if process.name in fault.brokers]
         if not old:
@@ -376,6 +391,8 @@ class Injector:
         return [[lives[member] for member in one.members] for one in records if lives.keys() >= set(one.members)]
 
     def _burst(self, fault: plans.Burst) -> bool:
+        """Let one publisher of the topic publish `count` messages in quick succession. Return False if the topic has no
+        publisher."""
         world = self.world
         topic = world.options.topics[fault.topic]
         publishers = [client for client in world.clients if topic in client.publishes]

@@ -102,15 +102,16 @@ class InternalChecker:
         )
 
     def _changed(self, path: str, data: bytes | None, version: int) -> None:
-        """Record a broker's registration, or check and store a group's record, that ZooKeeper has committed at `path`.
-        Ignore deletions and other nodes."""
+        """Handle a change that ZooKeeper has committed at `path`: record a broker's registration, or check and store a
+        group's record. Ignore deletions and other nodes. Raise Violation for a wrong record."""
         if path.startswith("/brokers/") and data is not None:
             self.lives.begins(path.removeprefix("/brokers/"), int(data), self.world.scheduler.now)
         elif path.startswith("/groups/") and data is not None:
             self._record(int(path.removeprefix("/groups/")), decode_group(data))
 
     def _record(self, group: int, record: GroupRecord) -> None:
-        """Check a new record of a group against the one before, and store it."""
+        """Check a new record of a group against the one before, and store it. Raise Violation if an epoch falls, or the
+        record of an epoch changes in more than being activated."""
         before = self.latest.get(group)
         coverage = self.world.coverage
         self.world.trace("zookeeper", "**", f"group {group}: {record}")
@@ -141,7 +142,8 @@ class InternalChecker:
             self._activated(group, record)
 
     def _new_history(self, group: int, before: GroupRecord | None, record: GroupRecord) -> None:
-        """Record a new history, and check that the old one was lost, and long enough ago."""
+        """Record a new history, and check that the old one was lost, and long enough ago. Raise Violation otherwise,
+        also in a safe plan and under `onHistoryLoss: halt`, which allow no new history."""
         self.world.coverage["histories"] += 1
         self.world.external.history_begins(group, record.first)
         if before is None:
@@ -177,7 +179,7 @@ class InternalChecker:
             raise Violation(1, f"group {group}: a new history {waited:.2f} s after the old one was lost: {source}")
 
     def halts(self, process: Process, group: int) -> None:
-        """Check that the history of a group which a broker halts is lost."""
+        """Check that the history of a group which a broker halts is lost. Raise Violation of invariant 7 otherwise."""
         record = self.latest.get(group)
         source = None if record is None else record.as_source()
         if group in self.unrecorded:
@@ -193,7 +195,8 @@ class InternalChecker:
             raise Violation(7, f"{process.label} halts group {group}, though {here} of {source} are not replaced")
 
     def _activated(self, group: int, record: GroupRecord) -> None:
-        """Record that an epoch is activated. Check that enough listed brokers hold its log, and count the votes."""
+        """Record that an epoch is activated, and count the votes. Raise Violation unless enough listed brokers hold its
+        log, and its owner holds all that was committed."""
         term = self.epochs[group, record.epoch]
         if len(term.synced) < record.copies:
             raise Violation(1, f"group {group}: {record} is activated, though only {sorted(term.synced)} hold its log")
@@ -207,7 +210,8 @@ class InternalChecker:
             self._count(group, term, topic, owner)
 
     def _check_adopted(self, group: int, record: GroupRecord, owner: Process) -> None:
-        """Check that the log of an epoch's owner, which activates it, holds every committed publication."""
+        """Check that the log of an epoch's owner, which activates it, holds every committed publication, unless its
+        topic was removed. Raise Violation otherwise."""
         where = f"{owner.label} activates epoch {record.epoch} of group {group}"
         topics = owner.replica(group).topics
         suffix = any((topic, record.first) not in self.committed and log.last > 0 for topic, log in topics.items())
@@ -232,8 +236,8 @@ class InternalChecker:
             self.world.coverage["adopted suffixes"] += 1
 
     def _check_removal(self, group: int, record: GroupRecord) -> None:
-        """Check FLOOR and REMOVED-EMPTY: an activated epoch removes only idle topics of which nothing is left, and
-        its floor is above all that was committed in them."""
+        """Check FLOOR and REMOVED-EMPTY: an activated epoch removes only idle topics of which nothing is left, and its
+        floor is above all that was committed in them. Raise Violation otherwise."""
         floors = self.floors.setdefault((group, record.first), [Position(record.first, 0)])
         holders = [
             process
@@ -302,7 +306,8 @@ class InternalChecker:
         )
 
     def after_step(self, process: Process) -> None:
-        """Check the changes that a broker's step made. Most steps change nothing, so this is kept cheap."""
+        """Check the changes that a broker's step made, and raise Violation for a wrong one. Most steps change nothing,
+        so this is kept cheap."""
         number = process.number
         seen = self._seen.get(number)
         if seen is None:
@@ -347,6 +352,7 @@ class InternalChecker:
 
     def check_forgotten(self, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
         """Check FORGET-ALIKE for a publisher table that has become shorter in the epoch `state` (promised, synced).
+        Raise Violation of invariant 4 otherwise.
 
         A coordinator forgets a publisher that was silent for the duplicate window by its own clock, and whose last
         publication is committed. Another broker that holds the same log of the same epoch may have forgotten only
@@ -406,7 +412,8 @@ class InternalChecker:
         log: TopicLog,
         known: tuple[int, int, int, int] | None,
     ) -> None:
-        """Record a log that changed: evictions, new sequence numbers, and the broker's vote."""
+        """Record a log that changed: evictions, new sequence numbers, and the broker's vote. `known` is its state
+        before: last and base sequence number, number of publishers, committed mark; None if it is new."""
         promised, synced = state
         if known is not None and log.base > known[1]:
             self.world.coverage["evictions"] += 1
@@ -423,7 +430,7 @@ class InternalChecker:
 
     @staticmethod
     def _numbered(process: Process, term: EpochState, log: TopicLog) -> None:
-        """Record newly assigned sequence numbers. Check that only the coordinator of an activated epoch assigns
+        """Record newly assigned sequence numbers. Raise Violation unless the coordinator of an activated epoch assigned
         them."""
         before = term.numbered.get(log.name, 0)
         if log.last <= before:
@@ -491,7 +498,8 @@ class InternalChecker:
         return position in self.floors.get((group, first), ())
 
     def _commit(self, topic: str, committed: Committed, position: Position, key: Key) -> None:
-        """Record a committed publication; check that it is the only one at its position and has only one position."""
+        """Record a committed publication. Raise Violation if another one is committed at its position, or the same one
+        at another position."""
         known = committed.entries.get(position.sequence)
         if known is not None:
             if known != (position.epoch, key):
@@ -511,7 +519,7 @@ class InternalChecker:
 
     def ready(self, process: Process) -> None:
         """Check READY: a broker that accepts clients has been synced, as a listed member, to an activated epoch of
-        every group."""
+        every group. Raise Violation of invariant 1 otherwise."""
         me = process.identity
         for number in range(self.world.options.groups):
             terms = [term for (group, _), term in self.epochs.items() if group == number]
@@ -520,7 +528,8 @@ class InternalChecker:
 
     def heard(self, process: Process) -> None:
         """Check what FENCE-ISOLATED relies on: the moment that a broker records for ZooKeeper's last answer is not
-        later than the moment at which it was given, however long the answer lay in a socket.
+        later than the moment at which it was given, however long the answer lay in a socket. Raise Violation of
+        invariant 1 otherwise.
 
         A broker that registers records the moment at which it got the answer, because it serves no clients yet.
         """
@@ -536,8 +545,8 @@ class InternalChecker:
     # ---- statements of brokers
 
     def shown(self, process: Process, topic: str, position: Position, key: Key | None) -> None:
-        """Check that a publication that a broker shows for the first time, or a position that it names without
-        `key`, is committed."""
+        """Check that a publication that a broker shows for the first time, or with `key` None a position that it names,
+        is committed. Raise Violation otherwise."""
         first = self.world.external.history_of(topic, position.epoch)
         if key is None and self._is_floor(self.world.external.group_of[topic], first, position):
             return
@@ -554,7 +563,8 @@ class InternalChecker:
             self._commit(topic, committed, position, key)
 
     def named_current(self, process: Process, topic: str, position: Position) -> None:
-        """Check that a position that a broker names as a topic's last one is committed."""
+        """Check that a position that a broker names as a topic's last one is committed, or the beginning of the topic.
+        Raise Violation otherwise."""
         if position.sequence:
             self.shown(process, topic, position, None)
 
@@ -562,7 +572,8 @@ class InternalChecker:
         self, process: Process, topic: str, publisher: str, number: int, position: Position | None
     ) -> None:
         """Check that an acknowledgement has the position at which the publication is committed, in a history that is
-        not over. A replaced process may continue a history without a record until it must have fenced itself."""
+        not over. Raise Violation otherwise. A replaced process may continue a history without a record until it must
+        have fenced itself."""
         key = Key(publisher, topic, number)
         if position is None:
             raise Violation(1, f"{process.label} acknowledges {key} without a position")

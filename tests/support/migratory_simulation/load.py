@@ -18,7 +18,8 @@ Quiet = dict[str, tuple[float, float]]
 
 
 class Load:
-    """The clients of a run and their schedules of publishing and subscribing."""
+    """The clients of a run and their schedules of publishing and subscribing. Creating it creates `clients` and
+    schedules all their actions."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -85,7 +86,7 @@ class Load:
 
     def _probe(self, topic: str) -> None:
         """Ask a broker to continue at a position that was never shown: one near the beginning of its cache, of an epoch
-        beside the right one."""
+        beside the right one. Do nothing if a broker drawn at random has no log of the topic, or is frozen."""
         random = self._probing
         process = random.choice(self.world.running() or [None])
         log = None if process is None else process.log(topic)

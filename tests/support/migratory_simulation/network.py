@@ -67,7 +67,8 @@ class Link:
 
 
 class Network:
-    """All links between broker processes, and the faults on them."""
+    """All links between broker processes, and the faults on them. `delay` is the mean time of a message in seconds, and
+    `silence` the seconds without a message after which an end closes its link."""
 
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self.scheduler = scheduler
@@ -113,7 +114,7 @@ class Network:
                 self.scheduler.after(lasts, self.clogged.pop, way, None)
 
     def heal(self) -> None:
-        """Remove all delays and blocks."""
+        """Remove all delays, refusals and blocks. Held messages are delivered."""
         self.clogged.clear()
         self.refusing.clear()
         self.unblock(sorted(self.blocked))
@@ -131,7 +132,7 @@ class Network:
         self.processes[process.number] = process
 
     def remove(self, process: End) -> None:
-        """Close the links of a dead process. The other ends get a reset where the direction is not blocked."""
+        """Close the links of a dead process. The other ends notice soon, where the direction to them is not blocked."""
         self.processes.pop(process.number, None)
         for key, link in list(self.links.items()):
             if process.number in key:
@@ -141,7 +142,8 @@ class Network:
                 self._notify_other(link, side)
 
     def send(self, process: End, peer: str, data: bytes) -> None:
-        """Send a message to a peer over the current link, if there is one."""
+        """Send a message to a peer over the current link. It is dropped if there is no link, or the other end has
+        closed it."""
         link = self.link_of(process, peer)
         if link is None:
             return
@@ -165,6 +167,7 @@ class Network:
         return self._routes[route]
 
     def _find(self, process: End, peer: str) -> Link | None:
+        """Return the link of `process` to the broker named `peer` that is up at this end, or None."""
         for key, link in self.links.items():
             if process.number in key:
                 side = link.side(process)
@@ -184,12 +187,15 @@ class Network:
     # ---- inside
 
     def _pump_later(self, source: int, target: int) -> None:
+        """Deliver what the link between two processes holds in this direction, a little later."""
         link = self.links.get((min(source, target), max(source, target)))
         if link is not None:
             side = 0 if link.ends[0].number == target else 1
             self.scheduler.after(self.random.uniform(0.001, 0.3), self._pump, link, side)
 
     def _pump(self, link: Link, side: int) -> None:
+        """Deliver the messages that have arrived at the end `side` of a link, in order, unless the direction is
+        blocked."""
         queue = link.queues[side]
         target, source = link.ends[side], link.ends[1 - side]
         if (source.number, target.number) in self.blocked:
@@ -242,7 +248,8 @@ class Network:
                 self.scheduler.at(last + self.random.uniform(0.3, 3.0) * self.delay, self._close, link, 1 - side)
 
     def _supervise(self) -> None:
-        """Close silent links and open wanted ones, as the runtimes do."""
+        """Close links whose end heard nothing for `silence` seconds, open wanted ones, and schedule the next call, as
+        the brokers' runtimes do."""
         now = self.scheduler.now
         for key, link in list(self.links.items()):
             for side in (0, 1):

@@ -110,7 +110,7 @@ class Options:
     topic_idle: float = 0.0  # seconds after which a topic is idle; 0: never
 
     def weight(self, broker: str) -> int:
-        """Return the weight of a broker in server lists."""
+        """Return the weight of a broker in server lists, 100 for one that has none."""
         index = self.brokers.index(broker) if broker in self.brokers else len(self.weights)
         return self.weights[index] if index < len(self.weights) else 100
 
@@ -123,8 +123,8 @@ def profile_of(seed: int, profile: Profile) -> Literal["long", "short"]:
 
 
 def draw_options(seed: int, profile: Profile = "long", *, more: bool = True) -> Options:
-    """Return the options that the seed draws in this profile. Without `more` they are as they were before there was
-    `MORE_SHARE`, so that a seed which failed then is the same run."""
+    """Return the options that the seed draws in this profile. Without `more`, no short seed is among those of
+    `MORE_SHARE`, so that a seed which failed before these were added is the same run."""
     options = _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
     random = Random(f"delivery {seed}")  # a generator of its own keeps earlier draws unchanged
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
@@ -169,6 +169,7 @@ def _with_more(random: Random, options: Options) -> Options:
 
 
 def _draw_long(seed: int) -> Options:
+    """Return the options that a long seed draws, without later additions that have generators of their own."""
     random = Random(f"options {seed}")
     count, copies = random.choice(((3, 2), (3, 2), (3, 2), (3, 2), (3, 2), (4, 2), (5, 2), (5, 3), (3, 1)))
     brokers = tuple(f"broker-{number}" for number in range(count))
@@ -226,6 +227,7 @@ def _draw_long(seed: int) -> Options:
 
 
 def _draw_short(seed: int) -> Options:
+    """Return the options that a short seed draws, without later additions that have generators of their own."""
     random = Random(f"short {seed}")
     count, copies = random.choices(SHAPES, SHARES)[0]
     brokers = tuple(f"broker-{number}" for number in range(count))
@@ -293,6 +295,8 @@ class Limits(TypedDict):
 
 
 def _draw_limits(random: Random, safe: bool, brokers: int) -> Limits:
+    """Draw limits that a small cluster reaches, and other options of `Limits`. Lost histories may be halted only where
+    the plan is not `safe`."""
     weights = tuple(random.choice((100, 100, 50, 1, 0)) for _ in range(brokers)) if random.random() < 0.3 else ()
     return {
         "on_history_loss": "halt" if not safe and random.random() < 0.3 else "reset",

@@ -1,4 +1,5 @@
-"""Structural edits of the product's source: which symbol, which statements or expression in it, and what replaces them.
+"""Structural edits of the product's source, for planted faults. An edit says which symbol, which statements or
+expression in it, and what replaces them.
 
 An edit names a symbol by the end of its dotted name (`Replica.accept`, or `logic.context.must` where the short name is
 not unique), so that a module can move without changing any edit. The text to replace is Python, and is compared as a
@@ -28,7 +29,8 @@ Symbol = Definition | ast.Assign | ast.AnnAssign
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement of `old` by `new` in the symbol `at`."""
+    """A replacement of `old` by `new` in the symbol `at`. Without `old`, the whole body of the function or the whole
+    value of the constant is replaced."""
 
     at: str
     old: str | None
@@ -45,7 +47,8 @@ class Edit:
 
 
 def patched(edits: Sequence[Edit]) -> dict[str, str]:
-    """Return the changed source of each module by its name. Edits of one module apply one after the other."""
+    """Return the changed source of each module by its name, without comments. Edits of one module apply one after the
+    other. Raise ValueError if an edit does not apply."""
     trees: dict[Path, ast.Module] = {}
     for edit in edits:
         if edit.path not in trees:
@@ -79,7 +82,8 @@ def _names(path: Path) -> tuple[str, ...]:
 
 @cache
 def _resolve(at: str) -> tuple[Path, str]:
-    """Return the module's path and the qualified name in it of the one symbol whose dotted name ends with `at`."""
+    """Return the module's path and the qualified name in it of the one symbol whose dotted name ends with `at`. Raise
+    ValueError unless there is exactly one."""
     *_, last = at.split(".")
     mentions = re.compile(rf"^\s*(?:(?:async )?def |class )?{re.escape(last)}\b", re.MULTILINE)
     candidates = [
@@ -149,7 +153,8 @@ Rests = list[tuple[list[ast.stmt], list[ast.stmt]]]
 
 
 def _replace_whole(tree: ast.Module, symbol: Symbol, new: list[ast.stmt]) -> None:
-    """Replace the body of a function below its docstring, or the value of a constant."""
+    """Replace the body of a function or class below its docstring, or the value of a constant. If `new` is no
+    expression, replace the constant's whole assignment."""
     value = _expression(new)
     if isinstance(symbol, Definition):
         symbol.body[ast.get_docstring(symbol) is not None :] = new
@@ -182,7 +187,8 @@ def _is_rest(value: object) -> bool:
 
 
 def _match(pattern: object, node: object) -> Rests | None:
-    """Return the bodies for which `...` stands in the pattern, or None when pattern and node differ."""
+    """Return the bodies for which `...` stands in the pattern, or None when pattern and node differ. Pattern and node
+    are syntax trees or lists of them."""
     rests: Rests = []
     return rests if _same(pattern, node, rests) else None
 

@@ -1,4 +1,4 @@
-"""Draws the plan of faults of a seed.
+"""Draws the plan of faults of a seed, and defines the kinds of faults.
 
 A plan is drawn before the run from a generator of its own. Each seed allows only some kinds (swarm testing: rare
 combinations occur more often than when every run has a bit of everything). A *safe* plan crashes a broker only while
@@ -27,8 +27,9 @@ EXTRA: dict[type, int] = {}
 
 @dataclass_transform(frozen_default=True)
 def _fault(name: str, weight: int = 0, *, extra: bool = False) -> Callable[[type[T]], type[T]]:
-    """Make a class a frozen dataclass and register it as a kind of fault. Kinds are drawn in this order; one without a
-    weight is drawn by a function of its own."""
+    """Return a decorator that makes a class a frozen dataclass and registers it as a kind of fault. Kinds are drawn in
+    this order, by `weight`. One without a weight is drawn by a function of its own, and an `extra` one only where
+    `EXTRA` is used."""
 
     def register(kind: type[T]) -> type[T]:
         made = dataclass(frozen=True, slots=True)(kind)
@@ -81,8 +82,8 @@ class Freeze(BrokerFault):
 
 @_fault("hung loop")
 class Hang(BrokerFault):
-    """The event loop of a process stands still for `lasts` seconds, and its ZooKeeper session lives. If that takes
-    too long, the watchdog ends the process."""
+    """The event loop of a process stands still for `lasts` seconds, and its ZooKeeper session lives. If that is longer
+    than the watchdog allows, the process is ended."""
 
     lasts: float
 
@@ -338,8 +339,8 @@ SAFE_ONLY = frozenset({Shrink})
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The faults of a run as (moment in seconds, fault), ordered by moment. `safe`: no member list may lose more
-    than minCopies - 1 members by them."""
+    """The faults of a run as (moment in seconds, fault), ordered by moment. `safe`: no member list may lose more than
+    minCopies - 1 members by them. `loses_data`: ZooKeeper loses data in it."""
 
     safe: bool
     faults: tuple[tuple[float, Fault], ...]
@@ -348,8 +349,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The targets and durations that faults are drawn from. `lasts` scales durations and downtimes; `window` is the
-    duplicate window in seconds."""
+    """The targets and durations that faults are drawn from. `topics` and `clients` are numbers, `cache` is the number
+    of publications that a topic's cache holds. `tempo` and `lasts` are factors of durations; `lasts` is that of
+    outages. `window` is the duplicate window in seconds."""
 
     brokers: tuple[str, ...]
     topics: int
@@ -363,7 +365,8 @@ class Scope:
 def draw_plan(
     random: Random, scope: Scope, begin: float, end: float, counts: tuple[int, int], weights: dict[type, int]
 ) -> Plan:
-    """Draw between `counts[0]` and `counts[1]` faults from `begin` to `end`, in virtual seconds."""
+    """Draw a plan with between `counts[0]` and `counts[1]` faults from `begin` to `end`, in virtual seconds. `weights`
+    has the kinds that may be drawn."""
     safe = random.random() < 0.7
     kinds = [kind for kind in weights if kind not in (WILD_ONLY if safe else SAFE_ONLY)]
     allowed = [kind for kind in kinds if random.random() < 0.5] or kinds
@@ -392,7 +395,8 @@ def with_extras(random: Random, plan: Plan, scope: Scope, begin: float, end: flo
 
 
 def with_hangs(random: Random, plan: Plan, brokers: tuple[str, ...], tempo: float) -> Plan:
-    """Return the plan with one or two more faults of the kind `Hang`, or, in most cases, none."""
+    """Return the plan with one or two more faults of the kind `Hang` or, in most cases and for an empty plan,
+    unchanged."""
     if not plan.faults or random.random() < 0.7:
         return plan
     faults = list(plan.faults)
@@ -422,7 +426,7 @@ def with_data_losses(random: Random, plan: Plan, tempo: float, *, always: bool) 
 
 
 def with_left_behind(random: Random, plan: Plan, groups: int, tempo: float) -> Plan:
-    """Return the plan with one more fault of the kind `LeaveBehind`."""
+    """Return the plan, which must have faults, with one more of the kind `LeaveBehind`."""
     moment = random.uniform(plan.faults[0][0], plan.faults[-1][0])
     tail, late, downtime = (tempo * random.uniform(0.3, longest) for longest in (1.5, 6.0, 8.0))
     fault = LeaveBehind(random.randrange(groups), tail, late, downtime)
@@ -443,6 +447,7 @@ def with_other_copies(random: Random, plan: Plan, brokers: int, copies: int) -> 
 
 
 def _draw(random: Random, kind: type, scope: Scope, safe: bool) -> Fault:
+    """Draw the targets and durations of a fault of this kind, and return it."""
     brokers, tempo, lasts = scope.brokers, scope.tempo, scope.lasts
     broker = random.choice(brokers)
     one, other = random.sample(brokers, 2)
@@ -499,6 +504,8 @@ def _draw(random: Random, kind: type, scope: Scope, safe: bool) -> Fault:
 
 
 def _draw_extra(random: Random, kind: type, scope: Scope, safe: bool, broker: str, short_or_long: float) -> Fault:
+    """Draw the targets and durations of a fault of a kind in `EXTRA`, and return it. `broker` and `short_or_long`, a
+    duration in seconds, are drawn already."""
     tempo = scope.tempo
     if kind is ClockJump:
         # A clock that runs ahead shortens two limits that safety relies on: the wait before a new history, which

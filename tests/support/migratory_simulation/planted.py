@@ -57,7 +57,7 @@ def load() -> tuple[PlantedFault, ...]:
 
 
 def named(name: str) -> PlantedFault:
-    """Return the fault of this name; exit with the list of names when there is none."""
+    """Return the fault of this name. Raise SystemExit with the list of names when there is none."""
     for fault in load():
         if fault.name == name:
             return fault
@@ -76,12 +76,16 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
+    """A finder that lets the import of the modules in `sources` compile these sources in place of the files."""
+
     def __init__(self, sources: dict[str, str]) -> None:
         self._sources = sources
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """Return the specification of a module with changed source, with a loader that compiles that. Return None for
+        every other module."""
         source = self._sources.get(fullname)
         if source is None:
             return None
@@ -92,7 +96,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def plant(fault: PlantedFault) -> None:
-    """Let later imports load the modules of `fault` with its edits. Raise ValueError when an edit does not apply."""
+    """Let later imports load the modules of `fault` with its edits and, unless the fault keeps them, without the cores'
+    own assertions. Raise ValueError when an edit does not apply, RuntimeError when one of the modules is imported
+    already."""
     install_sources(patched([*fault.edits, *(() if fault.assertions else WITHOUT_ASSERTIONS)]))
 
 
@@ -120,8 +126,8 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run_command(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m migratory_simulation` with these arguments, for at most five minutes, and return the completed
-    process."""
+    """Run `python -m migratory_simulation` with these arguments, and return the completed process with its output.
+    Raise subprocess.TimeoutExpired after five minutes."""
     command = [sys.executable, "-m", "migratory_simulation", *words]
     return subprocess.run(
         command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=300

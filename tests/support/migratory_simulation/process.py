@@ -53,7 +53,8 @@ _TICK = logic_events.Tick()
 
 
 class EdgeProcess:
-    """An edge from its start to its end. Its `number` is not used again in the process."""
+    """An edge from its start to its end. Its `number` is not used again in the process. `delay` is the mean time of a
+    message between logic and edge in seconds, 0 for an edge in the logic's process."""
 
     def __init__(self, process: Process, number: int, delay: float) -> None:
         self.process = process
@@ -74,7 +75,7 @@ class EdgeProcess:
         scheduler.at(self._last_in, self.process.run, self.step, effect)
 
     def step(self, event: edge_events.Event) -> None:
-        """Let the edge handle an event and execute its effects."""
+        """Let the edge handle an event and execute its effects. Do nothing if the edge or the process has ended."""
         if not self.running or not self.process.running:
             return
         process = self.process
@@ -106,6 +107,7 @@ class EdgeProcess:
                 self.process.observe(effect)
 
     def _to_logic(self, event: edge_events.LogicRequest | edge_events.Detach) -> None:
+        """Deliver a request of the edge to the logic, in order, after the edge's delay."""
         scheduler = self.process.world.scheduler
         self._last_out = max(self._last_out, scheduler.now + self.process.world.random.uniform(0.2, 1.8) * self.delay)
         # Scheduled, as the effects of the logic's current step come first.
@@ -132,7 +134,7 @@ class EdgeProcess:
         return self.number in self.process.interest.edges_of(effect.topic)
 
     def stop(self, *, abort: bool) -> None:
-        """End the edge and its connections."""
+        """End the edge and its connections. With `abort` their clients may lose bytes in flight."""
         self.running = False
         self.process.interest.remove_edge(self.number)
         for connection in list(self.connections.values()):
@@ -141,7 +143,8 @@ class EdgeProcess:
 
 
 class Process:
-    """A broker process. `number` is unique in the run; `name` is the broker's and shared by its later processes."""
+    """A broker process. `number` is unique in the run; `name` is the broker's and shared by its later processes.
+    Creating it starts it."""
 
     def __init__(self, world: World, number: int, name: str) -> None:
         random = world.random
@@ -209,9 +212,11 @@ class Process:
 
     @property
     def clients(self) -> int:
+        """The number of connections of clients at all edges."""
         return sum(len(edge.connections) for edge in self.edges)
 
     def local_now(self) -> float:
+        """Return the time of the process's own monotonic clock, in seconds."""
         return self.world.scheduler.now + self.offset
 
     def wants(self, other: End) -> bool:
@@ -226,7 +231,7 @@ class Process:
     # ---- events
 
     def run(self, action: object, *arguments: object) -> None:
-        """Run an action as this process: now, later if it is slow, or when it thaws."""
+        """Run an action as this process: now, later if it is slow, or when it thaws. Do nothing if it has ended."""
         if not self.running:
             return
         if self.frozen:
@@ -245,7 +250,8 @@ class Process:
             action(*arguments)  # type: ignore[operator]
 
     def step(self, event: logic_events.Event) -> None:
-        """Let the logic handle an event, check the result, and execute its effects."""
+        """Let the logic handle an event, check the result, and execute its effects. Do nothing if the process has
+        ended. Raise Violation if an invariant breaks."""
         if not self.running:
             return
         world = self.world
@@ -272,6 +278,8 @@ class Process:
         self.step(_FLUSH)
 
     def _tick(self) -> None:
+        """Let logic and edges check their time limits, and schedule the next tick. A frozen process misses its
+        ticks."""
         if not self.running:
             return
         if not self.frozen:
@@ -306,6 +314,8 @@ class Process:
     # ---- effects
 
     def _execute(self, effect: logic_events.Effect) -> None:
+        """Check an effect of the logic, and execute it: on the network, ZooKeeper or the edges. Raise Violation for one
+        that breaks an invariant, and InvariantError if the logic refuses a message of a peer."""
         world = self.world
         if isinstance(effect, logic_events.SendPeer):
             if isinstance(effect.message, ForwardReplies):
@@ -367,7 +377,8 @@ class Process:
             self._to_edges(effect)
 
     def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswers) -> None:
-        """Check an answer of the logic to an edge's request, and count it, before the edge gets it."""
+        """Check an answer of the logic to an edge's request, and count it, before the edge gets it. Raise Violation for
+        a wrong one."""
         internal = self.world.internal
         if isinstance(effect, logic_events.PublishAnswers):
             self.progress.answered(effect.answers)
@@ -386,7 +397,7 @@ class Process:
             self.receipts.truncated(effect)
 
     def _shows(self, topic: str, publications: Iterable[Publication]) -> None:
-        """Check that the publications which the broker shows as committed are committed."""
+        """Check that the publications which the broker shows as committed are committed. Raise Violation otherwise."""
         world = self.world
         for publication in publications:
             if world.external.shown(self.label, topic, publication.position, publication.payload):
@@ -410,6 +421,7 @@ class Process:
             self.world.coverage[f"metric {effect.metric}"] += 1
 
     def _to_edges(self, effect: logic_events.EdgeEffect) -> None:
+        """Deliver an effect of the logic to all edges that get it."""
         for edge in self.edges:
             if isinstance(effect, logic_events.MoveClients) and effect.edge != edge.number:
                 continue
@@ -430,33 +442,35 @@ class Process:
         return edge
 
     def restart_edge(self, index: int) -> None:
-        """Kill an edge and start another one."""
+        """Kill the edge at this index with its connections, and start another one."""
         edge = self.edges.pop(index)
         edge.stop(abort=True)
         self.run(self.step, logic_events.ClientCounts(edge.number))
         self.add_edge()
 
     def drop_clients(self) -> bool:
-        """Break the connections of all clients. Return false when there are none."""
+        """Break the connections of all clients. Return False when there are none."""
         connections = self.connections
         for connection in connections:
             connection.cut()
         return bool(connections)
 
     def freeze(self) -> None:
-        """Stop the whole process until `thaw`: its events are buffered."""
+        """Stop the whole process until `thaw`, as SIGSTOP does: its events are buffered, and it sends no heartbeats to
+        ZooKeeper."""
         self._turn()
         self.frozen = True
 
     def hang(self) -> None:
-        """Stop the loop only, until `thaw` or until the watchdog ends the process."""
+        """Stop the event loop only, until `thaw` or until the watchdog ends the process. The ZooKeeper session
+        lives."""
         self._turn()
         self.frozen = self.hung = True
         self.world.scheduler.after(WATCH_INTERVAL, self._watch)
 
     def thaw(self) -> None:
-        """End a freeze or hang: handle the buffered events and go on. End the process instead if it hung for too
-        long."""
+        """End a freeze or hang: handle the buffered events and go on. End the process instead if it was frozen for
+        longer than the watchdog allows. Do nothing if it is not frozen."""
         if not self.frozen or not self.running:
             return
         if not self.hung and self._hangs():  # the watchdog may run before the loop
@@ -470,10 +484,12 @@ class Process:
         self.run(self.step, _TICK)
 
     def _turn(self) -> None:
+        """Note a turn of the event loop, as the watchdog sees it."""
         self._progress.turn()
         self._progress.observe(self.local_now())
 
     def _hangs(self) -> bool:
+        """Return whether the event loop has stood still for longer than the watchdog allows."""
         return self._progress.observe(self.local_now()) > self.stall_limit
 
     def _watch(self) -> None:
@@ -510,7 +526,8 @@ class Process:
         self.step(event)
 
     def end(self) -> None:
-        """End the process at once, with its memory, edges, links and connection to ZooKeeper."""
+        """End the process at once, with its memory, edges, links and connection to ZooKeeper. Its session is left to
+        expire."""
         self.running = False
         for edge in self.edges:
             edge.stop(abort=True)

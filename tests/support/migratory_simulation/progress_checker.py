@@ -45,15 +45,17 @@ class ProgressChecker:
             self._resigned.add(int(str(note.fields["group"])))
 
     def refuses(self, refusal: EpochRefused) -> None:
-        """Check PROMISE: an epoch of this replica's own history is refused only for a higher promise."""
+        """Check PROMISE: an epoch of this replica's own history is refused only for a higher promise. Raise Violation
+        otherwise."""
         term = self._process.world.internal.epochs.get((refusal.group, refusal.epoch))
         same = term is not None and term.record.history == self._process.replica(refusal.group).history
         if same and refusal.promised <= refusal.epoch:
             self._fail(f"refuses epoch {refusal.epoch} of group {refusal.group}, though it promised no higher one")
 
     def commits(self, request: ZkCommit) -> None:
-        """Check LET-GO and PROGRESS in a transaction: an activated term is given up only after this broker resigned,
-        and its record is written again, with the same list, only when nothing was committed for a progress timeout."""
+        """Check LET-GO and PROGRESS in a transaction that the broker requests: an activated term is given up only after
+        this broker resigned, and its record is written again, with the same list, only when nothing was committed for a
+        progress timeout. Raise Violation otherwise."""
         operations = request.operations
         created = {operation.path for operation in operations if isinstance(operation, ZkCreate)}
         checked = {operation.path for operation in operations if isinstance(operation, ZkCheck)}
@@ -66,11 +68,15 @@ class ProgressChecker:
                 self._rewrites(int(name), operation.data)
 
     def _gives_up(self, group: int) -> None:
+        """Check that a broker that deletes its ephemeral of a group which it coordinates has resigned. Raise Violation
+        otherwise."""
         term = self._process.logic.groups[group].term
         if term is not None and term.active and group not in self._resigned:
             self._fail(f"deletes its ephemeral of group {group}, which it coordinates, and has not resigned")
 
     def _rewrites(self, group: int, data: bytes) -> None:
+        """Check that a coordinator writes its group's record again with the same list only when nothing was committed
+        for a progress timeout. Raise Violation otherwise. Where idle topics are removed, check nothing."""
         process, record = self._process, decode_group(data)
         term = process.logic.groups[group].term
         removes = process.world.options.topic_idle > 0.0  # idle topics leave with an epoch of the same list
@@ -89,7 +95,7 @@ class ProgressChecker:
 
     def ticked(self) -> None:
         """Check, after each tick of the logic, that no wait with a limit is over: of publications for their answer, of
-        subscriptions for their receipt, and of takeovers that ZooKeeper does not delay."""
+        subscriptions for their receipt, and of takeovers that ZooKeeper does not delay. Raise Violation otherwise."""
         logic, now = self._process.logic, self._process.local_now()
         for key in logic.answers.pending:
             if now - self._unanswered.setdefault(key, now) > logic.config.publish_wait + SLACK:
@@ -107,13 +113,13 @@ class ProgressChecker:
                     self._fail(f"does nothing about its epoch {term.epoch}, which is not activated in time")
 
     def drains(self, period: float) -> None:
-        """Record a request to drain."""
+        """Record the first request to drain, with its period in seconds."""
         if self._drains is None:
             self._drains = (self._process.local_now(), period)
 
     def drains_clients(self, effect: DrainClients) -> None:
         """Check DRAIN-ORDER: clients are asked to leave when the groups are handed over, or after a quarter of the
-        period."""
+        period. Raise Violation otherwise."""
         process = self._process
         began, period = self._drains or (0.0, 0.0)
         if process.local_now() - began >= period / 4 - SLACK:

@@ -25,11 +25,11 @@ class ReceiptChecker:
         self._asked: dict[tuple[int, int], Position | None] = {}
 
     def asks(self, event: Attach) -> None:
-        """Record the position from which a subscription request resumes."""
+        """Record the position from which a subscription request resumes, None for new publications only."""
         self._asked[event.edge, event.reference] = event.after
 
     def attached(self, answer: Attached) -> None:
-        """Check the receipt in the answer to a subscription request."""
+        """Check the receipt in the answer to a subscription request. Raise Violation if it is not justified."""
         after = self._asked.pop((answer.edge, answer.reference), None)
         if answer.receipt == "reset" and after is not None:
             self._reset(answer, after)
@@ -39,7 +39,7 @@ class ReceiptChecker:
             self.truncated(answer)
 
     def _complete(self, answer: Attached, after: Position) -> None:
-        """Check RESUME: a client is continued only from a position that was committed."""
+        """Check RESUME: a client is continued only from a position that was committed. Raise Violation otherwise."""
         world = self._process.world
         first = world.external.history_of(answer.topic, answer.position.epoch)
         epoch = world.internal.committed_epoch(answer.topic, first, after.sequence)
@@ -49,7 +49,8 @@ class ReceiptChecker:
             )
 
     def truncated(self, receipt: Attached | Page | Gap) -> None:
-        """Check GAP-TOLD and RESUME: the reported publications lie before the beginning of the broker's cache."""
+        """Check GAP-TOLD and RESUME: the reported publications lie before the beginning of the broker's cache. Raise
+        Violation otherwise."""
         group = self._process.world.external.group_of[receipt.topic]
         log = self._process.log(receipt.topic) or self._process.replica(group).vacant(receipt.topic)
         if log.base < receipt.last:
@@ -60,7 +61,8 @@ class ReceiptChecker:
             )
 
     def _reset(self, answer: Attached, after: Position) -> None:
-        """Check RESUME: no reset for a client whose position lies in the broker's own committed log, cached or not."""
+        """Check RESUME: no reset for a client whose position lies in the broker's own committed log, cached or not.
+        Raise Violation otherwise."""
         external = self._process.world.external
         if not answer.position.epoch or external.history_of(answer.topic, after.epoch) != external.history_of(
             answer.topic, answer.position.epoch

@@ -42,7 +42,7 @@ class Rollouts:
     # ---- joining and leaving
 
     def grow(self) -> bool:
-        """Add a broker that never existed. Return false at the limit."""
+        """Add a broker that never existed, and start it. Return False when the cluster has `MOST` brokers."""
         world = self.world
         if len(world.names) >= MOST:
             return False
@@ -53,7 +53,9 @@ class Rollouts:
         return True
 
     def shrink(self, fault: Shrink) -> bool:
-        """Drain a broker and remove it for good. Return false when the state of the cluster does not allow it now."""
+        """Begin to drain a broker, which is removed for good once it is drained. Return False when the state of the
+        cluster does not allow it now: too few brokers would remain, another one drains, or a rolling restart is in
+        progress."""
         world, name = self.world, fault.broker
         process = world.process_of(name)
         least = max(2 * world.most_copies - 1, 2)
@@ -71,8 +73,8 @@ class Rollouts:
         return True
 
     def configure(self) -> None:
-        """Let the running brokers read their configuration, each at its own time. A removed broker still counts
-        itself."""
+        """Let the running brokers read their configuration, each at its own time within `REREAD`. A removed broker
+        still finds itself there."""
         world = self.world
         for process in world.running():
             after = world.random.uniform(0.0, REREAD * self._tempo)
@@ -97,7 +99,7 @@ class Rollouts:
     # ---- rolling restarts
 
     def roll(self, fault: RollingRestart) -> bool:
-        """Begin a rolling restart. Return false when one is in progress."""
+        """Begin a rolling restart. Return False when one is in progress."""
         if self.rolling:
             return False
         self.rolling = True
@@ -126,10 +128,12 @@ class Rollouts:
         self._drains(fault, remaining, process, world.scheduler.now + fault.period)
 
     def _all_ready(self) -> bool:
+        """Return whether all configured brokers report that they accept clients, and none drains."""
         return self.world.all_open() and not any(process.draining for process in self.world.members())
 
     def _drains(self, fault: RollingRestart, remaining: list[str], process: Process, until: float) -> None:
-        """End the draining broker when it is drained or its time is over, and go on with the next one."""
+        """End the draining broker when it is drained or its time `until` is over, in a safe plan only if its loss is
+        tolerated, and go on with the next one. Poll until then."""
         world = self.world
         over = world.scheduler.now >= until
         if process.running:

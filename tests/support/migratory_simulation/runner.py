@@ -38,7 +38,8 @@ class Batch:
     faults: tuple[int, ...] | None = None
 
     def options(self, seed: int) -> Options:
-        """Return the options of a seed."""
+        """Return the options of a seed, with only the chosen faults. Raise ValueError for a number that the plan
+        lacks."""
         drawn = draw_options(seed, self.profile)
         return drawn if self.faults is None else only(drawn, self.faults)
 
@@ -47,7 +48,8 @@ class Batch:
         return run_seed(seed, options=self.options(seed))
 
     def rerun(self, seed: int, kept: Sequence[int] | None) -> str:
-        """Return the command that repeats the run of a seed."""
+        """Return the shell command that repeats the run of a seed, with only the faults `kept` (None: all), and writes
+        its trace."""
         words = [f"PYTHONPATH=tests/support .venv/bin/python -m migratory_simulation run --seed {seed}"]
         words.append(f"--profile {self.profile if self.profile == 'losses' else profile_of(seed, self.profile)}")
         if kept is not None:
@@ -58,15 +60,15 @@ class Batch:
 
 
 def few_collections() -> None:
-    """Make garbage collections rare. A world is cyclic garbage after its seed; frequent collections would cost a
-    fifth of the run."""
+    """Make garbage collections of this process rare. A world is cyclic garbage after its seed; frequent collections
+    would cost a fifth of the run."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
 
 
 def reports(batch: Batch) -> Iterator[Report]:
-    """Yield the reports in the order of the seeds, whichever process ran them."""
+    """Yield the reports in the order of the seeds, which `Batch.jobs` processes run."""
     # Forked workers keep a planted fault, which was applied when the cores were imported.
     context = multiprocessing.get_context("fork")
     chunk = max(1, min(CHUNK, len(batch.seeds) // batch.jobs))
@@ -75,8 +77,9 @@ def reports(batch: Batch) -> Iterator[Report]:
 
 
 def run(batch: Batch, *, keep_going: bool, need_coverage: bool) -> int:
-    """Run the seeds up to the first violation, or all of them. Return 0 when all invariants held and everything was
-    exercised, 1 for a violation, 3 when too little was exercised."""
+    """Run the seeds up to the first violation, or with `keep_going` all of them, and print the outcome. Return 0 when
+    all invariants held and everything was exercised, 1 for a violation, 3 when too little was exercised and
+    `need_coverage` is true."""
     total = Summary()
     for report in reports(batch):
         total.add(report)
@@ -96,7 +99,8 @@ def run(batch: Batch, *, keep_going: bool, need_coverage: bool) -> int:
 
 
 def run_one(batch: Batch, seed: int, trace: Path | None) -> int:
-    """Run one seed with its trace. Return 0 when all invariants held, 1 for a violation."""
+    """Run one seed with its trace, which is also written to the file `trace` if given, and print the outcome. Return 0
+    when all invariants held, 1 for a violation."""
     total = Summary()
     total.add(run_traced(batch, seed, trace))
     print(total.report())
@@ -105,7 +109,8 @@ def run_one(batch: Batch, seed: int, trace: Path | None) -> int:
 
 
 def run_traced(batch: Batch, seed: int, trace: Path | None = None) -> Report:
-    """Run a seed with its trace, and return its report. Print and minimise a violation."""
+    """Run a seed with its trace, which is also written to the file `trace` if given, and return its report. Print and
+    minimise a violation."""
     lines: deque[str] = deque(maxlen=TAIL)
     options = batch.options(seed)
     with (trace or Path(os.devnull)).open("w") as file:
@@ -121,7 +126,8 @@ def run_traced(batch: Batch, seed: int, trace: Path | None = None) -> Report:
 
 
 def show(batch: Batch, report: Report, options: Options, lines: deque[str]) -> None:
-    """Print a violation, the plan, the end of the trace, and the commands that repeat the run and its minimal form."""
+    """Print a violation, the plan, the end of the trace, and the commands that repeat the run and its minimal form.
+    Unless the faults were chosen by the user, search for that form first, which runs the seed many times."""
     print(f"\nVIOLATION seed {report.seed} after {report.seconds:.3f} virtual seconds, {report.steps} steps")
     print(report.violation)
     print(

@@ -29,8 +29,8 @@ class Scheduler:
         self.at(self.now + delay, action, *arguments)
 
     def run_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
-        """Run callbacks up to the moment `end`, or until `done()` is true between two moments. Return whether it
-        was."""
+        """Run callbacks up to the moment `end`, or until `done()` is true between two moments. Return whether it was.
+        Otherwise `now` is `end` afterwards."""
         heap = self._heap
         pop = heapq.heappop
         while heap and heap[0][0] <= end:

@@ -34,7 +34,8 @@ ALL = scripted.SCHEDULES
 
 
 def run_trial(name: str, seed: int, sink: Callable[[str], None] | None = None) -> Report:
-    """Run the schedule of this name, or for "" the plan that the seed draws. Return the report."""
+    """Run the schedule of this name with the seed, or for "" the plan that the seed draws. Return the report. `sink`
+    receives the lines of the trace. Raise KeyError for an unknown name."""
     if not name:
         return run_seed(seed, sink)
     schedule = ALL[name]

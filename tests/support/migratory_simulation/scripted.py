@@ -36,8 +36,8 @@ POLL = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A condition that must hold within `limit` virtual seconds. Otherwise the run violates the invariant `breaks`,
-    or (0) the script ends."""
+    """A condition that must hold within `limit` virtual seconds. Otherwise the run violates the invariant `breaks`;
+    with 0 the script ends without a violation. `text` says what was expected."""
 
     condition: Callable[[], bool]
     limit: float
@@ -50,7 +50,7 @@ Script = Callable[["ScriptedCluster"], Steps]
 
 
 class Schedule(NamedTuple):
-    """A script, and the options of its cluster by seed."""
+    """A script, and a function that returns the options of its cluster for a seed."""
 
     script: Script
     options: Callable[[int], Options]
@@ -60,8 +60,8 @@ SCHEDULES: dict[str, Schedule] = {}
 
 
 def schedule(lasts: float, name: str = "", **options: Any) -> Callable[[Script], Script]:
-    """Register a script as a schedule called `name`, or like the function. `options_of` describes `lasts` and
-    `options`."""
+    """Return a decorator that registers a script as a schedule called `name`, or like the function, with spaces.
+    `options_of` describes `lasts` and `options`. A script may be registered several times."""
 
     def register(script: Script) -> Script:
         title = name or script.__name__.replace("_", " ")
@@ -87,8 +87,8 @@ def options_of(
     """Return the options of a schedule. What it leaves open is drawn from the seed.
 
     `lasts` (until the world heals), `give_up` and `window` (the duplicate window) are seconds that the tempo scales.
-    `safe`: no member list may lose more than minCopies - 1 members. `topics` are those of each group. `edges`: 0 for as
-    many as drawn. `more` are fields of `Options`.
+    `safe`: no member list may lose more than minCopies - 1 members. `topics` is their number in each group. `edges` is
+    their number, 0 for as many as drawn. `more` are fields of `Options`.
     """
     drawn = draw_options(seed)
     tempo = 0.3
@@ -140,7 +140,7 @@ class ScriptedCluster:
     """The simulated cluster as a script observes and disturbs it.
 
     A script yields each `Wait` that a method returns. `group` defaults to 0. Limits and delays are multiplied by
-    `tempo`, the factor of all the product's durations in this run.
+    `tempo`, the factor of all the product's durations in this run. Once the world heals, the script does not go on.
     """
 
     def __init__(self, world: World, name: str, script: Script) -> None:
@@ -154,6 +154,7 @@ class ScriptedCluster:
     # ---- the script
 
     def _resume(self) -> None:
+        """Run the script up to its next step, and schedule that. Do nothing once the world has healed."""
         if self.world.healed:
             return
         step = next(self._steps, None)
@@ -165,6 +166,8 @@ class ScriptedCluster:
             self.world.scheduler.after(step, self._resume)
 
     def _poll(self, wait: Wait, until: float) -> None:
+        """Run the script on if the condition holds, or check it again a little later. After the moment `until`, raise
+        Violation if the wait names an invariant, otherwise end the script."""
         if self.world.healed:
             return
         if wait.condition():
@@ -196,8 +199,8 @@ class ScriptedCluster:
         return self.until(lambda: self.coordinator() not in (None, old), limit, "takeover")
 
     def commit(self, process: Process, limit: float, more: int = 0) -> Wait:
-        """Return a wait until a broker has committed at least `more` + 1 publications more than now. The script ends
-        if that takes longer than `limit` seconds, scaled by the tempo."""
+        """Return a wait until a broker has committed at least `more` + 1 publications of group 0 more than now. The
+        script ends if that takes longer than `limit` seconds, scaled by the tempo."""
         begun = self.committed(process)
         return self.until(lambda: self.committed(process) > begun + more, limit, "commit")
 
@@ -210,7 +213,8 @@ class ScriptedCluster:
         return self.until(lambda: self.coordinator() is not None, 10.0, "coordinator")
 
     def settled(self, longest: float = 3.0) -> Steps:
-        """Wait until the cluster is up and, at a random moment after that, at rest."""
+        """Wait until the cluster is up and, at a random moment after that, at rest. `longest` is the latest moment, in
+        seconds scaled by the tempo. The script ends if the cluster does not come that far in time."""
         yield self.up()
         yield self.random.uniform(0.5, longest) * self.tempo
         yield self.at_rest()
@@ -221,27 +225,29 @@ class ScriptedCluster:
         return Wait(condition, limit * self.tempo, invariant, text)
 
     def demand(self, holds: bool, text: str, invariant: int = 7) -> None:
-        """Raise a violation unless the condition holds now."""
+        """Raise a Violation of `invariant`, with `text`, unless `holds`."""
         if not holds:
             raise Violation(invariant, f"{self.name}: {text}")
 
     def commits(self, limit: float, text: str, process: Process | None = None) -> Wait:
-        """Return a wait in which the coordinator (`process` if given, else looked up again) must commit more than
-        until now. Otherwise the run violates invariant 7."""
+        """Return a wait in which the coordinator (`process` if given, else looked up again) must commit more than until
+        now, within `limit` seconds, scaled by the tempo. Otherwise the run violates invariant 7, with `text`."""
         committed = self.committed(process or self.current())
         return self.expect(lambda: self.committed(process or self.current()) > committed, limit, text)
 
     def drained(self, process: Process, limit: float) -> Wait:
-        """Return a wait in which the broker must report itself drained within `limit` seconds, scaled by the tempo."""
+        """Return a wait in which the broker must report itself drained within `limit` seconds, scaled by the tempo.
+        Otherwise the run violates invariant 7."""
         return self.expect(lambda: process.logic.drained, limit, f"{process.label} is never drained")
 
     def no_tail(self, process: Process) -> Wait:
         """Return a wait in which the broker must commit all its uncommitted entries within 3 seconds, scaled by the
-        tempo."""
+        tempo. Otherwise the run violates invariant 7."""
         return self.expect(lambda: not self.tail(process), 3.0, f"{process.label} commits no more")
 
     def no_clients(self, process: Process, limit: float) -> Wait:
-        """Return a wait in which all clients must leave the broker within `limit` seconds, scaled by the tempo."""
+        """Return a wait in which all clients must leave the broker within `limit` seconds, scaled by the tempo.
+        Otherwise the run violates invariant 7."""
         return self.expect(lambda: not process.clients, limit, f"{process.label} still has clients")
 
     def trace(self, text: str) -> None:
@@ -267,14 +273,15 @@ class ScriptedCluster:
         return None if record is None else self.world.process_of(record.owner[0])
 
     def current(self, group: int = 0) -> Process:
-        """Return the coordinator. Raise LookupError when there is none."""
+        """Return the group's coordinator. Raise LookupError when there is none."""
         process = self.coordinator(group)
         if process is None:
             raise LookupError(f"{self.name}: group {group} has no coordinator now: {self.record(group)}")
         return process
 
     def others(self, *but: Process) -> list[Process]:
-        """Return the newest process of every other broker, in the order of the names."""
+        """Return the newest process of every configured broker that runs, without those in `but`, in the order of the
+        configuration."""
         return [process for process in self.world.members() if process not in but]
 
     def log(self, process: Process, group: int = 0) -> TopicLog | None:
@@ -319,12 +326,13 @@ class ScriptedCluster:
         return self.world.coverage["fences"]
 
     def linked(self, one: Process, other: Process) -> bool:
+        """Return whether the first process believes to have a link to the broker of the other one."""
         return self.world.network.link_of(one, other.name) is not None
 
     # ---- faults
 
     def block(self, one: Process, *others: Process, both: bool = True) -> None:
-        """Hold messages from `one` to the others and, unless `both` is false, back."""
+        """Hold messages from `one` to the others and, unless `both` is false, those back, until `unblock`."""
         for other in others:
             self.trace(f"{one.label} {'and' if both else 'to'} {other.label}: blocked")
             self.world.network.block(ways([one], [other], back=both))
@@ -341,7 +349,8 @@ class ScriptedCluster:
         self.world.network.clog([(one.number, other.number)], delay * self.tempo)
 
     def burst(self, count: int) -> None:
-        """Let each publisher publish about `count` more messages with QoS 0, spread over its topics."""
+        """Let each publisher publish `count` more messages with QoS 0, spread over its topics; a remainder of the
+        division is left out."""
         for client in self.world.clients:
             for topic in client.publishes:
                 for index in range(count // len(client.publishes)):
@@ -351,15 +360,15 @@ class ScriptedCluster:
         client.publish(topic, qos=0)
 
     def newcomer(self, *topics: str) -> Client:
-        """Start and return a publisher of these topics that no broker knows. It publishes only when the script says
-        so."""
+        """Start and return a client that publishes on these topics, and that no broker knows. It publishes only when
+        the script says so."""
         client = Client(self.world, 100 + len(self.world.clients), (), topics, self.random.choice(list(CODECS)))
         self.world.clients.append(client)
         client.start()
         return client
 
     def cut_zookeeper(self, process: Process, *, expire: bool) -> None:
-        """Cut a process from ZooKeeper. With `expire`, ZooKeeper ends its session at once."""
+        """Cut a process from ZooKeeper until `restore_zookeeper`. With `expire`, ZooKeeper ends its session at once."""
         self.trace(f"{process.label}: cut from ZooKeeper")
         process.zk.set_cut(True)
         if expire:
@@ -379,6 +388,7 @@ class ScriptedCluster:
         self.world.process_ends(process, "crash", restart=downtime * self.tempo)
 
     def replace(self, *old: Process, together: tuple[Process, ...] = ()) -> None:
-        """Start new processes of these brokers while the old ones run on, cut off as in `World.replace`."""
+        """Start new processes of these brokers while the old ones run on, cut off as in `World.replace`. Those in
+        `together` still hear each other."""
         self.trace(f"{', '.join(process.label for process in old)}: replaced")
         self.world.replace(old, {*together})

@@ -377,6 +377,8 @@ def backup_of_before_a_loss(cluster: ScriptedCluster) -> Steps:
 
 
 def _rolls_the_list_back(cluster: ScriptedCluster, *, loses_data_first: bool) -> Steps:
+    """Do what `list_rolled_back` describes. With `loses_data_first`, let ZooKeeper lose all its data before it comes
+    back with the old record."""
     ensemble = cluster.world.ensemble
     ensemble.keep_backups()
     yield from cluster.settled()

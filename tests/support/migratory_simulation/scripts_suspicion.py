@@ -18,11 +18,13 @@ SILENT = 3.5
 
 
 def _refuse(cluster: ScriptedCluster, process: Process, *others: Process) -> None:
+    """Reset the links between a process and the others, and let both sides refuse new ones until `_accept`."""
     cluster.trace(f"{process.label} and {', '.join(other.label for other in others)}: refuse each other")
     cluster.world.network.refuse(ways([process], others))
 
 
 def _accept(cluster: ScriptedCluster, process: Process, *others: Process) -> None:
+    """Let a process and the others accept connections from each other again."""
     cluster.trace(f"{process.label} and {', '.join(other.label for other in others)}: accept each other")
     cluster.world.network.accept(ways([process], others))
 

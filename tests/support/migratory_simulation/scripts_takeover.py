@@ -12,9 +12,9 @@ from migratory_simulation.scripted import BROKERS, START, ScriptedCluster, Steps
 
 
 def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Process]:
-    """Let the coordinator number publications that reach no other broker. Then cut it off and let its ZooKeeper
-    session expire, so that another broker takes over with a list that still names it, because no link has been
-    closed yet. Return the old coordinator, still cut off."""
+    """Let the coordinator number publications that reach no other broker. Then cut it off and let its ZooKeeper session
+    expire, so that another broker takes over with a list that still names it, because no link has been closed yet.
+    Return the old coordinator, still cut off. The script ends if the cluster does not come that far in time."""
     yield cluster.up()
     unknown = cluster.newcomer(cluster.world.options.topics[0])
     yield cluster.random.uniform(0.5, 4.0) * cluster.tempo
@@ -122,8 +122,8 @@ def two_coordinators(cluster: ScriptedCluster) -> Steps:
 
 
 def _overtake(cluster: ScriptedCluster, *, adopted: bool) -> Steps:
-    """End a candidate's session between its record and its activation, so that another broker writes the next
-    record. With `adopted` the candidate has already adopted its log."""
+    """Crash the coordinator, and end the next candidate's session between its record and its activation, so that
+    another broker writes the record after that. With `adopted` the candidate has already adopted its log."""
     yield from cluster.settled(4.0)
     before = cluster.record()
     cluster.crash(cluster.current(), 6.0)
@@ -365,8 +365,8 @@ def asked_twice(cluster: ScriptedCluster) -> Steps:
 
 
 def _restart_others(cluster: ScriptedCluster, coordinator: Process, copies: int) -> Steps:
-    """Restart all brokers but the coordinator with another `minCopies`, one after the other, as a rolling update that
-    has come to its last broker."""
+    """Restart all brokers but the coordinator with `copies` as their `minCopies`, one after the other, as a rolling
+    update that has come to its last broker."""
     for other in cluster.others(coordinator):
         cluster.world.copies[other.name] = copies
         cluster.crash(other, 0.3)

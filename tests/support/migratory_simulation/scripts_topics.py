@@ -12,7 +12,7 @@ IDLE: dict[str, Any] = {"topics": 3, "window": 6.0, "give_up": 1.5, "max_age": 0
 
 def _publish(cluster: ScriptedCluster, topics: tuple[str, ...], most: int, *, everywhere: bool = True) -> Steps:
     """Let a new publisher publish up to `most` messages on each topic, and wait until they are acknowledged and, with
-    `everywhere`, committed at every broker."""
+    `everywhere`, committed at every broker. The script ends if that takes too long."""
     publisher = cluster.newcomer(*topics)
     for topic in topics:
         for _ in range(cluster.random.randint(1, most)):
@@ -33,17 +33,19 @@ def _committed_everywhere(cluster: ScriptedCluster) -> bool:
 
 
 def _removal(cluster: ScriptedCluster) -> Steps:
-    """Wait until the coordinator has written a record that removes topics."""
+    """Wait until the coordinator has written a record that removes topics. It is a violation if that does not happen in
+    time."""
     yield cluster.expect(lambda: any(_removes(process) for process in cluster.others()), 60.0, "nothing is removed")
 
 
 def _removes(process: Process) -> bool:
+    """Return whether a broker is the owner of an epoch that removes topics, and has not activated it yet."""
     term = process.logic.groups[0].term
     return term is not None and term.phase in ("syncing", "activating") and bool(process.replica(0).removed)
 
 
 def _removed(cluster: ScriptedCluster) -> Steps:
-    """Wait until no broker has a topic any more."""
+    """Wait until no broker has a topic of group 0 any more. It is a violation if that does not happen in time."""
     yield cluster.expect(
         lambda: not any(process.replica(0).topics for process in cluster.others()), 60.0, "topics stay though idle"
     )

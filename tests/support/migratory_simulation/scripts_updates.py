@@ -85,7 +85,7 @@ def scales(cluster: ScriptedCluster) -> Steps:
 
 def _at_rest(cluster: ScriptedCluster) -> Steps:
     """Wait until the cluster is up, its clients are balanced and stay so, and their earlier moves no longer count as
-    recent."""
+    recent. The script ends if the cluster does not come up. Clients that do not get balanced are a violation."""
     world = cluster.world
     clients = world.clients
     yield cluster.until(

@@ -28,8 +28,8 @@ class Shrunk(NamedTuple):
 
 
 def minimise(items: Sequence[int], fails: Callable[[tuple[int, ...]], bool], tries: int = TRIES) -> tuple[int, ...]:
-    """Return a subset of `items` that still fails, and passes without any single one of its items; or after `tries`
-    calls of `fails` the smallest one so far. All `items` together must fail."""
+    """Return a subset of `items` that still fails, and that passes without any single one of its items. After `tries`
+    calls of `fails` return the smallest failing one so far. All `items` together must fail."""
     current = tuple(items)
     parts = 2
     while current and tries > 0:
@@ -61,7 +61,8 @@ def only(options: Options, kept: Sequence[int]) -> Options:
 
 
 def shrink(options: Options, tries: int = TRIES) -> Shrunk:
-    """Minimise the plan of a failing run. Raise ValueError when the run does not fail."""
+    """Minimise the plan of a failing run, with at most `tries` runs, and return the result. Raise ValueError when the
+    run does not fail."""
     whole = run_seed(options.seed, options=options)
     if not whole.violation:
         raise ValueError(f"seed {options.seed} does not fail")

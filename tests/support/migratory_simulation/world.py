@@ -63,7 +63,9 @@ EPOCH_MS = 1_700_000_000_000
 
 @dataclass
 class Report:
-    """The outcome of one seed. `violation` is empty when everything held; `seconds` are virtual."""
+    """The outcome of one seed. `violation` is empty when everything held; `invariant` is its number, -1 without one and
+    0 when a core raised. `seconds` and `recovery` are virtual seconds: of the whole run, and from the heal to
+    recovery."""
 
     seed: int
     violation: str
@@ -76,7 +78,8 @@ class Report:
 
 
 class World:
-    """All parts of a simulated cluster, and the course of a run."""
+    """All parts of a simulated cluster, and the course of a run. Creating it schedules everything; `run` runs it.
+    `sink` receives the lines of the trace; None for no trace."""
 
     def __init__(self, options: Options, sink: Callable[[str], None] | None = None) -> None:
         self.options = options
@@ -114,12 +117,13 @@ class World:
     # ---- configuration
 
     def configured(self, name: str) -> tuple[str, ...]:
-        """Return the brokers in the configuration that the broker `name` reads now. A removed broker still counts
-        itself."""
+        """Return the brokers in the configuration that the broker `name` reads now. A broker that was removed from the
+        cluster still finds itself there."""
         return self.names if name in self.names else (*self.names, name)
 
     def logic_config(self, name: str, address: str) -> LogicConfig:
-        """Return the configuration of the logic of the broker's next process, which peers reach at `address`."""
+        """Return the configuration of the logic of the broker's next process, which peers reach at `address`. All
+        durations are scaled by the tempo."""
         options = self.options
         return LogicConfig(
             cluster="simulated",
@@ -193,8 +197,9 @@ class World:
         return process
 
     def process_ends(self, process: Process, reason: str, restart: float | None = None) -> None:
-        """End a process. Start the next one of its name after `restart` seconds (default: 1 s, if no other runs),
-        unless one runs or the broker is not configured by then."""
+        """End a process. Start the next one of its name after `restart` seconds, unless one runs or the broker is not
+        configured by then. With None that is 1 s, and nothing is started if another process of the name runs now. Do
+        nothing if the process has ended already."""
         if not process.running:
             return
         self.trace(process.label, "**", reason)
@@ -208,8 +213,8 @@ class World:
             self.start_process(name)
 
     def replace(self, old: Iterable[Process], together: Set[Process]) -> None:
-        """Start new processes of the same names. The old ones run on with their clients, cut from ZooKeeper and from
-        all brokers, except that those in `together` hear each other."""
+        """Start new processes of the same names as `old`. The old ones run on with their clients, cut from ZooKeeper
+        and from all brokers, except that those in `together` hear each other."""
         for process in old:
             process.zk.set_cut(True)
             process.replaced = True
@@ -233,6 +238,7 @@ class World:
         return found
 
     def process_at(self, url: str) -> Process | None:
+        """Return the newest running process of the broker with this URL, without replaced ones, or None."""
         return self.process_of(url.removeprefix("ws://"))
 
     def members(self) -> list[Process]:
@@ -245,6 +251,7 @@ class World:
         return len(members) == len(self.names) and all(process.admission.open for process in members)
 
     def running(self) -> list[Process]:
+        """Return all running processes, also replaced ones."""
         return [process for process in self.processes if process.running]
 
     def next_connection(self) -> int:
@@ -255,7 +262,7 @@ class World:
 
     def run(self) -> float:
         """Run everything. Return the seconds from the heal, or from the end of a rolling restart that it waited for, to
-        recovery. Raise Violation."""
+        recovery. Raise Violation if an invariant breaks, or something does not recover in time."""
         options = self.options
         self.scheduler.run_until(options.faults_end)
         self.heal()
@@ -294,8 +301,9 @@ class World:
         return recovery
 
     def _leave_topics(self) -> None:
-        """Let all topics be idle for a while, several times. Crash a broker or not, and publish on them again: nobody
-        may miss that. In the last round, all of them must be removed."""
+        """Let all topics be idle for a while, three times. Each time crash a broker or not, and publish on the topics
+        again: raise Violation if a subscription misses that. In the end raise Violation if idle topics are never
+        removed."""
         options, random = self.options, Random(f"idle topics {self.options.seed}")
         longest = 1.5 * options.duplicate_window + 2.0 * options.topic_idle + options.max_age + 6.0
         for _ in range(3):
@@ -350,7 +358,8 @@ class World:
             raise Violation(7, "publishers that are silent are never forgotten\n" + final_checks.describe(self))
 
     def heal(self) -> None:
-        """End all faults, end replaced processes, and start the configured brokers that do not run, within a second."""
+        """End all faults, let hung and frozen processes go on, end replaced processes, and start the configured brokers
+        that do not run, within a second."""
         self.healed = True
         self.trace("world", "**", "healed")
         self.network.heal()
@@ -391,7 +400,8 @@ class World:
             )
 
     def recovered(self) -> bool:
-        """Return whether all clients are served, all brokers accept clients, and all subscriptions have caught up."""
+        """Return whether all clients are served and have no unanswered final publication, all brokers accept clients,
+        and all subscriptions have caught up."""
         return all(client.ready for client in self.clients) and self.all_open() and not self.external.behind()
 
     def unrecovered(self) -> str:
@@ -420,7 +430,8 @@ class World:
     # ---- the trace
 
     def trace(self, who: str, how: str, what: object) -> None:
-        """Write a line of the trace. Frequent events that say little are left out."""
+        """Write a line of the trace: who, how and what. Do nothing without a sink, and for frequent events that say
+        little."""
         if self._sink is None or isinstance(what, QUIET):
             return
         if isinstance(what, (PeerReceived, SendPeer)):
@@ -438,10 +449,11 @@ def run_seed(
     options: Options | None = None,
     direct: Callable[[World], None] | None = None,
 ) -> Report:
-    """Run one seed and return its report. The same seed and code give the same run. An exception of a core is a
-    violation of invariant 0.
+    """Run one seed and return its report. The same seed and code give the same run. An exception that a core raises is
+    reported as a violation of invariant 0.
 
-    `direct` adds faults that depend on the course of the run (schedules.py).
+    `sink` receives the lines of the trace. `options` replace those that the seed draws. `direct` adds faults that
+    depend on the course of the run (schedules.py).
     """
     options = options or draw_options(seed)
     world = World(options, sink)

@@ -36,7 +36,8 @@ Answer = ZkReply | ZkChanged | ZkSession
 
 @dataclass(slots=True)
 class Session:
-    """A client's session at the ensemble; `heard` is the moment of its last heartbeat."""
+    """A client's session at the ensemble; `heard` is the moment of its last heartbeat. `client` is None once the
+    client's process has ended."""
 
     number: int
     client: ZkClient | None
@@ -65,6 +66,7 @@ class Ensemble:
     # ---- sessions
 
     def open_session(self, client: ZkClient) -> Session:
+        """Begin a session for a client and return it."""
         self._next_session += 1
         session = Session(self._next_session, client, self.scheduler.now)
         self.sessions[session.number] = session
@@ -82,12 +84,13 @@ class Ensemble:
             client.reachability_changed()
 
     def keep_backups(self) -> None:
-        """Make a backup of the data at each tick from now on, the last 60 seconds of them."""
+        """Make a backup of the data at each tick from now on, while a majority of the servers runs. The last 60 seconds
+        of them are kept."""
         self.backups = deque(maxlen=int(60.0 / self.tick))
 
     def lose_data(self, age: float | None) -> None:
-        """Replace the data by a backup that is at least `age` seconds old, or by none. For servers that do not run:
-        no client notices before it connects again. Sessions that the backup does not have are gone."""
+        """Replace the data by a backup that is at least `age` seconds old, or by none. Call it while the servers do not
+        run: no client notices before it connects again. Sessions that the backup does not have are gone."""
         nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0)}
         sessions: set[int] = set()
         for moment, old, numbers in reversed(self.backups or ()):
@@ -114,6 +117,8 @@ class Ensemble:
             session.client.session_gone(number)
 
     def _tick(self) -> None:
+        """Note the heartbeats of sessions, expire those that were silent for too long, and make a backup if that is
+        wanted. While the servers do not run, do nothing."""
         now = self.scheduler.now
         if self.backups is not None and self.available:
             self.backups.append((now, dict(self.nodes), set(self.sessions)))
@@ -144,6 +149,7 @@ class Ensemble:
         return ZkReply(request.request, "ok", versions=versions)
 
     def _changed(self, path: str, stored: Stored | None) -> None:
+        """Tell each client's server and each `on_commit` callback that a node has changed."""
         for client in self.clients:
             client.replicate(path, stored)
         for notify in self.on_commit:
@@ -151,7 +157,8 @@ class Ensemble:
 
 
 class ZkClient:
-    """A model of the ZooKeeper client library in one broker process. It passes its events to `deliver`, in order."""
+    """A model of the ZooKeeper client library in one broker process. It passes its events to `deliver`, in order.
+    `alive` returns whether the process runs. `cut`, `delay` and `lag` are set by faults."""
 
     def __init__(
         self, ensemble: Ensemble, deliver: Callable[[Answer], None], alive: Callable[[], bool], random: Random
@@ -185,6 +192,7 @@ class ZkClient:
     # ---- called by the process
 
     def request(self, request: Request) -> None:
+        """Send a request, whose answer comes later. Without a connection its outcome is `unknown`."""
         if not self.connected:
             # The library refuses at once, but the process may only learn that the outcome is unknown.
             self.scheduler.after(0.0, self._deliver_if_open, ZkReply(request.request, "unknown"))
@@ -194,7 +202,7 @@ class ZkClient:
         self.scheduler.at(self._last_send, self._arrive, self._generation, request)
 
     def close(self) -> None:
-        """Close the connection of a dead process. Its session is left to expire."""
+        """Close the connection because the process has ended. Its session is left to expire."""
         self.closed = True
         self.connected = False
         self._generation += 1
@@ -203,11 +211,11 @@ class ZkClient:
         self.ensemble.clients.remove(self)
 
     def heartbeats(self, number: int) -> bool:
-        """Return whether the client keeps this session alive."""
+        """Return whether the client keeps this session alive: it is connected with it, and its process runs."""
         return self.connected and self.alive() and self.session is not None and self.session.number == number
 
     def expire_session(self) -> bool:
-        """Let the ensemble end the session. Return false when there is none."""
+        """Let the ensemble end the session. Return False when there is none."""
         if self.session is None:
             return False
         self.ensemble.expire(self.session.number)
@@ -218,8 +226,8 @@ class ZkClient:
         self.reachability_changed()
 
     def lose_connection(self) -> None:
-        """Break the connection under requests in flight, which end as `unknown`. The library connects again by
-        itself."""
+        """Break the connection under requests in flight, which end as `unknown`. The client connects again by itself,
+        soon. Do nothing without a connection."""
         if self.connected:
             self._disconnect()
             self.scheduler.after(self.random.uniform(0.01, 0.6), self._try_connect, self._generation)
@@ -231,13 +239,14 @@ class ZkClient:
         return self.ensemble.available and not self.cut and not self.closed
 
     def reachability_changed(self) -> None:
+        """Disconnect if the ensemble cannot be reached any more, or connect again, soon, if it can."""
         if not self.reachable and self.connected:
             self._disconnect()
         if self.reachable and not self.connected:
             self.scheduler.after(self.random.uniform(0.01, 0.4), self._try_connect, self._generation)
 
     def data_replaced(self) -> None:
-        """Forget what the last server had."""
+        """Forget the nodes that the client's last server had, because the ensemble's data was replaced."""
         self._seen = {}
         self._to_come.clear()
         self._late_allowed.clear()
@@ -250,13 +259,14 @@ class ZkClient:
         self.scheduler.after(self.random.uniform(0.005, 0.2), self._try_connect, self._generation)
 
     def answer_later(self, answer: Answer) -> None:
+        """Send an answer or event to the client, after the earlier ones. It is lost if the connection ends before."""
         if self.connected:
             self._last_answer = max(self._last_answer, self.scheduler.now + self.random.uniform(0.3, 1.7) * self.delay)
             self.scheduler.at(self._last_answer, self._answer, self._generation, answer)
 
     def replicate(self, path: str, stored: Stored | None) -> None:
-        """Queue a change for the server of this client, which applies it at once, after its lag, or while the client is
-        disconnected not before it connects again."""
+        """Queue a change for the server of this client. The server applies it at once or after its lag; while the
+        client is disconnected, not before it connects again."""
         self._to_come.append((path, stored))
         if not self.connected:
             return  # the next server has at least what this client has seen
@@ -287,7 +297,7 @@ class ZkClient:
                         self.answer_later(ZkChanged(watched))
 
     def _execute(self, session: Session, request: Request) -> ZkReply:
-        """Execute a request at the server of this client."""
+        """Execute a request at the server of this client, set the watch that it asks for, and return the reply."""
         if isinstance(request, ZkCommit):
             reply = self.ensemble.commit(session, request)
             self._apply(self._generation, len(self._to_come))  # it sees its own write, and so everything before it
@@ -304,6 +314,9 @@ class ZkClient:
         return ZkReply(request.request, "ok", children=children(self._seen, request.path))
 
     def _try_connect(self, generation: int) -> None:
+        """Connect if the ensemble can be reached: with the old session, or with a new one if that has expired, which is
+        reported first. Do nothing if the client connected or disconnected since this was scheduled. A frozen process
+        tries again later."""
         if generation != self._generation or not self.reachable or self.connected:
             return
         if not self.alive():
@@ -328,6 +341,8 @@ class ZkClient:
         self._deliver_if_open(ZkSession("connected", self.session.number))
 
     def _disconnect(self) -> None:
+        """End the connection: drop its watches, report that the session is suspended, and end the requests in flight as
+        `unknown`. A random prefix of those that have not arrived may still be executed."""
         self.connected = False
         self._generation += 1
         session = self.session
@@ -348,6 +363,8 @@ class ZkClient:
             self._deliver_if_open(ZkReply(request.request, "unknown"))
 
     def _arrive(self, generation: int, request: Request) -> None:
+        """Execute a request that has arrived at the servers, and send the answer. A request of an ended connection is
+        executed without an answer, if it was chosen for that."""
         session = self.session
         if session is None or session.number not in self.ensemble.sessions or not self.ensemble.available:
             return
@@ -362,6 +379,7 @@ class ZkClient:
         self.answer_later(reply)
 
     def _answer(self, generation: int, answer: Answer) -> None:
+        """Pass an answer on to the process, unless its connection has ended."""
         if generation != self._generation:
             return
         if isinstance(answer, ZkReply):
