@@ -1,4 +1,5 @@
-"""The measurements of one worker, for the run's result and for /metrics. Values are in seconds. No I/O."""
+"""The measurements of one worker, for the run's result and for /metrics: latencies, resume times, publish gaps and
+counts. Durations are in seconds. No I/O."""
 
 from __future__ import annotations
 

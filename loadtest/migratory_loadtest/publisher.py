@@ -1,4 +1,5 @@
-"""The publishing client (Benchpub of the paper), which publishes to each of its topics when a publication is due."""
+"""The publishing client (Benchpub of the paper), which publishes to each of its topics when a publication is due, and
+records whether it was acknowledged."""
 
 from __future__ import annotations
 

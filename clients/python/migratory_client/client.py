@@ -1,4 +1,5 @@
-"""The asyncio client that applications use: `Client`. `driver.py` runs the sans-I/O core below it."""
+"""The asyncio client that applications use, `Client`: opening and closing, publishing, and subscribing. It passes what
+the core returns to futures, subscriptions and callbacks. `driver.py` runs the sans-I/O core below it."""
 
 from __future__ import annotations
 

@@ -21,9 +21,10 @@ class ConnectError(MigratoryError):
 
 
 class PublishError(MigratoryError):
-    """A publication failed. An error of exactly this class is a refusal by the broker or the client: the publication
-    was not stored, and the same publication would be refused again. The exception is the code `unauthenticated`, which
-    closes the client: the publication may have been stored. Subclasses have other causes."""
+    """A publication failed. An error of exactly this class is a refusal by the broker or the client, for the reason in
+    `code`: the publication was not stored, and will probably be refused again unless it is changed. The exception is
+    the code `unauthenticated`, which closes the client: the publication may have been stored. Subclasses have other
+    causes."""
 
 
 class PublishTimeout(PublishError):

@@ -102,9 +102,9 @@ class _Connection:
             self._transport.post(Disconnected(self.number, code, reason))
 
     async def _connect(self) -> tuple[int, str]:
-        """Connect, post `Connected`, and read until the connection ends. Return the close code and the reason. A server
-        without the protocol's subprotocol gets no `Connected`, and gives PROTOCOL_ERROR. Errors of connecting are
-        raised as aiohttp raises them."""
+        """Connect, post `Connected`, and read until the connection ends. Return the close code and the reason. For a
+        server that does not speak the protocol, post nothing and return PROTOCOL_ERROR. Errors of connecting are raised
+        as aiohttp raises them."""
         transport = self._transport
         async with transport.session.ws_connect(
             self.url,

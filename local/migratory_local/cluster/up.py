@@ -1,4 +1,5 @@
-"""`migratory up`: runs a cluster until it is cancelled, and records its metrics."""
+"""`migratory up`: runs a cluster until it is cancelled, records its metrics, and warns when the cluster's file
+changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome of many seeds, added up."""
+"""The sum of the reports of many seeds, and what they did not exercise enough."""
 
 from __future__ import annotations
 

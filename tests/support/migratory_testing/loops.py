@@ -1,4 +1,5 @@
-"""Loops of tests: both real ones, asyncio's and uvloop, whose transports differ, and one whose turns the test runs."""
+"""Event loops for tests: a decorator that runs a test on asyncio's loop and on uvloop, whose transports differ, and a
+stand-in whose turns the test runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZooKeeper of a scripted `Cluster` stops, and comes back with its data, older data or none."""
+"""Functions that stop ZooKeeper of a scripted `Cluster`, and let it come back with its data, older data or none."""
 
 from __future__ import annotations
 

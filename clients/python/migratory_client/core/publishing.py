@@ -162,9 +162,9 @@ class Publisher:
             out.append(Send(link, [self._publish(queue, number, publication, now)]))
 
     def accept_ack(self, ack: Ack, link: int, now: float, out: list[Effect]) -> None:
-        """Complete a publication that the broker stored, and send the next two of its topic that a resend has left out.
-        Send none of them during a pause, or while the topic waits for another resend. Ignore an id that is not pending,
-        or of another publisher."""
+        """Complete a publication that the broker stored, and send the next two of its topic that a resend or a pause
+        has left out. Send none of them during a pause, or while the topic waits for another resend. Ignore an id that
+        is not pending, or of another publisher."""
         queue = self.queues.get(ack.topic)
         if queue is None or ack.publisher != self.name or ack.id not in queue.pending:
             return  # given up, or a second answer to a second sending

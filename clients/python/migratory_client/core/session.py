@@ -312,9 +312,9 @@ class ClientCore:
     # ---- messages ----------------------------------------------------------------------------------------------
 
     def _handle_welcome(self, link: LinkState, message: wire.Welcome, now: float, out: list[Effect]) -> None:
-        """Make the link that was being connected the current one, and the one before it the leaving one. Report
-        `LinkUp`, and request all topics and send all pending publications on the new link. Ignore a `welcome` on any
-        other link."""
+        """Make the link that was being connected the current one, and the one before it the leaving one. An earlier
+        move that is not finished ends. Report `LinkUp`, request all topics and send all pending publications on the new
+        link. Ignore a `welcome` on any other link."""
         if link is not self._candidate:
             return
         link.opened_at = now
@@ -427,7 +427,8 @@ class ClientCore:
         self._close(out)
 
     def _attempt_failed(self, now: float) -> None:
-        """Forget the link that was being connected, and schedule the next attempt."""
+        """Forget the link that was being connected, and schedule the next attempt. After the last proposed server of a
+        move for balance, schedule none."""
         self._candidate = None
         self._failover.attempt_failed(self._current, now)
         self._advance_deadline(self._failover.next_attempt)
