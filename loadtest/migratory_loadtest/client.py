@@ -187,7 +187,7 @@ class LoadClient:
             self.ready = False
 
     def _on_ready(self, effect: ev.Ready) -> None:
-        """Note that the client is ready. After a lost link, record the resume time."""
+        """Note that the client is ready. Record the resume time, 0 after a move, unless this was its first link."""
         self.ready = True
         if effect.seconds is not None:
             self.context.meter.resumed(self.broker, effect.seconds)
