@@ -1,5 +1,5 @@
-"""The configuration of the logic, made by the runtime. Durations are seconds, sizes bytes; docs/concepts/replication.md
-gives the reasons."""
+"""The configuration of the logic, made by the runtime and checked when it is created. Durations are seconds, sizes
+bytes; docs/concepts/replication.md gives the reasons."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 MAX_PENDING_BYTES = 268_435_456
-"""Bytes of memory of the publications that this broker accepted as contact and has not answered; one publication may go
-beyond it. Room for four payloads of the largest size that may be configured."""
+"""Bytes of memory of the QoS 1 publications that this broker accepted as contact and has not answered, by default. At
+this limit further ones are refused with `retry`; the last one accepted may go beyond it. Room for four payloads of the
+largest size that may be configured."""
 
 
 @dataclass(slots=True, frozen=True)
 class LogicConfig:
-    """One broker's configuration. `brokers` are the configured names of the whole cluster, this one's included. Raises
-    ValueError, naming the field, for a value that cannot work."""
+    """The configuration of one broker's logic. `brokers` are the configured names of the whole cluster, this broker's
+    included. Raises ValueError, naming the field, for a name that is missing or repeated in `brokers`, too few brokers
+    for `min_copies`, a value out of its range, or two values that contradict each other."""
 
     cluster: str
     name: str

@@ -1,5 +1,5 @@
-"""The state that all parts of the logic share: time, effects of this step, randomness, links. `must` asserts the rules,
-and `expect` checks what peers send."""
+"""The state that all parts of one broker's logic share: configuration, time, the effects of the running step,
+randomness, open links. `must` asserts the rules, and `expect` checks what peers send."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def must(condition: bool, rule: str) -> None:
 
 
 class PeerError(Exception):
-    """The error for a peer's message that breaks the rules, so that no correct broker sends it. The link that it came
-    over must end.
+    """The error for a peer's message that breaks the rules, so that no correct broker sends it. Raised before the
+    message has changed a promise, a log or a vote. `Logic` then ends the link that the message came over.
 
-    `reason` is a short label for metrics, `text` names the rule. Raised before the message has changed anything.
+    `reason` is a short label for metrics, `text` names the rule.
     """
 
     def __init__(self, reason: str, text: str) -> None:
@@ -38,7 +38,8 @@ class PeerError(Exception):
 
 
 def expect(condition: bool, reason: str, text: str) -> None:
-    """Raise PeerError with `reason` and `text` if the condition is false: what a peer says breaks a rule."""
+    """Raise PeerError with `reason` (a label for metrics) and `text` (the rule) if the condition, which a peer's
+    message must fulfil, is false."""
     if not condition:
         raise PeerError(reason, text)
 
@@ -62,8 +63,8 @@ class Random:
 
 
 class Context:
-    """The state of one broker that all parts of its logic use and change. `effects` is the list that the running step
-    will return."""
+    """The state of one broker that all parts of its logic read and change. `effects` is the list that the running step
+    will return; `emit`, `send`, `note` and `observe` append to it."""
 
     def __init__(self, config: LogicConfig) -> None:
         self.config = config
@@ -82,6 +83,8 @@ class Context:
         self._wall_offset = 0.0  # wall clock minus monotonic clock, seconds
 
     def start(self, wall_ms: int, seed: int) -> None:
+        """Set the wall clock to `wall_ms` milliseconds since 1970 at the present `now`, and the seed of all random
+        numbers."""
         self._wall_offset = wall_ms / 1000 - self.now
         self.random = Random(seed)
 
@@ -104,8 +107,8 @@ class Context:
         self.effects.append(effect)
 
     def send(self, peer: str, message: PeerMessage) -> None:
-        """Send a message over the link to `peer`. Without a link the message is dropped, as it would be on a link that
-        breaks."""
+        """Emit the effect that sends a message over the link to `peer`. Without an open link nothing is emitted: the
+        message is lost, as it would be on a link that breaks."""
         if peer in self.links:
             self.effects.append(SendPeer(peer, message))
 

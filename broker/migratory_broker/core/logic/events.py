@@ -16,15 +16,16 @@ from msgspec import Struct, field
 
 
 class EdgeMessage(Struct, frozen=True, gc=False, array_like=True, tag=True):
-    """The base class of messages between the logic and an edge. They are encoded as MessagePack if the edge is in an
-    I/O process of its own."""
+    """The base class of messages between the logic and an edge. Where the edge is in an I/O process, they are sent to
+    it and back as MessagePack."""
 
 
 # ---- ZooKeeper, as plain operations ----------------------------------------------------------------------------
 
 
 class ZkCreate(Struct, frozen=True, gc=False):
-    """ZooKeeper operation: create a node, which must not exist. An ephemeral node belongs to the broker's session."""
+    """ZooKeeper operation: create a node, which must not exist. An `ephemeral` node belongs to the broker's session and
+    is deleted with it."""
 
     path: str
     data: bytes
@@ -32,7 +33,8 @@ class ZkCreate(Struct, frozen=True, gc=False):
 
 
 class ZkWrite(Struct, frozen=True, gc=False):
-    """ZooKeeper operation: set a node's data if the node has this version. `version` -1 writes over any version."""
+    """ZooKeeper operation: set a node's data if the node has this version, else refuse the transaction. `version` -1:
+    the node may have any version, but must exist."""
 
     path: str
     data: bytes
@@ -40,14 +42,16 @@ class ZkWrite(Struct, frozen=True, gc=False):
 
 
 class ZkDelete(Struct, frozen=True, gc=False):
-    """ZooKeeper operation: delete a node if it has this version. `version` -1 deletes any version."""
+    """ZooKeeper operation: delete a node if it has this version, else refuse the transaction. `version` -1: the node
+    may have any version, but must exist."""
 
     path: str
     version: int = -1
 
 
 class ZkCheck(Struct, frozen=True, gc=False):
-    """ZooKeeper operation: refuse the whole transaction unless the node has this version."""
+    """ZooKeeper operation: refuse the whole transaction unless the node has this version. `version` -1: unless the node
+    exists."""
 
     path: str
     version: int
@@ -57,7 +61,8 @@ ZkOperation = ZkCreate | ZkWrite | ZkDelete | ZkCheck
 
 
 class ZkNode(Struct, frozen=True, gc=False):
-    """A node as it was read from ZooKeeper. `owner` is the session id of an ephemeral, 0 for a persistent node."""
+    """A node as it was read from ZooKeeper. `version` rises with each write of its data. `owner` is the session id of
+    an ephemeral, 0 for a persistent node."""
 
     data: bytes
     version: int
@@ -68,11 +73,11 @@ class ZkReply(Struct, frozen=True, gc=False):
     """Event: the reply to the ZooKeeper request with the number `request`.
 
     `node` answers a get and `children` a listing; both are None if there is no such node. `versions` answer a
-    transaction. `outcome`:
+    transaction. `error` gives the reason of an outcome other than ok. `outcome`:
 
     - ok: the request was carried out. A read of a missing node is ok as well.
-    - refused: a check, create, write or delete failed, so that the transaction changed nothing.
-    - unknown: the connection broke meanwhile. The request may have been carried out or not.
+    - refused: ZooKeeper did not carry it out. A transaction changed nothing: a check, create, write or delete failed.
+    - unknown: the connection broke, or no answer came in time. The request may have been carried out or not.
     """
 
     request: int
@@ -85,8 +90,8 @@ class ZkReply(Struct, frozen=True, gc=False):
 
 class ZkSession(Struct, frozen=True, gc=False):
     """Event: the ZooKeeper connection changed its state. `session`, given only with "connected", is the id of the
-    session that owns the ephemerals which this broker creates from now on. While "suspended", the earlier session may
-    go on."""
+    session that owns the ephemerals which this broker creates from now on. While "suspended", that session may go on in
+    ZooKeeper; "lost": it has ended."""
 
     state: Literal["connected", "suspended", "lost"]
     session: int = 0
@@ -100,7 +105,8 @@ class ZkChanged(Struct, frozen=True, gc=False):
 
 
 class ZkGet(Struct, frozen=True, gc=False):
-    """Effect: read a node's data, answered by a `ZkReply`. `watch`: send `ZkChanged` at its next change."""
+    """Effect: read a node's data, answered by a `ZkReply`. `watch`: send `ZkChanged` at the node's next change, its
+    creation and deletion included."""
 
     request: int
     path: str
@@ -108,7 +114,8 @@ class ZkGet(Struct, frozen=True, gc=False):
 
 
 class ZkChildren(Struct, frozen=True, gc=False):
-    """Effect: list the children of a node, answered by a `ZkReply`. `watch`: send `ZkChanged` when they change."""
+    """Effect: list the children of a node, answered by a `ZkReply`. `watch`: send `ZkChanged` when a child is added or
+    removed."""
 
     request: int
     path: str
@@ -116,7 +123,7 @@ class ZkChildren(Struct, frozen=True, gc=False):
 
 
 class ZkCommit(Struct, frozen=True, gc=False):
-    """Effect: carry out one transaction, all operations or none, answered by a `ZkReply`."""
+    """Effect: carry out one transaction, all operations in their order or none, answered by a `ZkReply`."""
 
     request: int
     operations: tuple[ZkOperation, ...]
@@ -126,26 +133,27 @@ class ZkCommit(Struct, frozen=True, gc=False):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """Event: the process begins; always the first event. `wall_ms` is the wall clock at `now`, in milliseconds; `seed`
-    determines every random choice."""
+    """Event: the process begins; always the first event. `wall_ms` is the wall clock at this step's `now`, in
+    milliseconds since 1970; `seed` determines every random choice."""
 
     wall_ms: int
     seed: int
 
 
 class Tick(Struct, frozen=True, gc=False):
-    """Event: time has passed. It comes about every 100 ms, and all time limits are checked on it. `wall` is the wall
-    clock in seconds for an edge that checks tokens, else 0."""
+    """Event, for both cores: time has passed. It comes about every 100 ms, and all time limits are checked on it.
+    `wall` is the wall clock, in seconds since 1970, for an edge that checks tokens; else 0."""
 
     wall: float = 0.0
 
 
 class Flush(Struct, frozen=True, gc=False):
-    """Event: the end of a turn in which other events came. The logic now sends what it has collected in the turn."""
+    """Event: the end of a turn in which other events came. The logic now sends what it has collected in the turn, such
+    as entries for members and answers for publishers."""
 
 
 class PeerUp(Struct, frozen=True, gc=False):
-    """Event: a peer link to the broker `peer`, to this incarnation of it, is open.
+    """Event: a link to the broker `peer` in the incarnation `incarnation` is open.
 
     Until `PeerDown`, messages arrive in order and none is lost; after it, none arrives. A link to a broker of another
     cluster or protocol version is never reported.
@@ -164,7 +172,7 @@ class PeerDown(Struct, frozen=True, gc=False):
 class PeerRefused(Struct, frozen=True, gc=False):
     """Event: the link to this incarnation of the broker `peer` broke, and a new connection to its address was refused.
 
-    Nothing listens there: its process is gone, or something between the brokers answers for it.
+    Nothing listens there: its process is gone, or something between the brokers refuses in its place.
     """
 
     peer: str
@@ -181,8 +189,8 @@ class PeerReceived(Struct, frozen=True, gc=False):
 class PublishRequest(EdgeMessage, frozen=True, gc=False):
     """Event: publications of one client of `edge` from one read, in order.
 
-    `reference` is chosen by the edge and comes back in the `PublishAnswers`. A QoS 0 publication has no publisher, id
-    or mark, and gets no answer.
+    `reference` is the number of the client's connection, and comes back in the `PublishAnswers`. A QoS 0 publication
+    has no publisher, id or mark, and gets no answer.
     """
 
     edge: int
@@ -192,10 +200,11 @@ class PublishRequest(EdgeMessage, frozen=True, gc=False):
 
 class Attach(EdgeMessage, frozen=True, gc=False):
     """Event: a request of an edge for a subscription to `topic`, from the publication after `after` on (None: from now
-    on).
+    on). The answer is one `Attached`, at the latest after the resume limit. `reference` is chosen by the edge and comes
+    back in it.
 
-    `snapshot` asks for the latest publication too. The answer is one `Attached`, at the latest after the resume limit.
-    `max_bytes` bounds its payloads, but a first publication of any size is sent.
+    `snapshot` without `after` asks for the latest publication too. `max_bytes` limits the payloads in the answer, but a
+    first publication of any size is sent.
     """
 
     edge: int
@@ -208,7 +217,8 @@ class Attach(EdgeMessage, frozen=True, gc=False):
 
 class NextPage(EdgeMessage, frozen=True, gc=False):
     """Event: a request of an edge for the replay page that follows position `after`, of up to `max_bytes` bytes of
-    payload, but with one publication at least. Answered at once by a `Page`."""
+    payload, but with one publication at least if there is one. Answered at once by a `Page` with the same
+    `reference`."""
 
     edge: int
     reference: int
@@ -219,14 +229,15 @@ class NextPage(EdgeMessage, frozen=True, gc=False):
 
 class ClientCounts(EdgeMessage, frozen=True, gc=False):
     """Event: the number of clients of `edge`, by how often each moved lately: never, once, twice, three times or more,
-    and last those that this broker has asked to move. Empty when the edge has ended."""
+    and last those that this broker has asked to move. `by_moves` is empty when the edge has ended."""
 
     edge: int
     by_moves: tuple[int, ...] = ()
 
 
 class BrokersConfigured(Struct, frozen=True, gc=False):
-    """Event: the names of the cluster's configured brokers from now on, this one included."""
+    """Event: the names of the cluster's configured brokers from now on, without those that will be removed, but with
+    this one in any case."""
 
     brokers: tuple[str, ...]
 
@@ -238,8 +249,8 @@ class WeightConfigured(Struct, frozen=True, gc=False):
 
 
 class DrainRequest(Struct, frozen=True, gc=False):
-    """Event: the process is to end within `period` seconds. The broker hands its groups over, leaves the server list
-    and asks its clients to move."""
+    """Event: this broker is to leave within `period` seconds. It hands its groups over, leaves the server list and asks
+    its clients to move. `Logic.drained` says when the process may end."""
 
     period: float
 
@@ -268,9 +279,10 @@ Event = (
 
 
 class ConnectPeers(Struct, frozen=True, gc=False):
-    """Effect: connect to exactly these brokers, and close links to others: name -> (incarnation, "host:port").
+    """Effect: connect to exactly these brokers, and close links to others. `peers`: name -> (incarnation, "host:port"),
+    from what the brokers wrote to ZooKeeper.
 
-    ZooKeeper confirms each incarnation. No link to another one is reported with `PeerUp`.
+    No link to another incarnation is reported with `PeerUp`.
     """
 
     peers: dict[str, tuple[int, str]]
@@ -284,8 +296,8 @@ class SendPeer(Struct, frozen=True, gc=False):
 
 
 class RefusePeer(Struct, frozen=True, gc=False):
-    """Effect: end the link to `peer`, which sent a message that breaks the rules. No other message of that link
-    arrives.
+    """Effect: end the link to `peer`, which sent a message that breaks the rules. The logic handles no later message of
+    that link.
 
     `reason` is the label of `migratory_peer_messages_refused_total`, `text` says which message broke which rule.
     """
@@ -310,8 +322,8 @@ class Gap(EdgeMessage, frozen=True, gc=False):
     """Effect, to every edge: report missing publications to the live subscribers of `topic`.
 
     `truncated`: this broker has none of the sequence numbers `first`..`last`, because they were evicted elsewhere
-    before, or because a removed topic begins again above the floor. `position` is that of `last`. `reset`: the topic is
-    of another history now; `position` is the current one there.
+    before they came here, or because a removed topic begins again above the floor. `position` is that of `last`.
+    `reset`: the topic is of another history now; `position` is the current one there, and `first` and `last` are 0.
     """
 
     topic: str
@@ -322,12 +334,12 @@ class Gap(EdgeMessage, frozen=True, gc=False):
 
 
 class Attached(EdgeMessage, frozen=True, gc=False):
-    """Effect, to one edge: the answer to its `Attach`.
+    """Effect, to one edge: the answer to its `Attach` with the same `reference`.
 
-    `position` is the current (committed) position, `publications` the first page of the replay. With `done`, every
-    later publication of the topic comes as a `Fanout` after this effect; otherwise the edge sends `NextPage` for those
-    after the last publication here. `first`..`last` are the missing sequence numbers of `truncated`. With a `code` the
-    topic was refused, `text` gives the reason, and no other field counts.
+    `position` is the current (committed) position, `publications` the first page of the replay, or the snapshot. With
+    `done`, every later publication of the topic comes as a `Fanout` after this effect; otherwise the edge sends
+    `NextPage` for those after the last publication here. `first`..`last` are the missing sequence numbers of
+    `truncated`. With a `code` the topic was refused, `text` gives the reason, and no other field counts.
     """
 
     edge: int
@@ -344,10 +356,11 @@ class Attached(EdgeMessage, frozen=True, gc=False):
 
 
 class Page(EdgeMessage, frozen=True, gc=False):
-    """Effect, to one edge: the answer to its `NextPage`, with fields as in `Attached`.
+    """Effect, to one edge: the answer to its `NextPage` with the same `reference`. `publications`, `done`, `position`,
+    `first` and `last` are as in `Attached`.
 
-    When eviction overtook the replay, `receipt` is `truncated` and `first`..`last` are missing before `publications`.
-    When the history ended, it is `reset`.
+    When publications after the requested position were evicted meanwhile, `receipt` is `truncated`, and `first`..`last`
+    are missing before `publications`. When the history ended, it is `reset`.
     """
 
     edge: int
@@ -362,11 +375,11 @@ class Page(EdgeMessage, frozen=True, gc=False):
 
 
 class PublishAnswers(EdgeMessage, frozen=True, gc=False):
-    """Effect, to one edge: the answers of one turn to one client's publications.
+    """Effect, to one edge: the answers of one turn to the publications of the client with this `reference`.
 
-    The codes of a `Nack` are "gap" (send again from the lowest waiting id), "retry" (not possible now; send again after
-    `retry_after` seconds), and those of final errors. An `Ack` has no position if a coordinator of an older version
-    acknowledged a duplicate that is no longer cached.
+    The codes of a `Nack` are "gap" (send again from the lowest unanswered id), "retry" (not possible now; send again
+    after `retry_after` seconds), and those of final errors. An `Ack` has no position if a coordinator of an older
+    version acknowledged a duplicate that is no longer cached.
     """
 
     edge: int
@@ -377,9 +390,10 @@ class PublishAnswers(EdgeMessage, frozen=True, gc=False):
 class Admission(EdgeMessage, frozen=True, gc=False):
     """Effect, to every edge: whether to accept clients, and the `reason` if not.
 
-    "learning" and "draining" only refuse new clients. With the other reasons the connected ones are closed as well
-    (`ends` is then True): "fenced" (clients must go elsewhere, and blacklist this broker), "drained" (the drain is
-    over) and "stopping" (the broker ends without a drain). "" gives no reason and only refuses new clients.
+    "learning" and "draining" only refuse new clients. With the other reasons but "" the connected clients are closed as
+    well (`ends` is then True): "fenced" (clients must go elsewhere, and blacklist this broker), "drained" (the drain is
+    over: the process ends, or this broker fenced itself while it drained) and "stopping" (the process ends without a
+    drain). "" gives no reason and only refuses new clients.
     """
 
     open: bool
@@ -391,14 +405,15 @@ class Admission(EdgeMessage, frozen=True, gc=False):
 
 
 class ServerList(EdgeMessage, frozen=True, gc=False):
-    """Effect, to every edge: the brokers that accept clients, to be sent in `welcome`, in `servers` and at
+    """Effect, to every edge: the brokers that accept clients, for the messages `welcome` and `servers` and the page
     `/v1/servers`."""
 
     servers: tuple[Server, ...]
 
 
 class DrainClients(EdgeMessage, frozen=True, gc=False):
-    """Effect, to every edge: ask all clients to move to `servers` within `period` seconds, and then close the rest."""
+    """Effect, to every edge: ask all clients to move to `servers` within `period` seconds, and after that close those
+    that are still connected."""
 
     period: float
     servers: tuple[Server, ...]
@@ -407,7 +422,7 @@ class DrainClients(EdgeMessage, frozen=True, gc=False):
 class MoveClients(EdgeMessage, frozen=True, gc=False):
     """Effect, to one edge: ask `count` clients, those that moved least, to move to `server` within `period` seconds.
 
-    This broker keeps running, and a client that cannot reach the server stays.
+    None of them is closed by this broker: a client that cannot reach the server stays.
     """
 
     edge: int
@@ -417,8 +432,9 @@ class MoveClients(EdgeMessage, frozen=True, gc=False):
 
 
 class Observe(EdgeMessage, frozen=True, gc=False):
-    """Effect: add a sample to a histogram, or an amount to a counter, of docs/reference/metrics.md. The runtime adds
-    the labels that all metrics have."""
+    """Effect: add `value` to the counter `metric`, or as a sample to the histogram `metric`, of
+    docs/reference/metrics.md. `label` is the value of the metric's own label, "" if it has none. The runtime adds the
+    labels that all metrics have."""
 
     metric: str
     value: float = 1.0
@@ -428,8 +444,8 @@ class Observe(EdgeMessage, frozen=True, gc=False):
 class Note(EdgeMessage, frozen=True, gc=False):
     """Effect: write a structured log line, for the operator on call.
 
-    `connection` is the number of the connection that the line is about, 0 if it is about none. The process that has the
-    socket adds the client's address.
+    `event` is its name and `fields` its other fields. `connection` is the number of the connection that the line is
+    about, 0 if it is about none; the process that has the socket adds the client's address.
     """
 
     level: Literal["debug", "info", "warning", "error"]
@@ -439,8 +455,8 @@ class Note(EdgeMessage, frozen=True, gc=False):
 
 
 class Stop(Struct, frozen=True, gc=False):
-    """Effect: end the process at once, with the exit status `code`: a newer incarnation of this broker's name lives, or
-    the configuration does not fit what ZooKeeper has."""
+    """Effect: end the process at once, with the exit status `code`, because of `reason`: a newer incarnation of this
+    broker's name lives, or the configuration does not fit what ZooKeeper has."""
 
     reason: str
     code: int = 0

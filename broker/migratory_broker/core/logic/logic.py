@@ -98,8 +98,8 @@ broker, and the operator may know of it before this broker does."""
 
 
 class Logic:
-    """The logic of one broker: gives each event and peer message to the part that handles it, and decides whether the
-    broker accepts clients."""
+    """The logic of one broker: gives each event and each message of a peer to the part that handles it, and decides
+    whether the broker is ready, fenced or draining, and so whether it accepts clients."""
 
     def __init__(self, config: LogicConfig) -> None:
         self.config = config
@@ -175,9 +175,11 @@ class Logic:
         }
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Handle one event at the monotonic time `now`. Return the effects, to be carried out in their order.
+        """Handle one event, and return the effects, to be carried out in their order. `now` is seconds of a monotonic
+        clock.
 
-        After a pause of more than `FREEZE_LIMIT` the fencing is checked before the event. Raises InvariantError when
+        If the step before was more than `FREEZE_LIMIT` ago, the process did not run, and fencing is checked before the
+        event. After the event, waiting subscriptions that it may have decided are tried. Raises InvariantError when
         something happened that the rules exclude: the process must end.
         """
         ctx = self.ctx
@@ -195,8 +197,8 @@ class Logic:
 
     @property
     def incarnation(self) -> int:
-        """The number of this process's incarnation, which the broker chose above the last one in ZooKeeper; 0 until it
-        is registered."""
+        """The number of this process's incarnation, which the broker chose above the last one in ZooKeeper; 0 until the
+        broker is registered."""
         return self.ctx.incarnation
 
     @property
@@ -218,6 +220,8 @@ class Logic:
         )
 
     def _all_present(self, members: Iterable[BrokerId]) -> bool:
+        """Return whether each of these brokers is this one or is linked, in this incarnation, and none was replaced by
+        a newer incarnation."""
         return all(self.ctx.linked(broker) and not self.membership.gone(broker) for broker in members)
 
     # ---- events ----------------------------------------------------------------------------------------------
@@ -231,8 +235,10 @@ class Logic:
         self.identity.tick()
 
     def _verified(self, fresh: bool) -> None:
-        """Begin to work with ZooKeeper, whose data is verified. `fresh`: this broker's ephemerals must be created
-        again."""
+        """Begin to work with ZooKeeper, now that its data is verified. A broker that is not registered begins its
+        registration. Any other forgets its surveys, brings its ephemeral in `/members` up to date, and lists members
+        and coordinators. `fresh`: its ephemerals are gone or may be, so those of the groups that it coordinates are
+        created again."""
         if not self.membership.registered:
             self.membership.tick()
             return
@@ -245,8 +251,9 @@ class Logic:
         self.election.list_coordinators()
 
     def _data_lost(self) -> None:
-        """End the takeovers of before ZooKeeper's data was lost, which cannot be activated any more, and begin to
-        restore what ZooKeeper has lost."""
+        """Handle that ZooKeeper's data was lost or replaced: end this broker's terms that are not activated, because
+        their records are gone, and begin to restore records and incarnations in the present data. Activated terms go
+        on."""
         for group in self.groups:
             if group.term is not None and not group.term.active:
                 group.term.end("ZooKeeper lost its record")
@@ -259,6 +266,9 @@ class Logic:
         self.election.changed(event.path)
 
     def _peer_up(self, event: PeerUp) -> None:
+        """Record a new link, in place of an older one to the same broker, which counts as broken. Pass the news to
+        membership, suspicions and all groups. A link to an incarnation older than one that is known is logged and
+        ignored."""
         peer = event.peer
         if peer in self.ctx.links:
             self._peer_down(peer)
@@ -273,6 +283,8 @@ class Logic:
             group.peer_up(peer)
 
     def _peer_down(self, peer: str) -> None:
+        """Remove the link to `peer`, which broke or is given up, and pass that to all parts that wait for something
+        from it. Without a link: nothing."""
         incarnation = self.ctx.links.pop(peer, None)
         if incarnation is None:
             return
@@ -284,6 +296,9 @@ class Logic:
         self.membership.peer_down(peer)
 
     def _received(self, event: PeerReceived) -> None:
+        """Handle the messages of one read in their order, those about a group only if EPOCH-BOUND allows their epoch.
+        At the first message that breaks a rule, emit `RefusePeer`, treat the link as broken, and drop the rest.
+        Messages are dropped as well while no link to the peer is recorded."""
         peer, links = event.peer, self.ctx.links
         if peer in links:
             self.membership.hear(peer)
@@ -304,15 +319,21 @@ class Logic:
                 return
 
     def _group(self, number: int) -> TopicGroup:
-        """Return the group that a peer names. Raise PeerError if there is none of this number."""
+        """Return the group with the number that a peer names. Raise PeerError if the cluster has no group of this
+        number."""
         expect(number < len(self.groups), "group", "the group is one of the cluster's")
         return self.groups[number]
 
     def _refused(self, group: TopicGroup, peer: str, message: EpochRefused) -> None:
+        """Pass a refusal of this broker's epoch to the group. Raise PeerError if the promise that it names breaks
+        EPOCH-BOUND."""
         self.epochs.check(group.number, message.promised, group.replica.promised)
         group.refused(peer, message)
 
     def _heartbeat(self, peer: str, message: Heartbeat) -> None:
+        """Record a peer's heartbeat: what the peer hears, which groups it coordinates, and its clients, of which it may
+        request some. A claim to coordinate a group in an epoch above this broker's promise is ignored. Raise PeerError,
+        before anything is recorded, if a group of this number does not exist."""
         coordinated = [(self._group(number), epoch) for number, epoch in message.coordinated]
         self.membership.heartbeat(peer, message)
         for group, epoch in coordinated:
@@ -322,12 +343,15 @@ class Logic:
         self.client_balancer.receive(peer, message.load)
 
     def _survey(self, peer: str, message: Survey) -> None:
+        """Answer a survey with what this broker holds of the groups. Raise PeerError if it names more groups than there
+        are."""
         expect(len(message.groups) <= len(self.groups), "group", "a survey names each group once")
         self.ctx.send(peer, self.histories.holdings(message.serial, message.groups))
 
     def _survey_reply(self, peer: str, message: SurveyReply) -> None:
-        """Accept the answer to a survey. Raise PeerError if it describes a copy that no broker can hold: every broker
-        would read the record that is made of it."""
+        """Record the answer to a survey. Raise PeerError if it names a group that does not exist, more groups or copies
+        than there are groups, an epoch that breaks EPOCH-BOUND, or a copy that no broker can hold. Every broker would
+        read the record that is restored from such a copy."""
         once = len(message.groups) <= len(self.groups) and len(message.copies) <= len(self.groups)
         expect(once, "group", "a survey names each group once")
         for number, epoch in message.groups:
@@ -345,11 +369,14 @@ class Logic:
         self.ctx.note("info", "brokers_configured", brokers=list(event.brokers))
 
     def _weighted(self, event: WeightConfigured) -> None:
-        """Take another weight. The next tick writes it to ZooKeeper, where the other brokers watch it."""
+        """Use another weight for this broker in the server list. The next tick writes it to ZooKeeper, where the other
+        brokers watch it."""
         self.config = self.ctx.config = replace(self.ctx.config, weight=event.weight)
         self.ctx.note("info", "weight_configured", weight=event.weight)
 
     def _drain(self, event: DrainRequest) -> None:
+        """Begin the drain, which may take `event.period` seconds: refuse new clients from now on. Later ticks hand the
+        groups over and ask the clients to move. Nothing if a drain has begun already."""
         if not self.ctx.draining:
             self.ctx.draining = True
             self._drain_begun, self._drain_deadline = self.ctx.now, self.ctx.now + event.period
@@ -358,6 +385,8 @@ class Logic:
             self._admit()
 
     def _flush(self, event: Flush) -> None:
+        """Send what the parts collected in this turn: entries and votes of the groups, forwarded publications, and
+        answers."""
         if self.ctx.dirty:
             dirty, self.ctx.dirty = self.ctx.dirty, {}
             for number in dirty:
@@ -367,12 +396,16 @@ class Logic:
 
     @property
     def has_output(self) -> bool:
-        """True if the event `Flush` would send anything."""
+        """True while something was collected in this turn that the event `Flush` is to send. While False, `Flush`
+        changes and sends nothing."""
         return bool(self.ctx.dirty) or self.publishing.has_output or self.answers.has_output
 
     # ---- time ------------------------------------------------------------------------------------------------
 
     def _tick(self, event: Tick) -> None:
+        """Handle the passing of time: check all time limits, send heartbeats that are due, take the next steps of
+        registration, elections and balance, evict old entries, forget silent publishers, and update fencing, readiness
+        and the drain."""
         self._ticks += 1
         self.client_balancer.tick()
         if self.membership.heartbeat_due:
@@ -397,14 +430,14 @@ class Logic:
         self._drain_clients()
 
     def _listed(self) -> set[str]:
-        """Return the names of all brokers that are on the list of any group, as far as this broker knows."""
+        """Return the names of all brokers on the member lists of the epochs that this broker's groups are synced to."""
         views = [group.replica.view for group in self.groups]
         return {name for view in views if view is not None for name, _ in view.members}
 
     def _fence(self) -> None:
-        """Check the reasons for fencing. If fencing begins or ends, notify the edges; if it begins, answer pending
-        publications with `retry`. While fenced, resign from all groups if ZooKeeper is heard and too few brokers are
-        linked."""
+        """Check the reasons for fencing. If fencing begins or ends, log that, and send the edges the changed admission;
+        if it begins, answer pending publications with `retry`. While fenced, resign from all groups if ZooKeeper is
+        heard and fewer than `min_copies` brokers are linked, this one included."""
         reason = self.fencing.reason(self._listed)
         if bool(reason) != self.ctx.fenced:
             self.ctx.fenced = bool(reason)
@@ -416,9 +449,9 @@ class Logic:
             self.election.resign_all()
 
     def _update_readiness(self) -> None:
-        """READY: this broker is ready while it is, in every group, a member of an activated list and synced. A takeover
-        does not end that; being unlisted does. If readiness changed, notify the edges. Also announce the server list if
-        that changed."""
+        """READY: set whether this broker is ready. It is while, in every group, the last activated epoch that it heard
+        of lists it and it is synced to that. A takeover does not end readiness; being unlisted does. If readiness
+        changed, send the edges the changed admission. Announce the server list if that changed."""
         ready = all(group.member for group in self.groups)
         if ready != self.membership.ready:
             self.membership.ready = ready
@@ -427,7 +460,8 @@ class Logic:
         self.membership.announce_servers()
 
     def _admit(self) -> None:
-        """Emit an `Admission` for the edges if it differs from the last one."""
+        """Emit an `Admission` for the edges if it differs from the last one. Clients are accepted while this broker is
+        ready, not fenced and not draining."""
         if self.ctx.fenced:  # before "draining": clients of a fenced broker cannot wait for the end of the period
             admission = Admission(False, "drained" if self.ctx.draining else "fenced")
         elif self.ctx.draining:
@@ -441,11 +475,11 @@ class Logic:
             self.ctx.emit(admission)
 
     def _drain_clients(self) -> None:
-        """DRAIN-ORDER: ask the clients to move once no group is coordinated here and all other brokers accept clients,
-        but not later than a quarter of the drain period.
+        """DRAIN-ORDER: ask all clients to move, once no group has a term of this broker and all other configured
+        brokers accept clients, but not later than a quarter of the drain period after its beginning.
 
-        For other brokers to accept clients this waits at most `READY_NEWS_DELAY`. Nothing without a drain, and after
-        the first request.
+        That the other brokers accept clients is waited for `READY_NEWS_DELAY` at most. Nothing without a drain, and
+        after the clients were asked once.
         """
         if self._clients_drained:
             return

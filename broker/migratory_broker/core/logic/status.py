@@ -1,4 +1,4 @@
-"""The status of the logic as plain data, for `/v1/status`, the metrics and tests."""
+"""The status of the logic as plain data, for the status page, the metrics and tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from migratory_broker.core.logic.logic import Logic
 
 
 def describe_logic(logic: Logic) -> dict[str, object]:
-    """Return the status of the logic, with an entry for each topic group, as JSON values. Ages are seconds, -1 if
-    nothing was heard yet."""
+    """Return the status of the logic as JSON values: of the broker, and in `groups` of each topic group. Changes
+    nothing. `age` of `zookeeper` is the seconds since the sending of the last own read that ZooKeeper answered, -1
+    before the first."""
     groups: list[dict[str, object]] = []
     roles = {"coordinator": 0, "candidate": 0, "member": 0, "learner": 0, "none": 0}
     lag = 0

@@ -1,10 +1,10 @@
-"""Which clients this broker asks to move to another broker, for `Logic`: for balance, and when this broker leaves.
+"""The clients that this broker asks to move to another broker, for `Logic`: for balance, and when this broker leaves.
 
 No broker decides for all. A broker that has room requests clients, in one heartbeat, from those that have too many; a
 broker that is asked gives what it can. Each broker knows its own number exactly and acts on that: a receiver never gets
-above its share and a giver never below its own, however old the numbers of the others are. Clients are moved only after
-the cluster was *calm* for a while, with exactly the configured brokers there, ready and of one revision: during a
-rolling restart or update the same clients would move again.
+above its share and a giver never below its own, however old the numbers of the others are. Clients are moved for
+balance only after the cluster was *calm* for a while, with exactly the configured brokers there, ready and of one
+revision: during a rolling restart or update the same clients would move again.
 
 A round is one request and the moves that follow it; it takes `move_period`. A round in which no client arrived doubles
 the pause before the next. `shares.py` has the arithmetic.
@@ -28,8 +28,9 @@ from migratory_broker.core.logic.events import ClientCounts, MoveClients
 from migratory_broker.core.logic.membership.membership import Membership
 
 MIN_RATE, MAX_RATE = 10.0, 500.0
-"""Clients per second that a broker accepts in a round. The rate is a hundredth of its share, so that balancing takes as
-long at any size, within these bounds. The upper one is a tenth of the connects per second admitted by default."""
+"""Clients per second that a broker requests for a round, at least and at most. The rate is a hundredth of its share, so
+that balancing takes as long at any size, within these bounds. The upper one is a tenth of the connects per second
+admitted by default."""
 
 SETTLE_TIME = 2.0
 """Seconds after a round in which its last clients arrive and every broker receives the new numbers."""
@@ -59,12 +60,15 @@ class ClientBalancer:
         return sum(map(sum, self.edges.values()))
 
     def count(self, event: ClientCounts) -> None:
+        """Record how many clients an edge has, or forget an edge that has ended."""
         if event.by_moves:
             self.edges[event.edge] = event.by_moves
         else:
             self.edges.pop(event.edge, None)
 
     def tick(self) -> None:
+        """Find out whether the cluster is calm, and record it in `waits_for` and `Context.calm`. While it is not, the
+        time for which it is calm and the pauses between rounds begin anew."""
         self.waits_for = self._disturbance()
         self.ctx.calm = not self.waits_for
         if self.waits_for:
@@ -73,16 +77,17 @@ class ClientBalancer:
             self._pause = self.ctx.config.move_period
 
     def share(self) -> float:
-        """Return the number of clients that this broker should have, by its own number and the last number that each
-        other broker reported."""
+        """Return the number of clients that this broker should have, a fraction, by its own number and the last number
+        that each other live broker reported."""
         return shares(self._loads())[self.ctx.config.name]
 
     # ---- the other brokers -----------------------------------------------------------------------------------
 
     def _disturbance(self) -> str:
-        """CALM-FIRST: return why the cluster is not calm, so that no client may be moved now, "" if it is calm. The
-        reason names the first broker that is missing, not configured, not ready, leaving, silent or of another
-        revision. It names this broker also while that is fenced or not connected to ZooKeeper."""
+        """CALM-FIRST: return why the cluster is not calm, so that no client may be moved for balance now, "" if it is
+        calm. The reason names this broker while it drains, is fenced, not ready, or not connected to ZooKeeper;
+        otherwise the first broker found that is missing, not configured, not ready, leaving, of another revision, or
+        not heard for half the fencing time."""
         ctx, membership = self.ctx, self.membership
         config = ctx.config
         if ctx.draining or ctx.fenced or not membership.ready or not membership.zookeeper.connected:
@@ -104,8 +109,8 @@ class ClientBalancer:
         return ""
 
     def _loads(self) -> dict[str, BrokerLoad]:
-        """Return the weight and number of clients of this broker and of each live one. A broker that does not report
-        its clients is left out."""
+        """Return the weight and the number of clients of this broker and of each other live broker. A broker that has
+        not reported its clients is left out."""
         loads = {self.ctx.config.name: BrokerLoad(self.ctx.config.weight, self.clients)}
         for name, state in self.membership.peers.items():
             member = self.membership.live.get(name)
@@ -116,14 +121,15 @@ class ClientBalancer:
     # ---- balance ---------------------------------------------------------------------------------------------
 
     def load(self) -> ClientLoad:
-        """Return the client load for this broker's next heartbeat, with its requests for clients of other brokers. Such
-        a request begins a round."""
+        """Return the client load for this broker's next heartbeat, with its requests for clients of other brokers. If
+        there are any, a round begins: call this once for each heartbeat."""
         config = self.ctx.config
         return ClientLoad(self.clients, self.ctx.draining, config.revision, self._request())
 
     def _request(self) -> list[tuple[str, int]]:
-        """RECEIVERS-CALL: return how many clients to request from which brokers now, [] for none, and begin a round if
-        there are any. After a round in which no client arrived, double the pause and request nothing."""
+        """RECEIVERS-CALL: return how many clients to request from which brokers now, as (name, number) pairs, and begin
+        a round if there are any. [] while the cluster has not been calm for long enough, or the pause lasts. After a
+        round in which no client arrived, begin a pause, double the one after that, and return []."""
         config, now = self.ctx.config, self.ctx.now
         if self.waits_for or now - self._calm_since < config.calm or now < self._next_request:
             return []
@@ -145,12 +151,16 @@ class ClientBalancer:
 
     def receive(self, peer: str, load: ClientLoad | None) -> None:
         """GIVERS-CAP: if the heartbeat of `peer` requests clients of this broker, ask as many to move to `peer`, but at
-        most this broker's `surplus`. Nothing while the cluster is not calm, or if the URL of `peer` is unknown."""
+        most this broker's `surplus`. Nothing while the cluster is not calm, or if `peer` is not live or has no URL for
+        clients."""
         for name, count in load.requests if load is not None else ():
             if name == self.ctx.config.name and not self._disturbance():
                 self._give(peer, count)
 
     def _give(self, peer: str, count: int) -> None:
+        """Ask up to `count` clients to move to `peer` within `move_period`: at most this broker's `surplus`, from which
+        clients are subtracted that were asked to move and still have time. Nothing if `peer` is not live or has no
+        URL."""
         config, now = self.ctx.config, self.ctx.now
         self._moving = [(until, clients) for until, clients in self._moving if until > now]
         moving = sum(clients for _, clients in self._moving)  # some may have left: better too few than too many
@@ -170,18 +180,18 @@ class ClientBalancer:
 
     def all_accept_clients(self) -> bool:
         """Return whether every other configured broker accepts clients (ready, not draining), by its last known record
-        in ZooKeeper."""
+        in ZooKeeper. False if one has none."""
         known = self.membership.known
         others = [known.get(name) for name in self.ctx.config.brokers if name != self.ctx.config.name]
         return all(member is not None and member.ready and not member.draining for member in others)
 
     def destinations(self) -> tuple[Server, ...]:
         """UPDATED-FIRST: return the brokers to which this broker's clients go when it leaves, with weights in
-        proportion to what each receives, or the configured weights if some broker does not report its clients or all
-        have their shares. Empty if no broker stays.
+        proportion to what each is to receive. If some of them do not report their clients, or all have their shares,
+        the weights are the configured ones. Empty if no other broker is ready, not leaving, and of a weight above 0.
 
-        Only brokers that stay are named, and of these, if there are any, only brokers of another revision. The others
-        are about to be updated as well, and would send the same clients on.
+        Of these brokers only configured ones are named if there are any, and of those, if there are any, only brokers
+        of another revision. The others are about to be updated as well, and would send the same clients on.
         """
         config, membership = self.ctx.config, self.membership
         staying = [
@@ -200,7 +210,7 @@ class ClientBalancer:
         return tuple(Server(membership.known[name].url, membership.known[name].weight) for name in staying)
 
     def _revision(self, name: str) -> str:
-        """Return the revision that a broker reports, "" if it reports none. "" counts as another revision than this
-        broker's."""
+        """Return the revision that a broker reports, "" if it reports none. That counts as another revision than this
+        broker's, unless this broker has none either."""
         state = self.membership.peers.get(name)
         return state.load.revision if state is not None and state.load is not None else ""

@@ -2,7 +2,7 @@
 caught up are listed, brokers that are gone are unlisted, groups are handed over.
 
 Only a few groups are changed at a time: each change of a list is a short pause of its group. Idle topics are removed in
-the same way, by an epoch of the same list.
+the same way, by another epoch with the same list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ IDLE_TICKS = 20
 
 
 class GroupBalancer:
-    """The changes of lists and coordinators that this broker starts by itself, in the groups that it coordinates."""
+    """The changes of lists and coordinators that this broker starts by itself, in the groups that it coordinates, and
+    the removal of their idle topics."""
 
     def __init__(
         self, ctx: Context, groups: GroupRegistry, membership: Membership, election: Election, gossip: GossipMap
@@ -52,6 +53,8 @@ class GroupBalancer:
         self._ticks = 0
 
     def tick(self) -> None:
+        """Begin the changes that are due: of lists, for idle topics, and hand-overs, in a drain of all groups and
+        otherwise for balance. Judge the earlier hand-overs. Nothing before the registration or without ZooKeeper."""
         if not (self.election.zookeeper.connected and self.membership.registered):
             return
         terms = self.groups.active_terms()
@@ -66,8 +69,9 @@ class GroupBalancer:
     # ---- lists -----------------------------------------------------------------------------------------------
 
     def _relist(self, terms: list[tuple[int, Term]]) -> None:
-        """LISTED-AFTER-CATCHING-UP: write a new list for groups in which a broker caught up or a member is gone, a few
-        groups at a time, once the change has been wanted for `relist_delay`."""
+        """LISTED-AFTER-CATCHING-UP: write the next record, with another list, for groups in which a learner caught up
+        or a member is gone, once that has been wanted for `relist_delay`. Not more than `relist_at_once` groups change
+        at a time. Nothing for a group in which fewer than `min_copies` brokers would be listed."""
         listed = {broker for _, term in terms for broker in term.record.members}
         gone = {broker for broker in listed if self.membership.gone(broker)}
         changing: int | None = None
@@ -93,7 +97,9 @@ class GroupBalancer:
             self.election.renew(number, term, members)
 
     def _may_renew(self, number: int) -> bool:
-        """Return whether nothing else is under way about the group's record and its ephemeral.
+        """Return whether this broker may write the next record of a group that it coordinates: no request about the
+        record or the ephemeral is under way, both exist in ZooKeeper as far as is known, this broker has not resigned,
+        and no hand-over is pending.
 
         While ZooKeeper lacks the record, the term's version of it is of other data, and may be that of another record.
         """
@@ -102,9 +108,11 @@ class GroupBalancer:
         return not (state.busy or state.resigned or absent or number in self._handing_over)
 
     def _remove_idle_topics(self, terms: list[tuple[int, Term]]) -> None:
-        """REMOVED-WITH-EPOCH: begin an epoch of the same list in groups that have idle topics, which it removes.
+        """REMOVED-WITH-EPOCH: in groups that have idle topics, write the next record with the same list. The epoch that
+        begins removes them. At most `REMOVALS_PER_TIMEOUT` such epochs of a group begin in one `topic_idle_timeout`.
 
-        CALM-FIRST: an older broker, which would not know what to do, is of another revision.
+        CALM-FIRST: nothing while the cluster is not calm. An older broker, which would not know what to do, is of
+        another revision.
         """
         self._ticks += 1
         timeout = self.ctx.config.topic_idle_timeout
@@ -121,24 +129,25 @@ class GroupBalancer:
                 self.election.renew(number, term, list(term.record.members))
 
     def _changing(self) -> int:
-        """Return the number of groups whose list this broker is changing: a request to ZooKeeper is pending, or the new
-        epoch is not activated yet."""
+        """Return the number of groups that this broker is changing: a request to ZooKeeper about the group is pending,
+        or its term is not activated yet but has adopted the logs."""
         return sum(
             state.busy or (group.term is not None and group.term.phase in ("syncing", "activating"))
             for group, state in zip(self.groups, self.election.states, strict=True)
         )
 
     def wanted_members(self, term: Term) -> list[BrokerId]:
-        """Return the member list that the term's group should have: members that are not gone, and learners that caught
-        up."""
+        """Return the member list that the term's group should have, sorted: members that are not gone, and learners
+        that caught up."""
         remaining = [broker for broker in term.record.members if not self.membership.gone(broker)]
         return sorted({*remaining, *term.followers.caught_up()})
 
     # ---- hand-over -------------------------------------------------------------------------------------------
 
     def _successor(self, term: Term, below: float) -> str:
-        """Return the name of the linked, ready member, not draining, that coordinates the fewest groups, "" if none
-        coordinates fewer than `below`."""
+        """Return the name of the broker to hand the term's group to: the linked member, ready and not draining, that
+        coordinates the fewest groups; of several the first by name. "" if none coordinates fewer than `below`. Pending
+        hand-overs count for their successors."""
         counts = self.gossip.counts()
         for _, name in self._handing_over.values():
             counts[name] = counts.get(name, 0) + 1
@@ -154,9 +163,9 @@ class GroupBalancer:
         return name if count < below else ""
 
     def _judge_hand_overs(self, led: set[int]) -> None:
-        """Remove the hand-overs whose outcome is clear, and double the pause if any failed: the successor did not take
-        over in time, or the group came back within the return window. A hand-over that lasted for the window resets the
-        pause.
+        """Judge each hand-over whose outcome is clear, forget it, and double the pause between hand-overs for balance
+        if any failed. One failed if the successor did not take over within the progress timeout, or the group came back
+        within the return window. A hand-over that lasted for the window resets the pause.
 
         A hand-over that failed was a pause of its group for nothing, and more of them would load a busy broker further.
         `led`: the groups that this broker coordinates now.
@@ -181,6 +190,8 @@ class GroupBalancer:
             self._pause = min(2 * self._pause, MAX_PAUSE_FACTOR * config.balance_every)
 
     def _drain(self, terms: list[tuple[int, Term]]) -> None:
+        """Hand groups over until none is left, not more than `hand_over_at_once` at a time. A group without a possible
+        successor is tried again at the next tick."""
         for number, term in terms:
             if len(self._handing_over) >= self.ctx.config.hand_over_at_once:
                 return
@@ -188,8 +199,8 @@ class GroupBalancer:
                 self._hand_over(number, term, inf)
 
     def _balance(self, terms: list[tuple[int, Term]]) -> None:
-        """Send a `HandOver` for one group, if all configured brokers are ready, no hand-over is pending, the pause is
-        over, and this broker coordinates at least two groups more than the one with the fewest.
+        """Hand one group over if all configured brokers are ready and none drains, no hand-over is pending, the pause
+        is over, and this broker coordinates at least two groups more than the configured broker with the fewest.
 
         The successor then has at most as many groups as this broker keeps. So balancing ends, even while the broker
         with the fewest cannot be reached.
@@ -209,6 +220,9 @@ class GroupBalancer:
                 return
 
     def _hand_over(self, number: int, term: Term, below: float) -> bool:
+        """Ask the `_successor` of a group, by a `HandOver`, to take it over. Return whether there is one: of the
+        members that may succeed, one that coordinates fewer than `below` groups. The term goes on until the successor's
+        epoch is promised."""
         successor = self._successor(term, below)
         if not successor:
             return False

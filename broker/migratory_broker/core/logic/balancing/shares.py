@@ -2,8 +2,8 @@
 accept. No time, no state.
 
 A *share* is a broker's part of all clients, by its weight. docs/decisions/0004-balance-of-clients.md says why these
-rules come to rest: a broker gives clients only above HIGH times its share, never below its share, and another accepts
-only up to its own.
+rules come to rest: a broker gives clients only if it has more than HIGH times its share, and keeps AIM times its share.
+A receiver accepts only up to its own share.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ def shares(loads: Mapping[str, BrokerLoad]) -> dict[str, float]:
 
 
 def surplus(clients: int, share: float) -> int:
-    """Return the number of clients that a broker with `clients` clients gives away: those above AIM times its share if
-    it has more than HIGH times its share, else 0. Shares are rounded up, because clients cannot be divided."""
+    """Return the number of clients that a broker with `clients` clients gives away. If it has more than HIGH times its
+    share, and more than its share rounded up, these are all above AIM times its share, but it keeps its share rounded
+    up. Otherwise 0."""
     if clients <= max(HIGH * share, ceil(share)):
         return 0
     return clients - max(int(AIM * share), ceil(share))
 
 
 def room(clients: int, share: float) -> int:
-    """Return the number of clients that a broker may accept until it has its share, rounded up. 0 above the share."""
+    """Return the number of clients that a broker may accept until it has its share, rounded up. 0 at or above that."""
     return max(0, ceil(share) - clients)
 
 
 def requests(name: str, loads: Mapping[str, BrokerLoad], limit: int) -> list[tuple[str, int]]:
     """Return how many clients the broker `name` requests from each other broker, at most `limit` in all: (name, number)
-    pairs, the largest surplus first.
+    pairs, the largest surplus first. [] if it has no room, or no broker has a surplus.
 
     Brokers that have room divide the surplus in proportion to their rooms. Each requests from every giver in proportion
     to that giver's surplus.
@@ -73,8 +74,9 @@ def requests(name: str, loads: Mapping[str, BrokerLoad], limit: int) -> list[tup
 
 
 def targets(leaving: int, loads: Mapping[str, BrokerLoad]) -> dict[str, int]:
-    """Return for each broker the number of `leaving` clients that it should receive, so that all come to their shares.
-    The numbers serve as weights. Brokers that already have their share are left out."""
+    """Return for each broker in `loads` the number of `leaving` clients that it should receive, so that all come to
+    their shares of all clients, rounded. Brokers that already have their share or more, or have weight 0, are left out.
+    The numbers serve as weights: together they may be more than `leaving`."""
     weights = sum(load.weight for load in loads.values())
     total = leaving + sum(load.clients for load in loads.values())
     rooms = {
@@ -84,8 +86,8 @@ def targets(leaving: int, loads: Mapping[str, BrokerLoad]) -> dict[str, int]:
 
 
 def least_moved(edges: Mapping[int, tuple[int, ...]], count: int) -> dict[int, int]:
-    """Return how many of `count` clients each edge is to choose, so that together they are those that moved least.
-    Edges that choose none are left out.
+    """Return how many clients each edge is to choose, `count` in all, so that together they are those that moved least;
+    fewer if there are fewer clients. Edges that choose none are left out.
 
     `edges` has for each edge how many of its clients moved never, once, and so on.
     """

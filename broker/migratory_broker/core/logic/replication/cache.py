@@ -1,5 +1,5 @@
-"""The bounds of the cache, used by the replicas of all groups: entries and age per topic, bytes and publishers over all
-topics of the broker."""
+"""The limits of the cache, used by the replicas of all groups: entries and age per topic, and bytes, topics and rows of
+publisher tables over all topics of the broker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ ones are not subtracted."""
 
 
 class Cache:
-    """All topic logs of this broker, with the limits of their memory, and the eviction that keeps these.
+    """All topic logs of this broker, with the limits of their memory, and the eviction that keeps them within these.
 
-    For the limit of age all logs are visited in turn, for the limit of bytes all logs that have entries.
+    For the limit of age `sweep` visits all logs in turn. For the limit of bytes those that have entries are visited in
+    turn.
     """
 
     def __init__(self, config: LogicConfig) -> None:
@@ -32,18 +33,20 @@ class Cache:
         self._filled: OrderedDict[TopicLog, None] = OrderedDict()
 
     def register(self, log: TopicLog) -> None:
-        """Add the log of a new topic to those that are counted and trimmed."""
+        """Add the log of a new topic to those that are counted and trimmed, with the bytes of its entries."""
         self._logs.append(log)
         self.grew(log, log.bytes)
 
     def grew(self, log: TopicLog, size: int) -> None:
-        """Add `size` bytes, which may be negative, to the cache's total: the change of a log's entries."""
+        """Add `size` bytes, which may be negative, to the cache's total after the entries of `log` changed by as much.
+        A log with entries may have some evicted from now on."""
         self.bytes += size
         if log.entries:
             self._filled[log] = None
 
     def unregister(self, logs: list[TopicLog]) -> None:
-        """Remove logs and their bytes from those that are counted and trimmed."""
+        """Stop counting and trimming these logs: subtract their bytes from the cache's total. The logs themselves do
+        not change."""
         removed = {id(log) for log in logs}
         self._logs = deque(log for log in self._logs if id(log) not in removed)
         for log in logs:
@@ -55,11 +58,11 @@ class Cache:
         return len(self._logs)
 
     def full(self, log: TopicLog, wall: float) -> bool:
-        """Return whether nothing more may be numbered in this log.
+        """Return whether nothing more may be numbered in this log now.
 
-        That is so when the log has as many uncommitted entries as a topic may have entries (and the oldest is older
-        than `min_age`), or when all logs together exceed the byte limit even after the call has evicted committed
-        entries of any topics. `wall` is the wall clock in seconds.
+        That is so when the log has `messages_per_topic` uncommitted entries or more, the oldest of them at least
+        `min_age` old, or when all logs together exceed `max_bytes` even after this call has evicted committed entries
+        of any topics. `wall` is the wall clock in seconds.
         """
         config = self._config
         if log.last - log.committed >= config.messages_per_topic:
@@ -72,8 +75,9 @@ class Cache:
         return self.bytes > config.max_bytes
 
     def publishers_full(self, wall: float) -> bool:
-        """Return whether `max_publishers` is reached; if not, count one more publisher. `wall` is the wall clock in
-        seconds.
+        """Return whether the tables have `max_publishers` rows, so that no publisher may be added; if not, count one
+        more row. Rows are counted again if the last count is `PUBLISHER_COUNT_INTERVAL` old. `wall` is the wall clock
+        in seconds.
 
         Rows of publishers are never evicted. Without the limit, a client that invents a name for every publication
         would fill the memory of every broker.
@@ -101,14 +105,17 @@ class Cache:
             self._squeeze(wall)
 
     def _drop(self, log: TopicLog) -> Publication:
+        """Evict and return the oldest entry of a log, and subtract its bytes. Raise InvariantError if it is not
+        committed."""
         before = log.bytes
         entry = log.drop_first()
         self.bytes += log.bytes - before
         return entry
 
     def _squeeze(self, wall: float) -> None:
-        """Evict the oldest committed entry of one topic after the other until the bytes are within the limit or only
-        uncommitted entries are left.
+        """Evict the oldest committed entry of one topic after the other, of whatever age, until the bytes are within
+        `max_bytes` or only uncommitted entries are left. Count in `short` those evicted before `min_age`. `wall` is the
+        wall clock in seconds.
 
         Logs without entries are not visited: there may be a hundred thousand, and a call for each publication.
         """
@@ -127,8 +134,8 @@ class Cache:
                 self.short_at = wall
 
     def sweep(self, wall: float, count: int) -> None:
-        """Trim the next `count` topics, each call continuing where the last one ended. Without this an idle topic would
-        never be trimmed by age."""
+        """Trim the next `count` topics, each call continuing where the last one ended. Without this, entries of an idle
+        topic would never be evicted for their age. `wall` is the wall clock in seconds."""
         for _ in range(min(count, len(self._logs))):
             log = self._logs[0]
             self._logs.rotate(-1)

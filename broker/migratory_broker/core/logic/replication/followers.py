@@ -30,13 +30,14 @@ from migratory_broker.core.logic.replication.snapshot import for_member, split, 
 
 @dataclass(slots=True)
 class Follower:
-    """One linked broker.
+    """A linked broker, as the owner of an epoch sees it.
 
+    broker      the broker, by incarnation
     streams     a Sync was sent over this link, and every later entry is sent too
     confirmed   the broker has confirmed that Sync
     refused     the broker refused a message, because it promised a higher epoch
     serial      the number of the last Sync
-    snapshot    the last sequence number of each topic in that Sync, until it is confirmed
+    snapshot    the last sequence number of each topic in that Sync, by name; {} once it is confirmed
     """
 
     broker: BrokerId
@@ -48,7 +49,8 @@ class Follower:
 
 
 class Followers:
-    """The followers of one epoch by name, as its owner sees them."""
+    """The followers of one epoch by name, as its owner sees them, and the messages that bring them to its logs and keep
+    them there. `active` is True once the epoch is activated."""
 
     def __init__(self, ctx: Context, replica: Replica, record: GroupRecord) -> None:
         self.ctx = ctx
@@ -60,27 +62,31 @@ class Followers:
         self._serial = 0
 
     def needs_marks(self, broker: BrokerId) -> bool:
-        """MARK-DECIDES: return whether a broker needs the coordinator's committed marks to learn of commits. A member
-        of a list with two copies does not; every other broker does."""
+        """MARK-DECIDES: return whether a broker learns what is committed only from the coordinator's committed marks. A
+        member of a list with two copies does not need them; every other broker does."""
         return self.record.copies != 2 or broker not in self.record.members
 
     def some_need_marks(self) -> bool:
+        """Return whether any follower that gets every entry needs the coordinator's committed marks to learn what is
+        committed."""
         return any(follower.streams and self.needs_marks(follower.broker) for follower in self.by_name.values())
 
     def add(self, peer: str) -> None:
-        """Add the broker at the other end of a newly opened link as a follower, and request its inventory."""
+        """Add the broker at the other end of an open link as a follower, in place of an earlier one of its name, and
+        request its inventory. A Sync follows when that comes."""
         self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self.ctx.send(peer, InventoryRequest(self.replica.group, self.record.history, self.record.epoch))
 
     def add_known(self, peer: str, digests: list[LogDigest], useful: bool) -> None:
-        """Add a broker as a follower and send it a Sync. `digests` is the inventory from its promise; `useful` says
-        that its logs are synced to the source epoch or a later one."""
+        """Add a broker, which has promised, as a follower, and send it a Sync. `digests` is the inventory from its
+        promise; `useful` says that its logs are synced to the source epoch or a later one, so that a Sync of what is
+        missing is enough."""
         follower = self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self._sync(follower, digests if useful else None, own=False)
 
     def add_streaming(self, peer: str) -> None:
         """Add a broker that received the whole previous epoch over this same link, and send it an empty Sync: it has
-        everything."""
+        the same logs already."""
         follower = self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self._send(follower, [[]], whole=False)
 
@@ -88,8 +94,8 @@ class Followers:
         self.by_name.pop(peer, None)
 
     def inventory(self, peer: str, message: Inventory) -> None:
-        """Send `peer` a Sync with what is missing by its inventory, or with all logs if its own are not synced to the
-        source epoch or a later one. Ignore a broker that is not a follower."""
+        """Send `peer` a Sync with what is missing by its inventory, or with all logs if its own are of another history
+        or not synced to the source epoch or a later one. Ignore a broker that is not a follower."""
         follower = self.by_name.get(peer)
         if follower is None:
             return
@@ -101,11 +107,11 @@ class Followers:
         self._sync(follower, message.digests if useful else None, own)
 
     def _sync(self, follower: Follower, digests: Iterable[LogDigest] | None, own: bool) -> None:
-        """Send a follower a Sync with what its logs lack or have wrong.
+        """Send a follower a Sync with the entries that its logs lack, and with the right ones where its own are wrong.
 
         `digests` describes its logs, None if they must be replaced as a whole because they are not synced to the source
-        epoch or a later one. Logs synced to one of those stay as far as this epoch adopted them, logs synced to this
-        very epoch (`own`) as a whole.
+        epoch or a later one. Of logs that are synced to one of those, what this epoch adopted is kept. Logs synced to
+        this very epoch (`own`) are kept as a whole.
         """
         topics = self.replica.topics
         if digests is None:
@@ -115,6 +121,9 @@ class Followers:
         self._send(follower, split(parts, self.ctx.config.part_bytes), whole=digests is None)
 
     def _send(self, follower: Follower, lists: list[list[TopicPart]], whole: bool) -> None:
+        """Send a follower a Sync of which each list of `lists` is one message, and record that it gets every entry from
+        now on. In an activated epoch send the committed marks of all topics as well, if it needs them. `whole`: it
+        keeps no log of its own."""
         replica, record = self.replica, self.record
         self._serial += 1
         follower.serial = self._serial
@@ -148,8 +157,8 @@ class Followers:
             self.ctx.send(follower.broker[0], Accept(replica.group, record.history, record.epoch, [], [], marks))
 
     def stream(self, message: PeerMessage) -> None:
-        """Send a message to every follower that was sent its Sync and has not refused the epoch since. It is the same
-        object each time, so that the runtime encodes it once."""
+        """Send a message to every follower that was sent its Sync and has not refused the epoch since. All get the same
+        object, so that the runtime encodes it once."""
         for peer, follower in self.by_name.items():
             if follower.streams:
                 self.ctx.send(peer, message)
@@ -162,7 +171,7 @@ class Followers:
             follower.refused = True
 
     def caught_up(self) -> list[BrokerId]:
-        """Return the learners (followers that are not listed) that have confirmed their Sync. They are ready to be
+        """Return the learners (followers that are not listed) that have confirmed their last Sync. They are ready to be
         listed."""
         return [
             follower.broker

@@ -38,7 +38,8 @@ from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 
 class TopicGroup:
-    """A topic group's replica, this broker's term in it, and the votes to send at the end of the turn."""
+    """A topic group at this broker: its replica, this broker's term in it, if any, and the votes to send at the end of
+    the turn."""
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class TopicGroup:
 
     def begin_term(self, record: GroupRecord, version: int, *, retried: bool = False) -> None:
         """Begin the term of a ZooKeeper record that this broker has written, and end this broker's earlier term in the
-        group, if there is one. `version` is that of the record's node. `retried`: the record is the owner's second
-        try, so that it resigns if this one makes no progress either."""
+        group, if there is one. If that is active and the source of the record, the new term skips the promises.
+        `version` is that of the record's node. `retried`: the record is the owner's second try, so that it resigns if
+        this one makes no progress either."""
         before = self.term
         if before is not None:
             before.sequencer.flush()
@@ -93,6 +95,8 @@ class TopicGroup:
         term.begin(before if continues else None)
 
     def _term_activated(self, term: Term) -> None:
+        """Report that this broker's term is activated: to the listener, the metrics and the log. This broker is a
+        synced member of the group from now on."""
         self.member = True
         self.listener.activated(self.number, term.epoch, self.ctx.config.name)
         self.ctx.observe("migratory_takeovers_total")
@@ -108,8 +112,8 @@ class TopicGroup:
         self.listener.synced(self.number)
 
     def _promise(self, epoch: int) -> None:
-        """Promise `epoch`: refuse lower epochs from now on, and end this broker's own term in a lower one. Nothing if
-        that epoch or a higher one is promised already."""
+        """Promise `epoch`: refuse lower epochs from now on, and end this broker's own term in a lower one, after what
+        it has for followers is sent. Nothing if that epoch or a higher one is promised already."""
         if epoch > self.replica.promised:
             if self.term is not None and self.term.epoch < epoch:
                 self.term.sequencer.flush()
@@ -121,7 +125,9 @@ class TopicGroup:
 
     def prepare(self, peer: str, message: Prepare) -> None:
         """PROMISE: promise the epoch, and send the candidate `peer` a `Promise`: with what it lacks if these logs are
-        synced to the source epoch or a later one, else without logs. Refuse an epoch below the promised one."""
+        synced to the source epoch or a later one, else without logs. Idle topics that the source epoch names are
+        removed first. Refuse an epoch below the promised one with `EpochRefused`. Raise PeerError if this broker owns
+        the epoch."""
         replica = self.replica
         self._check_sender(message.epoch)
         if message.epoch < replica.promised:
@@ -150,7 +156,8 @@ class TopicGroup:
 
     def inventory_request(self, peer: str, message: InventoryRequest) -> None:
         """Promise the epoch and send `peer` the inventory. The promise prevents that a lower epoch changes the logs
-        meanwhile. Refuse an epoch below the promised one."""
+        meanwhile. Refuse an epoch below the promised one with `EpochRefused`. Raise PeerError if this broker owns the
+        epoch."""
         self._check_sender(message.epoch)
         if message.epoch < self.replica.promised:
             self.ctx.send(peer, EpochRefused(self.number, message.epoch, self.replica.promised))
@@ -159,6 +166,7 @@ class TopicGroup:
         self._send_inventory(peer, message.epoch)
 
     def _send_inventory(self, peer: str, epoch: int) -> None:
+        """Send `peer` the digests of all logs of this group, as an answer in `epoch`."""
         replica = self.replica
         self.ctx.send(
             peer,
@@ -167,8 +175,9 @@ class TopicGroup:
 
     def sync(self, peer: str, message: Sync) -> None:
         """Collect the parts of a Sync. With the last one promise its epoch, and install the snapshot as a whole and
-        confirm it, or send the inventory again if the snapshot does not fit these logs. Refuse an epoch below the
-        promised one."""
+        confirm it, or send the inventory if the snapshot does not fit these logs. Refuse an epoch below the promised
+        one with `EpochRefused`. Raise PeerError, before anything is promised or installed, for a Sync that is not from
+        its epoch's owner or breaks another rule."""
         replica = self.replica
         self._check_sync(peer, message)
         if message.epoch < replica.promised:
@@ -201,15 +210,17 @@ class TopicGroup:
         self.listener.synced(self.number)
 
     def _check_sync(self, peer: str, message: Sync) -> None:
-        """OWNER: raise PeerError unless the Sync comes from the owner of its epoch, and the owner is listed."""
+        """OWNER: raise PeerError unless the Sync comes from the owner of its epoch, which this broker is not.
+        OWNER-LISTED: and unless its list has the owner, each member once, and as many members as copies."""
         self._check_sender(message.epoch)
         owner = message.owner == (peer, self.ctx.links[peer])
         expect(owner, "sender", "OWNER: an epoch is synced by its owner")
         check_list(message.owner, message.members, message.copies)
 
     def activated(self, peer: str, message: Activated) -> None:
-        """Commit all entries of these logs: the owner `peer` has activated the epoch that they are synced to. Ignore
-        other epochs. Raise PeerError if `peer` is not the owner."""
+        """Commit all entries of these logs, and remove the idle topics that the epoch names: the owner `peer` has
+        activated the epoch that they are synced to. Ignore an epoch or a history that they are not synced to. Raise
+        PeerError if `peer` is not the owner."""
         replica, view = self.replica, self.replica.view
         if message.history == replica.history and message.epoch == replica.synced:
             owner = view is not None and view.owner == (peer, self.ctx.links[peer])
@@ -219,17 +230,20 @@ class TopicGroup:
             self.listener.synced(self.number)
 
     def _epoch_activated(self, coordinator: str, epoch: int) -> None:
+        """Record whether this broker is listed in the epoch, which is activated and which its replica is synced to, and
+        report the coordinator to the listener."""
         self.member = self.replica.listed
         self.listener.activated(self.number, epoch, coordinator)
 
     def accept(self, peer: str, message: Accept) -> None:
         """ACCEPT: store each entry that is the next of its topic, if the message's epoch is both the promised and the
-        synced one and `peer` owns it.
+        synced one and `peer` owns it. A listed broker votes for what it stored at the end of the turn.
 
         The first message of an epoch shows that it is activated. Stored entries are committed at once by a member of a
         list with two copies, and otherwise up to the message's marks. A missing entry is requested. Publishers that the
-        message forgets are removed from the tables first. Refuse another history, and an epoch below the promised one.
-        Ignore an epoch whose Sync has not come yet.
+        message forgets are removed from the tables first. Refuse another history, and an epoch below the promised one,
+        with `EpochRefused`. Ignore an epoch whose Sync has not come yet, and a peer that does not own it. Raise
+        PeerError for entries of another epoch or group.
         """
         replica = self.replica
         if message.history != replica.history or message.epoch < replica.promised:
@@ -261,7 +275,7 @@ class TopicGroup:
                 replica.commit(log, mark)
 
     def _check_entries(self, message: Accept) -> None:
-        """Raise PeerError unless the entries are of the message's epoch and of topics of this group."""
+        """Raise PeerError unless all entries are of the message's epoch and of topics of this group."""
         topics, groups = self.replica.topics, self.ctx.config.groups
         for item in message.entries:
             own = item.topic in topics or topic_group(item.topic, groups) == self.number
@@ -270,7 +284,8 @@ class TopicGroup:
                 expect(publication.epoch == message.epoch, "epoch", "ACCEPT: entries are of the sender's epoch")
 
     def _store(self, log: TopicLog, publications: list[Publication]) -> bool:
-        """Append the entries that the log lacks, and return True. At a hole before an entry stop and return False."""
+        """Append the entries that the log lacks and return True; entries that it has are skipped. At a hole before an
+        entry stop and return False."""
         replica = self.replica
         for publication in publications:
             if publication.sequence == log.last + 1:
@@ -280,8 +295,8 @@ class TopicGroup:
         return True
 
     def _repair(self, peer: str, epoch: int) -> None:
-        """Request a missing entry from the coordinator, by sending it this group's inventory. Once per epoch: later
-        calls do nothing before a Sync was installed or the link to the coordinator broke."""
+        """Request missing entries from the coordinator `peer`, by sending it this group's inventory. Once per epoch:
+        further calls do nothing until a Sync was installed or the link to the coordinator broke."""
         if self._repairing != epoch:
             self._repairing = epoch
             self.ctx.note("warning", "entry_missing", group=self.number, epoch=epoch, peer=peer)
@@ -306,8 +321,9 @@ class TopicGroup:
             self.term.refused(peer, message.promised)
 
     def accepted(self, peer: str, message: Accepted) -> None:
-        """BY-INCARNATION: count the votes of the incarnation at the other end of the link, if the message is of this
-        broker's active epoch."""
+        """BY-INCARNATION: count the votes of the incarnation at the other end of the link to `peer`, if this broker has
+        an active term and the message is of its epoch. Otherwise ignore them. Raise PeerError if a listed broker votes
+        for an entry that does not exist."""
         term = self.term
         if term is not None and term.active and message.epoch == term.epoch:
             term.sequencer.accepted((peer, self.ctx.links[peer]), message.lasts)
@@ -319,6 +335,8 @@ class TopicGroup:
             self.term.peer_up(peer)
 
     def peer_down(self, peer: str) -> None:
+        """Drop the parts of an unfinished Sync of `peer`, and pass the news to this broker's term. If `peer` owns the
+        synced epoch, drop the unsent votes for it, and allow that missing entries are requested again."""
         self._staged.pop(peer, None)
         if self.replica.view is not None and self.replica.view.owner[0] == peer:
             self._repairing = 0
@@ -327,8 +345,8 @@ class TopicGroup:
             self.term.peer_down(peer)
 
     def flush(self) -> None:
-        """Send what the sequencer has for the followers, if this broker owns the epoch, and the votes for the entries
-        that it accepted in this turn as a member."""
+        """Send what this broker's term has for the followers, if there is one, and send the epoch's owner the votes for
+        the entries that this broker accepted in this turn as a member."""
         if self.term is not None:
             self.term.sequencer.flush()
         view = self.replica.view
@@ -341,8 +359,8 @@ class TopicGroup:
 class GroupRegistry:
     """The topic groups of this broker, in the order of their numbers.
 
-    It is created empty, passed to everything that reads groups, and filled once, before the first event. So groups can
-    be given a listener whose parts read the registry, and no reference has to be set later.
+    It is created empty, passed to everything that reads groups, and filled once, before the first event. So each group
+    can be given a listener that itself reads the registry, and no reference has to be set later.
     """
 
     def __init__(self) -> None:
@@ -362,5 +380,5 @@ class GroupRegistry:
         return iter(self._groups)
 
     def active_terms(self) -> list[tuple[int, Term]]:
-        """Return (group number, term) of each group that this broker coordinates in an activated epoch."""
+        """Return (group number, term) of each group that this broker coordinates: its term there is active."""
         return [(group.number, group.term) for group in self if group.term is not None and group.term.active]

@@ -1,8 +1,8 @@
 """The sequencer, a part of `Term`: in an activated epoch it assigns positions, counts copies and commits.
 
 NUMBERING: a publication is numbered, stored here, and sent to every follower, in that order. COMMIT: an entry is
-committed when `q` listed incarnations have accepted it; this broker's own store is one of them. A duplicate is
-acknowledged once its position is committed, never before.
+committed when `q` (the record's copies) listed incarnations have accepted it; this broker's own store is one of them. A
+duplicate is acknowledged once its position is committed, never before.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from migratory_broker.core.logic.replication.replica import Replica, Replication
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 FORGET_AT_ONCE = 2000
-"""The largest number of publishers of one group that are forgotten at once: some milliseconds of work, and a message of
-1 MB at most. They are removed in one pass over the dict, because each new iterator would go past all that were removed
-before."""
+"""The largest number of publishers of one group that one call of `expire` forgets: some milliseconds of work, and a
+message of 1 MB at most. They are removed in one pass over the dict, because each new iterator would go past all that
+were removed before."""
 
 
 class Sequencer:
-    """The numbering of one group in one epoch, and the members' votes that decide its commits."""
+    """The numbering of one group in one epoch, at the epoch's owner, and the members' votes that decide its commits.
+    `votes`: member -> topic -> the last sequence number that it holds."""
 
     def __init__(
         self,
@@ -63,22 +64,28 @@ class Sequencer:
         self._recent: dict[tuple[str, str], float] = {}  # (topic, publisher) -> last publication or repeat, in order
 
     def begin(self) -> None:
-        """At the activation of the epoch, begin the duplicate window of every publisher of the tables that has none:
-        of all after a takeover. After a re-listing by the owner, the windows go on (`continue_from`)."""
+        """At the activation of the epoch, begin the duplicate window, now, of every publisher of the tables that has
+        none. After a takeover no publisher has one. After a re-listing by the owner the windows go on
+        (`continue_from`)."""
         for log in self.replica.topics.values():
             for publisher in log.table.rows:
                 self._recent.setdefault((log.name, publisher), self.ctx.now)
 
     def continue_from(self, before: Sequencer) -> None:
-        """Continue the duplicate windows of this owner's term before, in which it saw all repeats."""
+        """Take over the duplicate windows of this owner's term before, in which it saw all repeats. Both sequencers
+        then share them."""
         self._recent = before._recent
 
     # ---- numbering -------------------------------------------------------------------------------------------
 
     def number(self, publications: list[ForwardedPublication], contact: str | None) -> None:
-        """Assign the next positions to new publications in this order, store them and queue them for the followers.
-        Duplicates and refused publications get a reply instead. `contact` is the broker that forwarded them, None for
-        this one; it answers a new publication itself, at its commit."""
+        """Assign the next positions to new publications, in this order, store them and queue them for the followers.
+        Duplicates and refused publications get a reply instead, of QoS 0 nothing. Raise InvariantError unless this
+        epoch is both the promised and the synced one and the owner is listed.
+
+        `contact` is the broker that forwarded the publications, None for this one. Every broker answers a new
+        publication of its own clients at its commit there.
+        """
         replica, ctx = self.replica, self.ctx
         must(replica.promised == replica.synced == self.record.epoch, "NUMBER-PROMISED: promised is the own epoch")
         must(self.record.owner in self.record.members, "OWNER-LISTED: a coordinator is on its own list")
@@ -107,8 +114,8 @@ class Sequencer:
             self._numbered(log, entry)
 
     def _may_create(self, publication: ForwardedPublication, contact: str | None) -> bool:
-        """Return whether the publication may create its topic. If the limit of topics is reached, reply with a
-        refusal."""
+        """Return whether the publication may create its topic: this broker holds fewer than `max_topics` topics. If
+        not, reply with a refusal."""
         limit, timeout = self.ctx.config.max_topics, self.ctx.config.topic_idle_timeout
         if self.replica.cache.topics < limit:
             return True
@@ -118,8 +125,9 @@ class Sequencer:
         return False
 
     def _admit(self, log: TopicLog, publication: ForwardedPublication, contact: str | None, wall: float) -> bool:
-        """Return whether the publication is new and is to be numbered. Otherwise reply with a refusal, or for a
-        duplicate with its position, now or at its commit."""
+        """Return whether the publication is to be numbered next in `log`: it is new, and within the limits of
+        publishers and of the cache. Otherwise reply with a refusal, or for a duplicate with its position, now or at its
+        commit. `wall` is the wall clock in seconds."""
         cache = self.replica.cache
         if publication.id:
             verdict = log.table.judge(publication.publisher, publication.id, publication.mark)
@@ -148,8 +156,8 @@ class Sequencer:
         return True
 
     def _numbered(self, log: TopicLog, entry: Publication) -> None:
-        """Queue the numbered entry for the followers, begin to wait for its commit, and begin its publisher's duplicate
-        window anew."""
+        """Queue the numbered entry for the followers, count it as waiting for its commit, and begin its publisher's
+        duplicate window anew. It is sent at the next `flush`."""
         name, ctx = log.name, self.ctx
         ctx.dirty[self.replica.group] = None
         ctx.published += 1
@@ -165,7 +173,7 @@ class Sequencer:
             self.waiting_since = ctx.now
 
     def _touch(self, topic: str, publisher: str) -> None:
-        """Begin the duplicate window of a publisher in a topic anew."""
+        """Begin the duplicate window of a publisher in a topic anew, now."""
         key, now = (topic, publisher), self.ctx.now
         if self._recent.get(key) != now:  # the order among those of one moment does not matter
             self._recent.pop(key, None)
@@ -174,6 +182,9 @@ class Sequencer:
     def _reject(
         self, publication: ForwardedPublication, contact: str | None, code: str, text: str, digest: bytes = b""
     ) -> None:
+        """Reply to the contact broker (None: this one) that the publication is refused, with this error code and
+        reason. A QoS 0 publication gets no reply. `digest` is that of its payload, b"" if the reply need not name
+        it."""
         if publication.qos:
             retry_after = self.ctx.config.publish_retry_after if code == "retry" else 0.0
             self._reply(
@@ -190,9 +201,9 @@ class Sequencer:
             )
 
     def _duplicate(self, log: TopicLog, publication: ForwardedPublication, contact: str | None) -> None:
-        """DUPLICATE-WAITS: acknowledge a duplicate with its position, once that is committed. SAME-PAYLOAD: refuse it
-        if another payload is stored under its id (`id_reused`) or if the stored payload is not known any more
-        (`outcome_unknown`)."""
+        """DUPLICATE-WAITS: acknowledge a duplicate with its position, once that is committed, and begin its publisher's
+        duplicate window anew. SAME-PAYLOAD: refuse it if another payload is stored under its id (`id_reused`) or if the
+        stored payload is not known any more (`outcome_unknown`)."""
         publisher, number = publication.publisher, publication.id
         last, epoch, sequence, stored = log.table.rows[publisher]
         digest = payload_digest(publication.payload)
@@ -220,8 +231,8 @@ class Sequencer:
 
     def accepted(self, broker: BrokerId, lasts: list[tuple[str, int]]) -> None:
         """Record that `broker` holds each topic up to a sequence number, (topic, number) in `lasts`, and commit what
-        that decides. A broker that is not listed does not count. Raise PeerError, before anything is recorded, if a
-        listed one names a topic or an entry that does not exist."""
+        that decides. Nothing for a broker that is not listed, for the owner, and if one copy is enough. Raise
+        PeerError, before anything is recorded, if a listed broker names a topic or an entry that does not exist."""
         votes = self.votes.get(broker)
         if votes is None:  # LISTED-VOTES: a learner's copy does not count
             return
@@ -237,7 +248,7 @@ class Sequencer:
 
     def settle(self, log: TopicLog) -> None:
         """Commit the entries of this log that `copies` listed incarnations hold, this broker's own store being one of
-        them, and acknowledge the duplicates that waited for them."""
+        them, and acknowledge the duplicates that waited for them. Queue the new committed mark for the followers."""
         copies = self.record.copies
         if copies == 1:
             to = log.last
@@ -266,8 +277,8 @@ class Sequencer:
     # ---- batches ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send followers what was numbered, forgotten and committed in this turn, in one message; nothing if there is
-        nothing. With one copy, first commit what was numbered."""
+        """Send followers what was numbered, forgotten and committed since the last call, in one message; nothing if
+        there is nothing. With one copy, first commit what was numbered."""
         if self.record.copies == 1 and self._uncommitted:
             dirty, group = self.ctx.dirty, self.replica.group
             was_dirty = group in dirty
@@ -291,9 +302,10 @@ class Sequencer:
             )
 
     def expire(self) -> None:
-        """FORGET-ALIKE: remove publishers from the table that were silent for the duplicate window, and queue the
-        removals for the followers, so that all tables change at the same place in the log. At most `FORGET_AT_ONCE` per
-        call; the next calls remove the rest."""
+        """FORGET-ALIKE: remove publishers from the tables that were silent for the duplicate window, and queue the
+        removals for the followers, so that all tables change at the same place in the log. A publisher whose last
+        position is not committed stays, and so do all that were silent for less long. At most `FORGET_AT_ONCE` are
+        removed per call."""
         limit = self.ctx.now - self.ctx.config.duplicate_window
         leaving: list[tuple[str, str]] = []
         for (topic, publisher), touched in islice(self._recent.items(), FORGET_AT_ONCE):

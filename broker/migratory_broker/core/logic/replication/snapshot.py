@@ -1,7 +1,7 @@
-"""Log snapshots, for takeover and Sync: the difference between the logs of two brokers, split into messages, joined,
-checked and merged.
+"""Log snapshots, for takeover and Sync: the difference between the logs of two brokers, as parts of one topic each.
+Parts are made, divided into messages, joined, checked and merged.
 
-Log and publisher table of a topic are always of one moment. Large snapshots are split into several messages; the
+Log and publisher table of a topic are always of one moment. A large snapshot is divided into several messages; the
 receiver joins their parts before it uses them.
 """
 
@@ -25,7 +25,8 @@ ROW_BYTES = 64
 
 
 def whole(log: TopicLog) -> TopicPart:
-    """Return a part with all cached entries and the publisher table of a log."""
+    """Return a part with all cached entries and the publisher table of a log. Its receiver keeps no entries of its
+    own."""
     return TopicPart(
         log.name,
         log.base,
@@ -40,8 +41,9 @@ def whole(log: TopicLog) -> TopicPart:
 
 
 def missing(log: TopicLog, digest: LogDigest, keep: int) -> TopicPart:
-    """Return the part that turns a log described by `digest` into `log`, given that both have the same entries up to
-    sequence number `keep`. If entries after `keep` were evicted here, return the whole log."""
+    """Return the part that turns the log described by `digest` into `log`: the entries after sequence number `keep`, up
+    to which both logs agree, those older than the other log's first, and the publisher table. If entries after `keep`
+    were evicted here, return the whole log."""
     if keep < log.base:
         return whole(log)
     older = log.between(log.base, min(digest.base, log.last)) if log.base < digest.base else []
@@ -59,8 +61,9 @@ def missing(log: TopicLog, digest: LogDigest, keep: int) -> TopicPart:
 
 
 def for_candidate(topics: Iterable[TopicLog], digests: Iterable[LogDigest]) -> list[TopicPart]:
-    """Return the parts of `topics` that the candidate with the logs in `digests` lacks. Both are prefixes of the same
-    logs, or `digests` is empty: then return everything."""
+    """Return the parts of `topics` that a candidate lacks whose logs are described by `digests`: of each topic with
+    later or older entries than the candidate has, or that the candidate does not have. A log and its digest are of
+    prefixes of one log. Without digests return everything."""
     known = {digest.topic: digest for digest in digests}
     parts = []
     for log in topics:
@@ -74,11 +77,12 @@ def for_candidate(topics: Iterable[TopicLog], digests: Iterable[LogDigest]) -> l
 def for_member(
     topics: dict[str, TopicLog], digests: Iterable[LogDigest], common: Callable[[str], int | None]
 ) -> list[TopicPart]:
-    """Return the parts that turn a member's logs, described by `digests`, into `topics`. Topics that are equal are left
-    out; those that only the member has are marked as deleted.
+    """Return the parts that turn a member's logs, described by `digests`, into `topics`. Topics that agree up to the
+    same last entry, with equally many publishers, and begin no earlier here, are left out; those that only the member
+    has are marked as deleted.
 
     `common(topic)` is the sequence number up to which the member's log agrees with this one (None: as far as both go).
-    Entries after it are replaced, however many.
+    The member's entries after it are replaced, however many.
     """
     parts = []
     seen = set()
@@ -99,7 +103,7 @@ def for_member(
 
 def split(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
     """Return the parts in lists of about `size` bytes, one for each message: at least one list, which may be empty. A
-    part that is too large is continued in the next list."""
+    part whose entries do not fit is continued in the next list, by a part with `continued`."""
     lists: list[list[TopicPart]] = [[]]
     filled = 0
     for part in parts:
@@ -140,8 +144,8 @@ def split(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
 
 
 def join(parts: Iterable[TopicPart]) -> list[TopicPart]:
-    """Return the parts as they were before `split`: continued parts are joined with their beginnings, which changes
-    these. Raise PeerError if a beginning is missing."""
+    """Return the parts as they were before `split`. The entries of a continued part are appended to the part before it,
+    which is changed by this. Raise PeerError if that is of another topic or missing."""
     joined: list[TopicPart] = []
     for part in parts:
         if part.continued:
@@ -154,9 +158,10 @@ def join(parts: Iterable[TopicPart]) -> list[TopicPart]:
 
 
 def check_parts(parts: list[TopicPart], group: int, groups: int, epoch: int) -> None:
-    """DENSE: raise PeerError unless each joined part describes one log without holes, of a topic of this group.
+    """DENSE: raise PeerError unless the joined parts are of different topics of this group, and each describes one log
+    without holes, with a table that belongs to it. `groups` is the number of groups of the cluster.
 
-    `epoch`: the largest in which anything in the logs may have been numbered.
+    `epoch`: the largest in which any entry of the logs may have been numbered.
     """
     expect(len({part.topic for part in parts}) == len(parts), "snapshot", "a snapshot has a topic once")
     for part in parts:
@@ -174,12 +179,14 @@ def check_parts(parts: list[TopicPart], group: int, groups: int, epoch: int) -> 
 
 
 def check_floor(floor: Position, epoch: int) -> None:
-    """FLOOR: raise PeerError unless a floor lies in an epoch up to `epoch`, among the sequence numbers that exist."""
+    """FLOOR: raise PeerError unless the floor's epoch is at most `epoch` and its sequence number at most
+    `LARGEST_SEQUENCE`."""
     expect(floor.epoch <= epoch and floor.sequence <= LARGEST_SEQUENCE, "snapshot", "FLOOR: a floor is a position")
 
 
 def _check_entries(entries: list[Publication], after: int, epoch: int) -> None:
-    """Raise PeerError unless the entries follow sequence number `after`, in epochs that rise up to `epoch`."""
+    """Raise PeerError unless the entries have the sequence numbers after `after`, without a hole, and epochs that do
+    not fall and are at most `epoch`."""
     before = 0
     for entry in entries:
         after += 1
@@ -188,24 +195,26 @@ def _check_entries(entries: list[Publication], after: int, epoch: int) -> None:
 
 
 def same_entry(one: Publication, other: Publication) -> bool:
-    """Return whether two entries of one sequence number are the same publication."""
+    """Return whether two entries with one sequence number are the same publication: of the same epoch, publisher and
+    message id."""
     return (one.epoch, one.publisher, one.id) == (other.epoch, other.publisher, other.id)
 
 
 def epoch_in(part: TopicPart, sequence: int) -> int | None:
-    """Return the epoch that a part tells of the entry at `sequence`: an entry that it brings, or the one before a whole
-    log. None if it tells none."""
+    """Return the epoch of the entry with this sequence number, as far as a part says it: of an entry that it brings, or
+    of the last one before a whole log. None if it does not say it. `sequence` is at most the part's `last`."""
     if sequence > part.keep:
         return part.entries[sequence - part.keep - 1].epoch
     return part.base_epoch if part.whole and sequence == part.base and sequence else None
 
 
 def merge(log: TopicLog | None, parts: list[TopicPart]) -> TopicLog:
-    """LONGEST-WINS: return the log of one topic that a candidate adopts, merged from its own log (None: it has none
-    that counts) and the parts in the answers.
+    """LONGEST-WINS: return a new log of one topic, which a candidate adopts, merged from its own log (None: it has none
+    that counts) and from the parts in the answers, at least one.
 
     All of them are prefixes of one log, with different beginnings cached. The longest wins with its table, and older
-    entries are filled in as far as they join it without a hole.
+    entries are filled in as far as they join it without a hole. Raise InvariantError if two of them have different
+    entries at one sequence number (ONE-LOG), or if the result begins where none of them began (JOINED).
     """
     entries: dict[int, Publication] = {}
     epochs: dict[int, int] = {}  # base -> its epoch

@@ -1,10 +1,10 @@
 """The first half of a takeover, for `Term`: promises from the source list, and the logs that are merged from them.
 
 TAKEOVER-SOURCE: only the source list is asked, never the list of a record that was not activated. TAKEOVER-QUORUM: n -
-q + 1 of its members must answer, or its owner. RESTORE-SOURCE: one of the answers is synced to the source epoch, which
-may not be activated if ZooKeeper has lost its records. TAKEOVER-MERGE: only answers with `synced` of at least the
-source epoch are merged; an answer counts when its last part has come. BY-INCARNATION: the other end of a link is one
-incarnation of a broker.
+q + 1 of its members must answer, or its owner (n: members of the source list, q: its copies). RESTORE-SOURCE: one of
+the answers is synced to the source epoch, which may not be activated if ZooKeeper has lost its records. TAKEOVER-MERGE:
+only answers with `synced` of at least the source epoch are merged; an answer counts when its last part has come.
+BY-INCARNATION: the other end of a link is one incarnation of a broker.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from migratory_broker.core.logic.replication.snapshot import check_floor, check_
 
 
 class PromiseRound:
-    """A candidate's collection of promises for one epoch. `useful` says whether its own logs are synced to the source
-    epoch or a later one."""
+    """A candidate's collection of promises for the epoch of `record`, from the brokers on the source list. `useful` is
+    True if the candidate's own logs are synced to the source epoch or a later one."""
 
     def __init__(self, ctx: Context, replica: Replica, record: GroupRecord, source: SourceEpoch) -> None:
         self.ctx = ctx
@@ -33,7 +33,8 @@ class PromiseRound:
         self._topics: dict[BrokerId, list[TopicPart]] = {}
 
     def begin(self) -> None:
-        """Count this broker's own promise if it is on the source list, and ask every linked broker that is on it."""
+        """Count this broker's own promise if it is on the source list, and ask every linked broker that is on the
+        list."""
         me = self.ctx.me
         if me in self.source.members:
             record = self.record
@@ -44,8 +45,8 @@ class PromiseRound:
             self.request(peer)
 
     def request(self, peer: str) -> None:
-        """Ask `peer` for its promise if its linked incarnation is on the source list and has not answered. Discard the
-        parts of an unfinished answer."""
+        """Ask `peer` for its promise if its linked incarnation is on the source list and has not answered. In any case
+        discard the parts of an unfinished answer."""
         broker = (peer, self.ctx.links[peer])
         self._parts.pop(peer, None)
         if broker in self.source.members and broker not in self.answers:
@@ -62,6 +63,9 @@ class PromiseRound:
         self._parts.pop(peer, None)
 
     def promise(self, peer: str, message: Promise) -> None:
+        """Collect a part of a peer's promise. With the last part, check the answer and count it. Ignore a broker that
+        is not on the source list or has answered. Raise PeerError if the answer cannot be merged; it then does not
+        count, and its parts are dropped."""
         broker = (peer, self.ctx.links[peer])
         if broker not in self.source.members or broker in self.answers:
             return
@@ -74,7 +78,9 @@ class PromiseRound:
             self._topics[broker] = topics
 
     def _check(self, message: Promise, topics: list[TopicPart]) -> None:
-        """Raise PeerError if this answer cannot be merged with the own logs and with the answers before it."""
+        """Raise PeerError if the joined answer `topics` is malformed. If it is synced to the source epoch or later,
+        raise PeerError as well unless it agrees with this broker's own logs and with the answers before it, and cuts
+        nothing that is committed here."""
         replica, record = self.replica, self.record
         check_parts(topics, replica.group, self.ctx.config.groups, record.epoch)
         expect(message.synced < record.epoch, "epoch", "nothing is synced to an epoch before its coordinator")
@@ -104,12 +110,14 @@ class PromiseRound:
 
     @property
     def enough(self) -> bool:
+        """TAKEOVER-QUORUM, RESTORE-SOURCE: True if enough of the source list have answered, or its owner has, and one
+        of the answers is synced to the source epoch or a later one."""
         return self.source.enough(self.answers) and any(map(self.is_useful, self.answers))
 
     @property
     def refuted(self) -> bool:
-        """RESTORE-AGAIN: True if enough have answered, and none of them is synced to the source epoch, so that it never
-        was activated."""
+        """RESTORE-AGAIN: True if enough of the source list have answered, or its owner has, and none of them is synced
+        to the source epoch or a later one. Then the source epoch never was activated."""
         return self.source.enough(self.answers) and not any(map(self.is_useful, self.answers))
 
     def is_useful(self, broker: BrokerId) -> bool:
@@ -118,8 +126,9 @@ class PromiseRound:
         return answer is not None and answer.synced >= self.source.epoch
 
     def adopt(self) -> int:
-        """Merge the answers into the replica's logs. Return by how much the last sequence numbers of all topics rose
-        together, from 0 if this broker's own logs counted for nothing.
+        """Merge the answers that are synced to the source epoch or later into the replica's logs, and raise its floor
+        to the highest of theirs. Return by how much the last sequence numbers of all topics rose together, counted from
+        0 if this broker's own logs were not synced to that epoch.
 
         If the record is of another history than the replica, begin that history first and notify the subscribers of the
         old one.

@@ -31,8 +31,9 @@ Phase = Literal["preparing", "syncing", "activating", "active", "over"]
 
 
 class Term:
-    """This broker's ownership of one epoch of a topic group: from the takeover to the coordinator's work and its
-    end."""
+    """This broker's ownership of one epoch of a topic group, from the write of the epoch's record: it takes the group
+    over, then works as its coordinator, until its end. Raises InvariantError if the record's owner is not this broker
+    or is not listed."""
 
     def __init__(
         self,
@@ -79,7 +80,8 @@ class Term:
         """Promise the epoch, and adopt the logs for it or begin to collect promises.
 
         `before` is the active term that this one continues without a round of promises, because only the list changes:
-        its logs are the longest there are. None for any other takeover. Without a source a new, empty history begins.
+        its logs are the longest there are. None for any other takeover. If the record has no source, drop all logs and
+        begin its history, empty; notify the subscribers of another history that it replaces.
         """
         replica, record = self.replica, self.record
         replica.promise(record.epoch)
@@ -108,11 +110,14 @@ class Term:
             self._check_promises()
 
     def promise(self, peer: str, message: Promise) -> None:
+        """Count a peer's promise while promises of this epoch are collected, and adopt the logs once there are enough.
+        Otherwise ignore it."""
         if self.phase == "preparing" and self.promise_round and message.epoch == self.epoch:
             self.promise_round.promise(peer, message)
             self._check_promises()
 
     def _check_promises(self) -> None:
+        """Adopt the logs and begin to sync the followers if there are enough promises."""
         promise_round = self.promise_round
         if promise_round is not None and promise_round.enough:
             self.adopted_entries = promise_round.adopt()
@@ -120,14 +125,15 @@ class Term:
 
     @property
     def refuted(self) -> bool:
-        """RESTORE-AGAIN: True while this term waits for promises from an epoch that never was activated."""
+        """RESTORE-AGAIN: True while this term collects promises, and those that came show that its source epoch never
+        was activated."""
         return self.phase == "preparing" and self.promise_round is not None and self.promise_round.refuted
 
     # ---- syncing ---------------------------------------------------------------------------------------------
 
     def _adopted(self, before: Term | None) -> None:
-        """Begin to bring every linked broker to the replica's logs, which are the epoch's from now on. `before` is the
-        term that this one continues, or None.
+        """Enter the phase "syncing": the replica's logs are the epoch's from now on, and every linked broker is brought
+        to them. `before` is the term that this one continues, or None.
 
         REMOVED-WITH-EPOCH: an epoch that continues another removes the idle topics, if the cluster is calm.
         """
@@ -144,6 +150,8 @@ class Term:
         self.check_activation()
 
     def _follow(self, peer: str, before: Term | None) -> None:
+        """Add the broker linked as `peer` as a follower, with the least that it may need: an empty Sync if it followed
+        `before` over this same link, a Sync at once if it has promised, else the request of its inventory."""
         broker = (peer, self.ctx.links[peer])
         if before is not None:
             old = before.followers.by_name.get(peer)
@@ -157,14 +165,18 @@ class Term:
         self.followers.add(peer)
 
     def inventory(self, peer: str, message: Inventory) -> None:
+        """Bring a follower to the epoch's logs, as its inventory shows what it has. Ignore an inventory for another
+        epoch, or one that comes before the logs are adopted. What was numbered is sent first, so that it is not sent
+        twice."""
         if self.phase not in ("syncing", "activating", "active") or message.epoch != self.epoch:
             return
         self.sequencer.flush()
         self.followers.inventory(peer, message)
 
     def confirmed(self, peer: str, message: Synced) -> None:
-        """LISTED-VOTES: note that a follower installed its Sync. If it is listed, count it for the activation, and the
-        entries in the Sync as accepted. Confirmations of an older Sync are ignored."""
+        """LISTED-VOTES: note that a follower installed its last Sync. If it is listed, count it for the activation, and
+        the entries in the Sync as accepted. Then activate the epoch if enough have confirmed. Confirmations of an
+        earlier Sync, of another epoch or of no follower are ignored."""
         follower = self.followers.by_name.get(peer)
         if follower is None or message.epoch != self.epoch or message.serial != follower.serial:
             return
@@ -178,8 +190,9 @@ class Term:
         self.check_activation()
 
     def check_activation(self) -> None:
-        """ACTIVATE-QUORUM: write the activation when `q` listed members are synced. Wait while more than q - 1 of the
-        list are known to be lost, or ZooKeeper is away."""
+        """ACTIVATE-QUORUM: in the phase "syncing", write the activation to ZooKeeper when `q` listed members, the owner
+        included, are synced. Wait while more than q - 1 of the list are known to be lost, or ZooKeeper is away.
+        Otherwise nothing."""
         record = self.record
         if self.phase != "syncing" or len(self.synced.intersection(record.members)) < record.copies:
             return
@@ -201,9 +214,10 @@ class Term:
             self.zookeeper.get(f"{GROUPS}/{self.replica.group}", self._read_again)
 
     def _read_again(self, reply: ZkReply) -> None:
-        """UNKNOWN-READS-AGAIN: handle the group's record, read after the write of the activation failed. Activate the
-        term if an earlier write succeeded, try again if the record is unchanged, and end the term if another candidate
-        wrote a record or the record is missing or unreadable. If the read failed too, try again."""
+        """UNKNOWN-READS-AGAIN: handle the reply to the read of the group's record after the write of the activation was
+        refused or its outcome unknown. Activate the term if an earlier write succeeded. End it if another candidate
+        wrote a record, or the record is missing or unreadable. If the record is unchanged, or the read failed too, the
+        next tick writes the activation again."""
         if self.phase != "activating":
             return
         if reply.outcome != "ok":
@@ -224,8 +238,8 @@ class Term:
             self.phase = "syncing"  # the next tick tries again
 
     def record_read(self, record: GroupRecord, version: int) -> None:
-        """UNKNOWN-READS-AGAIN: activate the term if `record`, read after a later write was refused, is its own and
-        activated. Otherwise: nothing.
+        """UNKNOWN-READS-AGAIN: activate the term if `record`, which was read with this version after another write was
+        refused, is its own and activated. Otherwise: nothing.
 
         The reply to the activation may have been lost, and the list may have lost too many members since to try again.
         """
@@ -235,6 +249,8 @@ class Term:
     # ---- active ----------------------------------------------------------------------------------------------
 
     def _activated(self, version: int) -> None:
+        """Enter the phase "active": tell the followers, commit all adopted entries, remove the idle topics that the
+        epoch names, and begin to number. `version` is that of the activated record."""
         self.version = version
         self.record = self.record.as_activated()
         self.phase = "active"
@@ -249,6 +265,8 @@ class Term:
         self._on_active(self)
 
     def peer_up(self, peer: str) -> None:
+        """Handle an open link to `peer`: ask it for its promise while promises are collected, later add it as a
+        follower."""
         if self.phase == "preparing" and self.promise_round:
             self.promise_round.request(peer)
         elif self.phase != "over":
@@ -256,19 +274,24 @@ class Term:
             self.followers.add(peer)
 
     def peer_down(self, peer: str) -> None:
+        """Handle that the link to `peer` broke: remove the follower, and drop the parts of an unfinished promise. A
+        finished promise, its confirmation and its votes stay valid."""
         self.followers.remove(peer)
         if self.promise_round:
             self.promise_round.peer_down(peer)
 
     def end(self, reason: str) -> None:
+        """Enter the phase "over", and log the reason. Nothing is sent, and the replica does not change. Nothing if the
+        term is over already."""
         if self.phase != "over":
             phase = self.phase
             self.phase = "over"
             self.ctx.note("info", "term_ended", group=self.replica.group, epoch=self.epoch, phase=phase, reason=reason)
 
     def refused(self, peer: str, promised: int) -> None:
-        """Stop streaming to the follower `peer`, which refused this epoch. If it promised a higher one, record that:
-        after a progress timeout the term counts as stuck, so that its owner writes a record above that promise."""
+        """Stop streaming to the follower `peer`, which refused a message of this epoch. If it promised a higher one,
+        record that: after a progress timeout the term counts as stuck, so that its owner writes a record above that
+        promise."""
         self.followers.refuse(peer)
         if promised > self.epoch:
             if not self.outbid:
@@ -277,8 +300,9 @@ class Term:
 
     @property
     def stuck(self) -> bool:
-        """PROGRESS: True if this term could not finish its takeover, or commit an entry, within the progress
-        timeout, or if a member has promised a higher epoch for so long."""
+        """PROGRESS: True if this term has not finished its takeover within the progress timeout. When it is active:
+        True if an entry waits for so long without any commit, or if a member refused this epoch so long ago for a
+        higher promise. False when it is over."""
         limit = self.ctx.now - self.ctx.config.progress_timeout
         if self.phase == "active":
             waiting = self.sequencer.waiting_since

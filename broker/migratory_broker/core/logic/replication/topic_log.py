@@ -1,7 +1,8 @@
 """The log of one topic as this broker caches it, with its publisher table, used by the replica and the sequencer.
 
-`base` < entries <= `last`, and `committed` lies between. Only committed entries leave, and only the oldest. `base`, its
-epoch and the publisher table stay after an eviction, until the topic is removed as idle.
+`base`, `committed` and `last` are sequence numbers, `base` <= `committed` <= `last`: the entries `base` + 1 to `last`
+are cached, and those up to `committed` are committed. Eviction removes only committed entries, the oldest first.
+`base`, its epoch and the publisher table stay after an eviction, until the topic is removed as idle.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ are among them."""
 
 
 class PublisherTable:
-    """Each publisher's last message id in one topic, its position, and the digest of its payload.
+    """Each publisher's last message id in one topic, its position, and the digest of its payload. `rows`: publisher ->
+    (id, epoch, sequence number, digest).
 
     The table is part of the log: it is sent, cut and replaced with the log, and never rebuilt from cached entries. A
-    publisher leaves it when the coordinator says so, `duplicate_window` after its last publication or repeat, at every
-    broker at the same place in the log.
+    publisher leaves it when the coordinator says so, `duplicate_window` or more after its last publication or repeat,
+    at every broker at the same place in the log.
     """
 
     __slots__ = ("rows",)
@@ -48,12 +50,13 @@ class PublisherTable:
         return [PublisherRow(publisher, *row) for publisher, row in self.rows.items()]
 
     def judge(self, publisher: str, number: int, mark: int) -> Literal["new", "duplicate", "gap", "too high"]:
-        """NEXT-OR-MARK: judge message id `number` of a publisher. At or below its last id it is a "duplicate". It is
-        "new" if it is the next id, or equals `mark`, the lowest id for which the publisher still waits. Otherwise it is
-        a "gap": it would overtake an id that may yet arrive. Of a publisher without a row, only the id `mark` is new.
+        """NEXT-OR-MARK: return what message id `number` of a publisher is. At or below its last id it is a "duplicate".
+        It is "new" if it is the next id, or equals `mark`, the lowest id for which the publisher still waits. Otherwise
+        it is a "gap": it would overtake an id that may still arrive. Of a publisher without a row, only the id `mark`
+        is new.
 
-        ID-BOUND: an id more than `ID_JUMP` above the next one is "too high": no publisher gave up that many, and the id
-        might leave it no higher ones.
+        ID-BOUND: of a publisher with a row, an id more than `ID_JUMP` above the next one is "too high", even if it
+        equals `mark`: no publisher gave up that many, and the id might leave it no higher ones.
         """
         row = self.rows.get(publisher)
         if row is not None:
@@ -67,7 +70,8 @@ class PublisherTable:
 
 
 class TopicLog:
-    """The cached entries of one topic, the sequence number up to which they are committed, and the publisher table."""
+    """The cached entries of one topic, the sequence number up to which they are committed, and the publisher table.
+    `bytes` is what the entries take, as estimated."""
 
     __slots__ = (
         "appended_at", "base", "base_epoch", "bytes", "committed", "entries", "last", "message_index", "name", "table",
@@ -84,8 +88,8 @@ class TopicLog:
         self.message_index: MessageIndex | None = None  # made by the first search that goes beyond SCANNED_ENTRIES
 
     def append(self, publication: Publication) -> int:
-        """Add the next entry, enter it in the publisher table, and return the bytes that it takes. Called once per
-        publication and copy."""
+        """Add the next entry and return the bytes that it takes. A QoS 1 publication becomes its publisher's row in the
+        table. Raise InvariantError if the entry is not the next of the log. Called once per publication and copy."""
         sequence = publication.sequence
         must(sequence == self.last + 1, "DENSE: an entry is the next of its topic")
         self.entries.append(publication)
@@ -104,7 +108,8 @@ class TopicLog:
         return None
 
     def between(self, after: int, to: int) -> list[Publication]:
-        """Return the entries with sequence numbers `after` + 1 to `to`, all of which must be cached."""
+        """Return the entries with sequence numbers `after` + 1 to `to`, oldest first. The caller makes sure that all
+        are cached."""
         entries = self.entries
         start, stop = after - self.base, to - self.base
         if stop - start <= 8:  # mostly the newest: a deque reaches its ends quickly, its middle slowly
@@ -117,16 +122,17 @@ class TopicLog:
         return selected
 
     def epoch_at(self, sequence: int) -> int | None:
-        """Return the epoch of the entry at `sequence`, None if that entry is neither cached nor the last evicted
-        one."""
+        """Return the epoch of the entry at `sequence`. None if it is neither cached nor the last one before the log
+        (`base`), and for sequence number 0."""
         if sequence == self.base and self.base:
             return self.base_epoch
         entry = self.entry(sequence)
         return entry.epoch if entry else None
 
     def current(self, first: int) -> Position:
-        """Return the current (committed) position: (`first`, 0) before the first commit. `first` is the first epoch of
-        the history."""
+        """Return the position of the last committed publication, cached or not: (`first`, 0) if none is committed and
+        the log begins at 0. `first` is the first epoch of the history. Raise InvariantError if the epoch of the
+        committed position is not known."""
         if not self.committed:
             return Position(first, 0)
         epoch = self.epoch_at(self.committed)
@@ -137,7 +143,8 @@ class TopicLog:
         return LogDigest(self.name, self.base, self.last, self.epoch_at(self.last) or 0, len(self.table.rows))
 
     def find(self, publisher: str, number: int) -> Publication | None:
-        """Return the newest cached entry with this publisher and message id, None if there is none."""
+        """Return the newest cached entry with this publisher and message id, None if there is none. A search beyond the
+        `SCANNED_ENTRIES` newest entries builds an index, or brings it up to date."""
         for entry in islice(reversed(self.entries), SCANNED_ENTRIES):
             if entry.id == number and entry.publisher == publisher:
                 return entry
@@ -148,7 +155,8 @@ class TopicLog:
         return self.message_index.find(self.base, self.entries, publisher, number)
 
     def drop_first(self) -> Publication:
-        """Evict and return the oldest entry, which must be committed (else InvariantError)."""
+        """Evict and return the oldest entry. Raise InvariantError if it is not committed, or there is none. Drop the
+        index once none of the entries is left from which it was built."""
         must(self.base < self.committed, "EVICT-COMMITTED: only committed entries are evicted")
         entry = self.entries.popleft()
         self.base += 1
@@ -159,8 +167,9 @@ class TopicLog:
         return entry
 
     def replace(self, base: int, base_epoch: int, entries: list[Publication]) -> None:
-        """Replace all entries, which must follow `base` without a hole. The caller sets the committed mark and the
-        table."""
+        """Replace all entries. The first one must follow sequence number `base`, whose entry was of `base_epoch`, and
+        there must be no hole: raise InvariantError if the first or the last number is wrong. The committed mark and the
+        table stay: the caller sets them."""
         self.base, self.base_epoch = base, base_epoch
         self.entries = deque(entries)
         self.message_index = None

@@ -1,10 +1,10 @@
 """Publications that wait for an answer at their contact broker, for `publishing.py` and `commits.py`, and the answers
 to send at the end of the turn.
 
-CONTACT-ACKS-COMMITS: a publication is answered at its commit at this broker (with two copies and listed: at its own
-accept), by the coordinator's reply (duplicates and refusals), or with `retry` when the link broke or time is up. It is
-never answered because it was numbered. SAME-PAYLOAD: neither a commit nor a reply answers a publication of another
-payload, whatever its id.
+CONTACT-ACKS-COMMITS: a publication is answered at its commit at this broker (with two copies, a listed broker commits
+what it accepts), by the coordinator's reply (duplicates and refusals), or with `retry` when the link to the coordinator
+broke, time is up or this broker fences itself. It is never answered because it was numbered. SAME-PAYLOAD: neither a
+commit nor a reply answers a publication of another payload, whatever its id.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ places in tables."""
 
 
 class PendingAnswer(NamedTuple):
-    """The clients that wait for an answer to a publication, the coordinator that gives it, and until when they wait.
-    Shared by all publications of one request that take the same route."""
+    """The clients that wait for an answer to a publication, the coordinator that gives it, and the time until which
+    they wait. One object is shared by all publications of a request that take the same route."""
 
     coordinator: str  # the broker that the publication was forwarded to last, "" for this one
     deadline: float
@@ -36,7 +36,8 @@ class PendingAnswer(NamedTuple):
 
 
 class PendingAnswers:
-    """The unanswered publications of this broker's clients, and the answers to send to clients and to other brokers."""
+    """The unanswered publications of this broker's clients, and the answers that this turn has collected for clients
+    and for other contact brokers."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -52,18 +53,20 @@ class PendingAnswers:
         return bool(self._for_clients or self._for_peers)
 
     def add(self, key: PublicationKey, waiting: PendingAnswer, payload: bytes) -> None:
-        """Register a publication that waits for its answer, or replace the clients that wait for it."""
+        """Register a publication that waits for its answer. If one with this key is registered already, `waiting`
+        replaces its clients, coordinator and deadline; the caller makes sure that the payload is the same."""
         if key not in self.pending:
             self.held += PENDING_BYTES + len(payload)
         self.pending[key] = waiting, payload
 
     def _remove(self, key: PublicationKey) -> None:
+        """Remove a publication that waits, and subtract its bytes. It must be registered."""
         _, payload = self.pending.pop(key)
         self.held -= PENDING_BYTES + len(payload)
 
     def acknowledge(self, topic: str, publications: list[Publication]) -> None:
         """Queue an acknowledgement of each of the committed `publications` for which a client of this broker waits with
-        the same payload, or a `retry` while this broker is fenced. The others are ignored."""
+        the same payload, or a `retry` while this broker is fenced. These wait no more; the others are ignored."""
         pending = self.pending
         for entry in publications:
             number = entry.id
@@ -74,15 +77,16 @@ class PendingAnswers:
                     self._acknowledge(waiting, Ack(topic, entry.publisher, number, entry.position))
 
     def replied(self, peer: str, reply: ForwardReply) -> None:
-        """Resolve a publication by the reply of `peer` if that is the broker to which it was forwarded last. Otherwise
-        ignore the reply."""
+        """Answer the publication that `peer` has replied to, if that is the broker to which it was forwarded last.
+        Otherwise ignore the reply."""
         found = self.pending.get((reply.topic, reply.publisher, reply.id))
         if found is not None and found[0].coordinator == peer:
             self.resolve(reply)
 
     def resolve(self, reply: ForwardReply) -> None:
-        """Queue the answer to the clients that wait for the publication that a coordinator has replied to. Ignored if
-        none waits, or if the reply is about another payload under the same id."""
+        """Queue the answer of a coordinator's reply for each client that waits for the publication, which then waits no
+        more. Ignore the reply if no client waits, or if it is about another payload under the same id. While this
+        broker is fenced, an acknowledgement becomes a `retry`."""
         topic, publisher, number = reply.topic, reply.publisher, reply.id
         found = self.pending.get((topic, publisher, number))
         if found is None:
@@ -99,6 +103,8 @@ class PendingAnswers:
             self._add(client, Nack(topic, publisher, number, reply.code, reply.text, retry_after))
 
     def _acknowledge(self, waiting: PendingAnswer, ack: Ack) -> None:
+        """Queue an acknowledgement for all clients that wait for a publication. FENCED-SILENT: while this broker is
+        fenced, queue a `retry` instead."""
         answer: Ack | Nack = ack
         if self.ctx.fenced:  # FENCED-SILENT: no acknowledgement from a broker that is cut off
             retry_after = self.ctx.config.publish_retry_after
@@ -107,8 +113,8 @@ class PendingAnswers:
             self._add(client, answer)
 
     def reject(self, client: ClientId, publication: ForwardedPublication, code: str, text: str) -> None:
-        """Queue a refusal of a publication of `client` that was sent to no coordinator. A QoS 0 publication gets no
-        answer."""
+        """Queue a refusal of a publication of `client`, which was sent to no coordinator, with this error code and
+        reason. A QoS 0 publication gets no answer."""
         if publication.id:
             retry_after = self.ctx.config.publish_retry_after if code == "retry" else None
             self._add(client, Nack(publication.topic, publication.publisher, publication.id, code, text, retry_after))
@@ -121,8 +127,8 @@ class PendingAnswers:
             answers.append(answer)
 
     def reply(self, contact: str | None, reply: ForwardReply) -> None:
-        """Queue this coordinator's reply about a publication for its contact broker, or the answer to this broker's own
-        clients if `contact` is None."""
+        """Queue this coordinator's reply about a publication for its contact broker. If `contact` is None, this broker
+        is the contact: resolve the publication of its own clients."""
         if contact is None:
             self.resolve(reply)
         else:
@@ -131,18 +137,18 @@ class PendingAnswers:
     # ---- giving up -------------------------------------------------------------------------------------------
 
     def retry_all(self, text: str) -> None:
-        """Answer every publication that waits with `retry`, and the reason `text`."""
+        """Queue a `retry`, with the reason `text`, for every publication that waits. None waits afterwards."""
         self._retry(list(self.pending), text)
 
     def peer_down(self, peer: str) -> None:
-        """Answer publications that were forwarded to `peer` with `retry`: they may be lost, and their publishers send
-        them again with a fresh mark. Drop the replies that were to be sent to `peer`."""
+        """Queue a `retry` for all publications that were forwarded to `peer`: they may be lost, and their publishers
+        send them again with a fresh mark. Drop the replies that were to be sent to `peer`."""
         self._for_peers.pop(peer, None)
         unanswered = [key for key, (waiting, _) in self.pending.items() if waiting.coordinator == peer]
         self._retry(unanswered, "the link to the coordinator broke")
 
     def tick(self) -> None:
-        """Answer publications that have waited for `publish_wait` with `retry`."""
+        """Queue a `retry` for all publications that have waited for `publish_wait`."""
         expired = []
         for key, (waiting, _) in self.pending.items():
             if waiting.deadline > self.ctx.now:
@@ -151,12 +157,15 @@ class PendingAnswers:
         self._retry(expired, "no answer from the coordinator in time")
 
     def _retry(self, keys: list[PublicationKey], text: str) -> None:
+        """Queue a `retry`, with the reason `text`, for the clients that wait for these publications, which then wait no
+        more."""
         retry_after = self.ctx.config.publish_retry_after
         for topic, publisher, number in keys:
             self.resolve(ForwardReply(topic, publisher, number, "retry", None, text, retry_after))
 
     def flush(self) -> None:
-        """Send the answers of this turn: one effect for each client, one message for each broker."""
+        """Send the answers that were queued in this turn: one effect for each client, one message for each other
+        contact broker."""
         if self._for_clients:
             for_clients, self._for_clients = self._for_clients, {}
             for (edge, reference), answers in for_clients.items():

@@ -1,5 +1,5 @@
 """The effects of a commit at this broker, for the topic groups: fan-out to the edges, acknowledgement of publishers,
-answers to waiting resumes.
+another try of waiting subscriptions.
 
 The topic groups know only the interface `ReplicationListener`; this module implements it. Calls go one way, from a
 group to here and on to edges and clients: nothing here calls a group.
@@ -18,8 +18,8 @@ from migratory_broker.core.logic.serving.resume import Resume
 
 
 class CommitListener:
-    """Acts on what topic groups report: delivers and acknowledges committed publications, passes replies on, retries
-    waiting resumes, and records the coordinators."""
+    """The listener of all topic groups: delivers and acknowledges committed publications, passes replies on, retries
+    waiting subscriptions, and records the coordinators."""
 
     def __init__(self, ctx: Context, gossip: GossipMap, answers: PendingAnswers, resume: Resume) -> None:
         self.ctx = ctx
@@ -28,9 +28,10 @@ class CommitListener:
         self.resume = resume
 
     def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
-        """COMMITTED-ONLY: emit a `Fanout` of the publications, acknowledge them to this broker's clients, and mark the
-        resumes that waited for them, which are answered at the end of the step. Every publication comes here at most
-        once at every broker: not if a Sync brings it to a replica that was not synced before."""
+        """COMMITTED-ONLY: emit a `Fanout` of the publications, queue their acknowledgements for this broker's clients,
+        and mark the subscriptions that waited for them, which are tried at the end of the step. Every publication comes
+        here at most once at every broker. It does not come if a Sync brings it, already committed, to a replica that
+        was not synced before."""
         ctx, topic = self.ctx, log.name
         ctx.effects.append(Fanout(topic, tuple(publications)))
         ctx.committed += len(publications)
@@ -40,15 +41,15 @@ class CommitListener:
             self.resume.committed(group, log)
 
     def reply(self, contact: str | None, reply: ForwardReply) -> None:
-        """Queue this coordinator's reply about a publication to its contact broker `contact` (None: to this broker's
-        clients)."""
+        """Queue this coordinator's reply about a publication for its contact broker `contact` (None: as the answer to
+        this broker's clients)."""
         self.answers.reply(contact, reply)
 
     def synced(self, group: int) -> None:
-        """Mark the resumes that wait in this group for another try at the end of the step: it is synced to another
-        epoch, or its epoch was activated."""
+        """Mark the subscriptions that wait in this group for another try at the end of the step: the group was synced
+        by a Sync, or its epoch was activated."""
         self.resume.synced(group)
 
     def activated(self, group: int, epoch: int, coordinator: str) -> None:
-        """Record in the gossip map that `coordinator` coordinates the group in `epoch`."""
+        """Record in the gossip map that `coordinator` coordinates the group in `epoch`, and was heard now."""
         self.gossip.learn(group, epoch, coordinator, self.ctx.now)

@@ -1,4 +1,5 @@
-"""Quotas of clients: `TopicQuota` limits the topics that one client may create. Permissions are the edge's to check."""
+"""Quotas of clients, for `publishing.py`: `TopicQuota` limits the topics that one client may create. Permissions are
+the edge's to check."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class TopicQuota:
     Topics go only after `topic_idle_timeout`, so one client that publishes under a new name each time would use up
     `max_topics` and keep all others from creating any. A client is its connection, because the name that it gives
     proves nothing. The quota stops a faulty program. An attacker who reconnects is limited by `max_topics` and by
-    access control. All counts begin again after each `topic_idle_timeout`, in which the topics are used or removed.
+    access control. All counts begin again `topic_idle_timeout` after they began, and when a group begins another
+    history: the topics are then used, removed or created again.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -41,9 +43,9 @@ class TopicQuota:
         self._logged_at = float("-inf")
 
     def admit(self, topic: str, client: ClientId) -> str:
-        """Count a topic that does not exist yet against the quota of `client`, unless its creation is under way
-        already. Return "". If the quota is used up, count nothing, and return the reason why the client may not create
-        it."""
+        """Count a topic that does not exist yet against the quota of `client`, and return "". If its creation is under
+        way already, for whichever client, count nothing and return "". If the quota is used up, count nothing, log
+        that, and return the reason why the client may not create it."""
         now, timeout = self.ctx.now, self.ctx.config.topic_idle_timeout
         if self._histories != self.ctx.histories or (timeout and now - self._began_at >= timeout):
             # Publishers create again what is gone, and must not be charged twice. A new history has no topics.
@@ -69,7 +71,8 @@ class TopicQuota:
         return ""
 
     def tick(self, exists: Callable[[str], bool]) -> None:
-        """Give clients back the quota for topics that were not created within `publish_wait`, as `exists` reports."""
+        """Subtract the topics from their clients' counts that were not created within `publish_wait`. `exists` returns
+        whether a topic exists."""
         expired = []
         for topic, (deadline, client) in self._pending.items():
             if deadline > self.ctx.now:
@@ -84,6 +87,7 @@ class TopicQuota:
                     del self._created[client]
 
     def _log_refusal(self, client: ClientId, limit: int) -> None:
+        """Log that a client is over its quota, at most one line in `QUOTA_LOG_INTERVAL` for all clients."""
         if self.ctx.now - self._logged_at >= QUOTA_LOG_INTERVAL:
             self._logged_at = self.ctx.now
             self.ctx.note("warning", "topic_quota_exceeded", edge=client[0], connection=client[1], limit=limit)

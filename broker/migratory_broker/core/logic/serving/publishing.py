@@ -52,8 +52,10 @@ class PublishContact:
 
     def publish(self, event: PublishRequest) -> None:
         """Bring each publication to its group's coordinator, those of one group together: number it here if that is
-        this broker, else queue it for `flush` to forward. Refuse it while this broker is fenced or no linked broker is
-        known as the coordinator, at a limit, and if its message id awaits an answer with another payload."""
+        this broker, else queue it for `flush` to forward. Refuse it with `retry` while this broker is fenced, while no
+        linked broker is known as the coordinator, and at the limits of unanswered publications. Refuse it with
+        `too_many_topics` if its client may create no more topics, and with `id_reused` if its message id awaits an
+        answer with another payload. Refusals of QoS 0 are silent."""
         client = (event.edge, event.reference)
         groups = len(self.groups)
         routes: dict[int, PublishRoute] = {}
@@ -72,6 +74,9 @@ class PublishContact:
                 forwards.setdefault(number, []).extend(route.publications)
 
     def _route(self, number: int, client: ClientId) -> PublishRoute:
+        """Return the route of a client's publications to a group, without publications: to this broker's active term,
+        or to the linked broker that gossip names as the coordinator. They wait for their answers `publish_wait` from
+        now."""
         group, ctx = self.groups[number], self.ctx
         deadline = ctx.now + ctx.config.publish_wait
         if group.term is not None and group.term.active:
@@ -81,8 +86,8 @@ class PublishContact:
         return PublishRoute(group, pending, None, [])
 
     def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
-        """Return whether the publication may be sent on, count a new topic against its client's quota, and register a
-        QoS 1 publication as waiting for its answer. If not, answer with a refusal."""
+        """Return whether the publication may be sent on. If so, count a new topic against its client's quota, and
+        register a QoS 1 publication as waiting for its answer. If not, answer with a refusal."""
         if self.ctx.fenced:
             return self._refuse(client, publication, "retry", "this broker is cut off from the others")
         topic, pending = publication.topic, route.pending
@@ -115,14 +120,16 @@ class PublishContact:
         return True
 
     def _refuse(self, client: ClientId, publication: ForwardedPublication, code: str, text: str) -> bool:
+        """Queue a refusal of the publication, and return False."""
         self.answers.reject(client, publication, code, text)
         return False
 
     # ---- between brokers -------------------------------------------------------------------------------------
 
     def forwarded(self, peer: str, message: Forward) -> None:
-        """Number publications that the contact broker `peer` has forwarded. If this broker is not the coordinator, or
-        is fenced, reply `retry` to those of QoS 1."""
+        """Number publications that the contact broker `peer` has forwarded. If this broker is not the group's
+        coordinator, or is fenced, reply `retry` to those of QoS 1 and drop the others. Raise PeerError, before any is
+        numbered, if the group does not exist or a topic is of another group."""
         expect(message.group < len(self.groups), "group", "the group is one of the cluster's")
         for publication in message.publications:
             own = topic_group(publication.topic, len(self.groups)) == message.group
@@ -147,11 +154,14 @@ class PublishContact:
                 )
 
     def replies(self, peer: str, message: ForwardReplies) -> None:
-        """Answer this broker's clients with the replies of the coordinator `peer` to forwarded publications."""
+        """Queue the answers for this broker's clients that the coordinator `peer` gives to publications which were
+        forwarded to it."""
         for reply in message.replies:
             self.answers.replied(peer, reply)
 
     def peer_down(self, peer: str) -> None:
+        """Drop the publications that were to be forwarded to `peer` in this turn, and queue a `retry` for all that wait
+        for its answer."""
         self._forwards.pop(peer, None)
         self.answers.peer_down(peer)
 

@@ -1,20 +1,22 @@
-"""Where a subscriber's stream begins, for `Logic`: receipts, replay pages, and waiting until this broker knows the
+"""The beginning of a subscriber's stream, for `Logic`: receipts, replay pages, and waiting until this broker knows the
 position.
 
-RESUME: only committed publications are replayed or named in a receipt. What a subscription gets depends on its
+RESUME: only committed publications are replayed or named in a receipt. The answer to a subscription depends on its
 position:
 
 - A position older than the cache is answered with `truncated`.
 - A position of another history, of an epoch that ZooKeeper does not know, or of an entry that was replaced is answered
   with `reset`.
 - A position ahead of the committed mark waits until it is committed here.
+- Any other one, and a subscription without a position, is answered with `complete`.
 
 Until this broker's replica of the group is synced, every subscription waits, even one without a position. A
-subscription without a position is answered with `reset` after 2 s.
+subscription without a position is then answered with `reset` after 2 s (`resume_wait`).
 
-A wait ends with `reset` when this broker has heard a coordinator's commits for 2 s, and at the latest after 30 s. Time
-without such a coordinator does not count towards the 2 s: during a takeover, or among too few brokers that are cut off
-and have not fenced themselves yet, nothing is known of the position, and nothing could be delivered after it.
+A wait for a position ends with `reset` when this broker has heard a coordinator's commits for 2 s, and at the latest
+after 30 s (`resume_limit`). Time without such a coordinator does not count towards the 2 s: during a takeover, or among
+too few brokers that are cut off and have not fenced themselves yet, nothing is known of the position, and nothing could
+be delivered after it.
 
 Clients may send any position, so a wait for one that never comes must be cheap. A tick tries only the subscriptions
 whose time is up, and every tenth tick tries all of a group. For epochs that do not exist, at most one read of a group's
@@ -57,7 +59,7 @@ Verdict = Literal["replay", "reset", "wait"]
 @dataclass(slots=True)
 class WaitingSubscription:
     """A subscription that is not answered yet, because its position is ahead of this broker's committed mark or the
-    group is not synced yet."""
+    group is not synced yet. `begun` is the time of its request. Times are of the logic's clock, in seconds."""
 
     event: Attach
     begun: float
@@ -68,8 +70,7 @@ class WaitingSubscription:
 class Resume:
     """The answers to subscriptions of this broker's clients, and the subscriptions that wait for an answer.
 
-    It reads the topic groups, and changes only which subscribed topics without a publication they remember
-    (`Replica.follow`).
+    It reads the topic groups, and changes only which subscribed topics without a log they remember (`Replica.follow`).
     `committed` and `synced` mark subscriptions that may be answered now; `release` tries them at the end of the step.
     """
 
@@ -93,7 +94,7 @@ class Resume:
 
     def attach(self, event: Attach) -> None:
         """Answer a subscription with `Attached`: a receipt with the first publications. If this broker cannot decide
-        about the position yet, let the subscription wait."""
+        about the position yet, let the subscription wait. It then is answered at the latest after `resume_limit`."""
         number = topic_group(event.topic, len(self.groups))
         waiting = WaitingSubscription(event, self.ctx.now, self.ctx.now)
         if not self._try_to_answer(self.groups[number], waiting, expired=False):
@@ -102,7 +103,8 @@ class Resume:
 
     def _try_to_answer(self, group: TopicGroup, waiting: WaitingSubscription, expired: bool) -> bool:
         """Answer the subscription if this broker can decide the answer now, or with `reset` if it has waited long
-        enough (`expired`). Return whether it was answered."""
+        enough (`expired`). Return whether it was answered. A topic without a log is remembered by its group
+        (`Replica.follow`)."""
         event, replica = waiting.event, group.replica
         if not (replica.synced and replica.first):
             if expired:
@@ -128,8 +130,9 @@ class Resume:
         return True
 
     def _verdict(self, group: TopicGroup, log: TopicLog, after: Position, waiting: WaitingSubscription) -> Verdict:
-        """Return how to answer a resume after position `after`: "replay" what follows it, "reset" the subscriber, or
-        "wait" until this broker knows more."""
+        """Return how to answer a subscription with the position `after`: "replay" the publications after it, with a
+        `truncated` receipt if some of them are evicted, "reset" the subscriber, or "wait" until this broker knows more.
+        May begin a read of the group's record in ZooKeeper."""
         replica = group.replica
         if after.epoch < replica.first:
             return "reset"
@@ -149,9 +152,10 @@ class Resume:
         return "wait"
 
     def _unknown_epoch(self, group: TopicGroup, after: Position, waiting: WaitingSubscription) -> Verdict:
-        """Return "reset" if the epoch of `after` is above the highest epoch in ZooKeeper, else "wait". If ZooKeeper was
-        not read since the subscription began, read it and return "wait". A position with sequence number 0 of a known
-        epoch is "reset" too."""
+        """Return "reset" if the epoch of `after` is above the epoch of the group's record in ZooKeeper, else "wait". If
+        the record was not read since the subscription began, begin to read it, at most once for this subscription, and
+        return "wait". A position with sequence number 0 of a known epoch that did not begin the history is "reset" at
+        once."""
         if after.sequence == 0 and after.epoch <= max(group.replica.promised, group.replica.first):
             return "reset"  # only a history's first epoch has a position 0
         recorded, asked_at = self._recorded.get(group.number, (0, float("-inf")))
@@ -163,8 +167,9 @@ class Resume:
         return "wait"
 
     def _ask(self, group: TopicGroup) -> None:
-        """Read the group's record in ZooKeeper, and then try its waiting subscriptions again with the epoch found
-        there. Nothing without ZooKeeper."""
+        """Begin to read the group's record in ZooKeeper. Its epoch is then recorded, and all waiting subscriptions of
+        the group are marked for another try; not if the read fails or the record is unreadable. Nothing without
+        ZooKeeper."""
         if not self.zookeeper.connected:
             return
         sent = self.ctx.now
@@ -186,7 +191,8 @@ class Resume:
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def committed(self, number: int, log: TopicLog) -> None:
-        """Mark the topic's waiting subscriptions for another try if the commit reached the position of one of them."""
+        """Mark the topic's waiting subscriptions for another try if the commit reached the position of one of them, or
+        if one has no position. The group must have waiting subscriptions."""
         if waiting := self.waiting[number].get(log.name):
             committed = log.committed
             if any(
@@ -195,25 +201,27 @@ class Resume:
                 self.released[number, log.name] = None
 
     def synced(self, number: int) -> None:
-        """Mark all waiting subscriptions of the group for another try. The time for which they have heard a coordinator
-        counts anew."""
+        """Mark all waiting subscriptions of the group for another try. The time for which those with a position have
+        heard a coordinator begins anew."""
         if number in self.waiting:
             self._unheard_at[number] = self.ctx.now
             self._release_group(number)
 
     def _release_group(self, number: int) -> None:
+        """Mark all waiting subscriptions of the group for another try at the end of this step."""
         for topic in sorted(self.waiting.get(number, {})):
             self.released[number, topic] = None
 
     def release(self) -> None:
-        """Try to answer the marked subscriptions. Called at the end of a step in which some were marked."""
+        """Try to answer the marked subscriptions, and unmark them. `Logic.step` calls it at the end of a step in which
+        some were marked."""
         released, self.released = self.released, {}
         for number, topic in released:
             self._try_topic(self.groups[number], topic)
 
     def tick(self) -> None:
-        """Try the waiting subscriptions whose time may be up, and answer with `reset` those for which it is. Every
-        `RETRY_TICKS` ticks, try all of a group again."""
+        """Try the waiting subscriptions whose time may be up, and answer those with `reset` for which it is. Every
+        `RETRY_TICKS` ticks, try all of a group again. Note for each group whether its coordinator is heard now."""
         now = self.ctx.now
         self._ticks += 1
         for number in sorted(self.waiting):
@@ -230,7 +238,8 @@ class Resume:
                     heappush(deadlines, (min(self._deadline(number, waiting) for waiting in topics[topic]), topic))
 
     def _try_topic(self, group: TopicGroup, topic: str) -> None:
-        """Try to answer each waiting subscription of a topic, and remove those that were answered."""
+        """Try to answer each waiting subscription of a topic, and stop waiting for those that were answered. The topic
+        must have waiting subscriptions."""
         number = group.number
         topics = self.waiting[number]
         still = [
@@ -248,15 +257,17 @@ class Resume:
             self._unheard_at.pop(number, None)
 
     def _expired(self, group: TopicGroup, waiting: WaitingSubscription) -> bool:
-        """Return whether the subscription has waited long enough to be answered with `reset`: for `resume_wait` in
-        which a coordinator of its epoch or a later one was heard, or for `resume_limit` in all."""
+        """Return whether the subscription has waited long enough to be answered with `reset`: one with a position for
+        `resume_wait` in which a coordinator of its epoch or a later one was heard, one without for `resume_wait`, and
+        any for `resume_limit`. If that coordinator is not heard now, its time of being heard begins anew."""
         after = waiting.event.after
         if after is not None and (after.epoch > group.replica.synced or not self._hears_coordinator(group)):
             waiting.since = self.ctx.now
         return self._deadline(group.number, waiting) <= self.ctx.now
 
     def _deadline(self, number: int, waiting: WaitingSubscription) -> float:
-        """Return the time at which the subscription is answered with `reset` if nothing changes until then."""
+        """Return the time at which the subscription is answered with `reset` if nothing changes until then. It is of
+        the logic's clock."""
         config = self.ctx.config
         since = waiting.since
         if waiting.event.after is not None:
@@ -265,8 +276,8 @@ class Resume:
 
     def _hears_coordinator(self, group: TopicGroup) -> bool:
         """Return whether this broker learns of commits now: it coordinates the latest known epoch of the group, or is
-        synced to it and heard its coordinator within two heartbeats; and it heard q - 1 other members, without which
-        that coordinator may be one that is cut off and commits nothing."""
+        synced to that as a member and heard its coordinator within two heartbeats. It must also have heard `min_copies`
+        - 1 other members within them: with fewer, that coordinator may be one that is cut off and commits nothing."""
         replica, gossip, number = group.replica, self.gossip, group.number
         config, recent = self.ctx.config, 2 * self.ctx.config.heartbeat
         if gossip.epoch(number) > replica.synced:
@@ -280,6 +291,8 @@ class Resume:
     # ---- replay ----------------------------------------------------------------------------------------------
 
     def _replay(self, event: Attach, log: TopicLog, position: Position, after: Position) -> None:
+        """Answer a subscription with the first page of the publications after position `after`, which is not above the
+        committed mark. The receipt is `truncated` if some of them are evicted, else `complete`."""
         begin = max(after.sequence, log.base)
         publications = self._page(log, begin, event.max_bytes)
         done = begin + len(publications) == log.committed
@@ -289,8 +302,8 @@ class Resume:
             self._attached(event, "complete", position, publications, done)
 
     def _page(self, log: TopicLog, after: int, max_bytes: int) -> list[Publication]:
-        """Return committed entries after sequence number `after`: about `max_bytes` of payload, at most `MAX_PAGE`, and
-        at least one if there is one.
+        """Return committed entries after sequence number `after`, which must not be before the log's beginning: about
+        `max_bytes` of payload, at most `MAX_PAGE`, and at least one if there is one.
 
         Reads little more of the log than it returns, so that a page costs the same in a long log as in a short one.
         """
@@ -319,6 +332,7 @@ class Resume:
         first: int = 0,
         last: int = 0,
     ) -> None:
+        """Emit the `Attached` that answers `event`, with these values in its fields."""
         self.ctx.emit(
             Attached(
                 event.edge,
@@ -334,8 +348,9 @@ class Resume:
         )
 
     def next_page(self, event: NextPage) -> None:
-        """Answer a `NextPage` with the next replay page. Its receipt is `truncated` if publications were evicted
-        meanwhile, and `reset` if the history ended."""
+        """Emit the next replay page as the answer to a `NextPage`. Its receipt is `truncated` if publications after the
+        position were evicted meanwhile, and `reset`, without publications, if the position is of an earlier history or
+        above the committed mark."""
         group = self.groups[topic_group(event.topic, len(self.groups))]
         replica = group.replica
         log = replica.topics.get(event.topic) or replica.vacant(event.topic)
