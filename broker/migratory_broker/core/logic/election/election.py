@@ -1,10 +1,10 @@
-"""Which broker writes the next ZooKeeper record of a group, when, and with which brokers on its list, for `Logic`.
+"""The choice of the broker that writes the next ZooKeeper record of a group, when, and with which brokers on its list,
+for `Logic`.
 
 EAGER: a group without a coordinator's ephemeral is taken over by the live brokers in an order of the group's own, one
 progress timeout after the other. SUSPECT: so is a group whose coordinator is taken to be dead, before its ephemeral
-goes. CAS: a record is written against the version that was read, in one transaction with
-the ephemeral. If the outcome of the write is unknown, the record is read again; it is this broker's if owner and epoch
-are.
+goes. CAS: a record is written against the version that was read, in one transaction with the ephemeral. If the outcome
+of the write is unknown, the record is read again; it is this broker's if owner and epoch are.
 """
 
 from __future__ import annotations
@@ -70,12 +70,14 @@ class Election:
     # ---- which groups have a coordinator ---------------------------------------------------------------------
 
     def list_coordinators(self) -> None:
-        """Read from ZooKeeper which groups have a coordinator's ephemeral, and watch for changes. The reply updates
+        """Request from ZooKeeper which groups have a coordinator's ephemeral, and watch for changes. The reply updates
         `absent_since` of each group."""
         self._listed_at = self.ctx.now
         self.zookeeper.children(COORDINATORS, self._listing, watch=True)
 
     def _listing(self, reply: ZkReply) -> None:
+        """Note for each group, by the list of coordinators, whether its ephemeral exists, and if not, since when it is
+        known to be absent. Nothing if the read failed."""
         if reply.outcome != "ok" or reply.children is None:
             return
         present = {group_number(name) for name in reply.children}
@@ -91,8 +93,9 @@ class Election:
             self.list_coordinators()
 
     def new_session(self) -> None:
-        """RESTORE-EPHEMERAL: request, in a new ZooKeeper session, that the ephemerals be created again of the groups
-        that this broker coordinates in an activated epoch. Groups from which it resigned are left out."""
+        """RESTORE-EPHEMERAL: in a new ZooKeeper session, request to create the ephemerals again of the groups that this
+        broker coordinates in an activated epoch. Groups from which it resigned, or with a pending request, are left
+        out. No group counts as absent before the coordinators were listed again."""
         self._known = False
         for number, group in enumerate(self.groups):
             if group.term is not None and group.term.active and not self.states[number].resigned:
@@ -113,8 +116,9 @@ class Election:
 
     def tick(self) -> None:
         """Take the next step for every group without a pending ZooKeeper request: verify a write, delete or restore an
-        ephemeral, watch a term's progress or begin a takeover. A group that has a coordinator waits for nothing. Start
-        surveys that are due. Nothing without ZooKeeper."""
+        ephemeral, watch a term's progress or begin a takeover. List the coordinators if that is due, and begin a
+        scheduled survey. A group that has a coordinator gives no reason for waiting any more. Nothing without ZooKeeper
+        or before the registration."""
         if not (self.zookeeper.connected and self.membership.registered):
             return
         if self.ctx.now - self._listed_at >= (self.ctx.config.refresh_interval if self._known else RETRY_INTERVAL):
@@ -149,12 +153,12 @@ class Election:
         self.histories.survey()
 
     def _progress(self, number: int, term: Term) -> None:
-        """PROGRESS: activate the term if it may be activated. Then, unless a request about the group is pending or this
-        broker backs off, do the first of these that applies:
+        """PROGRESS: write the activation of the term if it may be activated. Then, unless a request about the group is
+        pending or this broker backs off, do the first of these that applies:
 
         - The term is activated and its record is gone: restore the record.
         - RESTORE-AGAIN: the promises show that the term's source epoch was never activated: restore the record from
-          other copies, but of a stuck term only if all brokers have answered.
+          other copies, but of a stuck term only if its history is noted as lost, for which all brokers have answered.
         - The term is activated and its ephemeral is gone: create it again, if enough brokers are linked and this one
           does not drain.
         - The term is stuck and its ephemeral is gone: end the term.
@@ -186,15 +190,17 @@ class Election:
                 self.resign(number)
 
     def _quorum_linked(self) -> bool:
-        """Return whether this broker and the linked ones are at least `min_copies`, enough for a member list."""
+        """Return whether this broker and the linked ones together are at least `min_copies`, enough for a member
+        list."""
         return len(self.ctx.links) + 1 >= self.ctx.config.min_copies
 
     def _others_live(self) -> bool:
         return any(name != self.ctx.config.name for name in self.membership.live)
 
     def _consider(self, number: int, state: ElectionState, absent: float, predecessor: tuple[str, int] | None) -> None:
-        """Begin the takeover of a group whose coordinator is gone since `absent`, if it is this broker's turn in the
-        group's order. `predecessor` (name, epoch): a suspected coordinator, whose ephemeral exists."""
+        """Begin the takeover of a group whose coordinator is gone, or suspected, since `absent`, if it is this broker's
+        turn in the group's order and it does not back off. `predecessor` (name, epoch): the suspected coordinator,
+        whose ephemeral exists; None if the ephemeral is gone."""
         now, ctx = self.ctx.now, self.ctx
         if now < state.not_before:
             return
@@ -208,8 +214,8 @@ class Election:
     def order(self, number: int) -> list[str]:
         """Return the names of the live brokers in the order in which they try to take over a group.
 
-        Ready brokers, which hold a copy of every group, come first; draining ones come last. Suspected ones are left
-        out. The order differs from group to group, so that groups spread evenly.
+        Ready brokers, which hold a copy of every group, come before those that are not; draining ones come last.
+        Suspected ones are left out. The order differs from group to group, so that groups spread evenly.
         """
         live = self.membership.live
         since = self.suspicions.since
@@ -217,9 +223,9 @@ class Election:
         return sorted(ranked, key=lambda name: (live[name].draining, not live[name].ready))
 
     def hand_over(self, number: int, peer: str, epoch: int) -> None:
-        """HAND-OVER: read the record, and succeed `peer` if that still coordinates the group in `epoch`, activated.
-        `peer` numbers until it promises. Nothing while a request about the group is pending, during a drain, and
-        without ZooKeeper."""
+        """HAND-OVER: request the group's record, and write the next one, as the successor of `peer`, if `peer` still
+        owns it in `epoch` and it is activated. `peer` numbers until it promises. Nothing while a request about the
+        group is pending, during a drain, and without ZooKeeper."""
         state = self.states[number]
         if state.busy or self.ctx.draining or not self.zookeeper.connected:
             return
@@ -228,8 +234,9 @@ class Election:
     # ---- reading and writing ---------------------------------------------------------------------------------
 
     def _read(self, number: int, cause: Cause, predecessor: tuple[str, int] | None) -> None:
-        """Read the group's record from ZooKeeper, and write the next one or wait. With `predecessor` (name, epoch):
-        only if the record is that owner's, of that epoch, and for a hand-over activated.
+        """Request the group's record from ZooKeeper, and then write the next one or wait. With `predecessor` (name,
+        epoch): only if the record is that owner's, of that epoch, and for a hand-over activated. No other read follows
+        within `RETRY_INTERVAL`.
 
         SUSPECT: a suspected owner that wrote a later record lived after its link broke. Its session decides.
         """
@@ -255,8 +262,8 @@ class Election:
         self.zookeeper.get(f"{GROUPS}/{number}", receive)
 
     def _record(self, number: int, data: bytes) -> GroupRecord | None:
-        """Return the decoded record. For data that another program wrote return None: the group then waits for an
-        operator."""
+        """Return the decoded record. For data that is no group record return None, and record and log that the group
+        waits: an operator must act."""
         try:
             return decode_group(data)
         except BadRecord as error:
@@ -264,11 +271,11 @@ class Election:
             return None
 
     def _next(self, number: int, record: GroupRecord, version: int, cause: Cause) -> None:
-        """Write the record that follows `record`, or the first one of a new history if the old one is lost and may be
-        replaced. If neither is possible, record why the group waits. A record older than this broker's promise is most
-        likely a stale read, and ignored for a progress timeout.
+        """Write the record that follows `record`, or the first one of a new history if the old one is lost and a new
+        one may begin. If neither is possible, record why the group waits. `version` is that of the record's node.
 
-        While another broker's ephemeral exists, no history begins.
+        A record older than this broker's promise is most likely a stale read, and ignored for a progress timeout. While
+        another broker's ephemeral exists, no history begins.
         """
         replica, state = self.groups[number].replica, self.states[number]
         if record.epoch < replica.promised and record.history == replica.history:
@@ -295,10 +302,10 @@ class Election:
     def _no_record(self, number: int, refuted: Term | None = None) -> None:
         """Write the record of a group that has none: the first one if a survey found neither promises nor copies, else
         one restored from the copies. If too few are left, the history is lost: begin a new one once that is allowed.
-        Otherwise wait.
+        Otherwise record why the group waits. Nothing while a survey runs.
 
         RESTORE-AGAIN: `refuted` is this broker's term if there is a record, restored from an epoch that never was
-        activated. The one that is written replaces it.
+        activated. The record that is written then replaces it.
         """
         decision = self.histories.bootstrap(number, None if refuted is None else refuted.record.source)
         if decision is None:
@@ -317,10 +324,11 @@ class Election:
     def _restore(
         self, number: int, copy: HeldCopy, source: SourceEpoch | None, epoch: int, replaced: Term | None = None
     ) -> None:
-        """RESTORE-SOURCE: write the record that ZooKeeper lost, as one that follows the epoch of `copy`.
+        """RESTORE-SOURCE: write the record that ZooKeeper lost, as one that follows `source`, in the history of `copy`.
+        Wait if too few brokers can be listed.
 
         `epoch` is a wall clock in milliseconds, as in a first record, or one above all known epochs if that is higher.
-        `replaced`: this broker's term, if its record is replaced.
+        `replaced`: this broker's term if its record is replaced, None if there is no record.
         """
         members = self.choose()
         if len(members) < self.ctx.config.min_copies:
@@ -342,8 +350,8 @@ class Election:
         self, number: int, known: int, version: int | None, clock: int = 0, replaced: Term | None = None
     ) -> None:
         """FIRST-EPOCH: write the first record of a new history, or wait if too few brokers can be listed. Its epoch is
-        the wall clock in milliseconds, or `clock`, or one above `known` and this broker's promise if these are higher.
-        `version` is of the record that it replaces, None without one or if that is the record of the own term
+        the highest of these: the wall clock in milliseconds, `clock`, and one above `known` and above this broker's
+        promise. `version` is of the record that it replaces, None without one or if that is the record of the own term
         `replaced`."""
         ctx = self.ctx
         members = self.choose()
@@ -365,14 +373,15 @@ class Election:
 
     def choose(self) -> list[BrokerId]:
         """Return the members of the next list, sorted: this broker and every linked broker, whether it is a member or a
-        learner now. Linked incarnations that were replaced are left out."""
+        learner now. Linked incarnations of which a newer one is known are left out."""
         newest = self.membership.newest
         linked = [broker for broker in self.ctx.links.items() if broker[1] >= newest.get(broker[0], 0)]
         return sorted([self.ctx.me, *linked])
 
     def renew(self, number: int, term: Term, members: list[BrokerId] | None = None) -> None:
-        """Write the next record of a group that this broker owns, with the list `members` (None: `choose` selects it).
-        The ephemeral stays."""
+        """Write the next record of a group that this broker owns, with the list `members` (None: the one that `choose`
+        returns). The ephemeral stays, with the new epoch in it. Raise InvariantError if the term is over, or a request
+        about the group is pending."""
         must(term.phase != "over", "OWNER: an epoch that is over has no owner to continue it")
         must(not self.states[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
         chosen = members if members is not None else self.choose()
@@ -382,9 +391,10 @@ class Election:
     def _write(
         self, number: int, record: GroupRecord, version: int | None, cause: Cause, replaced: Term | None = None
     ) -> None:
-        """CAS: write a record against the `version` that was read (None: create it), or against that of the own term
-        `replaced`, with the ephemeral in the same transaction. The reply begins the term, backs off, or leaves the
-        outcome to be verified."""
+        """CAS: request to write a record against the `version` that was read (None: create it), or against that of the
+        own term `replaced`, with the ephemeral in the same transaction. The reply begins the record's term; if it is
+        refused, this broker backs off for a random time; if the outcome is unknown, `_verify` reads the record
+        later."""
         state = self.states[number]
         version = version if replaced is None else replaced.version
         path, ephemeral = f"{GROUPS}/{number}", f"{COORDINATORS}/{number}"
@@ -422,7 +432,7 @@ class Election:
 
     def _won(self, number: int, record: GroupRecord, version: int, cause: Cause, retried: bool) -> None:
         """Begin the term of a record that this broker has written, or resign if this broker promised a higher epoch
-        meanwhile."""
+        meanwhile. Log the record, and log and count a history that it begins in place of a lost one."""
         state = self.states[number]
         state.unsure = None  # an earlier try of this record, which would begin its term a second time
         state.absent_since = None
@@ -444,7 +454,7 @@ class Election:
         group.begin_term(record, version, retried=retried)
 
     def _verify(self, number: int, record: GroupRecord) -> None:
-        """UNKNOWN-READS-AGAIN: read a record whose write had an unknown outcome, and begin its term if it is there.
+        """UNKNOWN-READS-AGAIN: request a record whose write had an unknown outcome, and begin its term if it is there.
         Give it up if another record of its epoch or a higher one is there. If only an older one or none is, read once
         more a progress timeout later, because reads may lag, and then give it up."""
         state = self.states[number]
@@ -471,8 +481,8 @@ class Election:
     # ---- resigning and waiting --------------------------------------------------------------------------------
 
     def resign(self, number: int) -> None:
-        """Delete the own ephemeral, end a term that is not activated, and back off for one to three progress timeouts,
-        so that another candidate has its turn. An activated term goes on until a higher promise."""
+        """Request to delete the own ephemeral, end a term that is not activated, and back off for one to three progress
+        timeouts, so that another candidate has its turn. An activated term goes on until a higher promise."""
         group, state = self.groups[number], self.states[number]
         term = group.term
         timeout = self.ctx.config.progress_timeout
@@ -485,8 +495,9 @@ class Election:
         self.ephemerals.delete(number)
 
     def resign_all(self) -> None:
-        """Resign from all groups if this broker hears ZooKeeper and is linked to too few brokers, so that the others
-        can take over. Otherwise: nothing."""
+        """Resign from all groups of which this broker has a term if it hears ZooKeeper and is linked to too few brokers
+        for a member list, so that the others can take over. Groups with a pending request, and those from which it has
+        resigned, are left out. Otherwise: nothing."""
         if not self.zookeeper.connected or self._quorum_linked():
             return
         for number, group in enumerate(self.groups):
@@ -495,7 +506,8 @@ class Election:
                 self.resign(number)
 
     def _wait(self, number: int, reason: str, level: str = "warning") -> None:
-        """WAITS-AND-SAYS-SO: record why the group waits, for `/v1/status`, and log a reason that is new."""
+        """WAITS-AND-SAYS-SO: record why the group waits, for the status page, and log a reason that differs from the
+        last one."""
         state = self.states[number]
         if state.waiting != reason:
             state.waiting = reason

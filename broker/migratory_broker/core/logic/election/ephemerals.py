@@ -2,6 +2,7 @@
 another record follows.
 
 An ephemeral keeps other candidates from taking over. So it must exist during its owner's term, and must not outlive it.
+`ElectionState` also has what `Election` knows of each group.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from migratory_broker.core.logic.replication.term import Term
 
 @dataclass(slots=True)
 class ElectionState:
-    """This broker's state as a candidate for one group, or as its owner. Times are of the logic's monotonic clock."""
+    """This broker's state as a candidate for one group, or as its owner. Times are of the logic's monotonic clock, in
+    seconds."""
 
     absent_since: float | None = None  # the group's ephemeral does not exist
     not_before: float = 0.0  # end of a back-off
@@ -36,7 +38,7 @@ class ElectionState:
     hidden: bool = False  # a creation was refused where a read showed none: an ephemeral may exist unseen
 
     def describe(self) -> list[str]:
-        """Return the names of the conditions that hold, for `election_state` in `/v1/status`. [] in the usual case."""
+        """Return the names of the conditions that hold, for `election_state` on the status page. [] if none does."""
         conditions = {
             "request_pending": self.busy,
             "outcome_unknown": self.unsure is not None,
@@ -55,7 +57,7 @@ def claim(record: GroupRecord) -> bytes:
 
 class Ephemerals:
     """The election state of each group, and the requests to ZooKeeper that create and delete the ephemerals with the
-    terms."""
+    terms. `on_change` is called when the list of coordinators is to be read again."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests, on_change: Callable[[], None]) -> None:
         self.ctx = ctx
@@ -64,8 +66,8 @@ class Ephemerals:
         self.states: list[ElectionState] = [ElectionState() for _ in range(ctx.config.groups)]
 
     def delete(self, number: int) -> None:
-        """LET-GO: delete this broker's ephemeral of a group in which it has no term any more or has resigned, because
-        it would keep every other candidate away.
+        """LET-GO: request to delete this broker's ephemeral of a group in which it has no term any more or has
+        resigned, because it would keep every other candidate away.
 
         The caller repeats this until `claimed` is None: the ephemeral does not exist or is another broker's. A node's
         version does not distinguish it from a successor's, and the read may lag. So the ephemeral is deleted only while
@@ -104,8 +106,9 @@ class Ephemerals:
         self.zookeeper.get(f"{GROUPS}/{number}", recorded)
 
     def restore(self, number: int, term: Term) -> None:
-        """RESTORE-EPHEMERAL: create the ephemeral of an activated term again, if it is missing or is this broker's own
-        from an earlier session. Nothing while a request about the group is pending.
+        """RESTORE-EPHEMERAL: request to create the ephemeral of an activated term again, if it is missing or is this
+        broker's own from an earlier session. Nothing while a request about the group is pending. If that is refused,
+        the group's record is read (`superseded`).
 
         HIDDEN-EPHEMERAL: servers that were killed may disagree about the ephemerals of sessions that ended meanwhile
         (issue 3144 of ZooKeeper was one way to that). The server that this broker reads from may lack what the leader
@@ -153,7 +156,7 @@ class Ephemerals:
         self.zookeeper.get(path, read)
 
     def superseded(self, number: int, term: Term) -> None:
-        """Read the group's record after a write was refused. If its epoch is higher than the term's, another
+        """Request the group's record after a write was refused. If its epoch is higher than the term's, another
         candidate wrote it: end the term. If it is the term's own record, activated by a request whose reply was lost:
         activate the term. Otherwise, or if it cannot be read, the term stays as it is. Note whether there is a record
         (`unrecorded`).

@@ -34,7 +34,7 @@ SURVEY_TIMEOUT = 2.0
 @dataclass(slots=True)
 class SurveyRound:
     """A survey that is running or has ended: the groups asked about, the peers whose answers are awaited, and the
-    promises, copies and clocks reported so far."""
+    promises, copies and clocks reported so far. `asked_at` and `ended_at` are of the logic's clock."""
 
     groups: list[int]
     awaited: set[str]
@@ -49,8 +49,9 @@ class SurveyRound:
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
     """The decision about a group without a record, or with a restored one that cannot be continued: write its "first"
-    one, "restore" it from the copies of the brokers, treat it as "lost", or "wait". `known`: the highest epoch that
-    a broker has promised. `clock`: the least epoch of the record to write. `copy`, `source`: of a record to restore."""
+    one, "restore" it from the copies of the brokers, treat its history as "lost", or "wait". `reason` says why, for
+    "lost" and "wait". `known` is the highest epoch that a broker has promised, `clock` the least epoch of the record to
+    write. `copy` and `source` are for "restore": the copy that the record continues, and the record's source."""
 
     action: Literal["first", "restore", "lost", "wait"]
     reason: str = ""
@@ -61,7 +62,8 @@ class Unrecorded:
 
 
 class Histories:
-    """The surveys of groups without a record, and the lost histories, each with the time since which it is lost."""
+    """The surveys of groups without a record, and the lost histories, each with the time since which it is lost.
+    `resets` counts the new histories that this broker began in place of lost ones."""
 
     def __init__(self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership) -> None:
         self.ctx = ctx
@@ -81,8 +83,9 @@ class Histories:
     # ---- the first record ------------------------------------------------------------------------------------
 
     def bootstrap(self, number: int, refuted: SourceEpoch | None = None) -> Unrecorded | None:
-        """Return what to do about a group without a record, None while a survey runs. If a survey is needed, schedule
-        it. `refuted`: the source of the group's restored record, which never was activated (RESTORE-AGAIN)."""
+        """Return the decision about a group without a record by a survey that has just ended, or "wait" while brokers
+        are missing. Otherwise schedule a survey and return None: ask again until it has ended. `refuted`: the source of
+        the group's restored record, which never was activated (RESTORE-AGAIN), None without such a record."""
         result = self._results.pop(number, None)
         if result is not None and self.ctx.now - result.ended_at <= SURVEY_TIMEOUT:
             return self._judge(number, result, refuted)
@@ -95,14 +98,16 @@ class Histories:
         return None
 
     def _missing(self) -> list[str]:
-        """Return the configured brokers that are not live or not linked."""
+        """Return the names of the configured brokers that have no ephemeral, or, but for this broker, no link to this
+        one."""
         config, live = self.ctx.config, self.membership.live
         return [
             name for name in config.brokers if name not in live or not (name in self.ctx.links or name == config.name)
         ]
 
     def _judge(self, number: int, survey: SurveyRound, refuted: SourceEpoch | None) -> Unrecorded:
-        """Return what to do about a group without a record, by a survey that has just ended."""
+        """Return the decision about a group by a survey that has just ended. Note that the history is lost if it is.
+        `refuted` is as in `bootstrap`."""
         promised = survey.promised.get(number)
         if not promised:
             return Unrecorded("first", clock=survey.clock)
@@ -135,8 +140,8 @@ class Histories:
         return Unrecorded("restore", known=known, clock=survey.clock, copy=copy, source=source)
 
     def _unknown(self, number: int, known: int, survey: SurveyRound) -> Unrecorded:
-        """Return the decision "wait" if configured brokers that did not answer may hold copies, else note that the
-        history is lost and return "lost"."""
+        """Return the decision "wait" if configured brokers that did not answer may hold copies. Otherwise note that the
+        history is lost, and return "lost"."""
         missing = sorted(set(self.ctx.config.brokers).difference(name for name, _ in survey.answered))
         if missing:
             return Unrecorded("wait", f"ZooKeeper lost its record; waiting for the copy of {', '.join(missing)}")
@@ -146,7 +151,8 @@ class Histories:
 
     def survey(self) -> None:
         """Begin a survey of the groups for which one is scheduled: ask all linked brokers what they hold. While one
-        runs, only give it up if it has taken longer than `SURVEY_TIMEOUT`."""
+        runs, only give it up if it has taken longer than `SURVEY_TIMEOUT`. Without any linked broker it ends at
+        once."""
         survey = self._round
         if survey is not None:
             if self.ctx.now - survey.asked_at > SURVEY_TIMEOUT:
@@ -163,7 +169,8 @@ class Histories:
         self._finish()
 
     def holdings(self, serial: int, groups: list[int]) -> SurveyReply:
-        """Return the answer to the survey `serial`: what this broker holds of the groups."""
+        """Return the answer to the survey `serial`: the promises and copies that this broker holds of these groups, and
+        its wall clock. Groups that do not exist are left out."""
         asked = [self.groups[number] for number in groups if 0 <= number < len(self.groups)]
         held = [
             (group.number, group.replica.promised) for group in asked if group.replica.promised or group.replica.topics
@@ -189,6 +196,8 @@ class Histories:
         return SurveyReply(serial, held, copies, max(int(self.ctx.wall * 1000), 0))
 
     def survey_reply(self, peer: str, message: SurveyReply) -> None:
+        """Add a peer's answer to the running survey, and end that with the last answer. Ignore the answer to another
+        survey, or of a peer that is not awaited."""
         survey = self._round
         if survey is None or message.serial != self._serial or peer not in survey.awaited:
             return
@@ -197,6 +206,8 @@ class Histories:
         self._finish()
 
     def _add(self, survey: SurveyRound, broker: BrokerId, reply: SurveyReply) -> None:
+        """Add a broker's answer to a survey. A clock that is more than `EPOCH_SLACK` ahead of the own one does not
+        count, and is logged."""
         survey.answered.append(broker)
         ahead = reply.clock - int(self.ctx.wall * 1000)
         if ahead <= EPOCH_SLACK:
@@ -209,10 +220,13 @@ class Histories:
             survey.copies.setdefault(copy.group, {})[broker] = copy
 
     def peer_down(self, peer: str) -> None:
+        """Give up the running survey if it waits for `peer`, which may hold something. The candidates then schedule
+        another one."""
         if self._round is not None and peer in self._round.awaited:
             self._round = None  # the peer may hold something: start over
 
     def _finish(self) -> None:
+        """End the running survey if no answer is awaited, and keep it as the result for its groups."""
         survey = self._round
         if survey is None or survey.awaited:
             return
@@ -222,7 +236,8 @@ class Histories:
             self._results[number] = survey  # the candidate reads again first: a record may have been written since
 
     def forget_surveys(self) -> None:
-        """Forget the surveys of before ZooKeeper was away: groups without a copy then may have some now."""
+        """Forget all surveys, also scheduled ones: ZooKeeper was away, and groups without a copy then may have some
+        now."""
         self._results.clear()
         self._to_survey.clear()
         self._round = None
@@ -231,8 +246,8 @@ class Histories:
 
     def lost(self, number: int, source: SourceEpoch) -> bool:
         """Return whether so many members of the source list were replaced by newer incarnations that enough promises
-        can never come. Note since when, and forget that when it is no longer so. Request newer incarnations from
-        ZooKeeper, for later calls."""
+        can never come. Note since when, and forget that when it is no longer so. Request the newest incarnations from
+        ZooKeeper, for later calls, once in `REFRESH_INTERVAL`."""
         self._refresh()
         newest = self.membership.newest
         remaining = [
@@ -253,6 +268,8 @@ class Histories:
             self._lost_since[number] = (epoch, self.ctx.now)
 
     def _refresh(self) -> None:
+        """Request the newest incarnation of each configured broker from ZooKeeper, unless that was done less than
+        `REFRESH_INTERVAL` ago."""
         if self.ctx.now - self._refreshed_at < REFRESH_INTERVAL:
             return
         self._refreshed_at = self.ctx.now
@@ -260,6 +277,9 @@ class Histories:
             self._read(name)
 
     def _read(self, name: str) -> None:
+        """Request the incarnation in a broker's node. It is recorded when it is higher than the last one that was
+        read."""
+
         def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and reply.node is not None:
                 incarnation = incarnation_in(reply.node.data, reply.node.version)
@@ -271,8 +291,8 @@ class Histories:
         """NEW-HISTORY-WAITS: return whether a new history may begin: the loss has lasted so long that replaced
         processes have fenced themselves. Always False under `halt`.
 
-        Under `halt` an operator decides. The log says so only after the same wait: a ZooKeeper server that lags may
-        show for a while that there is no record.
+        Under `halt` an operator decides. That is logged once for each loss, and only after the same wait: a ZooKeeper
+        server that lags may show for a while that there is no record.
         """
         config = self.ctx.config
         _, since = self._lost_since.get(number, (0, self.ctx.now))
@@ -285,11 +305,11 @@ class Histories:
         return waited
 
     def is_lost(self, number: int) -> bool:
-        """Return whether the group's history is recorded as lost."""
+        """Return whether the group's history is noted as lost now."""
         return number in self._lost_since
 
     def resolved(self, number: int) -> None:
-        """Forget the loss, the surveys and the halt of a group that continues or whose new history began."""
+        """Forget the loss, the survey's result and the halt of a group that continues or whose new history began."""
         self._lost_since.pop(number, None)
         self._results.pop(number, None)
         self._halted.discard(number)

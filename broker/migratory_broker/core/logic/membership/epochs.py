@@ -1,4 +1,5 @@
-"""Limits of what peers say of an epoch: its member list, and EPOCH-BOUND, the highest epoch that a message may name.
+"""Limits of what peers say of an epoch: its member list (`check_list`), and EPOCH-BOUND, the highest epoch that a
+message may name.
 
 A record is written in ZooKeeper before anybody is asked to promise its epoch. A first epoch is a wall clock in
 milliseconds, and each later one is the next above the record before it and the promises that its owner knows. So no
@@ -21,14 +22,16 @@ they differ by more, a link ends and a record is read, whose epoch then counts a
 
 
 def check_list(owner: BrokerId, members: list[BrokerId], copies: int) -> None:
-    """Raise PeerError unless an epoch may have this owner, member list and number of copies."""
+    """Raise PeerError unless the owner is on the member list, each member is there once, and there are at least as many
+    members as copies, which are at least 1."""
     expect(owner in members, "sender", "OWNER-LISTED: an epoch's owner is on its list")
     possible = 1 <= copies <= len(members) == len(set(members))
     expect(possible, "snapshot", "an epoch has as many members as copies, each once")
 
 
 class EpochBounds:
-    """The bound of the epochs that peers name."""
+    """EPOCH-BOUND: the bound of the epochs that peers may name, from the wall clock, promises and the records that were
+    read for it."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests) -> None:
         self.ctx = ctx
@@ -37,8 +40,10 @@ class EpochBounds:
         self._reading = False
 
     def check(self, group: int, epoch: int, promised: int) -> None:
-        """Raise PeerError if the epoch is above the bound, and begin to read the group's record, for the next call.
-        `promised`: the own promise in the group."""
+        """Raise PeerError if the epoch is more than `EPOCH_SLACK` above each of these: the wall clock in milliseconds,
+        `promised` (the own promise in the group), and the highest epoch in a record that an earlier call led to read.
+        Before raising, begin to read the group's record, so that its epoch counts for later calls; not without
+        ZooKeeper."""
         if epoch <= max(int(self.ctx.wall * 1000), promised, self._recorded) + EPOCH_SLACK:
             return
         if self.zookeeper.connected and not self._reading:
@@ -46,6 +51,8 @@ class EpochBounds:
         raise PeerError("epoch", "EPOCH-BOUND: an epoch is near the group's record")
 
     def _read(self, group: int) -> None:
+        """Begin to read the group's record. Its epoch then counts for the bound of all groups. An unreadable record is
+        logged."""
         self._reading = True
 
         def receive(reply: ZkReply) -> None:

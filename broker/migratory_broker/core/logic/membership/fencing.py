@@ -1,4 +1,5 @@
-"""When this broker must stop serving clients because others may continue without it, checked by `Logic`.
+"""The reasons for which this broker must stop serving clients because others may continue without it, checked by
+`Logic`.
 
 Fencing bounds staleness and waiting. No other rule relies on it, except that a new history is begun only after every
 replaced process has fenced itself (docs/concepts/replication.md). All times are of this broker's monotonic clock.
@@ -15,7 +16,8 @@ from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 
 class Fencing:
-    """The three conditions for which a broker fences itself: alone, cut off, isolated."""
+    """The three conditions for which a broker fences itself: it is alone, cut off from a coordinator, or isolated from
+    ZooKeeper and a listed broker."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests, membership: Membership, gossip: GossipMap) -> None:
         self.ctx = ctx
@@ -25,8 +27,9 @@ class Fencing:
         self._ready_since: float | None = None
 
     def reason(self, listed: Callable[[], set[str]]) -> str:
-        """Return why this broker must be fenced now, "" if it need not be. It need not be before it is ready, and in
-        the fencing time after that. `listed` returns the names of all brokers on the lists that this one follows."""
+        """Return why this broker must be fenced now, "" if it need not be. It need not be while it is not ready, and
+        for the fencing time (`fencing`) after it became ready. `listed` returns the names of all brokers on the member
+        lists of the groups."""
         if not self.membership.ready:
             self._ready_since = None
             return ""  # it has no clients, and nothing to acknowledge
@@ -37,8 +40,8 @@ class Fencing:
         return self._alone() or self._cut_off() or self._isolated(listed)
 
     def _alone(self) -> str:
-        """FENCE-ALONE: return a reason if fewer than q - 1 other members were heard within the fencing time, else
-        ""."""
+        """FENCE-ALONE: return a reason if fewer than `min_copies` - 1 other brokers that are members of every group
+        were heard within the fencing time, else ""."""
         config = self.ctx.config
         heard = self.membership.members_heard_within(config.fencing)
         if len(heard) >= config.min_copies - 1:
@@ -46,12 +49,12 @@ class Fencing:
         return f"heard from {len(heard)} other members in {config.fencing} s"
 
     def _cut_off(self) -> str:
-        """FENCE-CUT: return a reason if another broker hears a coordinator that this broker does not hear, else "". A
+        """FENCE-CUT: return a reason if this broker has not heard a coordinator for the fencing time, and another
+        broker, by a heartbeat of the last three heartbeat intervals, hears that coordinator. Otherwise return "". A
         coordinator that no broker hears is in takeover, and is no reason.
 
-        A broker that was restarted has the fencing time to be heard here. The groups that its earlier
-        incarnation coordinated are in takeover, and links to it and ZooKeeper's news of it reach one broker sooner than
-        another.
+        A broker that was restarted has the fencing time to be heard here. The groups that its earlier incarnation
+        coordinated are in takeover, and links to it and ZooKeeper's news of it reach one broker sooner than another.
         """
         config, now, membership = self.ctx.config, self.ctx.now, self.membership
         silent = [
@@ -67,8 +70,9 @@ class Fencing:
 
     def _isolated(self, listed: Callable[[], set[str]]) -> str:
         """FENCE-ISOLATED: under `reset`, return a reason if neither this broker nor any that it hears has heard
-        ZooKeeper for the isolation time, and a listed broker is not heard. Otherwise return "". The listed broker may
-        have been replaced, and a new history may begin."""
+        ZooKeeper for `isolation_sessions` session timeouts, and some listed broker is not heard. Otherwise return "".
+        Heard is a broker of which a message came within the fencing time. The listed broker may have been replaced, and
+        a new history may begin."""
         config, now = self.ctx.config, self.ctx.now
         limit = config.isolation_sessions * config.session_timeout
         if config.on_history_loss != "reset" or self.zookeeper.age() <= limit:

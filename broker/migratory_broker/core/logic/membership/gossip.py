@@ -11,7 +11,8 @@ from migratory_protocol.peer import BrokerId, ClientLoad
 
 @dataclass(slots=True)
 class PeerState:
-    """The last heartbeat of a peer. Times are of this broker's monotonic clock, in seconds."""
+    """The last heartbeat of a peer, as this broker received it. Times are of this broker's monotonic clock, in
+    seconds."""
 
     heard_at: float
     zookeeper_heard_at: float  # when the peer last heard ZooKeeper; -inf if it never did
@@ -21,7 +22,8 @@ class PeerState:
     incarnation: int
 
     def links_to(self, broker: BrokerId) -> bool:
-        """Return whether this peer has a link to `broker`, an incarnation."""
+        """Return whether this peer, by this heartbeat, heard `broker` lately and has a link to that incarnation of
+        it."""
         return self.heard.get(broker[0]) == broker[1]
 
 
@@ -35,6 +37,8 @@ class GossipMap:
         self._counts: dict[str, int] | None = {}  # None when it is to be counted again
 
     def learn(self, group: int, epoch: int, broker: str, now: float) -> None:
+        """Record that `broker` coordinates the group in `epoch`, as was heard at `now`. Ignored if a higher epoch is
+        known, or there is no such group."""
         if 0 <= group < len(self._hints) and epoch >= self._hints[group][0]:
             if self._hints[group][1] != broker:
                 self._counts = None
@@ -46,15 +50,17 @@ class GossipMap:
         return self._hints[group][1]
 
     def epoch(self, group: int) -> int:
+        """Return the highest epoch in which a coordinator of the group has reported itself, 0 if none ever did."""
         return self._hints[group][0]
 
     def heard_at(self, group: int) -> float:
-        """Return the time at which a coordinator last reported that it coordinates the group, by this broker's clock;
-        -inf if none did."""
+        """Return the time at which the coordinator of the highest known epoch last reported that it coordinates the
+        group, by this broker's clock; -inf if none did."""
         return self._heard_at[group]
 
     def counts(self) -> dict[str, int]:
-        """Return the number of groups that each known coordinator coordinates, by its name."""
+        """Return a new dict with the number of groups that each known coordinator coordinates, by its name. Brokers
+        that coordinate none are not in it."""
         if self._counts is None:
             self._counts = dict(Counter(name for _, name in self._hints if name))
         return dict(self._counts)

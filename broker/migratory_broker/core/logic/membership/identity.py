@@ -48,7 +48,7 @@ IDENTITIES_LEFT = 100
 
 
 def is_older(reply: ZkReply, known: GroupRecord) -> bool:
-    """Return whether the record that ZooKeeper has is missing, older than `known`, or of the same epoch but of
+    """Return whether the record in `reply` to a read is missing, older than `known`, or of the same epoch but of
     another owner or no longer activated. False for a record that cannot be read."""
     try:
         record = decode_group(reply.node.data) if reply.node else None
@@ -60,7 +60,9 @@ def is_older(reply: ZkReply, known: GroupRecord) -> bool:
 
 
 class DataIdentity:
-    """The verification, in each session, that ZooKeeper's data is what this broker takes part in."""
+    """The verification, in each session, that ZooKeeper's data is what this broker takes part in. `on_verified` is
+    called when it is; True: this broker's ephemerals must be created again. `on_lost` is called before that if the data
+    is another one than before."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class DataIdentity:
         self._joined = False  # in this verification, data of another identity
 
     def tick(self) -> None:
-        """Verify the data of an open session, unless that is done or under way."""
+        """Begin to verify the data of an open session, unless that is done or under way."""
         if self.zookeeper.session_open and not self.zookeeper.connected and not self._busy:
             self._busy = True
             if self.zookeeper.identity:
@@ -91,8 +93,9 @@ class DataIdentity:
                 self._list_parents()
 
     def poll(self) -> None:
-        """Read the identity's node, and verify the data again if it is gone. Read records of which only peers have
-        told the epoch or the activation, at most `CONFIRMED_AT_ONCE`: what is read is known from then on."""
+        """Read the identity's node. If it is gone, ZooKeeper counts as away, and the data is verified again. Read also
+        records of which only peers have told the epoch or the activation, at most `CONFIRMED_AT_ONCE` a call: what is
+        read is known from then on."""
 
         def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and reply.node is None:
@@ -107,22 +110,23 @@ class DataIdentity:
             self.zookeeper.get(f"{GROUPS}/{number}", lambda reply: None)
 
     def _is_unconfirmed(self, group: TopicGroup) -> bool:
-        """ROLLED-BACK: return whether only peers have told this broker of the group's newest epoch, or of its
-        activation: no record of it was read or written. `poll` then reads the group's record. The word of a peer alone
-        is no proof that ZooKeeper's data was rolled back, because the peer may belong to data of another identity, or
-        lie."""
+        """ROLLED-BACK: return whether only peers have told this broker of the group's newest epoch (the promised one),
+        or of the activation of the newest record. `poll` then reads the group's record. The word of a peer alone is no
+        proof that ZooKeeper's data was rolled back, because the peer may belong to data of another identity, or lie."""
         record, view = self.zookeeper.recorded.get(group.number), group.replica.view
         if record is None or record.epoch < group.replica.promised:
             return group.replica.promised > 0
         return view is not None and view.epoch == record.epoch and view.activated > record.activated
 
     def _retry(self) -> None:
+        """Give this verification up. The next tick begins another one."""
         self._busy = False  # the next tick begins again
 
     # ---- the same identity -------------------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """Compare the identity and, if it is the same, each group's record with the newest one that is known of it.
+        """Compare the identity and, if it is the same, each group's record with the newest one that is known of it. If
+        the identity is another one, find out what data there is.
 
         The empty transaction makes the reads after it recent: they show the records that this broker knows of now, or
         later ones, even at a server that lagged.
@@ -144,7 +148,8 @@ class DataIdentity:
         self.zookeeper.commit([], receive)
 
     def _known(self, number: int, record: GroupRecord) -> GroupRecord:
-        """Return the record that this broker has read of a group, as activated if its owner has said so meanwhile."""
+        """Return the newest record that this broker has read or written of a group, as activated if its owner has said
+        so meanwhile."""
         replica = self.groups[number].replica
         view = replica.view
         if view is None or not view.activated or replica.history != record.history:
@@ -154,7 +159,9 @@ class DataIdentity:
     def _check(
         self, number: int, known: dict[int, GroupRecord], checked: dict[int, bool | None], reply: ZkReply
     ) -> None:
-        """Note in `checked` whether a record is too old, None without an answer. Act on all of them after the last."""
+        """Note in `checked` whether a group's record is older than the `known` one, None if the read failed. After the
+        last one, end the verification: if any is older, the data was rolled back and its identity is replaced; if any
+        read failed, the next tick begins again; otherwise the data is verified."""
         checked[number] = is_older(reply, known[number]) if reply.outcome == "ok" else None
         if len(checked) < len(known):
             return
@@ -166,8 +173,9 @@ class DataIdentity:
             self._verified()
 
     def _remove(self, identity: str) -> None:
-        """ROLLED-BACK: replace this identity, so that no transaction for it succeeds any more. The records are removed
-        before anybody takes part in the new one."""
+        """ROLLED-BACK: replace the identity `identity` by a new one that is marked as rolled back, and log that, so
+        that no transaction for the old one succeeds any more. The next verification, at this or another broker, removes
+        the records before anybody takes part in the new one."""
         self.ctx.note("error", "zookeeper_rolled_back", identity=identity)
         operations: list[ZkOperation] = [
             ZkDelete(f"{IDENTITY}/{identity}"),
@@ -178,9 +186,11 @@ class DataIdentity:
     # ---- another identity, or none -----------------------------------------------------------------------------
 
     def _list_parents(self) -> None:
+        """Begin to find out what data ZooKeeper has, and whether something is missing there."""
         self.zookeeper.children("/", self._parents)
 
     def _parents(self, reply: ZkReply) -> None:
+        """Handle the list of the nodes below the root: list the children of `/identity` next."""
         if reply.outcome != "ok":
             self._retry()
             return
@@ -188,7 +198,9 @@ class DataIdentity:
         self.zookeeper.children(IDENTITY, partial(self._identity, present))
 
     def _identity(self, present: set[str], reply: ZkReply) -> None:
-        """Create what is missing, or take part in the data that there is."""
+        """Create in one transaction the parents, the cluster's record and the identity as far as they are missing, and
+        begin again. If all are there, read the node of the identity. `present` are the paths of the nodes below the
+        root."""
         if reply.outcome != "ok":
             self._retry()
             return
@@ -206,8 +218,9 @@ class DataIdentity:
             self.zookeeper.get(f"{IDENTITY}/{identity}", partial(self._found, identity))
 
     def _found(self, identity: str, reply: ZkReply) -> None:
-        """Take part in the data of `identity`, or first remove what was rolled back, in one transaction. ROLLED-BACK:
-        data of an identity that this broker has left can only be older than what it knows."""
+        """Handle the node of the identity: take part in its data. ROLLED-BACK: if the node is marked, first remove all
+        records and coordinators' ephemerals, and the mark, in one transaction. If this broker has left the identity,
+        replace it: its data can only be older than what this broker knows."""
         if reply.outcome != "ok" or reply.node is None:
             self._retry()
             return
@@ -237,14 +250,16 @@ class DataIdentity:
         list_next()
 
     def _created(self, reply: ZkReply) -> None:
+        """Handle the reply to the creation: find out again what data there is, as this broker or another one has
+        created it. If the outcome is unknown, the next tick begins again."""
         if reply.outcome == "unknown":
             self._retry()
         else:
             self._list_parents()  # created, by this broker or another
 
     def _adopt(self, identity: str) -> None:
-        """Take part in the data of `identity`. If this broker took part in data of another identity before, that data
-        is lost: forget its records."""
+        """Take part in the data of `identity`, which is verified by that. If this broker took part in data of another
+        identity before, that data is lost: forget its records, log and count the loss, and call `on_lost`."""
         before, self.zookeeper.identity = self.zookeeper.identity, identity
         if before != identity:
             self.zookeeper.recorded.clear()
@@ -258,6 +273,8 @@ class DataIdentity:
         self._verified()
 
     def _verified(self) -> None:
+        """End the verification with success: ZooKeeper counts as connected, and `on_verified` is called. Only if the
+        session is still open."""
         self._busy = False
         if self.zookeeper.session_open:
             joined, self._joined = self._joined, False

@@ -1,7 +1,8 @@
-"""Which brokers live, for the other parts of `Logic`: registration, ephemerals, links, heartbeats, and the server list.
+"""The brokers that live, for the other parts of `Logic`: registration, ephemerals, links, heartbeats, and the server
+list.
 
-`/brokers/<name>` has the incarnation, which is kept over ZooKeeper sessions. `/members/<name>` is created again after
-a lost session, by the same incarnation. A broker that learns of a newer incarnation of its own name stops at once.
+`/brokers/<name>` has the incarnation, which is kept over ZooKeeper sessions. `/members/<name>` is created again after a
+lost session, by the same incarnation. A broker that learns of a newer incarnation of its own name stops at once.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 
 class Membership:
-    """This broker's registration in ZooKeeper, and its knowledge of the other brokers from ZooKeeper and heartbeats."""
+    """This broker's registration in ZooKeeper, and its knowledge of the other brokers from ZooKeeper and heartbeats.
+    `on_replaced` is called with the name of a linked broker of which a newer incarnation is known."""
 
     def __init__(self, ctx: Context, zookeeper: ZkRequests, on_replaced: Callable[[str], None]) -> None:
         self.ctx = ctx
@@ -72,8 +74,8 @@ class Membership:
         return self.registered_at is not None
 
     def _register(self) -> None:
-        """Take the next step of the registration in ZooKeeper: first compare the cluster's record, then obtain an
-        incarnation. If a reply was lost the step is repeated: a skipped incarnation number does no harm."""
+        """Begin the next step of the registration in ZooKeeper: first compare the cluster's record, then obtain an
+        incarnation. If a reply was lost, the next tick repeats the step: a skipped incarnation number does no harm."""
         self._busy = True
         if self._step == "cluster":
             self.zookeeper.get(CLUSTER, self._cluster)
@@ -81,8 +83,8 @@ class Membership:
             self.zookeeper.get(f"{BROKERS}/{self.ctx.config.name}", self._broker)
 
     def _cluster(self, reply: ZkReply) -> None:
-        """Compare the cluster's record with this broker's configuration. A different or unreadable record stops the
-        broker."""
+        """Compare the cluster's record with this broker's configuration. If they are equal, go on to obtain an
+        incarnation. A different or unreadable record stops the broker."""
         self._busy = False
         configured = ClusterRecord(self.ctx.config.groups)
         if reply.outcome == "ok" and reply.node is not None:
@@ -108,6 +110,8 @@ class Membership:
                 self._register()
 
     def _broker(self, reply: ZkReply) -> None:
+        """INCARNATION: choose this broker's incarnation, and request to write it to the broker's node, which `reply`
+        shows. It is the wall clock in milliseconds, or one above the last incarnation there if that is higher."""
         self._busy = False
         if reply.outcome == "ok":
             self._busy = True
@@ -121,11 +125,14 @@ class Membership:
 
     @staticmethod
     def _broker_node(name: str, incarnation: int, reply: ZkReply) -> ZkOperation:
-        """Return the operation that writes a broker's incarnation to its node, which `reply` shows."""
+        """Return the operation that writes a broker's incarnation to its node. `reply` is that to a read of the node:
+        it is created if it was missing, else written if it is unchanged since."""
         path, data = f"{BROKERS}/{name}", b"%d" % incarnation
         return ZkCreate(path, data) if reply.node is None else ZkWrite(path, data, reply.node.version)
 
     def _incarnation(self, reply: ZkReply, incarnation: int) -> None:
+        """Complete the registration if the write of `incarnation` succeeded: this process has that incarnation from now
+        on, announces itself and lists the members. Otherwise the next tick tries again."""
         self._busy = False
         if reply.outcome != "ok":
             return
@@ -140,21 +147,22 @@ class Membership:
     # ---- this broker's ephemeral -------------------------------------------------------------------------------
 
     def _own_record(self) -> MemberRecord:
+        """Return what this broker's ephemeral in `/members` should say now."""
         config, ctx = self.ctx.config, self.ctx
         ready = self.ready and not ctx.fenced
         return MemberRecord(ctx.incarnation, config.url, config.peer, config.weight, ready, ctx.draining)
 
     def announce(self) -> None:
-        """Read this broker's ephemeral `/members/<name>`, and create it or bring it up to date. Nothing while an
+        """Read this broker's ephemeral `/members/<name>`, and then create it or bring it up to date. Nothing while an
         earlier call is under way."""
         if not self._announcing:
             self._announcing = True
             self.zookeeper.get(f"{MEMBERS}/{self.ctx.config.name}", self._announce)
 
     def _announce(self, reply: ZkReply) -> None:
-        """RESTORE-EPHEMERAL: create this broker's ephemeral or write its new content. One of an older session or
-        incarnation of this broker is deleted in the same transaction. If a newer incarnation's is there, stop this
-        broker."""
+        """RESTORE-EPHEMERAL: create this broker's ephemeral or write its new content, as the read in `reply` shows it.
+        One of an older session is deleted in the same transaction. If a newer incarnation's is there, stop this broker.
+        Nothing if the read failed."""
         self._announcing = False
         if reply.outcome != "ok":
             return
@@ -184,7 +192,8 @@ class Membership:
         self.zookeeper.commit(operations, receive)
 
     def stop_replaced(self, incarnation: int) -> None:
-        """NEWER-LIFE: stop at once, because a newer incarnation of this name lives."""
+        """NEWER-LIFE: stop the process at once, with exit status 3, because the newer incarnation `incarnation` of this
+        broker's name lives."""
         self.ctx.emit(
             Stop(
                 f"incarnation {incarnation} of broker {self.ctx.config.name} lives; this one is {self.ctx.incarnation}",
@@ -193,19 +202,22 @@ class Membership:
         )
 
     def records_lost(self) -> None:
-        """Have the next tick restore the brokers' incarnations, which ZooKeeper has lost, and list the members
-        again."""
+        """Have the next tick write all known incarnations of brokers to ZooKeeper, which has lost them, and list the
+        members again."""
         self._unrestored = set(self.newest)
         self._listed_at = float("-inf")
 
     def _restore_incarnations(self) -> None:
-        """INCARNATION: write the newest incarnation that is known of each broker to ZooKeeper, which has lost it. A
-        process that began with a lower one stops when it reads that."""
+        """INCARNATION: write the newest incarnation that is known of each broker to ZooKeeper, which may have lost it.
+        A process that began with a lower one stops when it reads that."""
         names, self._unrestored = sorted(self._unrestored), set()
         for name in names:
             self.zookeeper.get(f"{BROKERS}/{name}", partial(self._restore_incarnation, name))
 
     def _restore_incarnation(self, name: str, reply: ZkReply) -> None:
+        """Write the newest known incarnation of a broker to its node if `reply`, to a read of the node, shows a lower
+        one or none. If that fails, a later tick tries again."""
+
         def written(reply: ZkReply) -> None:
             if reply.outcome != "ok":
                 self._unrestored.add(name)
@@ -217,17 +229,21 @@ class Membership:
             self.zookeeper.commit([self._broker_node(name, self.newest[name], reply)], written)
 
     def new_session(self) -> None:
+        """Forget that this broker's ephemeral was announced, as that was in another session. The next tick announces it
+        again."""
         self._announced = None
         self._announcing = False
 
     # ---- other brokers -----------------------------------------------------------------------------------------
 
     def list_members(self) -> None:
-        """Read from ZooKeeper which brokers have an ephemeral and what it says, and watch for changes."""
+        """Request from ZooKeeper which brokers have an ephemeral and what each says, and watch for changes."""
         self._listed_at = self.ctx.now
         self.zookeeper.children(MEMBERS, self._listing, watch=True)
 
     def _listing(self, reply: ZkReply) -> None:
+        """Handle the list of members: remove brokers from `live` that are not on it, request to read all that are, and
+        update the links. If this broker is not on it, the next tick announces it again."""
         if reply.outcome != "ok" or reply.children is None:
             return
         if self.ctx.config.name not in reply.children:
@@ -239,19 +255,24 @@ class Membership:
         self._connect()
 
     def _vanished(self, name: str) -> None:
+        """Remove a broker without an ephemeral from `live`. What is known of it stays while its link is open."""
         self.live.pop(name, None)
         if name not in self.ctx.links:
             self.known.pop(name, None)
 
     def changed(self, path: str) -> None:
-        """Read the node at `path` again, which a watch reports as changed, if it is the list of members or one member.
-        Other paths are ignored."""
+        """Request to read the node at `path` again, which a watch reports as changed, if it is the list of members or
+        one member. Other paths are ignored."""
         if path == MEMBERS:
             self.list_members()
         elif path.startswith(f"{MEMBERS}/"):
             self._read_member(path.removeprefix(f"{MEMBERS}/"))
 
     def _read_member(self, name: str) -> None:
+        """Request a broker's ephemeral, watch it, and update what is known of the broker and the links by the reply. If
+        this broker's own is not as it announced it, the next tick announces it again. An unreadable one changes
+        nothing."""
+
         def receive(reply: ZkReply) -> None:
             if reply.outcome != "ok":
                 return
@@ -272,7 +293,7 @@ class Membership:
         self.zookeeper.get(f"{MEMBERS}/{name}", receive, watch=True)
 
     def _member(self, name: str, data: bytes) -> MemberRecord | None:
-        """Return the decoded record of a broker. For data that another program wrote return None and log an error."""
+        """Return the decoded record of a broker. For data that is no such record return None and log an error."""
         try:
             return decode_member(data)
         except BadRecord as error:
@@ -280,8 +301,9 @@ class Membership:
             return None
 
     def learn(self, name: str, incarnation: int) -> None:
-        """Record that this incarnation of a broker lives; an older one than the known is ignored. If the name is this
-        broker's own, stop this broker. If a link to an older incarnation is open, treat that link as broken."""
+        """Record that this incarnation of a broker lives, if it is newer than the newest known one; otherwise nothing.
+        If the name is this broker's own, stop this broker. If a link to an older incarnation is open, treat that link
+        as broken."""
         if incarnation <= self.newest.get(name, 0):
             return
         self.newest[name] = incarnation
@@ -292,6 +314,8 @@ class Membership:
             self._on_replaced(name)
 
     def _appear(self, name: str, incarnation: int) -> None:
+        """Record that this incarnation of a broker was first heard of now, if it is newer than all that were heard
+        of."""
         if incarnation > self.appeared.get(name, (0, 0.0))[0]:
             self.appeared[name] = (incarnation, self.ctx.now)
 
@@ -305,8 +329,8 @@ class Membership:
         return self.appeared.get(name, (0, float("-inf")))[1]
 
     def _connect(self) -> None:
-        """Emit `ConnectPeers` for all other live brokers, if they changed since the last time. A broker without an
-        ephemeral is included while its link is open."""
+        """Emit `ConnectPeers` for all other live brokers, if these, their incarnations or their addresses changed since
+        the last time. A broker without an ephemeral is included while its link is open."""
         wanted = {
             name: (member.incarnation, member.peer)
             for name, member in sorted(self.known.items())
@@ -317,8 +341,8 @@ class Membership:
             self.ctx.emit(ConnectPeers(wanted))
 
     def gone(self, broker: BrokerId) -> bool:
-        """Return whether `broker`, an incarnation, was replaced by a newer one, or has neither an ephemeral nor a link.
-        False for this broker."""
+        """Return whether `broker`, an incarnation, was replaced by a newer one, or has neither an ephemeral of its name
+        nor a link. False for this broker."""
         name, incarnation = broker
         if broker == self.ctx.me:
             return False
@@ -334,14 +358,16 @@ class Membership:
     # ---- links and heartbeats --------------------------------------------------------------------------------
 
     def peer_down(self, peer: str) -> None:
+        """Handle that the link to `peer` broke: make a heartbeat due, for the next tick, and update the links. If
+        `peer` has no ephemeral, forget its record."""
         self._heartbeat_at = float("-inf")  # SUSPECT: the others are told with the next tick
         if peer not in self.live:
             self.known.pop(peer, None)
         self._connect()
 
     def peer_up(self, peer: str) -> None:
-        """Record that `peer` was heard now, over its new link. Forget its last heartbeat unless that is recent and of
-        the same incarnation: then only the link had broken.
+        """Record that `peer` was heard now, over its new link. Forget its last heartbeat unless that is at most the
+        fencing time old and of the same incarnation: then only the link had broken.
 
         The next heartbeat may be half a second away. Without the last one, this broker might fence itself for that
         long.
@@ -354,9 +380,12 @@ class Membership:
         self.hear(peer)
 
     def hear(self, peer: str) -> None:
+        """Record that a message of `peer` came now."""
         self.heard[peer] = self.ctx.now
 
     def heartbeat(self, peer: str, message: Heartbeat) -> None:
+        """Record the heartbeat of a linked peer in place of its last one. Of brokers that this one has heard itself,
+        record as well which incarnation the peer hears."""
         zookeeper = self.ctx.now - message.zookeeper_age if message.zookeeper_age >= 0 else float("-inf")
         heard = dict.fromkeys(message.heard, 0)
         heard.update(zip(message.heard, message.incarnations, strict=False))  # empty from an older broker
@@ -366,30 +395,33 @@ class Membership:
                 self._appear(name, incarnation)
 
     def heard_within(self, seconds: float) -> list[str]:
-        """Return the names of the peers from which any message came within the last `seconds`."""
+        """Return the names of the peers from which any message came within the last `seconds`, also of those whose link
+        has broken since."""
         limit = self.ctx.now - seconds
         return [peer for peer, at in self.heard.items() if at >= limit]
 
     def recent_heartbeats(self) -> Iterator[PeerState]:
-        """Return the last heartbeats of the linked peers that are not older than three heartbeats. An older one says
-        nothing about now."""
+        """Return the last heartbeat of each linked peer that is not older than three heartbeat intervals. An older one
+        says nothing about now."""
         limit = self.ctx.now - 3 * self.ctx.config.heartbeat
         states = (self.peers.get(peer) for peer in self.ctx.links)
         return (state for state in states if state is not None and state.heard_at >= limit)
 
     def members_heard_within(self, seconds: float) -> list[str]:
-        """Return those peers heard within this time that said in their last heartbeat that they are members."""
+        """Return the names of the peers heard within the last `seconds` whose last heartbeat says that they are synced
+        members of every group."""
         return [
             peer for peer in self.heard_within(seconds) if (state := self.peers.get(peer)) is not None and state.member
         ]
 
     @property
     def heartbeat_due(self) -> bool:
+        """True if the last heartbeat was sent a heartbeat interval ago or earlier, or a link broke since."""
         return self.ctx.now - self._heartbeat_at >= self.ctx.config.heartbeat
 
     def send_heartbeats(self, coordinated: list[tuple[int, int]], load: ClientLoad) -> None:
-        """Send a heartbeat to every linked peer, and read this broker's own node if ZooKeeper is connected.
-        `coordinated` has (group, epoch) of each group that this broker coordinates."""
+        """Send a heartbeat to every linked peer, and request this broker's own node if ZooKeeper is connected and the
+        broker is registered. `coordinated` has (group, epoch) of each group that this broker coordinates."""
         config = self.ctx.config
         self._heartbeat_at = self.ctx.now
         age = self.zookeeper.age()
@@ -409,6 +441,9 @@ class Membership:
             self._read_own_node()
 
     def _read_own_node(self) -> None:
+        """Request this broker's node in `/brokers`. The reply shows that ZooKeeper was heard when the request was sent.
+        If the node has a newer incarnation, stop this broker (NEWER-LIFE); if it has an older one, the next tick
+        restores all incarnations."""
         sent = self.ctx.now
 
         def receive(reply: ZkReply) -> None:
@@ -425,6 +460,8 @@ class Membership:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
+        """Take the next step of the registration. After it, restore lost incarnations, announce this broker again if
+        what it announced has changed, and list the members each `refresh_interval`. Nothing without ZooKeeper."""
         if not self.zookeeper.connected:
             return
         if not self.registered:
@@ -439,8 +476,8 @@ class Membership:
             self.list_members()
 
     def servers(self) -> tuple[Server, ...]:
-        """Return the brokers that accept clients, with their weights, this one included if it does. While ZooKeeper is
-        away this is the last known list."""
+        """Return the brokers that accept clients, with their weights, in the order of their names; this one included if
+        it does. Of the others the last known state counts while ZooKeeper is away."""
         me = self.ctx.config.name
         entries = {**self.known, me: self._own_record()}
         return tuple(
@@ -450,7 +487,7 @@ class Membership:
         )
 
     def announce_servers(self) -> None:
-        """Emit the server list for the edges if it changed and is not empty."""
+        """Emit the server list for the edges if it differs from the last one and is not empty."""
         servers = self.servers()
         if servers and servers != self._servers:
             self._servers = servers

@@ -1,5 +1,5 @@
-"""The records in ZooKeeper, for membership and election: their JSON, and the rules by which the next record of a group
-is made.
+"""The records in ZooKeeper, for membership and election: their JSON, the rules by which the next record of a group is
+made, and how many promises its source needs.
 
 Paths are below the cluster's root: `/brokers/<name>` (the incarnation), `/members/<name>` (ephemeral), `/groups/<g>`
 (the record of the highest epoch), `/coordinators/<g>` (ephemeral of its owner), `/cluster`, and `/identity`, whose only
@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Struct)
 
 
 class BadRecord(ValueError):
-    """The error for a node's data that are not a valid record, so that no broker wrote them. The text says what is
+    """The error for a node's data that is not a valid record, so that no broker wrote it. The text says what is
     wrong."""
 
 
@@ -71,15 +71,17 @@ class SourceEpoch(Struct, frozen=True):
     owner: tuple[str, Incarnation]
 
     def enough(self, answered: Iterable[BrokerId]) -> bool:
-        """TAKEOVER-QUORUM: return whether `answered` includes n - q + 1 members of this epoch's list, or its owner,
-        which holds every committed publication. n is the length of the list, q is `copies`."""
+        """TAKEOVER-QUORUM: return whether `answered` includes n - q + 1 members of this epoch's list, or its owner if
+        that is listed, which holds every committed publication. n is the length of the list, q is `copies`. Brokers
+        that are not listed do not count."""
         listed = [broker for broker in answered if broker in self.members]
         return len(listed) >= len(self.members) - self.copies + 1 or self.owner in listed
 
 
 class GroupRecord(Struct, frozen=True):
-    """The content of `/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a
-    `source`, no earlier epoch of the history was activated, and nothing was committed before this one."""
+    """The content of `/groups/<g>`: one epoch of a topic group. `history` is the history's random name, `first` its
+    first epoch, and `copies` the `minCopies` of this epoch. Without a `source`, no earlier epoch of the history was
+    activated, and nothing was committed before this one."""
 
     history: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     first: Epoch
@@ -98,8 +100,8 @@ class GroupRecord(Struct, frozen=True):
         return self.source
 
     def next(self, owner: BrokerId, members: list[BrokerId], copies: int, above: int = 0) -> GroupRecord:
-        """HIGHER-THAN-PROMISED: return the next record, of an epoch higher than this one and than the promise
-        `above`."""
+        """HIGHER-THAN-PROMISED: return the record that follows this one in its history, not activated, of the epoch one
+        above this one and above the promise `above`."""
         epoch = max(self.epoch, above) + 1
         return GroupRecord(
             self.history, self.first, epoch, owner, members, copies, activated=False, source=self.as_source()
@@ -119,14 +121,17 @@ def decode_group(data: bytes) -> GroupRecord:
 
 
 def decode_member(data: bytes) -> MemberRecord:
+    """Return the member record in `data`. Raises BadRecord if `data` is not one."""
     return _decode(data, MemberRecord)
 
 
 def decode_cluster(data: bytes) -> ClusterRecord:
+    """Return the cluster's record in `data`. Raises BadRecord if `data` is not one."""
     return _decode(data, ClusterRecord)
 
 
 def _decode(data: bytes, kind: type[R]) -> R:
+    """Return the record of this class in JSON. Raises BadRecord if `data` is not one."""
     try:
         return msgspec.json.decode(data, type=kind)
     except DECODE_ERRORS as error:
@@ -134,13 +139,14 @@ def _decode(data: bytes, kind: type[R]) -> R:
 
 
 def incarnation_in(data: bytes, version: int) -> int:
-    """Return the incarnation in the node of a broker. In one that an older program wrote, it is the node's version."""
+    """Return the incarnation that the data of a broker's node has in decimal digits. Of a node with any other data,
+    which an older program wrote, it is the node's version."""
     return int(data) if data.isascii() and data.isdigit() and len(data) < 20 else version
 
 
 def group_number(name: str) -> int | None:
-    """Return the number of the group that a node below /groups or /coordinators is named for, None for a name that no
-    broker gives."""
+    """Return the number of the group that a node below /groups or /coordinators is named for, None for a name that is
+    not a number of at most nine digits. The cluster need not have such a group."""
     return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None
 
 
@@ -153,6 +159,8 @@ def rendezvous(group: int, names: Iterable[str]) -> list[str]:
 
 
 def _mix(group: int, name: str) -> int:
+    """Return a number of 64 bits from the group and the name, by which `rendezvous` orders names. It is the same in
+    every process."""
     value = 0xCBF29CE484222325 ^ group  # FNV-1a, then a finalizer: similar names must not get similar values
     for byte in name.encode():
         value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)

@@ -1,4 +1,4 @@
-"""SUSPECT: which brokers are presumed dead before their ZooKeeper sessions end, for `Election`.
+"""SUSPECT: the brokers that are presumed dead before their ZooKeeper sessions end, for `Election`.
 
 A broker is suspected when the link to it broke and there is evidence: a new connection was refused, or most live
 brokers have not heard it for half the fencing time. No broker that this one hears may have a link to it. Promises fence
@@ -33,7 +33,8 @@ Evidence = Literal["refused", "silent"]
 
 @dataclass(slots=True)
 class Suspect:
-    """An incarnation to which the last link broke, and the evidence against it. Times are of the logic's clock."""
+    """An incarnation of a broker to which the last link was, and the evidence against it. Times are of the logic's
+    clock."""
 
     incarnation: int
     broken_at: float  # when the link broke
@@ -44,7 +45,8 @@ class Suspect:
 
 
 class Suspicions:
-    """The evidence against each other broker. One incarnation of each name is remembered: that of the last link."""
+    """The evidence against each other broker. One incarnation of each name is remembered: that of the last link that
+    broke."""
 
     def __init__(self, ctx: Context, membership: Membership) -> None:
         self.ctx = ctx
@@ -58,8 +60,9 @@ class Suspicions:
         return self._evidence > 0
 
     def peer_up(self, peer: str, incarnation: int) -> None:
-        """Drop the evidence against an incarnation to which a link stands again, and trust it for a time. Evidence
-        against an earlier one stays."""
+        """Handle a link to this incarnation. If there is evidence against it, it was suspected wrongly: drop the
+        evidence and trust it for a time, which doubles with each wrong suspicion. Evidence against an earlier
+        incarnation stays."""
         suspect = self._suspects.get(peer)
         if suspect is None or suspect.incarnation != incarnation:
             return
@@ -72,7 +75,8 @@ class Suspicions:
             self.ctx.note("warning", "suspected_wrongly", peer=peer, incarnation=incarnation, trusted_seconds=span)
 
     def peer_down(self, peer: str, incarnation: int) -> None:
-        """Remember the incarnation at the other end of a link that broke. It may be suspected from now on."""
+        """Remember the incarnation at the other end of a link that broke, in place of another one of its name, whose
+        evidence is dropped. It may be suspected from now on."""
         suspect = self._suspects.get(peer)
         if suspect is not None and suspect.incarnation == incarnation:
             suspect.linked, suspect.broken_at = False, self.ctx.now
@@ -82,14 +86,15 @@ class Suspicions:
             self._suspects[peer] = Suspect(incarnation, self.ctx.now)
 
     def refused(self, peer: str, incarnation: int) -> None:
-        """Record that an incarnation refuses connections. Nothing unless the last link was to it and broke, and nothing
-        while it is trusted."""
+        """Record as evidence that an incarnation refuses connections. Nothing unless the last link to its name was to
+        it and broke, while it is trusted, and if there is evidence already."""
         suspect = self._suspects.get(peer)
         if suspect is not None and suspect.incarnation == incarnation and peer not in self.ctx.links:
             self._suspect(peer, suspect, "refused")
 
     def tick(self) -> None:
-        """Find brokers that are silent, and drop evidence that is so old that ZooKeeper's session decides."""
+        """Record as evidence that a broker whose link broke is silent, unless it is trusted. Drop the evidence against
+        a broker whose link broke `EVIDENCE_SESSIONS` ago: ZooKeeper's session decides from then on."""
         limit = self.ctx.now - EVIDENCE_SESSIONS * self.ctx.config.session_timeout
         for peer, suspect in self._suspects.items():
             if suspect.linked:
@@ -100,10 +105,11 @@ class Suspicions:
                 self._suspect(peer, suspect, "silent")
 
     def since(self, broker: BrokerId) -> float | None:
-        """Return the time since which there is evidence against `broker`, None if it is not suspected.
+        """Return the time since which there is evidence against `broker`, an incarnation. None if there is none, or if
+        a linked peer whose last heartbeat is recent has a link to it.
 
-        A broker that this one hears and that has a link to the suspect contradicts. Brokers send a heartbeat as soon
-        as a link breaks, and one that was not heard for three heartbeats says nothing about now.
+        Brokers send a heartbeat as soon as a link breaks, and one that was not heard for three heartbeats says nothing
+        about now.
         """
         name, incarnation = broker
         suspect = self._suspects.get(name)
@@ -114,11 +120,11 @@ class Suspicions:
         return suspect.evidence_at
 
     def _silent(self, peer: str) -> bool:
-        """Return whether more than half of the live brokers, of which `peer` is itself one, do not hear `peer`. False
-        if `peer` is not live, or this broker has heard it within `silence` seconds.
+        """Return whether more than half of the live brokers do not hear `peer`; `peer` is one of the live ones. False
+        if it is not live, or this broker has heard it within `silence` seconds.
 
-        Of the others only those count that this broker hears and whose last heartbeat does not name `peer` as heard in
-        half the fencing time.
+        Those that do not hear it are this broker, and each linked one whose last heartbeat is recent and does not name
+        `peer` as heard within half the fencing time.
         """
         membership = self.membership
         if peer not in membership.live or peer in membership.heard_within(self.ctx.config.silence):
@@ -127,12 +133,14 @@ class Suspicions:
         return 2 * silent > len(membership.live)
 
     def _suspect(self, peer: str, suspect: Suspect, evidence: Evidence) -> None:
+        """Record and log evidence against a broker. Nothing while it is trusted, and if there is evidence already."""
         if suspect.evidence_at is None and self.ctx.now >= suspect.trusted_until:
             suspect.evidence_at = self.ctx.now
             self._evidence += 1
             self.ctx.note("warning", "broker_suspected", peer=peer, incarnation=suspect.incarnation, evidence=evidence)
 
     def _drop(self, suspect: Suspect) -> None:
+        """Drop the evidence against a broker, if there is any. It stays remembered."""
         if suspect.evidence_at is not None:
             suspect.evidence_at = None
             self._evidence -= 1

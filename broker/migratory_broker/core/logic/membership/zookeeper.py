@@ -2,8 +2,8 @@
 
 Each request has a number and a function that receives the reply. The reply may have the outcome `unknown`: the caller
 then reads again. The broker's own small read of `/brokers/<me>` shows, by its sending time, when ZooKeeper was last
-heard, and whether a newer incarnation of this name lives. The newest record of each group that was read or written is
-remembered, for ROLLED-BACK.
+heard, and whether a newer incarnation of this name lives. The newest record of each group that was read or written in
+the present data is remembered, for ROLLED-BACK.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Continuation = Callable[[ZkReply], None]
 
 
 class ZkRequests:
-    """The state of the session with ZooKeeper, and the requests that wait for a reply."""
+    """The state of the session with ZooKeeper, and the requests that wait for a reply. A request is an effect, and its
+    function is called later, when a step brings the reply."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
@@ -55,6 +56,9 @@ class ZkRequests:
         return self.ctx.now - self.heard_at
 
     def get(self, path: str, receive: Continuation, watch: bool = False) -> None:
+        """Request a node's data; `receive` is called with the reply. `watch`: `ZkChanged` comes at the node's next
+        change. A group's record that is read is remembered before."""
+
         def read(reply: ZkReply) -> None:
             if reply.node is not None:
                 self._record(path, reply.node.data)
@@ -66,7 +70,8 @@ class ZkRequests:
         self.ctx.emit(ZkChildren(self._register(receive), path, watch))
 
     def commit(self, operations: list[ZkOperation], receive: Continuation) -> None:
-        """IDENTITY-GUARD: commit a transaction that is refused when ZooKeeper's data is of another identity."""
+        """IDENTITY-GUARD: request a transaction, which is refused when ZooKeeper's data is of another identity;
+        `receive` is called with the reply. Groups' records that it has written are remembered before."""
 
         def committed(reply: ZkReply) -> None:
             if reply.outcome == "ok":
@@ -78,11 +83,13 @@ class ZkRequests:
         self.commit_unguarded([*operations, ZkCheck(f"{IDENTITY}/{self.identity}", -1)], committed)
 
     def commit_unguarded(self, operations: list[ZkOperation], receive: Continuation) -> None:
-        """Commit a transaction that does not check the identity, because it creates, replaces or confirms it."""
+        """Request a transaction that does not check the identity, because it creates, replaces or confirms it;
+        `receive` is called with the reply."""
         self.ctx.emit(ZkCommit(self._register(receive), tuple(operations)))
 
     def _record(self, path: str, data: bytes) -> None:
-        """Remember the content of the node at `path` if it is a group's record, and newer than the one remembered."""
+        """Remember the content of the node at `path` if that is a group's record, and newer than the one remembered.
+        Data that is no record is ignored."""
         parent, _, name = path.rpartition("/")
         number = group_number(name) if parent == GROUPS else None
         if number is None:
@@ -96,25 +103,28 @@ class ZkRequests:
             self.recorded[number] = record
 
     def _register(self, receive: Continuation) -> int:
+        """Return the number of a new request, to whose reply `receive` is called."""
         number = self._next
         self._next += 1
         self._waiting[number] = receive
         return number
 
     def reply(self, event: ZkReply) -> None:
+        """Pass a reply to the function that waits for it. Raise InvariantError if no request of its number waits."""
         must(event.request in self._waiting, "ONE-REPLY: every request is answered once")
         self._waiting.pop(event.request)(event)
 
     def update_session(self, event: ZkSession) -> None:
-        """Record the state of the session. ZooKeeper counts as away until its data is verified (`verified`)."""
+        """Record the state of the session. ZooKeeper counts as away, even with an open session, until its data is
+        verified (`verified`)."""
         self.session_open = event.state == "connected"
         self.connected = False
         if self.session_open:
             self.session = event.session
 
     def verified(self) -> bool:
-        """Record that the data is of `identity`. Return whether the session is a new one, in which the ephemerals must
-        be created again."""
+        """Record that the data of the open session is of `identity`, so that ZooKeeper counts as connected. Return
+        whether the session is another one than at the last verification: the ephemerals must then be created again."""
         self.connected = True
         fresh = self.session != self._verified_session
         self._verified_session = self.session
